@@ -1,0 +1,53 @@
+# Every target works from a bare clone with Python, pip and make. `make help` lists them.
+
+# The first Python that will do; name another one with PYTHON=…
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo "$$p" && exit; \
+	done; echo python3)
+BOOTSTRAP = $(PYTHON) -I controlplane/stack/bootstrap.py
+BIN = .venv/bin
+LUMINET = $(BIN)/luminet
+
+.PHONY: help up down clean test check format lint bench lock python
+
+help:  ## show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 16
+
+up: python  ## install what is missing and start everything; Ctrl-C stops it
+	@$(BOOTSTRAP) control && exec $(LUMINET) stack up
+
+down:  ## stop what `make up` started from this folder
+	@if [ -x $(LUMINET) ]; then $(LUMINET) stack down; else echo "Nothing is installed, so nothing runs."; fi
+
+clean:  ## stop, and delete the environment, the data, the secrets and every cache (asks first; YES=1 does not)
+	@if [ -x $(LUMINET) ]; then $(LUMINET) stack clean $(if $(YES),--yes); fi
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+test: python  ## run every test
+	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m pytest
+
+check: python lint test  ## format, lint, types, import contracts, migrations, templates and every test: what CI runs
+
+lint: python  ## everything of `check` but the tests
+	@$(BOOTSTRAP) control dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python manage.py makemigrations --check --dry-run
+	$(BIN)/djlint templates --lint --quiet
+
+format: python  ## put code and imports into shape
+	@$(BOOTSTRAP) control dev
+	$(BIN)/ruff check --fix --quiet . || true
+	$(BIN)/ruff format .
+
+bench: python  ## measure; writes JSON, a table and plots to .luminet/bench (ROWS="W1 W2" picks)
+	@$(BOOTSTRAP) control dev bench && exec $(BIN)/python -m tests.bench $(ROWS)
+
+lock: python  ## pin every dependency anew in constraints.txt
+	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m controlplane.stack.lock
+
+python:
+	@command -v "$(PYTHON)" >/dev/null || { echo "luminet: there is no $(PYTHON) here: install Python 3.11, 3.12 or 3.13, or name one with PYTHON=/path/to/python3" >&2; exit 1; }

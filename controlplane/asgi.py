@@ -1,0 +1,47 @@
+"""The ASGI application: request id around everything, probes in front of Django, sockets beside it."""
+
+import os
+from typing import Any
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
+
+from channels.auth import AuthMiddlewareStack
+from channels.routing import ProtocolTypeRouter, URLRouter
+from channels.security.websocket import AllowedHostsOriginValidator
+from django.core.asgi import get_asgi_application
+
+django_application = get_asgi_application()
+
+from controlplane.live.routing import socket_routes
+from controlplane.probes import Application, Probes, Receive, Scope, Send
+from controlplane.request_id import REQUEST_ID_HEADER, request_id_accept, request_id_bound
+
+
+class RequestId:
+    """Binds the caller's request id, or a fresh one, and gives it back in the response."""
+
+    def __init__(self, inner: Application) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        offered = dict(scope.get("headers", ())).get(REQUEST_ID_HEADER.encode(), b"").decode("latin-1")
+        request_id = request_id_accept(offered)
+
+        async def send_with_id(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message.get("headers", ()), (REQUEST_ID_HEADER.encode(), request_id.encode())]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        with request_id_bound(request_id):
+            await self._inner(scope, receive, send_with_id)
+
+
+application = RequestId(
+    ProtocolTypeRouter(
+        {
+            "http": Probes(django_application),
+            "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(socket_routes))),
+        }
+    )
+)

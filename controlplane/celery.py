@@ -1,0 +1,71 @@
+"""The control plane's Celery app. Every message carries the request id of what set it off, and when it was sent."""
+
+import logging
+import os
+import time
+from typing import Any
+
+import redis
+from celery import Celery
+from celery.signals import (
+    after_task_publish,
+    beat_init,
+    before_task_publish,
+    setup_logging,
+    task_failure,
+    task_postrun,
+    task_prerun,
+)
+
+from controlplane.health import BEAT_ALIVE_KEY, BEAT_ALIVE_SECONDS
+from controlplane.request_id import request_id_accept, request_id_bound, request_id_current
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
+
+log = logging.getLogger(__name__)
+app = Celery("luminet")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()
+
+_bound: dict[str, Any] = {}
+
+
+@setup_logging.connect
+def _keep_our_logging(**_: Any) -> None:
+    """Django has configured logging already; without this handler Celery would configure its own."""
+
+
+@before_task_publish.connect
+def _stamp(headers: dict[str, Any], **_: Any) -> None:
+    headers.setdefault("luminet_request_id", request_id_current() or request_id_accept(None))
+    headers.setdefault("luminet_sent_at", time.time())
+
+
+@task_prerun.connect
+def _bind_request_id(task_id: str, task: Any, **_: Any) -> None:
+    bound = request_id_bound(request_id_accept(getattr(task.request, "luminet_request_id", None)))
+    bound.__enter__()
+    _bound[task_id] = bound
+
+
+@task_postrun.connect
+def _release_request_id(task_id: str, **_: Any) -> None:
+    bound = _bound.pop(task_id, None)
+    if bound is not None:
+        bound.__exit__(None, None, None)
+
+
+@task_failure.connect
+def _log_failure(sender: Any, task_id: str, exception: BaseException, **_: Any) -> None:
+    log.error("task failed", extra={"task": sender.name, "task_id": task_id}, exc_info=exception)
+
+
+@beat_init.connect
+def _report_beat(**_: Any) -> None:
+    """Beat says that it lives by what it does: each message it has sent renews a key that its health check reads."""
+    client = redis.Redis.from_url(app.conf.broker_url, socket_timeout=2)
+
+    def renew(**_: Any) -> None:
+        client.set(BEAT_ALIVE_KEY, int(time.time()), ex=BEAT_ALIVE_SECONDS)
+
+    after_task_publish.connect(renew, weak=False)

@@ -1,0 +1,163 @@
+"""The `luminet` command. One name on every machine; each door imports only what it needs when it is opened."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from controlplane.version import version
+
+PARTS = ("web", "worker", "beat", "migrate")
+HEALTH = ("web", "worker", "beat", "database", "broker")
+Command = Callable[[argparse.Namespace], int]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = parser().parse_args(arguments)
+    command: Command = options.command
+    try:
+        return command(options)
+    except ModuleNotFoundError as error:
+        return _missing_half(error)
+    except KeyboardInterrupt:
+        return 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """Everything `luminet` can do, as the tests of the documentation read it too."""
+    top = argparse.ArgumentParser(prog="luminet", description="Run and operate Luminet.")
+    top.add_argument("--version", action="version", version=f"luminet {version()}")
+    commands = top.add_subparsers(metavar="COMMAND", required=True)
+
+    stack = commands.add_parser("stack", help="the embedded stack of this machine").add_subparsers(required=True)
+    _add(stack, "up", _stack_up, "start PostgreSQL, Redis, web, worker and beat; stop with Ctrl-C")
+    status = _add(stack, "status", _stack_status, "list what runs")
+    status.add_argument("--json", action="store_true", help="for programs")
+    _add(stack, "down", _stack_down, "stop the stack that runs from this folder")
+    clean = _add(stack, "clean", _stack_clean, "delete this stack's data, logs and secrets")
+    clean.add_argument("--yes", action="store_true", help="do not ask")
+    _add(stack, "prepare", _stack_prepare, "migrate, collect static files, seed the demo (`up` does this)")
+
+    run = _add(commands, "run", _run, "run one part of the control plane in this process")
+    run.add_argument("part", choices=PARTS)
+    health = _add(commands, "health", _health, "ask one part whether it does its work; status 1 when not")
+    health.add_argument("part", choices=HEALTH)
+    _add(commands, "secrets", _secrets, "print a fresh set of production secrets for an .env file")
+    operator = _add(commands, "create-operator", _create_operator, "create a person who runs the fleet")
+    operator.add_argument("email")
+    return top
+
+
+def _add(
+    commands: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, command: Command, about: str
+) -> argparse.ArgumentParser:
+    added = commands.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
+    added.set_defaults(command=command)
+    return added
+
+
+def _stack_up(options: argparse.Namespace) -> int:
+    from controlplane.stack.doors import up
+
+    return up()
+
+
+def _stack_status(options: argparse.Namespace) -> int:
+    from controlplane.stack.doors import status
+
+    return status(as_json=options.json)
+
+
+def _stack_down(options: argparse.Namespace) -> int:
+    from controlplane.stack.doors import down
+
+    return down()
+
+
+def _stack_clean(options: argparse.Namespace) -> int:
+    from controlplane.stack.doors import clean
+
+    return clean(asks=not options.yes)
+
+
+def _stack_prepare(options: argparse.Namespace) -> int:
+    _django()
+    from controlplane.stack.config import read_stack_config
+    from controlplane.stack.prepare import prepare
+
+    prepare(read_stack_config(os.environ))
+    return 0
+
+
+def _run(options: argparse.Namespace) -> int:
+    from controlplane import serve
+
+    serve.PARTS[options.part]()
+    return 0
+
+
+def _health(options: argparse.Namespace) -> int:
+    from controlplane import health
+    from controlplane.settings.env import read_environment_or_exit
+
+    environment = read_environment_or_exit(os.environ)
+    checks: dict[str, Callable[[], None]] = {
+        "web": lambda: health.web_check(health.loopback_address(environment.web_host, environment.web_port)),
+        "worker": lambda: health.worker_check(environment.redis_url, health.worker_hostname()),
+        "beat": lambda: health.beat_check(environment.redis_url),
+        "database": lambda: health.database_check(environment.database_url),
+        "broker": lambda: health.broker_check(environment.redis_url),
+    }
+    try:
+        checks[options.part]()
+    except health.NotReady as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{options.part} answers")
+    return 0
+
+
+def _secrets(options: argparse.Namespace) -> int:
+    from controlplane.stack.credentials import environment_lines
+
+    print(environment_lines())
+    return 0
+
+
+def _create_operator(options: argparse.Namespace) -> int:
+    _django()
+    from tenants.errors import TenantsError
+    from tenants.services import operator_create, password_generate
+
+    password = password_generate()
+    try:
+        operator = operator_create(email=options.email, password=password)
+    except TenantsError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(json.dumps({"email": operator.email, "password": password}, indent=2))
+    return 0
+
+
+def _django() -> None:
+    import django
+
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
+    django.setup()
+
+
+def _missing_half(error: ModuleNotFoundError) -> int:
+    """This machine has one half of Luminet and was asked for the other."""
+    if (error.name or "").split(".")[0] in {"controlplane", "tenants"}:
+        raise error
+    print(
+        f"luminet: {error.name} is not installed on this machine. The control plane needs the extra `control`, "
+        "the embedded stack `embedded` too: pip install -c constraints.txt -e '.[control,embedded]'",
+        file=sys.stderr,
+    )
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,12 @@
+// The account menu closes when people look away: on Escape, and on a click anywhere else.
+const menu = document.querySelector(".menu");
+
+document.addEventListener("click", (event) => {
+  if (!menu.contains(event.target)) menu.open = false;
+});
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && menu.open) {
+    menu.open = false;
+    menu.querySelector("summary").focus();
+  }
+});

@@ -1,0 +1,14 @@
+"""The pages of the web UI."""
+
+from django.urls import path
+
+from controlplane.dashboard import views
+
+urlpatterns = [
+    path("", views.home, name="home"),
+    path("overview/parts", views.parts, name="parts"),
+    path("sign-in", views.sign_in, name="sign-in"),
+    path("sign-out", views.sign_out, name="sign-out"),
+    path("account/password", views.password, name="password"),
+    path("account/theme", views.theme, name="theme"),
+]

@@ -1,0 +1,181 @@
+"""The pages. Each view reads the request, calls one service or selector, and renders."""
+
+import sys
+import time
+from typing import Any, cast
+
+from django.contrib.auth import login, logout, update_session_auth_hash
+from django.contrib.auth.decorators import login_required
+from django.db import OperationalError
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from controlplane.dashboard.context import THEME_COOKIE, THEMES
+from controlplane.dashboard.forms import PasswordForm, SignInForm
+from controlplane.dashboard.parts import headline, parts_observe, pulse_summary
+from controlplane.live.selectors import pulse_history
+from controlplane.metrics import sign_ins
+from controlplane.request_id import request_id_current
+from tenants import services
+from tenants.errors import SignInRefused, TooManySignIns, WeakPassword, WrongPassword
+from tenants.models import User
+
+YEAR_SECONDS = 365 * 24 * 3600
+
+
+@require_GET
+@login_required
+def home(request: HttpRequest) -> HttpResponse:
+    if not _user(request).is_operator:
+        return render(request, "dashboard/customer_home.html")
+    return render(request, "dashboard/overview.html", {**_parts(), **_pulses()})
+
+
+@require_GET
+@login_required
+def parts(request: HttpRequest) -> HttpResponse:
+    """The part of the overview that HTMX refreshes on every pulse."""
+    if not _user(request).is_operator:
+        return not_found(request)
+    return render(request, "dashboard/_parts.html", {**_parts(), "swapped": True})
+
+
+@never_cache
+@sensitive_post_parameters("password")
+@require_http_methods(["GET", "HEAD", "POST"])
+def sign_in(request: HttpRequest) -> HttpResponse:
+    if request.user.is_authenticated:
+        return redirect(_next(request))
+    form = SignInForm(request.POST or None)
+    status = 200
+    if request.method == "POST":
+        status = 422
+        if form.is_valid():
+            try:
+                user = services.sign_in(**form.cleaned_data, address=_address(request), now=timezone.now())
+            except SignInRefused as error:
+                sign_ins.labels("refused").inc()
+                form.add_error(None, str(error))
+            except TooManySignIns as error:
+                sign_ins.labels("held_back").inc()
+                form.add_error(None, str(error))
+                answer = _sign_in_page(request, form, 429)
+                answer["Retry-After"] = str(error.retry_after_seconds)
+                return answer
+            else:
+                sign_ins.labels("signed_in").inc()
+                login(request, user)
+                return redirect(_next(request))
+    return _sign_in_page(request, form, status)
+
+
+@require_POST
+def sign_out(request: HttpRequest) -> HttpResponse:
+    logout(request)
+    return redirect("sign-in")
+
+
+@never_cache
+@sensitive_post_parameters("current", "new", "again")
+@login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+def password(request: HttpRequest) -> HttpResponse:
+    form = PasswordForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        user = _user(request)
+        try:
+            services.password_change(user=user, current=form.cleaned_data["current"], new=form.cleaned_data["new"])
+        except WrongPassword as error:
+            form.add_error("current", str(error))
+        except WeakPassword as error:
+            form.add_error("new", error.problems)
+        else:
+            update_session_auth_hash(request, user)
+            return redirect(f"{reverse('password')}?changed")
+    status = 422 if request.method == "POST" else 200
+    return render(
+        request, "dashboard/password.html", {"form": form, "changed": "changed" in request.GET}, status=status
+    )
+
+
+@require_POST
+def theme(request: HttpRequest) -> HttpResponse:
+    """Remember light, dark or the system's choice, and go back to where the person was."""
+    answer = redirect(_next(request))
+    chosen = request.POST.get("theme", "")
+    if chosen in THEMES:
+        answer.set_cookie(THEME_COOKIE, chosen, max_age=YEAR_SECONDS, samesite="Lax", secure=request.is_secure())
+    return answer
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    return _problem(request, 403, "This form is too old to be sent", "Go back, reload the page and send it again.")
+
+
+def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    return _problem(request, 400, "This request makes no sense", "Check the address, or go back and try again.")
+
+
+def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    return _problem(request, 403, "You may not do this", "Ask an operator of this fleet for access.")
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    return _problem(request, 404, "There is no such page", "It may have moved, or it is not yours to see.")
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    if isinstance(sys.exc_info()[1], OperationalError):
+        answer = _problem(
+            request, 503, "The database does not answer", "Inference goes on. Reload this page in a moment."
+        )
+        answer["Retry-After"] = "5"
+        return answer
+    advice = f"Try again in a moment. If it stays, tell an operator this number: {request_id_current() or 'none'}."
+    return _problem(request, 500, "Something broke on our side", advice)
+
+
+def _problem(request: HttpRequest, status: int, title: str, advice: str) -> HttpResponse:
+    context = {"title": title, "advice": advice, "status": status}
+    return render(request, "dashboard/problem.html", context, status=status)
+
+
+def _sign_in_page(request: HttpRequest, form: SignInForm, status: int) -> HttpResponse:
+    return render(request, "dashboard/sign_in.html", {"form": form, "next": _next(request)}, status=status)
+
+
+def _parts() -> dict[str, Any]:
+    observed = parts_observe(now=time.time())
+    return {"parts": observed, "headline": headline(observed), "observed_at": timezone.now()}
+
+
+def _pulses() -> dict[str, Any]:
+    history = pulse_history(now=timezone.now())
+    points = [[round(p.recorded_at.timestamp(), 2), round(p.milliseconds, 1)] for p in history]
+    return {
+        "pulses": list(reversed(history[-30:])),
+        "summary": pulse_summary(history),
+        "live": {"seq": history[-1].pk if history else 0, "points": points},
+    }
+
+
+def _user(request: HttpRequest) -> User:
+    return cast(User, request.user)
+
+
+def _address(request: HttpRequest) -> str:
+    return str(request.META.get("REMOTE_ADDR") or "::")
+
+
+def _next(request: HttpRequest) -> str:
+    """Where to go afterwards: only ever a page of ours."""
+    target = request.POST.get("next") or request.GET.get("next") or ""
+    if url_has_allowed_host_and_scheme(target, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
+        return target
+    return reverse("home")

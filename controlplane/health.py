@@ -1,0 +1,90 @@
+"""Is each part really there? Every check does what its name says against the real thing, or raises with the reason."""
+
+import socket
+import time
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import psycopg
+import redis
+
+TIMEOUT_SECONDS = 3
+BEAT_ALIVE_KEY = "luminet:beat:alive"
+BEAT_ALIVE_SECONDS = 30
+BEAT_SILENT_SECONDS = 10
+
+
+class NotReady(Exception):
+    """The part does not answer as it should; the text says how."""
+
+
+def database_check(url: str) -> None:
+    try:
+        with psycopg.connect(url, connect_timeout=TIMEOUT_SECONDS) as connection:
+            connection.execute("select 1")
+    except psycopg.Error as error:
+        raise NotReady(f"PostgreSQL: {_first_line(error)}") from error
+
+
+def broker_check(url: str) -> None:
+    try:
+        with redis.Redis.from_url(
+            url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS
+        ) as client:
+            client.ping()
+    except redis.RedisError as error:
+        raise NotReady(f"Redis: {_first_line(error)}") from error
+
+
+def web_check(address: str, *, path: str = "/readyz") -> None:
+    """The web process answers 200 on its readiness path."""
+    try:
+        with urlopen(f"{address}{path}", timeout=TIMEOUT_SECONDS + 2) as response:
+            response.read()
+    except (URLError, OSError) as error:
+        raise NotReady(f"web: {_first_line(error)}") from error
+
+
+def worker_check(url: str, hostname: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+    """The worker of that name answers a ping that went through the broker."""
+    from celery import Celery  # heavy, and the only check that wants it
+
+    try:
+        replies = Celery(broker=url, set_as_current=False).control.ping(destination=[hostname], timeout=timeout_seconds)
+    except Exception as error:  # kombu raises what the transport raises: any of it means no answer
+        raise NotReady(f"worker: {_first_line(error)}") from error
+    if not replies:
+        raise NotReady(f"worker: {hostname} did not answer a ping within {timeout_seconds} s")
+
+
+def beat_check(url: str, *, now: float | None = None) -> None:
+    """Beat has sent something within the last seconds."""
+    try:
+        with redis.Redis.from_url(
+            url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS
+        ) as client:
+            last = client.get(BEAT_ALIVE_KEY)
+    except redis.RedisError as error:
+        raise NotReady(f"beat: {_first_line(error)}") from error
+    if last is None:
+        raise NotReady("beat: has not sent anything yet")
+    silent = (time.time() if now is None else now) - int(last)
+    if silent > BEAT_SILENT_SECONDS:
+        raise NotReady(f"beat: has sent nothing for {silent:.0f} s")
+
+
+def worker_hostname() -> str:
+    return f"control@{socket.gethostname()}"
+
+
+def loopback_address(host: str, port: int) -> str:
+    """Where a process that listens on `host` can be reached from the same machine."""
+    if host in {"0.0.0.0", ""}:  # noqa: S104 (asked about, not bound to)
+        host = "127.0.0.1"
+    elif host == "::":
+        host = "::1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

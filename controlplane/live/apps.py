@@ -1,0 +1,8 @@
+"""Registers the app under its short name."""
+
+from django.apps import AppConfig
+
+
+class LiveConfig(AppConfig):
+    name = "controlplane.live"
+    label = "live"

@@ -1,0 +1,16 @@
+"""Celery tasks of the live app."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from celery import shared_task
+from django.utils import timezone
+
+from controlplane.live.services import pulse_record
+
+
+@shared_task(name="live.pulse", bind=True)
+def pulse(self: Any) -> None:
+    """Beat sent this, the broker carried it, this worker got it: write that down."""
+    sent_at = datetime.fromtimestamp(float(self.request.luminet_sent_at), UTC)
+    pulse_record(sent_at=sent_at, now=timezone.now())

@@ -1,0 +1,67 @@
+"""Structured logs: one event a line, as JSON for machines or as words for people, always with the request id."""
+
+import json
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+from controlplane.request_id import request_id_current
+
+# What every LogRecord carries; whatever else is on a record came in through `extra=` and is worth showing.
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+_CELERY_NOISE = frozenset({"data", "sent_at"})
+
+
+def log_fields(record: logging.LogRecord) -> dict[str, Any]:
+    """The extras of a record and its request id, in the order they were given."""
+    extras = {key: value for key, value in vars(record).items() if key not in _STANDARD | _CELERY_NOISE}
+    request_id = request_id_current()
+    if request_id is not None:
+        extras.setdefault("request_id", request_id)
+    return extras
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **log_fields(record),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+class TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(f" {key}={value}" for key, value in log_fields(record).items())
+        at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
+        # A log line is one line: what people typed must not be able to forge the next one.
+        line = f"{at} {record.levelname.lower():<7} {record.getMessage()}{fields}".replace("\n", "\\n").replace(
+            "\r", "\\r"
+        )
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def logging_config(*, log_format: str, level: str) -> dict[str, Any]:
+    formatter = JsonFormatter if log_format == "json" else TextFormatter
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {"line": {"()": formatter}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "root": {"handlers": ["stderr"], "level": level},
+        "loggers": {
+            # Django's own handlers would print every line twice; our middleware writes the one line a request is worth.
+            "django": {"handlers": [], "level": level, "propagate": True},
+            "django.server": {"handlers": [], "level": level, "propagate": True},
+            "django.request": {"level": "ERROR"},
+            "uvicorn": {"handlers": [], "level": "WARNING", "propagate": True},
+            "celery": {"level": "WARNING" if level == "INFO" else level},
+            "kombu": {"level": "WARNING"},
+            "asyncio": {"level": "WARNING"},
+        },
+    }

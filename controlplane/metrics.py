@@ -1,0 +1,36 @@
+"""What the web process tells Prometheus about itself. Bounded labels only: route patterns, never paths or people."""
+
+import shutil
+from pathlib import Path
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
+from prometheus_client.registry import REGISTRY
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+http_requests = Counter(
+    "luminet_http_requests_total", "Requests answered by the web process.", ["method", "route", "status"]
+)
+http_seconds = Histogram(
+    "luminet_http_request_seconds",
+    "From the first byte of a request to the last byte of headers.",
+    ["method", "route"],
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.25, 0.5, 1, 2.5, 5),
+)
+sockets_open = Gauge("luminet_live_sockets", "Live sockets open now.", multiprocess_mode="livesum")
+sign_ins = Counter("luminet_sign_ins_total", "Attempts to sign in to the web UI.", ["outcome"])
+
+
+def metrics_text(directory: Path | None) -> bytes:
+    """Everything measured, added up over all web processes when they share a directory."""
+    if directory is None:
+        return generate_latest(REGISTRY)
+    registry = CollectorRegistry()
+    multiprocess.MultiProcessCollector(registry, path=str(directory))  # type: ignore[no-untyped-call]
+    return generate_latest(registry)
+
+
+def metrics_directory_reset(directory: Path) -> None:
+    """Start from zero: what an earlier run left behind would be added to this one's numbers."""
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)

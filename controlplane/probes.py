@@ -1,0 +1,123 @@
+"""`/healthz`, `/readyz` and `/metrics`: answered before Django, so that no Host header or redirect is in their way.
+
+healthz: this process answers. readyz: it can serve, because database, migrations and broker answer too. It also says
+how long ago the pulse (beat → broker → worker → database) came through; its silence is shown, and unreadies nothing.
+"""
+
+import hmac
+import json
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.conf import settings
+from django.db import DatabaseError, connection
+from django.db.migrations.executor import MigrationExecutor
+
+from controlplane.health import NotReady, broker_check
+from controlplane.live.selectors import pulse_latest
+from controlplane.metrics import CONTENT_TYPE, metrics_text
+from controlplane.settings.env import Environment, is_loopback
+
+Scope = Any  # Django, Channels and uvicorn each have a type of their own for the same dictionaries
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+Application = Callable[[Any, Any, Any], Awaitable[None]]
+Answer = tuple[int, bytes, str]
+
+_JSON = "application/json"
+
+
+class Probes:
+    def __init__(self, inner: Application) -> None:
+        self._inner = inner
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        answer = _ANSWERS.get(scope["path"])
+        if answer is None:
+            await self._inner(scope, receive, send)
+        elif scope["method"] not in {"GET", "HEAD"}:
+            await _send(send, scope, (405, b'{"error": "GET only"}', _JSON))
+        else:
+            await _send(send, scope, await answer(scope))
+
+
+async def _healthz(scope: Scope) -> Answer:
+    return 200, b'{"status": "ok"}', _JSON
+
+
+async def _readyz(scope: Scope) -> Answer:
+    checks = await sync_to_async(readiness)()
+    ready = all(value == "ok" for value in checks.values())
+    body: dict[str, object] = {"status": "ok" if ready else "not ready", "checks": checks}
+    if ready:
+        body["pulse_age_seconds"] = await sync_to_async(pulse_age_seconds)(now=time.time())
+    return 200 if ready else 503, json.dumps(body).encode(), _JSON
+
+
+async def _metrics(scope: Scope) -> Answer:
+    environment: Environment = settings.ENVIRONMENT
+    if not _may_read_metrics(scope, environment.metrics_token):
+        return 401, b"metrics are for loopback, or for the bearer of LUMINET_METRICS_TOKEN\n", "text/plain"
+    return 200, await sync_to_async(metrics_text)(environment.metrics_dir), CONTENT_TYPE
+
+
+_ANSWERS: dict[str, Callable[[Scope], Awaitable[Answer]]] = {
+    "/healthz": _healthz,
+    "/readyz": _readyz,
+    "/metrics": _metrics,
+}
+
+
+def readiness() -> dict[str, str]:
+    """Each thing this process cannot serve without: "ok" or what is wrong, in words without secrets."""
+    checks = {"database": "ok", "migrations": "ok", "broker": "ok"}
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("select 1")
+        if _migrations_are_pending():
+            checks["migrations"] = "not applied yet: run `luminet run migrate`"
+    except DatabaseError:
+        checks["database"] = checks["migrations"] = "does not answer"
+    try:
+        broker_check(settings.ENVIRONMENT.redis_url)
+    except NotReady:
+        checks["broker"] = "does not answer"
+    return checks
+
+
+_migrated = False
+
+
+def _migrations_are_pending() -> bool:
+    """Asked until the answer is no: a process never meets a database that has lost a migration."""
+    global _migrated
+    if not _migrated:
+        executor = MigrationExecutor(connection)
+        _migrated = not executor.migration_plan(executor.loader.graph.leaf_nodes())
+    return not _migrated
+
+
+def pulse_age_seconds(*, now: float) -> float | None:
+    pulse = pulse_latest()
+    return None if pulse is None else round(max(0.0, now - pulse.recorded_at.timestamp()), 1)
+
+
+def _may_read_metrics(scope: Scope, token: str | None) -> bool:
+    client = scope.get("client")
+    if client and is_loopback(client[0]):
+        return True
+    offered = dict(scope["headers"]).get(b"authorization", b"")
+    return token is not None and hmac.compare_digest(offered, f"Bearer {token}".encode())
+
+
+async def _send(send: Send, scope: Scope, answer: Answer) -> None:
+    status, body, content_type = answer
+    headers = [
+        (b"content-type", content_type.encode()),
+        (b"content-length", str(len(body)).encode()),
+        (b"cache-control", b"no-store"),
+    ]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

@@ -1,0 +1,80 @@
+"""Runs one part of the control plane in this process: what compose, systemd and the embedded stack all call."""
+
+import os
+from collections.abc import Callable
+
+GRACE_SECONDS = 3
+WORKER_THREADS = 4
+
+
+def run_web() -> None:
+    import uvicorn
+
+    from controlplane.settings.env import read_environment_or_exit
+
+    environment = read_environment_or_exit(os.environ)
+    if environment.metrics_dir is not None:
+        # prometheus-client decides at import between one process and several sharing a folder.
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(environment.metrics_dir)
+        environment.metrics_dir.mkdir(parents=True, exist_ok=True)
+    uvicorn.run(
+        "controlplane.asgi:application",
+        host=environment.web_host,
+        port=environment.web_port,
+        workers=environment.web_workers,
+        loop="uvloop",
+        http="httptools",
+        ws="websockets-sansio",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        proxy_headers=True,
+        forwarded_allow_ips=environment.trusted_proxies,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+
+
+def run_worker() -> None:
+    import warnings
+
+    from celery.exceptions import SecurityWarning
+
+    from controlplane.celery import app
+    from controlplane.health import worker_hostname
+
+    # It warns of root because pickled messages could run code as root. We accept JSON only, which cannot.
+    warnings.simplefilter("ignore", SecurityWarning)
+    app.worker_main(
+        [
+            "--quiet",
+            "worker",
+            f"--hostname={worker_hostname()}",
+            "--without-gossip",
+            "--without-mingle",
+            "--loglevel=INFO",
+        ]
+    )
+
+
+def run_beat() -> None:
+    from controlplane.celery import app
+
+    app.Beat(loglevel="INFO", quiet=True).run()
+
+
+def run_migrate() -> None:
+    import django
+    from django.core.management import call_command
+
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
+    django.setup()
+    call_command("migrate", interactive=False)
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    "web": run_web,
+    "worker": run_worker,
+    "beat": run_beat,
+    "migrate": run_migrate,
+}

@@ -1,0 +1,171 @@
+"""Django's settings, the same on a laptop and in production: only the environment differs."""
+
+import os
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from controlplane.logs import logging_config
+from controlplane.settings.env import CHECKOUT, read_environment_or_exit
+
+ENVIRONMENT = read_environment_or_exit(os.environ)
+
+SECRET_KEY = ENVIRONMENT.secrets.secret_key
+DEBUG = False
+ALLOWED_HOSTS = list(ENVIRONMENT.allowed_hosts)
+ROOT_URLCONF = "controlplane.urls"
+ASGI_APPLICATION = "controlplane.asgi.application"
+INSTALLED_APPS = [
+    "controlplane.dashboard.support_app.SupportConfig",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "tenants",
+    "controlplane.live",
+    "controlplane.dashboard",
+]
+MIDDLEWARE = [
+    "controlplane.middleware.observe",
+    "controlplane.middleware.security_headers",
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "django.middleware.gzip.GZipMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+]
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [CHECKOUT / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+                "controlplane.dashboard.context.frame",
+            ]
+        },
+    }
+]
+
+
+def _database(url: str) -> dict[str, Any]:
+    parts = urlsplit(url)
+    return {
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": unquote(parts.path.lstrip("/")),
+        "USER": unquote(parts.username or ""),
+        "PASSWORD": unquote(parts.password or ""),
+        "HOST": parts.hostname or "",
+        "PORT": str(parts.port or 5432),
+        # Under ASGI a connection must not outlive its request; the pool is what makes that cheap.
+        "CONN_MAX_AGE": 0,
+        "OPTIONS": {"pool": {"min_size": 1, "max_size": 8, "timeout": 5}, "connect_timeout": 5},
+    }
+
+
+DATABASES = {"default": _database(ENVIRONMENT.database_url)}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+AUTH_USER_MODEL = "tenants.User"
+LOGIN_URL = "sign-in"
+LOGIN_REDIRECT_URL = "home"
+LOGOUT_REDIRECT_URL = "sign-in"
+PASSWORD_HASHERS = [
+    "django.contrib.auth.hashers.ScryptPasswordHasher",
+    "django.contrib.auth.hashers.PBKDF2PasswordHasher",
+]
+AUTH_PASSWORD_VALIDATORS: list[dict[str, Any]] = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+]
+
+SESSION_COOKIE_AGE = 12 * 3600
+SESSION_SAVE_EVERY_REQUEST = False
+SESSION_COOKIE_HTTPONLY = True
+SESSION_COOKIE_SAMESITE = "Lax"
+SESSION_COOKIE_NAME = "luminet_session"
+SESSION_COOKIE_SECURE = ENVIRONMENT.is_https
+CSRF_COOKIE_SECURE = ENVIRONMENT.is_https
+CSRF_COOKIE_HTTPONLY = True
+CSRF_COOKIE_NAME = "luminet_csrf"
+CSRF_TRUSTED_ORIGINS = [ENVIRONMENT.base_url]
+CSRF_FAILURE_VIEW = "controlplane.dashboard.views.csrf_failure"
+# TLS ends in front of us; uvicorn takes the scheme from the proxies LUMINET_TRUSTED_PROXIES names.
+SECURE_SSL_REDIRECT = ENVIRONMENT.is_https
+SECURE_HSTS_SECONDS = 365 * 24 * 3600 if ENVIRONMENT.is_https else 0
+SECURE_HSTS_INCLUDE_SUBDOMAINS = ENVIRONMENT.is_https
+SECURE_HSTS_PRELOAD = ENVIRONMENT.is_https
+SECURE_REFERRER_POLICY = "same-origin"
+SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
+X_FRAME_OPTIONS = "DENY"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
+
+LANGUAGE_CODE = "en-gb"
+TIME_ZONE = "UTC"
+USE_TZ = True
+
+STATIC_URL = "static/"
+STATIC_ROOT = ENVIRONMENT.static_root
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+WHITENOISE_MAX_AGE = 300
+
+LOGGING_CONFIG = "logging.config.dictConfig"
+LOGGING = logging_config(log_format=ENVIRONMENT.log_format, level=ENVIRONMENT.log_level)
+
+CHANNEL_LAYERS = {
+    "default": {
+        # The pub/sub layer: no per-message keys, no 60 s expiry, less CPU than the core layer at 500 sockets.
+        "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+        "CONFIG": {"hosts": [ENVIRONMENT.redis_url], "prefix": "luminet:live"},
+    }
+}
+
+# Longer than the longest task: a message is handed to a second worker once this has passed.
+VISIBILITY_TIMEOUT_SECONDS = 60
+CELERY_BROKER_URL = ENVIRONMENT.redis_url
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "visibility_timeout": VISIBILITY_TIMEOUT_SECONDS,
+    "unacked_restore_interval": 2,
+    "unacked_restore_throttle": 1,
+    "priority_steps": list(range(10)),
+    "queue_order_strategy": "priority",
+    "socket_connect_timeout": 5,
+    "socket_keepalive": True,
+    "health_check_interval": 25,
+}
+CELERY_TASK_DEFAULT_QUEUE = "control"
+CELERY_TASK_DEFAULT_PRIORITY = 5  # Redis serves 0 first
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_SERIALIZER = "json"
+CELERY_RESULT_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_POOL = "threads"  # control tasks wait for I/O; half the memory of prefork
+CELERY_WORKER_CONCURRENCY = 4
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
+CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"  # in memory: every entry is a sweep that may run late or twice
+CELERY_BEAT_MAX_LOOP_INTERVAL = 1
+CELERY_BEAT_SCHEDULE = {
+    "pulse": {"task": "live.pulse", "schedule": 2.0, "options": {"expires": 10, "priority": 0}},
+    "housekeeping": {"task": "tenants.housekeeping", "schedule": 300.0, "options": {"expires": 300, "priority": 9}},
+}
+CELERY_TIMEZONE = "UTC"
+
+STATICFILES_DIRS: list[Path] = []
+SILENCED_SYSTEM_CHECKS: list[str] = []

@@ -1,0 +1,111 @@
+"""The control plane's environment, read once into one frozen value. docs/operations.md lists every variable."""
+
+import ipaddress
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from controlplane.settings.reader import MalformedSettings, SettingsReader
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+LOG_FORMATS = ("json", "text")
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """What production must bring along. Never printed: the representation leaves every field out."""
+
+    secret_key: str = field(repr=False)
+    master_key: bytes = field(repr=False)
+    signing_key: bytes = field(repr=False)
+    pepper: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    base_url: str
+    allowed_hosts: tuple[str, ...]
+    database_url: str = field(repr=False)
+    redis_url: str = field(repr=False)
+    secrets: Secrets
+    web_host: str
+    web_port: int
+    web_workers: int
+    trusted_proxies: str
+    static_root: Path
+    metrics_dir: Path | None
+    metrics_token: str | None = field(repr=False)
+    log_format: str
+    log_level: str
+
+    @property
+    def is_https(self) -> bool:
+        return self.base_url.startswith("https://")
+
+
+def read_environment(environ: Mapping[str, str]) -> Environment:
+    """The whole environment, or MalformedSettings naming every variable that is wrong."""
+    reader = SettingsReader(environ)
+    base_url = reader.url("LUMINET_BASE_URL", ("https", "http")).rstrip("/")
+    _check_base_url(reader, base_url)
+    metrics_dir = reader.text("LUMINET_METRICS_DIR", "")
+    environment = Environment(
+        base_url=base_url,
+        allowed_hosts=(_spelled_host(base_url), *reader.words("LUMINET_ALLOWED_HOSTS")),
+        database_url=reader.url("LUMINET_DATABASE_URL", ("postgresql", "postgres")),
+        redis_url=reader.url("LUMINET_REDIS_URL", ("redis", "rediss")),
+        secrets=_read_secrets(reader),
+        web_host=reader.text("LUMINET_WEB_HOST", "127.0.0.1"),
+        web_port=reader.port("LUMINET_WEB_PORT", 8000),
+        web_workers=reader.number("LUMINET_WEB_WORKERS", 1, low=1, high=64),
+        trusted_proxies=",".join(reader.words("LUMINET_TRUSTED_PROXIES", ("127.0.0.1",))),
+        static_root=reader.path("LUMINET_STATIC_ROOT", CHECKOUT / ".luminet" / "static"),
+        metrics_dir=Path(metrics_dir) if metrics_dir else None,
+        metrics_token=reader.text("LUMINET_METRICS_TOKEN", "") or None,
+        log_format=reader.choice("LUMINET_LOG_FORMAT", "json", LOG_FORMATS),
+        log_level=reader.choice("LUMINET_LOG_LEVEL", "INFO", LOG_LEVELS),
+    )
+    reader.finish()
+    return environment
+
+
+def read_environment_or_exit(environ: Mapping[str, str]) -> Environment:
+    """For entry points: a mistake in a setting ends in one readable message and exit status 2, not in a traceback."""
+    try:
+        return read_environment(environ)
+    except MalformedSettings as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _read_secrets(reader: SettingsReader) -> Secrets:
+    return Secrets(
+        secret_key=reader.secret("LUMINET_SECRET_KEY", minimum_length=50),
+        master_key=reader.secret_bytes("LUMINET_MASTER_KEY", length=32),
+        signing_key=reader.secret_bytes("LUMINET_SIGNING_KEY", length=32),
+        pepper=reader.secret_bytes("LUMINET_PEPPER", length=32),
+    )
+
+
+def _check_base_url(reader: SettingsReader, base_url: str) -> None:
+    parts = urlsplit(base_url)
+    if parts.path or parts.query or parts.fragment:
+        reader.reject("LUMINET_BASE_URL", "takes scheme, host and port only, no path")
+    if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
+        reader.reject("LUMINET_BASE_URL", "http is for loopback only; put TLS in front and use https")
+
+
+def _spelled_host(base_url: str) -> str:
+    """The host as browsers write it in their Host header: IPv6 in brackets."""
+    host = urlsplit(base_url).hostname or "localhost"
+    return f"[{host}]" if ":" in host else host
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

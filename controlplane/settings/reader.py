@@ -1,0 +1,149 @@
+"""Reads typed values out of an environment and collects every mistake, so that people see them all at once."""
+
+import base64
+import binascii
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+TRUE_WORDS = frozenset({"1", "true", "yes", "on"})
+FALSE_WORDS = frozenset({"0", "false", "no", "off"})
+
+
+@dataclass(frozen=True, slots=True)
+class BadSetting:
+    name: str
+    problem: str
+
+
+class MalformedSettings(Exception):
+    """One or more variables cannot be used. Its text names all of them."""
+
+    def __init__(self, bad: Iterable[BadSetting]) -> None:
+        self.bad = tuple(bad)
+        lines = "\n".join(f"  {one.name}: {one.problem}" for one in self.bad)
+        plural = "setting" if len(self.bad) == 1 else "settings"
+        super().__init__(f"Luminet cannot start: {len(self.bad)} {plural} to correct\n{lines}")
+
+
+class SettingsReader:
+    """Every getter answers something usable even when the value is bad; `finish` then raises for all of them."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        self._bad: list[BadSetting] = []
+
+    def finish(self) -> None:
+        if self._bad:
+            raise MalformedSettings(self._bad)
+
+    def reject(self, name: str, problem: str) -> None:
+        self._bad.append(BadSetting(name, problem))
+
+    def text(self, name: str, default: str) -> str:
+        return self._environ.get(name, "").strip() or default
+
+    def words(self, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
+        found = tuple(part.strip() for part in self._environ.get(name, "").split(",") if part.strip())
+        return found or default
+
+    def flag(self, name: str, default: bool) -> bool:
+        value = self.text(name, "").lower()
+        if not value:
+            return default
+        if value not in TRUE_WORDS | FALSE_WORDS:
+            self.reject(name, f"{value!r} is neither yes nor no")
+        return value in TRUE_WORDS
+
+    def choice(self, name: str, default: str, allowed: tuple[str, ...]) -> str:
+        value = self.text(name, default)
+        if value not in allowed:
+            self.reject(name, f"{value!r} is none of {', '.join(allowed)}")
+            return default
+        return value
+
+    def number(self, name: str, default: int, *, low: int, high: int) -> int:
+        value = self.text(name, str(default))
+        # isdecimal admits other scripts' digits, and int() takes thousands of them; neither is what people mean.
+        if not (value.isascii() and value.isdecimal() and len(value) < 10 and low <= int(value) <= high):
+            self.reject(name, f"{value!r} is no whole number from {low} to {high}")
+            return default
+        return int(value)
+
+    def port(self, name: str, default: int) -> int:
+        return self.number(name, default, low=0 if default == 0 else 1, high=65535)
+
+    def url(self, name: str, schemes: tuple[str, ...], default: str | None = None) -> str:
+        value = self.text(name, default or "")
+        if not value:
+            self.reject(name, f"is required: a URL beginning with {' or '.join(f'{s}://' for s in schemes)}")
+            return f"{schemes[0]}://missing"
+        problem = _url_problem(value, schemes)
+        if problem:
+            self.reject(name, problem)
+            return f"{schemes[0]}://malformed"
+        return value
+
+    def path(self, name: str, default: Path) -> Path:
+        value = self.text(name, "")
+        if value and "\0" in value:
+            self.reject(name, "a path cannot hold a zero byte")
+            return default
+        return Path(value).expanduser().absolute() if value else default
+
+    def secret(self, name: str, *, minimum_length: int) -> str:
+        value = self._secret_text(name)
+        if value is not None and len(value) < minimum_length:
+            self.reject(name, f"has {len(value)} characters, needs at least {minimum_length}")
+        return value or "malformed"
+
+    def secret_bytes(self, name: str, *, length: int) -> bytes:
+        value = self._secret_text(name)
+        if value is None:
+            return bytes(length)
+        try:
+            found = base64.b64decode(value, validate=True)
+        except (binascii.Error, ValueError):
+            self.reject(name, "is not base64")
+            return bytes(length)
+        if len(found) != length:
+            self.reject(name, f"decodes to {len(found)} bytes, needs exactly {length}")
+            return bytes(length)
+        return found
+
+    def _secret_text(self, name: str) -> str | None:
+        """The variable itself, else the file of that name in LUMINET_SECRETS_DIR, as Docker mounts them."""
+        value = self.text(name, "")
+        if value:
+            return value
+        directory = self.text("LUMINET_SECRETS_DIR", "")
+        file = Path(directory) / name.removeprefix("LUMINET_").lower() if directory else None
+        if file is None or not file.is_file():
+            where = f" or as the file {file}" if file else ""
+            self.reject(name, f"is required{where}; `luminet secrets` prints a fresh set")
+            return None
+        return self._secret_file(name, file)
+
+    def _secret_file(self, name: str, file: Path) -> str | None:
+        try:
+            if os.name == "posix" and stat.S_IMODE(file.stat().st_mode) & stat.S_IWOTH:
+                self.reject(name, f"everyone may write {file}; chmod it 0600")
+            return file.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            self.reject(name, f"cannot read {file}: {error}")
+            return None
+
+
+def _url_problem(value: str, schemes: tuple[str, ...]) -> str | None:
+    """What is wrong with a URL, in words that never repeat its password."""
+    try:
+        parts = urlsplit(value)
+        host, scheme, _ = parts.hostname, parts.scheme, parts.port
+    except ValueError as error:
+        return f"is no URL: {error}"
+    if scheme not in schemes:
+        return f"begins with {scheme or 'nothing'}://, needs {' or '.join(f'{s}://' for s in schemes)}"
+    return None if host else "names no host"

@@ -1,0 +1,276 @@
+"""Makes `.venv` and installs into it: `python3 -I controlplane/stack/bootstrap.py control dev`.
+
+Runs on whatever Python a machine has before anything is installed, so: standard library only, and nothing of ours.
+"""
+
+import sys
+
+OLDEST, NEWEST = (3, 11), (3, 13)
+if __name__ == "__main__" and not OLDEST <= sys.version_info[:2] <= NEWEST:
+    sys.exit(
+        "Luminet needs Python 3.11, 3.12 or 3.13; %s is %d.%d. "
+        "Install one of them, or name it: make PYTHON=/path/to/python3.12 up"
+        % (sys.executable, sys.version_info[0], sys.version_info[1])
+    )
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+VENV = CHECKOUT / ".venv"
+PYTHON = VENV / "bin" / "python"
+STAMPS = VENV / "luminet-installed.json"
+UNFINISHED = VENV / "luminet-unfinished"
+LOCK_NAME = "luminet-lock"
+QUIET_SECONDS = 5.0
+LAST_LINES = 15
+
+
+@dataclass(frozen=True)
+class Group:
+    """What one target needs: its extras, and about how much that is (measured, Linux x86-64, Python 3.11)."""
+
+    what: str
+    extras: tuple[str, ...]
+    packages: int
+    download_mb: int
+    disk_mb: int
+    remark: str = ""
+
+
+GROUPS = {
+    "control": Group("the control plane, PostgreSQL and Redis", ("control", "embedded"), 41, 55, 190),
+    "dev": Group("the tools that test and check it", ("dev",), 50, 90, 330),
+    "engine": Group(
+        "the engine's packages",
+        ("engine",),
+        20,
+        210,
+        950,
+        "torch alone is about 3 GB to download and 7 GB on disk where pip's index offers only its CUDA build",
+    ),
+    "bench": Group("the bench's plots", ("bench",), 10, 25, 80),
+}
+
+
+class BootstrapError(Exception):
+    """One sentence for the person at the terminal."""
+
+
+def main(names: Sequence[str]) -> int:
+    try:
+        ensure([*names])
+    except BootstrapError as error:
+        print(f"luminet: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nluminet: interrupted; run the same command again to go on where it stopped", file=sys.stderr)
+        return 130
+    return 0
+
+
+def ensure(names: list[str]) -> None:
+    """Install what is missing of these groups; in milliseconds when nothing is."""
+    if all(is_installed(name) for name in names) and _venv_works():
+        return
+    with _only_one_installer():
+        missing = [name for name in names if not is_installed(name)]
+        _check_space(missing)
+        if not _venv_works():
+            _make_venv()
+        _forget_half_installed()
+        for name in missing:
+            _install(name)
+
+
+def is_installed(name: str) -> bool:
+    return _stamps().get(name) == fingerprint()
+
+
+def fingerprint() -> str:
+    """Changes exactly when something else would be installed; the settings of tools in pyproject.toml do not count."""
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
+    relevant = json.dumps([project["build-system"], project["project"]], sort_keys=True)
+    pins = (CHECKOUT / "constraints.txt").read_text(encoding="utf-8")
+    return hashlib.sha256(f"{relevant}\n{pins}\n{CHECKOUT}".encode()).hexdigest()
+
+
+def space_problem(names: Sequence[str], *, free_mb: float) -> str | None:
+    """Whether these groups fit on the disk. What is downloaded lies beside what is installed for a while."""
+    needed = sum(GROUPS[name].disk_mb + GROUPS[name].download_mb for name in names)
+    if free_mb >= needed:
+        return None
+    return (
+        f"{CHECKOUT} has {free_mb:,.0f} MB free and the installation needs about {needed:,} MB: free some and try again"
+    )
+
+
+def _stamps() -> dict[str, str]:
+    try:
+        stamps = json.loads(STAMPS.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return stamps if isinstance(stamps, dict) else {}
+
+
+def _check_space(names: Sequence[str]) -> None:
+    free_mb = shutil.disk_usage(CHECKOUT).free / 1e6
+    for name in names:
+        group = GROUPS[name]
+        remark = f"; {group.remark}" if group.remark else ""
+        _say(f"will install {group.what}: about {group.download_mb} MB to download, {group.disk_mb} MB on disk{remark}")
+    if names:
+        _say(f"into {_short(VENV)}, where {free_mb / 1000:,.1f} GB are free")
+    problem = space_problem(names, free_mb=free_mb)
+    if problem:
+        raise BootstrapError(problem)
+
+
+def _venv_works() -> bool:
+    if not PYTHON.exists():
+        return False
+    script = f"import pip, sys; sys.exit(not {OLDEST} <= sys.version_info[:2] <= {NEWEST})"
+    return _run_quietly([str(PYTHON), "-I", "-c", script]).returncode == 0
+
+
+def _make_venv() -> None:
+    """A virtual environment, also where the distribution split `ensurepip` out of Python (Debian's python3-venv)."""
+    if any(entry.name != LOCK_NAME for entry in VENV.iterdir()):
+        _say(f"{_short(VENV)} does not work with this Python any more; making it again")
+    _say(f"making {_short(VENV)} with Python {sys.version_info.major}.{sys.version_info.minor}")
+    for entry in VENV.iterdir():
+        if entry.name != LOCK_NAME:
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    made = _run_quietly([sys.executable, "-m", "venv", str(VENV)])
+    if made.returncode == 0:
+        return
+    bare = _run_quietly([sys.executable, "-m", "venv", "--without-pip", "--clear", str(VENV)])
+    pip = [sys.executable, "-m", "pip", "--python", str(PYTHON), "install", "--quiet", "pip"]
+    if bare.returncode != 0 or _run_quietly(pip).returncode != 0:
+        reason = (made.stderr or made.stdout).strip().splitlines()
+        raise BootstrapError(f"cannot make {VENV}: {reason[-1] if reason else 'python3 -m venv failed'}")
+
+
+def _install(name: str) -> None:
+    group = GROUPS[name]
+    extras = ",".join(group.extras)
+    started = time.monotonic()
+    UNFINISHED.touch()
+    command = [
+        str(PYTHON), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--progress-bar", "off",
+        "--constraint", str(CHECKOUT / "constraints.txt"), "--editable", f"{CHECKOUT}[{extras}]",
+    ]  # fmt: skip
+    _show_progress(command, group)
+    # Read again: another group may have been stamped since.
+    _write_stamps({**_stamps(), name: fingerprint()})
+    UNFINISHED.unlink(missing_ok=True)
+    _say(f"installed {group.what} in {time.monotonic() - started:.0f} s")
+
+
+def _show_progress(command: list[str], group: Group) -> None:
+    """Run pip and say how far it is: on a terminal one line that moves, elsewhere a line every few seconds."""
+    lines: list[str] = []
+    collected, last_said = 0, time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    try:
+        for line in process.stdout or ():
+            lines.append(line.rstrip())
+            collected += line.startswith("Collecting ")
+            news = _news(line, collected, group.packages)
+            if news and sys.stdout.isatty():
+                print(f"\r\x1b[K  {news[:100]}", end="", flush=True)
+            elif news and time.monotonic() - last_said > QUIET_SECONDS:
+                _say(news)
+                last_said = time.monotonic()
+        code = process.wait()
+    except BaseException:
+        process.kill()
+        raise
+    finally:
+        if sys.stdout.isatty():
+            print("\r\x1b[K", end="", flush=True)
+    if code != 0:
+        raise BootstrapError(_why_pip_failed(lines))
+
+
+def _news(line: str, collected: int, packages: int) -> str | None:
+    words = line.split()
+    if line.startswith("Collecting "):
+        return f"{min(collected, packages)} of about {packages} packages: {words[1]}"
+    if line.strip().startswith("Downloading ") and line.rstrip().endswith("B)"):
+        return f"downloading {words[1].rsplit('/', 1)[-1]} {' '.join(words[2:])}"
+    if line.startswith("Installing collected packages"):
+        return "unpacking (this takes longest)"
+    return None
+
+
+def _why_pip_failed(lines: list[str]) -> str:
+    if any("No space left on device" in line for line in lines):
+        return f"the disk of {CHECKOUT} is full: free some and run the same command again"
+    told = "\n".join(f"    {line}" for line in lines[-LAST_LINES:])
+    return f"pip could not install everything; it said:\n{told}\n  Correct that and run the same command again."
+
+
+def _forget_half_installed() -> None:
+    """After an installation that was killed: what pip had begun to record but not finished would count as installed."""
+    if not UNFINISHED.exists():
+        return
+    for record in VENV.glob("lib/python*/site-packages/*.dist-info"):
+        if not (record / "RECORD").exists():
+            shutil.rmtree(record)
+
+
+def _write_stamps(stamps: dict[str, str]) -> None:
+    temporary = STAMPS.with_suffix(".new")
+    temporary.write_text(json.dumps(stamps, indent=2) + "\n", encoding="utf-8")
+    temporary.replace(STAMPS)
+
+
+@contextmanager
+def _only_one_installer() -> Iterator[None]:
+    """`make up` and `make test` in two terminals must not install into one environment at once."""
+    try:
+        VENV.mkdir(exist_ok=True)
+        lock = (VENV / LOCK_NAME).open("a")
+    except OSError as error:
+        reason = "is read-only" if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM) else f"({error.strerror})"
+        raise BootstrapError(
+            f"cannot write to {CHECKOUT}, which {reason}: Luminet installs into .venv there, so copy the checkout to a "
+            "folder of your own"
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say("another installation into this environment is running; waiting for it")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _run_quietly(command: list[str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _short(path: Path) -> str:
+    return str(path.relative_to(CHECKOUT.parent)) if path.is_relative_to(CHECKOUT.parent) else str(path)
+
+
+def _say(text: str) -> None:
+    print(f"luminet: {text}", flush=True)
+
+
+if __name__ == "__main__":
+    os.environ.pop("PYTHONHOME", None)
+    unknown = [name for name in sys.argv[1:] if name not in GROUPS]
+    sys.exit(f"no such group: {', '.join(unknown)}" if unknown else main(sys.argv[1:]))

@@ -1,0 +1,203 @@
+"""One process of the stack: started, watched, its lines prefixed and kept, started again when it dies."""
+
+import asyncio
+import contextlib
+import logging.handlers
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from controlplane.health import NotReady
+from controlplane.stack.errors import ChildFailed
+
+LOG_BYTES = 5_000_000
+POLL_SECONDS = 0.1
+WATCH_SECONDS = 5.0
+STEADY_SECONDS = 30.0
+LAST_LINES = 12
+HOPELESS_STARTS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What to run and how to know that it does."""
+
+    name: str
+    command: tuple[str, ...]
+    check: Callable[[], None] | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    port: int | None = None
+    needs: tuple[str, ...] = ()
+    is_job: bool = False  # ends by itself; ready when it ended well
+    is_quiet: bool = False  # its lines go to its log file alone
+    is_awaited: bool = True  # whether the stack is ready only after it
+    stop_signal: int = signal.SIGTERM
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    cwd: Path | None = None
+    start_seconds: float = 60.0
+
+
+def backoff_seconds(failures: int) -> float:
+    """How long to wait before the next start: at once after the first death, then doubling up to half a minute."""
+    return 0.0 if failures <= 1 else min(30.0, 0.5 * 2 ** (failures - 2))
+
+
+class Child:
+    def __init__(
+        self, service: Service, *, logs: Path, say: Callable[[str, str], None], changed: Callable[[], None]
+    ) -> None:
+        self.service = service
+        self.state = "waiting"
+        self.since = datetime.now(UTC)
+        self.process: asyncio.subprocess.Process | None = None
+        self.ready = asyncio.Event()
+        self.log_file = logs / f"{service.name}.log"
+        self._say, self._changed = say, changed
+        self._stopping = False
+        self._was_ready = False
+        self._last_lines: list[str] = []
+
+    @property
+    def pid(self) -> int | None:
+        return self.process.pid if self.process and self.process.returncode is None else None
+
+    async def run(self) -> None:
+        """Keep the process alive until stop() is called. A job runs once."""
+        failures = 0
+        log = _open_log(self.log_file)
+        try:
+            while not self._stopping:
+                started = time.monotonic()
+                code = await self._run_once(log)
+                if self.service.is_job or self._stopping:
+                    self._finish_job(code)
+                    return
+                failures = 1 if time.monotonic() - started > STEADY_SECONDS else failures + 1
+                if failures == HOPELESS_STARTS and not self._was_ready:
+                    self._give_up()
+                    return
+                wait = backoff_seconds(failures)
+                self._say(self.service.name, f"ended with {describe_exit(code)}; starting again in {wait:.1f} s")
+                self._become("restarting")
+                self.ready.clear()
+                await asyncio.sleep(wait)
+        finally:
+            log.close()
+
+    async def wait_ready(self) -> None:
+        """Return once the process does its work, or raise ChildFailed with the reason and where its log is."""
+        try:
+            await asyncio.wait_for(self.ready.wait(), self.service.start_seconds)
+        except TimeoutError:
+            raise self._failed(f"was not ready within {self.service.start_seconds:.0f} s") from None
+        if self.state == "failed":
+            raise self._failed("could not start")
+
+    def stop(self) -> None:
+        self._stopping = True
+        if self.pid:
+            self._become("stopping")
+            self._signal(self.service.stop_signal)
+        else:
+            self._become("stopped")
+
+    def kill(self) -> None:
+        self._stopping = True
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        # The whole group: nothing a child started may outlive it.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if self.pid:
+                os.killpg(self.pid, number)
+
+    async def _run_once(self, log: logging.handlers.RotatingFileHandler) -> int:
+        self._become("starting")
+        service = self.service
+        self.process = await asyncio.create_subprocess_exec(
+            *service.command,
+            env={**os.environ, **service.env},
+            cwd=service.cwd,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C reaches the supervisor alone, which then stops everything in order
+            limit=1024 * 1024,
+            **service.identity,
+        )
+        self._changed()
+        watch = asyncio.create_task(self._watch()) if service.check else None
+        try:
+            await self._pump(log)
+            return await self.process.wait()
+        finally:
+            if watch:
+                watch.cancel()
+            if self._stopping:
+                self._become("stopped")
+
+    async def _pump(self, log: logging.handlers.RotatingFileHandler) -> None:
+        stream = self.process.stdout if self.process else None
+        while stream is not None:
+            try:
+                raw = await stream.readline()
+            except ValueError:
+                continue  # a line beyond the limit is dropped, the stream goes on
+            if not raw:
+                return
+            line = raw.decode(errors="replace").rstrip()
+            self._last_lines = [*self._last_lines[1 - LAST_LINES :], line]
+            log.emit(logging.makeLogRecord({"msg": "%s", "args": (line,)}))
+            if not self.service.is_quiet:
+                self._say(self.service.name, line)
+
+    async def _watch(self) -> None:
+        """Ask the health check often until it answers, then now and then for as long as the process lives."""
+        while self.service.check:
+            try:
+                await asyncio.to_thread(self.service.check)
+            except NotReady:
+                if self.ready.is_set():
+                    self._become("unhealthy")
+            else:
+                self._become("ready")
+                self._was_ready = True
+                self.ready.set()
+            await asyncio.sleep(WATCH_SECONDS if self.ready.is_set() else POLL_SECONDS)
+
+    def _finish_job(self, code: int) -> None:
+        if self._stopping:
+            return
+        self._become("done" if code == 0 else "failed")
+        self.ready.set()
+
+    def _give_up(self) -> None:
+        """It has never once worked: say why, instead of trying for ever."""
+        self._become("failed")
+        self.ready.set()
+
+    def _become(self, state: str) -> None:
+        if state != self.state:
+            self.state, self.since = state, datetime.now(UTC)
+            self._changed()
+
+    def _failed(self, reason: str) -> ChildFailed:
+        said = f": {self._last_lines[-1]}" if self._last_lines else ""
+        return ChildFailed(self.service.name, f"{reason}{said}", str(self.log_file))
+
+
+def describe_exit(code: int) -> str:
+    if code < 0:
+        return f"signal {signal.Signals(-code).name}"
+    return f"status {code}"
+
+
+def _open_log(file: Path) -> logging.handlers.RotatingFileHandler:
+    handler = logging.handlers.RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
+    file.chmod(0o600)
+    return handler

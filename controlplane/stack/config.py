@@ -1,0 +1,115 @@
+"""The stack's own settings and where it keeps things. Every path of the embedded stack is named here."""
+
+import hashlib
+import os
+import pwd
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane.settings.env import CHECKOUT
+from controlplane.settings.reader import SettingsReader
+
+PRIVATE_PLACES = Path("/var/lib/luminet")
+
+
+@dataclass(frozen=True, slots=True)
+class StackConfig:
+    home: Path
+    web_host: str
+    web_port: int
+    postgres_port: int | None
+    redis_port: int | None
+    database_url: str | None
+    redis_url: str | None
+    installs_engine: bool
+
+    @property
+    def secrets(self) -> Path:
+        return self.home / "secrets"
+
+    @property
+    def logs(self) -> Path:
+        return self.home / "logs"
+
+    @property
+    def run(self) -> Path:
+        return self.home / "run"
+
+    @property
+    def status_file(self) -> Path:
+        return self.run / "stack.json"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.run / "stack.lock"
+
+    @property
+    def demo_file(self) -> Path:
+        return self.home / "demo.json"
+
+    @property
+    def static(self) -> Path:
+        return self.home / "static"
+
+    @property
+    def metrics(self) -> Path:
+        return self.run / "metrics"
+
+    @property
+    def private_place(self) -> Path:
+        """Where an unprivileged PostgreSQL can work when this home lies below a folder only root may enter."""
+        return PRIVATE_PLACES / hashlib.sha256(str(self.home).encode()).hexdigest()[:12]
+
+
+def read_stack_config(environ: Mapping[str, str]) -> StackConfig:
+    reader = SettingsReader(environ)
+    config = StackConfig(
+        home=reader.path("LUMINET_HOME", CHECKOUT / ".luminet"),
+        web_host=reader.text("LUMINET_WEB_HOST", "127.0.0.1"),
+        web_port=reader.port("LUMINET_WEB_PORT", 8000),
+        postgres_port=reader.port("LUMINET_POSTGRES_PORT", 0) or None,
+        redis_port=reader.port("LUMINET_REDIS_PORT", 0) or None,
+        database_url=_optional_url(reader, environ, "LUMINET_DATABASE_URL", ("postgresql", "postgres")),
+        redis_url=_optional_url(reader, environ, "LUMINET_REDIS_URL", ("redis", "rediss")),
+        installs_engine=reader.flag("LUMINET_INSTALL_ENGINE", True),
+    )
+    reader.finish()
+    return config
+
+
+def _optional_url(
+    reader: SettingsReader, environ: Mapping[str, str], name: str, schemes: tuple[str, ...]
+) -> str | None:
+    return reader.url(name, schemes) if environ.get(name, "").strip() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Unprivileged:
+    """Whom PostgreSQL runs as when we are root, which it refuses."""
+
+    uid: int
+    gid: int
+
+
+def unprivileged_owner() -> Unprivileged | None:
+    if os.geteuid() != 0:
+        return None
+    nobody = pwd.getpwnam("nobody")
+    return Unprivileged(nobody.pw_uid, nobody.pw_gid)
+
+
+def is_reachable_by_others(path: Path) -> bool:
+    """Whether a process of another user can enter every folder on the way to `path`."""
+    folders = (parent for parent in path.absolute().parents if parent.exists())
+    return all(stat.S_IMODE(folder.stat().st_mode) & stat.S_IXOTH for folder in folders)
+
+
+def folders_make(config: StackConfig) -> None:
+    """The home and its folders, closed to others. As root it lets others pass, so that PostgreSQL finds its own."""
+    config.home.mkdir(parents=True, exist_ok=True)
+    config.home.chmod(0o711 if os.geteuid() == 0 else 0o700)
+    for folder in (config.secrets, config.logs, config.run):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o700)

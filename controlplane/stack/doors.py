@@ -1,0 +1,116 @@
+"""What `luminet stack …` does: each door reads its settings, calls one thing, and answers with an exit status."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+from controlplane.settings.reader import MalformedSettings
+from controlplane.stack.config import StackConfig, read_stack_config
+from controlplane.stack.errors import StackError
+from controlplane.stack.leftovers import end_leftovers, holder, read_status
+from controlplane.stack.terminal import Terminal
+from controlplane.stack.up import stack_up
+
+DOWN_SECONDS = 15.0
+
+
+def up() -> int:
+    try:
+        stack_up(read_stack_config(os.environ), os.environ, Terminal())
+    except MalformedSettings as error:
+        print(error, file=sys.stderr)
+        return 2
+    except StackError as error:
+        print(f"luminet: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def status(*, as_json: bool) -> int:
+    config = _config()
+    rows = read_status(config.status_file) if holder(config.lock_file) else []
+    if as_json:
+        print(json.dumps(rows, indent=2))
+    elif rows:
+        print("\n".join(table(rows, now=datetime.now(UTC))))
+    else:
+        print("Nothing runs from here. `make up` starts it.")
+    return 0
+
+
+def table(rows: list[dict[str, Any]], *, now: datetime) -> list[str]:
+    """The rows for people: how long in that state instead of since when."""
+    lines = [f"{'PART':<16} {'STATE':<11} {'FOR':>9} {'PID':>8} {'PORT':>6}"]
+    for row in rows:
+        age = _duration(int((now - datetime.fromisoformat(row["since"])).total_seconds()))
+        lines.append(f"{row['name']:<16} {row['state']:<11} {age:>9} {row['pid'] or '–':>8} {row['port'] or '–':>6}")
+    return lines
+
+
+def down() -> int:
+    config = _config()
+    pid = holder(config.lock_file)
+    if pid is None:
+        left = end_leftovers(config.status_file, config.home)
+        print(f"Ended what was left over: {', '.join(left)}." if left else "Nothing runs from here.")
+        return 0
+    os.kill(pid, signal.SIGTERM)
+    began = time.monotonic()
+    while holder(config.lock_file) == pid:
+        if time.monotonic() - began > DOWN_SECONDS:
+            print(f"luminet: process {pid} has not stopped within {DOWN_SECONDS:.0f} s", file=sys.stderr)
+            return 1
+        time.sleep(0.1)
+    print(f"Stopped in {time.monotonic() - began:.1f} s.")
+    return 0
+
+
+def clean(*, asks: bool) -> int:
+    """Delete the home and the private place. The data is gone then, so it says what and asks."""
+    config = _config()
+    places = [place for place in (config.home, config.private_place) if place.exists()]
+    if not places:
+        print("There is nothing to delete.")
+        return 0
+    named = " and ".join(str(place) for place in places)
+    if asks and not _agreed(f"Delete {named}, with the database, all secrets and logs? Type yes: "):
+        print("Nothing was deleted.")
+        return 1
+    if down() != 0:
+        return 1
+    for place in places:
+        shutil.rmtree(place)
+    with contextlib.suppress(OSError):
+        config.private_place.parent.rmdir()  # only when no other installation keeps its data there
+    print(f"Deleted {named}.")
+    return 0
+
+
+def _agreed(question: str) -> bool:
+    try:
+        return input(question).strip().lower() == "yes"
+    except EOFError:
+        print()
+        return False
+
+
+def _config() -> StackConfig:
+    try:
+        return read_stack_config(os.environ)
+    except MalformedSettings as error:
+        print(error, file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _duration(seconds: int) -> str:
+    if seconds < 120:
+        return f"{max(0, seconds)} s"
+    if seconds < 7200:
+        return f"{seconds // 60} min"
+    return f"{seconds // 3600} h"

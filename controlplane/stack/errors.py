@@ -1,0 +1,23 @@
+"""What stops the stack, in one sentence that says what to do next."""
+
+
+class StackError(Exception):
+    """Shown to people as it is; ends `make up` with status 1."""
+
+
+class PortTaken(StackError):
+    def __init__(self, *, host: str, port: int, setting: str) -> None:
+        super().__init__(
+            f"Port {port} on {host} is in use by another program: stop that, or set {setting} to a free port."
+        )
+
+
+class AlreadyRunning(StackError):
+    def __init__(self, pid: int | None) -> None:
+        by = f" (process {pid})" if pid else ""
+        super().__init__(f"Luminet already runs from here{by}. `make down` stops it.")
+
+
+class ChildFailed(StackError):
+    def __init__(self, name: str, reason: str, log_file: str) -> None:
+        super().__init__(f"{name} {reason}. Its log is {log_file}.")

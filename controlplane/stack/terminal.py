@@ -1,0 +1,27 @@
+"""What the stack prints: every line with the name of who said it, in colour where a person is looking."""
+
+import contextlib
+import os
+import sys
+from collections.abc import Mapping
+from typing import TextIO
+
+COLOURS = {"postgres": 34, "redis": 31, "web": 36, "worker": 33, "beat": 35, "luminet": 32}
+WIDTH = 9
+
+
+class Terminal:
+    def __init__(self, stream: TextIO = sys.stdout, environ: Mapping[str, str] = os.environ) -> None:
+        self._stream = stream
+        self._colourful = stream.isatty() and "NO_COLOR" not in environ
+
+    def say(self, name: str, line: str) -> None:
+        label = f"{name:<{WIDTH}}"
+        if self._colourful:
+            label = f"\x1b[{COLOURS.get(name, 37)}m{label}\x1b[0m"
+        # The terminal may have gone; what was said is in the log files.
+        with contextlib.suppress(BrokenPipeError, ValueError):
+            print(f"{label} {line}", file=self._stream, flush=True)
+
+    def bold(self, text: str) -> str:
+        return f"\x1b[1m{text}\x1b[0m" if self._colourful else text

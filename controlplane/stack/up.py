@@ -1,0 +1,205 @@
+"""`luminet stack up`: everything, in order, until Ctrl-C; and the sentences people read while it happens."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.request import urlopen
+
+from controlplane.health import loopback_address
+from controlplane.metrics import metrics_directory_reset
+from controlplane.settings.env import CHECKOUT, read_environment
+from controlplane.stack.bootstrap import is_installed
+from controlplane.stack.child import Child, Service
+from controlplane.stack.config import StackConfig, folders_make, unprivileged_owner
+from controlplane.stack.credentials import credentials_ensure
+from controlplane.stack.errors import ChildFailed, PortTaken, StackError
+from controlplane.stack.leftovers import end_leftovers, sole_stack
+from controlplane.stack.ports import free_port, port_is_free
+from controlplane.stack.postgres import cluster_prepare
+from controlplane.stack.redis_server import redis_command
+from controlplane.stack.services import (
+    Addresses,
+    application_environment,
+    application_services,
+    database_url,
+    engine_packages_service,
+    postgres_service,
+    redis_service,
+    redis_url,
+)
+from controlplane.stack.supervisor import Reporter, Supervisor
+from controlplane.stack.terminal import Terminal
+
+NEEDED_BYTES = 300_000_000
+PULSE_SECONDS = 30.0
+BOOTSTRAP = CHECKOUT / "controlplane" / "stack" / "bootstrap.py"
+
+
+def stack_up(config: StackConfig, environ: Mapping[str, str], terminal: Terminal) -> None:
+    """Run the stack until a signal asks it to stop."""
+    _home_check(config)
+    folders_make(config)
+    with sole_stack(config.lock_file):
+        for name in end_leftovers(config.status_file, config.home):
+            terminal.say("luminet", f"ended {name}, left over from a run that was killed")
+        services, addresses = describe(config, environ)
+        os.environ["LUMINET_HOME"] = str(config.home)
+        asyncio.run(_run(services, addresses, config, terminal))
+
+
+def describe(config: StackConfig, environ: Mapping[str, str]) -> tuple[list[Service], Addresses]:
+    """All services of this run. Makes what they need on disk; starts nothing."""
+    credentials = credentials_ensure(config.secrets)
+    _ports_check(config)
+    metrics_directory_reset(config.metrics)
+    postgres_port = config.postgres_port or free_port()
+    redis_port = config.redis_port or free_port()
+    addresses = Addresses(
+        web=loopback_address(config.web_host, config.web_port),
+        database_url=config.database_url or database_url(postgres_port, credentials["postgres_password"]),
+        redis_url=config.redis_url or redis_url(redis_port, credentials["redis_password"]),
+    )
+    services = []
+    if config.database_url is None:
+        cluster = cluster_prepare(config, owner=unprivileged_owner(), passwords=credentials)
+        services.append(postgres_service(config, cluster, port=postgres_port, url=addresses.database_url))
+    if config.redis_url is None:
+        command = redis_command(config, port=redis_port, password=credentials["redis_password"])
+        services.append(redis_service(config, command, port=redis_port, url=addresses.redis_url))
+    environment = application_environment(config, addresses, environ)
+    read_environment({**environ, **environment})  # better one message here than one from each part
+    stores = tuple(service.name for service in services)
+    services += application_services(config, addresses, environment, stores=stores)
+    if config.installs_engine and not is_installed("engine"):
+        services.append(engine_packages_service(config, BOOTSTRAP))
+    return services, addresses
+
+
+async def _run(services: list[Service], addresses: Addresses, config: StackConfig, terminal: Terminal) -> None:
+    started = time.monotonic()
+
+    def announce(child: Child) -> None:
+        port = f"  port {child.service.port}" if child.service.port else ""
+        word = "done" if child.service.is_job else "ready"
+        terminal.say("luminet", f"{child.service.name:<9} {word} after {time.monotonic() - started:4.1f} s{port}")
+
+    reporter = Reporter(say=terminal.say, state=announce, status_file=config.status_file)
+    supervisor = Supervisor(services, logs=config.logs, reporter=reporter)
+    stop_asked = _listen_for_signals(supervisor)
+    try:
+        starting = asyncio.create_task(_start(supervisor, addresses, config))
+        asked = asyncio.create_task(stop_asked.wait())
+        await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+            _welcome(config, addresses, terminal, seconds=time.monotonic() - started)
+            await asked
+        else:
+            starting.cancel()
+    except* ChildFailed as failed:
+        raise failed.exceptions[0] from None
+    finally:
+        stopping = time.monotonic()
+        terminal.say("luminet", "stopping …")
+        await supervisor.stop()
+        config.status_file.unlink(missing_ok=True)
+        terminal.say("luminet", f"stopped in {time.monotonic() - stopping:.1f} s")
+
+
+async def _start(supervisor: Supervisor, addresses: Addresses, config: StackConfig) -> None:
+    await supervisor.start()
+    await _pulse_through(loopback_address(config.web_host, config.web_port))
+
+
+async def _pulse_through(web: str) -> None:
+    """Ready means: something has gone from beat through Redis and the worker into PostgreSQL, and the web sees it."""
+    began = time.monotonic()
+    while time.monotonic() - began < PULSE_SECONDS:
+        age = (await asyncio.to_thread(_readyz, web)).get("pulse_age_seconds")
+        if age is not None and age <= time.monotonic() - began + 1:
+            return
+        await asyncio.sleep(0.1)
+    raise StackError(
+        f"Nothing came from beat through the worker to the web within {PULSE_SECONDS:.0f} s; see the logs."
+    )
+
+
+def _readyz(web: str) -> dict[str, float | None]:
+    try:
+        with urlopen(f"{web}/readyz", timeout=5) as response:
+            answer: dict[str, float | None] = json.load(response)
+            return answer
+    except OSError:
+        return {}
+
+
+def _listen_for_signals(supervisor: Supervisor) -> asyncio.Event:
+    """The first signal asks for an orderly stop; a second one, from somebody in a hurry, kills."""
+    asked = asyncio.Event()
+
+    def on_signal() -> None:
+        if asked.is_set():
+            supervisor.kill()
+        asked.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, on_signal)
+    return asked
+
+
+def _welcome(config: StackConfig, addresses: Addresses, terminal: Terminal, *, seconds: float) -> None:
+    demo = json.loads(config.demo_file.read_text(encoding="utf-8"))
+    operator = demo["operator"]
+    password = operator["password"] or "the one you chose"
+    lines = [
+        "",
+        terminal.bold(f"Luminet is ready after {seconds:.1f} s: {addresses.web}"),
+        f"  sign in     {operator['email']}",
+        f"  password    {password}",
+        f"  details     {_shown(config.demo_file)} (for programs), {_shown(config.logs)} (logs)",
+        "  status      .venv/bin/luminet stack status",
+        "  stop        Ctrl-C here, or `make down`",
+        "",
+    ]
+    for line in lines:
+        terminal.say("luminet", line)
+
+
+def _shown(path: Path) -> str:
+    return str(path.relative_to(CHECKOUT)) if path.is_relative_to(CHECKOUT) else str(path)
+
+
+def _ports_check(config: StackConfig) -> None:
+    wanted = (
+        (config.web_host, config.web_port, "LUMINET_WEB_PORT"),
+        ("127.0.0.1", config.postgres_port, "LUMINET_POSTGRES_PORT"),
+        ("127.0.0.1", config.redis_port, "LUMINET_REDIS_PORT"),
+    )
+    for host, port, setting in wanted:
+        if port and not port_is_free(host, port):
+            raise PortTaken(host=host, port=port, setting=setting)
+
+
+def _home_check(config: StackConfig) -> None:
+    try:
+        config.home.mkdir(parents=True, exist_ok=True)
+        probe = config.home / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise StackError(
+            f"Cannot write to {config.home} ({reason}): set LUMINET_HOME to a folder that can be written."
+        ) from error
+    free = shutil.disk_usage(config.home).free
+    if free < NEEDED_BYTES:
+        needed = NEEDED_BYTES / 1e6
+        raise StackError(
+            f"{config.home} has {free / 1e6:.0f} MB free and needs {needed:.0f}: free some, or set LUMINET_HOME."
+        )

@@ -1,0 +1,13 @@
+"""Which page answers where. Probes (`/healthz`, `/readyz`, `/metrics`) are in front of this, in probes.py."""
+
+from django.contrib import admin
+from django.urls import include, path
+
+urlpatterns = [
+    path("", include("controlplane.dashboard.urls")),
+    path("admin/", admin.site.urls),
+]
+handler400 = "controlplane.dashboard.views.bad_request"
+handler403 = "controlplane.dashboard.views.forbidden"
+handler404 = "controlplane.dashboard.views.not_found"
+handler500 = "controlplane.dashboard.views.server_error"

@@ -1,0 +1,1 @@
+"""Who owns what: people, and later organisations, keys, namespaces and policies. Knows no other app of ours."""

@@ -1,0 +1,110 @@
+"""Writes of the tenants domain. Each function is one thing somebody does; all of it happens or nothing."""
+
+import hmac
+import logging
+import secrets
+from datetime import datetime
+
+from django.conf import settings
+from django.contrib.auth import authenticate
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from tenants.errors import EmailTaken, InvalidEmail, SignInRefused, TooManySignIns, WeakPassword, WrongPassword
+from tenants.models import SignInAttempt, User
+from tenants.sign_in_limits import WINDOW, RecentAttempts, seconds_to_wait
+
+log = logging.getLogger("luminet.access")
+
+MAX_PASSWORD_LENGTH = 256  # a hash of megabytes would be somebody's way to keep the processor busy
+
+
+@transaction.atomic
+def operator_create(*, email: str, password: str) -> User:
+    """A person who may run the fleet."""
+    return _user_create(email=email, password=password, is_operator=True)
+
+
+def password_generate() -> str:
+    return secrets.token_urlsafe(15)
+
+
+def password_change(*, user: User, current: str, new: str) -> None:
+    """Set a new password; every other session of this person ends with it."""
+    if len(current) > MAX_PASSWORD_LENGTH or not user.check_password(current):
+        raise WrongPassword
+    _password_check(new, user)
+    user.set_password(new)
+    user.save(update_fields=["password"])
+    log.info("password changed", extra={"user_id": user.pk})
+
+
+def sign_in(*, email: str, password: str, address: str, now: datetime) -> User:
+    """The person these credentials belong to, or SignInRefused, or TooManySignIns before anything was compared."""
+    attempt = _attempt_begin(email=email, address=address, now=now)
+    user = authenticate(username=email, password=password) if len(password) <= MAX_PASSWORD_LENGTH else None
+    if not isinstance(user, User):
+        raise SignInRefused
+    attempt.delete()
+    return user
+
+
+def housekeeping(*, now: datetime) -> int:
+    """Forget attempts that no longer count; how many were forgotten."""
+    deleted, _ = SignInAttempt.objects.filter(at__lt=now - WINDOW).delete()
+    return deleted
+
+
+def _attempt_begin(*, email: str, address: str, now: datetime) -> SignInAttempt:
+    """Note the attempt, then judge it: of many made at once, each sees those before it, so none slips through."""
+    attempt = SignInAttempt.objects.create(email_hash=_email_hash(email), address=address, at=now)
+    wait = seconds_to_wait(_before(attempt), now=now)
+    if wait:
+        attempt.delete()
+        log.warning("sign-in held back", extra={"address": address, "wait_seconds": wait})
+        raise TooManySignIns(retry_after_seconds=wait)
+    return attempt
+
+
+def _before(attempt: SignInAttempt) -> RecentAttempts:
+    window = SignInAttempt.objects.filter(at__gt=attempt.at - WINDOW).exclude(pk=attempt.pk).order_by("at")
+    times = window.values_list("at", flat=True)
+    return RecentAttempts(
+        same_email_and_address=list(times.filter(email_hash=attempt.email_hash, address=attempt.address)),
+        same_email=list(times.filter(email_hash=attempt.email_hash)),
+        same_address=list(times.filter(address=attempt.address)),
+    )
+
+
+def _email_hash(email: str) -> bytes:
+    pepper: bytes = settings.ENVIRONMENT.secrets.pepper
+    return hmac.digest(pepper, b"sign-in attempt\0" + email.strip().lower().encode(), "sha256")
+
+
+def _user_create(*, email: str, password: str, is_operator: bool) -> User:
+    email = email.strip().lower()
+    try:
+        validate_email(email)
+    except ValidationError:
+        raise InvalidEmail(email) from None
+    user = User(email=email, is_operator=is_operator, created_at=timezone.now())
+    _password_check(password, user)
+    user.set_password(password)
+    try:
+        with transaction.atomic():
+            user.save()
+    except IntegrityError:
+        raise EmailTaken(email) from None
+    return user
+
+
+def _password_check(password: str, user: User) -> None:
+    if len(password) > MAX_PASSWORD_LENGTH:
+        raise WeakPassword([f"This password has {len(password)} characters; {MAX_PASSWORD_LENGTH} is the most."])
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        raise WeakPassword(error.messages) from None

@@ -1,0 +1,1 @@
+"""Claims about Luminet, each of which can fail."""

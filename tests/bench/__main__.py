@@ -1,0 +1,103 @@
+"""`make bench`: measure the rows of NUMBERS.md asked for, or all. Exit 0: measured, 1: a row failed, 2: nothing to do.
+
+A figure short of its target never changes the exit code: benches report, they do not gate.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from tests.bench import machine, report
+from tests.bench.harness import REGISTRY, Registry, Row, RowResult, UnknownRow, discover, run_rows
+
+ROWS = "tests.bench.rows"
+
+
+def main(argv: Sequence[str] | None = None, *, package: str = ROWS, registry: Registry = REGISTRY) -> int:
+    options = _options(argv)
+    broken = discover(package)
+    try:
+        rows = registry.select(options.rows)
+    except UnknownRow as unknown:
+        print("\n".join([str(unknown), *_complaints(broken)]), file=sys.stderr)
+        return 2
+    if not rows and not broken:
+        print(f"no rows in {package}, so nothing was measured", file=sys.stderr)
+        return 2
+    if options.list:
+        print("\n".join([_described(row) for row in rows] + _complaints(broken)))
+        return 0
+    if options.rows:  # someone else's broken module is worth a line, not a failure of the rows asked for
+        print("".join(f"{line}\n" for line in _complaints(broken)), end="", file=sys.stderr)
+        broken = []
+    run = _measure(rows, broken, options)
+    print(report.terminal(run, colour=report.wants_colour(sys.stdout)))
+    _keep(run, options.out)
+    return 1 if any(result.status == "failed" for result in run.results) else 0
+
+
+def _options(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description="Measure the figures of NUMBERS.md.")
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="rows to measure, such as C1 (default: all)")
+    parser.add_argument("--out", type=Path, default=_default_out(), metavar="DIR", help="default: %(default)s")
+    parser.add_argument("--repetitions", type=_at_least_one, metavar="N", help="instead of each figure's own number")
+    parser.add_argument("--list", action="store_true", help="show the rows and stop")
+    return parser.parse_args(argv)
+
+
+def _default_out() -> Path:
+    return Path(os.environ.get("LUMINET_HOME") or machine.ROOT / ".luminet") / "bench"
+
+
+def _at_least_one(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"at least 1, found {number}")
+    return number
+
+
+def _described(row: Row) -> str:
+    beside = f"  (beside {row.beside})" if row.beside else ""
+    return f"{row.key:4} {row.title}: {row.target or 'no target'}{beside}"
+
+
+def _complaints(broken: Sequence[RowResult]) -> list[str]:
+    return [f"{result.key} {result.title}: {result.error.message}" for result in broken if result.error]
+
+
+def _measure(rows: Sequence[Row], broken: Sequence[RowResult], options: argparse.Namespace) -> report.Run:
+    progress = report.Progress(sys.stderr)
+    run = report.Run(
+        started=datetime.now(UTC),
+        commit=machine.commit_of(),
+        machine=machine.this_machine(),
+        versions=machine.package_versions(),
+        repetitions=options.repetitions,
+        results=list(broken),
+    )
+    for result in run_rows(rows, repetitions=options.repetitions, on_step=progress.step):
+        progress.done(result)
+        run.results.append(result)
+        report.write_json(run, options.out)
+    run.is_complete = True
+    return run
+
+
+def _keep(run: report.Run, out: Path) -> None:
+    """Write what a reader opens. Plots come after the JSON, which must not depend on them."""
+    path = report.write_json(run, out)
+    plots: dict[str, str] = {}
+    try:
+        plots = report.write_plots(run, out)
+    except Exception as problem:  # a picture must not cost the run its table
+        print(f"no plots: {problem} (matplotlib comes with the extra `bench`)", file=sys.stderr)
+    report.write_atomically(path.with_suffix(".md"), report.markdown(run, plots).encode())
+    print(f"kept {path}, its .md and {2 * len(plots)} plots", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # an ASCII terminal shows "?" for "≤"
+    raise SystemExit(main())

@@ -1,0 +1,40 @@
+"""Loaded before anything of Django: chooses where the tests' servers will listen, and starts them for who needs them."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from controlplane.stack.ports import free_port
+from controlplane.stack.services import database_url, redis_url
+
+POSTGRES_PORT = free_port()
+REDIS_PORT = free_port()
+REDIS_PASSWORD = "only-for-tests"
+POSTGRES_PASSWORD = "only-for-tests"
+
+os.environ["LUMINET_DATABASE_URL"] = database_url(POSTGRES_PORT, POSTGRES_PASSWORD)
+os.environ["LUMINET_REDIS_URL"] = redis_url(REDIS_PORT, REDIS_PASSWORD)
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[str]:
+    """A real Redis; its URL."""
+    from tests.servers import redis_running, test_home
+
+    url = os.environ["LUMINET_REDIS_URL"]
+    with test_home() as config, redis_running(config, port=REDIS_PORT, password=REDIS_PASSWORD, url=url):
+        yield url
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[str]:
+    """A real PostgreSQL 18; its URL."""
+    from controlplane.stack.files import write_private
+    from tests.servers import postgres_running, test_home
+
+    url = os.environ["LUMINET_DATABASE_URL"]
+    with test_home() as config:
+        write_private(config.secrets / "postgres_password", POSTGRES_PASSWORD)
+        with postgres_running(config, port=POSTGRES_PORT, url=url):
+            yield url

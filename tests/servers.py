@@ -1,0 +1,77 @@
+"""Real PostgreSQL and Redis for tests: the embedded stack's own, on free ports, in a folder that goes with them."""
+
+import contextlib
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from controlplane.health import NotReady, broker_check, database_check
+from controlplane.stack.config import StackConfig, folders_make, read_stack_config, unprivileged_owner
+from controlplane.stack.credentials import credentials_ensure
+from controlplane.stack.postgres import cluster_prepare, identity
+from controlplane.stack.redis_server import redis_command
+
+READY_SECONDS = 20
+# Tests lose nothing that matters when the machine dies; not waiting for the disk makes them twice as fast.
+FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+
+
+@contextlib.contextmanager
+def test_home() -> Iterator[StackConfig]:
+    """A stack's home in a folder every user can reach, because PostgreSQL may have to run as another one."""
+    folder = Path(tempfile.mkdtemp(prefix="luminet-test-"))
+    folder.chmod(0o755)
+    config = read_stack_config({"LUMINET_HOME": str(folder / "home")})
+    folders_make(config)
+    try:
+        yield config
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(config.private_place, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def postgres_running(config: StackConfig, *, port: int, url: str) -> Iterator[None]:
+    owner = unprivileged_owner()
+    cluster = cluster_prepare(config, owner=owner, passwords=credentials_ensure(config.secrets))
+    command = cluster.command(port, **FAST)
+    with _running(command, config.logs / "postgres.log", lambda: database_check(url), cwd=cluster.data, stop_signal=2):
+        yield
+
+
+@contextlib.contextmanager
+def redis_running(config: StackConfig, *, port: int, password: str, url: str) -> Iterator[None]:
+    command = redis_command(config, port=port, password=password)
+    with _running(command, config.logs / "redis.log", lambda: broker_check(url), cwd=config.run):
+        yield
+
+
+@contextlib.contextmanager
+def _running(
+    command: tuple[str, ...], log: Path, check: Callable[[], None], *, cwd: Path, stop_signal: int = 15
+) -> Iterator[None]:
+    who = identity(unprivileged_owner()) if "postgres" in log.name else {}
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, cwd=cwd, stdout=output, stderr=subprocess.STDOUT, **who)
+    try:
+        _wait(process, check, log)
+        yield
+    finally:
+        process.send_signal(stop_signal)
+        process.wait(READY_SECONDS)
+
+
+def _wait(process: "subprocess.Popen[bytes]", check: Callable[[], None], log: Path) -> None:
+    began = time.monotonic()
+    while True:
+        try:
+            check()
+        except NotReady:
+            if process.poll() is not None or time.monotonic() - began > READY_SECONDS:
+                raise RuntimeError(f"a test server did not start:\n{log.read_text()[-2000:]}") from None
+            time.sleep(0.05)
+        else:
+            return

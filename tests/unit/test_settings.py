@@ -1,0 +1,130 @@
+import base64
+from pathlib import Path
+
+import pytest
+
+from controlplane.settings.env import read_environment, read_environment_or_exit
+from controlplane.settings.reader import MalformedSettings
+from controlplane.stack.config import read_stack_config
+
+KEY = base64.b64encode(bytes(range(32))).decode()
+GOOD = {
+    "LUMINET_BASE_URL": "https://luminet.example",
+    "LUMINET_DATABASE_URL": "postgresql://luminet:hush-hush@db:5432/luminet",
+    "LUMINET_REDIS_URL": "redis://:hush-hush@redis:6379/0",
+    "LUMINET_SECRET_KEY": "s" * 50,
+    "LUMINET_MASTER_KEY": KEY,
+    "LUMINET_SIGNING_KEY": KEY,
+    "LUMINET_PEPPER": KEY,
+}
+
+
+def bad_names(changes: dict[str, str]) -> list[str]:
+    with pytest.raises(MalformedSettings) as caught:
+        read_environment({**GOOD, **changes})
+    return [one.name for one in caught.value.bad]
+
+
+def test_a_good_environment_is_read_whole() -> None:
+    environment = read_environment({**GOOD, "LUMINET_ALLOWED_HOSTS": "a.example, b.example", "LUMINET_WEB_PORT": "9000"})
+    assert environment.allowed_hosts == ("luminet.example", "a.example", "b.example")
+    assert (environment.web_port, environment.is_https, environment.secrets.pepper) == (9000, True, bytes(range(32)))
+
+
+def test_one_message_names_every_missing_variable() -> None:
+    with pytest.raises(MalformedSettings) as caught:
+        read_environment({})
+    for name in GOOD:
+        assert name in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LUMINET_BASE_URL", "http://luminet.example"),  # http beyond loopback
+        ("LUMINET_BASE_URL", "https://luminet.example/path"),
+        ("LUMINET_BASE_URL", "https://[::1"),
+        ("LUMINET_BASE_URL", "luminet.example"),
+        ("LUMINET_DATABASE_URL", "mysql://db/luminet"),
+        ("LUMINET_REDIS_URL", "redis://"),
+        ("LUMINET_REDIS_URL", "redis://host:port/0"),
+        ("LUMINET_SECRET_KEY", "short"),
+        ("LUMINET_MASTER_KEY", "not base64!"),
+        ("LUMINET_PEPPER", base64.b64encode(b"31 bytes are not quite enough..").decode()),
+        ("LUMINET_WEB_PORT", "0"),
+        ("LUMINET_WEB_PORT", "65536"),
+        ("LUMINET_WEB_PORT", "-1"),
+        ("LUMINET_WEB_PORT", "٨٠٠٠"),  # digits, but not ours
+        ("LUMINET_WEB_PORT", "9" * 5000),
+        ("LUMINET_WEB_WORKERS", "many"),
+        ("LUMINET_LOG_FORMAT", "xml"),
+        ("LUMINET_LOG_LEVEL", "loud"),
+    ],
+)
+def test_a_malformed_value_is_named(name: str, value: str) -> None:
+    assert bad_names({name: value}) == [name]
+
+
+def test_loopback_may_go_without_tls() -> None:
+    for host in ("127.0.0.1:8000", "localhost:8000", "[::1]:8000"):
+        assert not read_environment({**GOOD, "LUMINET_BASE_URL": f"http://{host}"}).is_https
+
+
+def test_all_mistakes_are_told_together() -> None:
+    assert bad_names({"LUMINET_WEB_PORT": "x", "LUMINET_LOG_LEVEL": "y", "LUMINET_PEPPER": ""}) == [
+        "LUMINET_PEPPER",
+        "LUMINET_WEB_PORT",
+        "LUMINET_LOG_LEVEL",
+    ]
+
+
+def test_a_mistake_ends_with_status_two_and_no_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        read_environment_or_exit({**GOOD, "LUMINET_LOG_LEVEL": "loud"})
+    assert caught.value.code == 2
+    assert "LUMINET_LOG_LEVEL: 'loud' is none of DEBUG" in capsys.readouterr().err
+
+
+def test_neither_messages_nor_representations_show_secrets() -> None:
+    with pytest.raises(MalformedSettings) as caught:
+        read_environment({**GOOD, "LUMINET_DATABASE_URL": "mysql://luminet:hush-hush@db/x", "LUMINET_SECRET_KEY": "hush"})
+    assert "hush" not in str(caught.value)
+    shown = repr(read_environment({**GOOD, "LUMINET_METRICS_TOKEN": "hush-token"}))
+    assert "hush" not in shown
+    assert GOOD["LUMINET_SECRET_KEY"] not in shown
+
+
+def test_secrets_may_lie_in_files_and_the_variable_wins(tmp_path: Path) -> None:
+    (tmp_path / "secret_key").write_text("f" * 60 + "\n")
+    environ = {**GOOD, "LUMINET_SECRETS_DIR": str(tmp_path)}
+    assert read_environment(environ).secrets.secret_key == "s" * 50
+    del environ["LUMINET_SECRET_KEY"]
+    assert read_environment(environ).secrets.secret_key == "f" * 60
+
+
+def test_a_secret_file_that_everyone_may_write_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "secret_key"
+    file.write_text("f" * 60)
+    file.chmod(0o666)
+    assert bad_names({"LUMINET_SECRETS_DIR": str(tmp_path), "LUMINET_SECRET_KEY": ""}) == ["LUMINET_SECRET_KEY"]
+
+
+def test_an_ipv6_host_is_allowed_the_way_browsers_spell_it() -> None:
+    environment = read_environment({**GOOD, "LUMINET_BASE_URL": "http://[::1]:8000"})
+    assert environment.allowed_hosts[0] == "[::1]"
+
+
+def test_the_stack_has_defaults_for_everything() -> None:
+    config = read_stack_config({})
+    assert (config.web_host, config.web_port, config.database_url, config.installs_engine) == (
+        "127.0.0.1",
+        8000,
+        None,
+        True,
+    )
+
+
+def test_the_stack_names_its_malformed_settings_too() -> None:
+    with pytest.raises(MalformedSettings) as caught:
+        read_stack_config({"LUMINET_WEB_PORT": "eighty", "LUMINET_INSTALL_ENGINE": "perhaps", "LUMINET_REDIS_URL": "x"})
+    assert {one.name for one in caught.value.bad} == {"LUMINET_WEB_PORT", "LUMINET_INSTALL_ENGINE", "LUMINET_REDIS_URL"}

@@ -1,0 +1,282 @@
+import asyncio
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from io import StringIO
+from pathlib import Path
+
+import psutil
+import pytest
+
+from controlplane.health import NotReady, loopback_address
+from controlplane.stack.child import HOPELESS_STARTS, Child, Service, backoff_seconds, describe_exit
+from controlplane.stack.config import is_reachable_by_others, read_stack_config
+from controlplane.stack.credentials import APPLICATION_SECRETS, credentials_ensure, environment_lines
+from controlplane.stack.doors import table
+from controlplane.stack.errors import AlreadyRunning, ChildFailed
+from controlplane.stack.files import write_private
+from controlplane.stack.leftovers import end_leftovers, holder, sole_stack
+from controlplane.stack.ports import free_port, port_is_free
+from controlplane.stack.supervisor import Reporter, Supervisor, stop_order
+from controlplane.stack.terminal import Terminal
+
+SLEEP = (sys.executable, "-c", "import time; print('hello', flush=True); time.sleep(60)")
+DEAF = (
+    sys.executable,
+    "-c",
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)",
+)
+
+
+def supervise(tmp_path: Path, *services: Service) -> tuple[Supervisor, list[tuple[str, str]]]:
+    said: list[tuple[str, str]] = []
+    reporter = Reporter(
+        say=lambda name, line: said.append((name, line)), state=lambda child: None, status_file=tmp_path / "stack.json"
+    )
+    return Supervisor(services, logs=tmp_path, reporter=reporter), said
+
+
+async def eventually(condition: object, seconds: float = 10) -> None:
+    for _ in range(int(seconds * 50)):
+        if condition():  # type: ignore[operator]
+            return
+        await asyncio.sleep(0.02)
+    raise AssertionError("it did not happen")
+
+
+def test_nothing_stops_before_what_needs_it() -> None:
+    services = [
+        Service("postgres", ()),
+        Service("redis", ()),
+        Service("web", (), needs=("postgres", "redis")),
+        Service("agent", (), needs=("web",)),
+    ]
+    assert stop_order(services) == [["agent"], ["web"], ["postgres", "redis"]]
+
+
+def test_services_that_need_each_other_are_an_error() -> None:
+    with pytest.raises(ValueError, match="circle: a, b"):
+        stop_order([Service("a", (), needs=("b",)), Service("b", (), needs=("a",))])
+
+
+def test_the_wait_before_a_restart_grows_and_ends() -> None:
+    assert [backoff_seconds(n) for n in (1, 2, 3, 4, 20)] == [0.0, 0.5, 1.0, 2.0, 30.0]
+
+
+def test_an_exit_is_described_in_words() -> None:
+    assert describe_exit(3) == "status 3"
+    assert describe_exit(-9) == "signal SIGKILL"
+
+
+async def test_a_killed_child_comes_back_with_a_new_process(tmp_path: Path) -> None:
+    supervisor, said = supervise(tmp_path, Service("one", SLEEP, check=lambda: None))
+    await supervisor.start()
+    child = supervisor.children["one"]
+    first = child.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    await eventually(lambda: child.pid not in (None, first) and child.state == "ready")
+    await supervisor.stop()
+    assert ("one", "ended with signal SIGKILL; starting again in 0.0 s") in said
+    assert child.state == "stopped"
+
+
+async def test_a_service_waits_for_what_it_needs(tmp_path: Path) -> None:
+    order: list[str] = []
+    slow = iter([False, False, True])
+
+    def slow_check() -> None:
+        if not next(slow):
+            raise NotReady("not yet")
+        order.append("store")
+
+    store = Service("store", SLEEP, check=slow_check)
+    web = Service("web", SLEEP, check=lambda: order.append("web"), needs=("store",))
+    supervisor, _ = supervise(tmp_path, web, store)
+    await supervisor.start()
+    await supervisor.stop()
+    assert order[:2] == ["store", "web"]
+
+
+async def test_a_child_that_never_works_is_given_up_with_its_last_words(tmp_path: Path) -> None:
+    hopeless = Service("bad", (sys.executable, "-c", "print('no such thing'); raise SystemExit(2)"), check=lambda: None)
+    attempts: list[int] = []
+
+    def never() -> None:
+        attempts.append(1)
+        raise NotReady("never")
+
+    supervisor, said = supervise(tmp_path, Service("bad", hopeless.command, check=never))
+    with pytest.raises(ExceptionGroup) as caught:
+        await supervisor.start()
+    await supervisor.stop()
+    failed = caught.value.exceptions[0]
+    assert isinstance(failed, ChildFailed)
+    assert "bad could not start: no such thing. Its log is" in str(failed)
+    assert len([line for name, line in said if line == "no such thing"]) == HOPELESS_STARTS
+
+
+async def test_a_failed_job_stops_the_start(tmp_path: Path) -> None:
+    job = Service("job", (sys.executable, "-c", "raise SystemExit('no room')"), is_job=True)
+    supervisor, _ = supervise(tmp_path, job, Service("web", SLEEP, check=lambda: None, needs=("job",)))
+    with pytest.raises(ExceptionGroup) as caught:
+        await supervisor.start()
+    await supervisor.stop()
+    assert "job could not start: no room" in str(caught.value.exceptions[0])
+
+
+async def test_a_child_that_ignores_the_request_to_stop_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controlplane.stack.supervisor.STOP_SECONDS", 0.3)
+    supervisor, said = supervise(tmp_path, Service("deaf", DEAF, check=lambda: None))
+    await supervisor.start()
+    await eventually(lambda: ("deaf", "deaf") in said)
+    process = supervisor.children["deaf"].process
+    await supervisor.stop()
+    assert process is not None
+    assert process.returncode == -signal.SIGKILL
+
+
+async def test_status_lists_what_runs_and_not_what_is_done(tmp_path: Path) -> None:
+    job = Service("job", (sys.executable, "-c", ""), is_job=True)
+    supervisor, _ = supervise(tmp_path, job, Service("web", SLEEP, check=lambda: None, needs=("job",), port=8000))
+    await supervisor.start()
+    rows = json.loads((tmp_path / "stack.json").read_text())
+    await supervisor.stop()
+    assert [(row["name"], row["state"], row["port"]) for row in rows] == [("web", "ready", 8000)]
+    assert stat.S_IMODE((tmp_path / "stack.json").stat().st_mode) == 0o600
+
+
+async def test_an_endless_line_is_dropped_and_the_next_one_is_kept(tmp_path: Path) -> None:
+    script = "print('x' * 3_000_000); print('after', flush=True)"
+    supervisor, said = supervise(tmp_path, Service("job", (sys.executable, "-c", script), is_job=True))
+    await supervisor.start()
+    await supervisor.stop()
+    assert said[-1] == ("job", "after")
+
+
+def test_only_one_stack_runs_from_one_home(tmp_path: Path) -> None:
+    lock = tmp_path / "lock"
+    assert holder(lock) is None
+    with sole_stack(lock):
+        assert holder(lock) == os.getpid()
+        with pytest.raises(AlreadyRunning, match=f"process {os.getpid()}"), sole_stack(lock):
+            pass
+    assert holder(lock) is None
+
+
+def leftover(home: Path, status_file: Path, environ_home: Path) -> "subprocess.Popen[bytes]":
+    process = subprocess.Popen(SLEEP, env={**os.environ, "LUMINET_HOME": str(environ_home)}, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+    write_private(status_file, json.dumps([{"name": "web", "pid": process.pid}]))
+    return process
+
+
+def test_what_a_killed_stack_left_behind_is_ended(tmp_path: Path) -> None:
+    process = leftover(tmp_path, tmp_path / "stack.json", tmp_path)
+    assert end_leftovers(tmp_path / "stack.json", tmp_path) == ["web"]
+    assert process.wait(5) == -signal.SIGTERM
+    assert not (tmp_path / "stack.json").exists()
+
+
+def test_a_process_that_only_has_the_number_of_a_leftover_is_spared(tmp_path: Path) -> None:
+    process = leftover(tmp_path, tmp_path / "stack.json", tmp_path / "another-home")
+    try:
+        assert end_leftovers(tmp_path / "stack.json", tmp_path) == []
+        assert psutil.pid_exists(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize("text", ["", "{", "{}", "[1]", '[{"name": "web", "pid": "x"}]', '[{"name": "web", "pid": 99999999}]'])
+def test_a_spoiled_status_file_is_survived(tmp_path: Path, text: str) -> None:
+    (tmp_path / "stack.json").write_text(text)
+    assert end_leftovers(tmp_path / "stack.json", tmp_path) == []
+
+
+def test_secrets_are_made_once_and_readable_by_their_owner_alone(tmp_path: Path) -> None:
+    first = credentials_ensure(tmp_path)
+    assert credentials_ensure(tmp_path) == first
+    assert set(APPLICATION_SECRETS) < set(first)
+    assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}
+
+
+def test_two_sets_of_production_secrets_share_nothing() -> None:
+    values = [dict(line.split("=", 1) for line in environment_lines().splitlines()) for _ in range(2)]
+    assert values[0].keys() == values[1].keys()
+    assert not set(values[0].values()) & set(values[1].values())
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "kept"
+    write_private(file, "old")
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        write_private(file, "new")
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_folder_only_its_owner_may_enter_is_not_reachable_by_others(tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    assert not is_reachable_by_others(private / "home" / "postgres")
+
+
+def test_two_homes_have_two_private_places() -> None:
+    places = {read_stack_config({"LUMINET_HOME": home}).private_place for home in ("/a", "/b")}
+    assert len(places) == 2
+
+
+def test_a_port_somebody_listens_on_is_not_free() -> None:
+    import socket
+
+    port = free_port()
+    assert port_is_free("127.0.0.1", port)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", port))
+        listener.listen()
+        assert not port_is_free("127.0.0.1", port)
+
+
+@pytest.mark.parametrize(
+    ("host", "address"),
+    [("127.0.0.1", "http://127.0.0.1:1"), ("0.0.0.0", "http://127.0.0.1:1"), ("::", "http://[::1]:1")],
+)
+def test_a_server_on_every_address_is_reached_on_loopback(host: str, address: str) -> None:
+    assert loopback_address(host, 1) == address
+
+
+def test_the_status_table_says_how_long() -> None:
+    now = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+    row = {"name": "web", "state": "ready", "pid": 7, "port": None, "since": (now - timedelta(minutes=5)).isoformat()}
+    assert table([row], now=now)[1].split() == ["web", "ready", "5", "min", "7", "–"]
+
+
+class _Tty(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colour_is_for_people_who_want_it() -> None:
+    for environ, colourful in (({}, True), ({"NO_COLOR": "1"}, False)):
+        stream = _Tty()
+        Terminal(stream, environ).say("web", "hello")
+        assert ("\x1b[36m" in stream.getvalue()) is colourful
+    plain = StringIO()
+    Terminal(plain, {}).say("web", "hello")
+    assert plain.getvalue() == "web       hello\n"
+
+
+def test_a_child_says_where_it_is_before_it_has_started(tmp_path: Path) -> None:
+    child = Child(Service("web", SLEEP), logs=tmp_path, say=lambda *_: None, changed=lambda: None)
+    child.stop()
+    assert (child.pid, child.state) == (None, "stopped")
