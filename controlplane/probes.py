@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from django.conf import settings
 from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
@@ -48,11 +49,11 @@ async def _healthz(scope: Scope) -> Answer:
 
 
 async def _readyz(scope: Scope) -> Answer:
-    checks = await sync_to_async(readiness)()
+    checks = await database_sync_to_async(readiness)()
     ready = all(value == "ok" for value in checks.values())
     body: dict[str, object] = {"status": "ok" if ready else "not ready", "checks": checks}
     if ready:
-        body["pulse_age_seconds"] = await sync_to_async(pulse_age_seconds)(now=time.time())
+        body["pulse_age_seconds"] = await database_sync_to_async(pulse_age_seconds)(now=time.time())
     return 200 if ready else 503, json.dumps(body).encode(), _JSON
 
 

@@ -1,4 +1,4 @@
-"""Loaded before anything of Django: chooses where the tests' servers will listen, and starts them for who needs them."""
+"""Loaded before anything of Django: chooses where the tests' servers listen, and starts them for who asks."""
 
 import os
 from collections.abc import Iterator

@@ -45,12 +45,8 @@ class FleetConsumer(AsyncJsonWebsocketConsumer):
             sockets_open.dec()
             await self.channel_layer.group_discard(FLEET_GROUP, self.channel_name)
 
-    async def receive_json(self, content: Any, **kwargs: Any) -> None:
-        """Pages only listen."""
-
-    @classmethod
-    async def decode_json(cls, text_data: str) -> Any:
-        return None  # whatever a client sends is ignored, so it need not be JSON either
+    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:
+        """Pages only listen: whatever a client sends is ignored, so it need not be JSON, or text, or anything."""
 
     async def relay(self, event: dict[str, Any]) -> None:
         refusal = await self._recheck()

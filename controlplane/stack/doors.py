@@ -18,6 +18,7 @@ from controlplane.stack.terminal import Terminal
 from controlplane.stack.up import stack_up
 
 DOWN_SECONDS = 15.0
+STATUS_FIELDS = ("name", "pid", "state", "since", "port")
 
 
 def up() -> int:
@@ -35,6 +36,7 @@ def up() -> int:
 def status(*, as_json: bool) -> int:
     config = _config()
     rows = read_status(config.status_file) if holder(config.lock_file) else []
+    rows = [{field: row[field] for field in STATUS_FIELDS} for row in rows]
     if as_json:
         print(json.dumps(rows, indent=2))
     elif rows:
@@ -57,7 +59,7 @@ def down() -> int:
     config = _config()
     pid = holder(config.lock_file)
     if pid is None:
-        left = end_leftovers(config.status_file, config.home)
+        left = end_leftovers(config.status_file)
         print(f"Ended what was left over: {', '.join(left)}." if left else "Nothing runs from here.")
         return 0
     os.kill(pid, signal.SIGTERM)

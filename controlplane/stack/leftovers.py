@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -40,25 +41,36 @@ def holder(lock_file: Path) -> int | None:
         return _holder(lock)
 
 
-def end_leftovers(status_file: Path, home: Path) -> list[str]:
-    """End processes of an earlier stack that was killed; their names. Numbers may have been given to others since, so
-    a process is ours only when it carries this home in its environment."""
-    ended = []
-    for row in read_status(status_file):
-        process = _ours(row.get("pid"), home)
-        if process is None:
-            continue
-        family = [*process.children(recursive=True), process]
-        for member in family:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                member.terminate()
-        _, alive = psutil.wait_procs(family, timeout=END_SECONDS)
-        for member in alive:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                member.kill()
-        ended.append(str(row["name"]))
+def end_leftovers(status_file: Path) -> list[str]:
+    """End processes of an earlier stack that was killed; their names."""
+    found = {str(row["name"]): _ours(row) for row in read_status(status_file)}
+    ours = {name: process for name, process in found.items() if process is not None}
+    families = [member for process in ours.values() for member in (*process.children(recursive=True), process)]
+    for member in families:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.terminate()
+    for member in _still_alive(families, seconds=END_SECONDS):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.kill()
     status_file.unlink(missing_ok=True)
-    return ended
+    return list(ours)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it runs. An orphan that has ended stays listed as a zombie where process 1 does not collect its dead."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _still_alive(processes: list[psutil.Process], *, seconds: float) -> list[psutil.Process]:
+    deadline = time.monotonic() + seconds
+    while alive := [process for process in processes if is_alive(process.pid)]:
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    return alive
 
 
 def read_status(status_file: Path) -> list[dict[str, Any]]:
@@ -66,17 +78,22 @@ def read_status(status_file: Path) -> list[dict[str, Any]]:
         rows = json.loads(status_file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return []
-    return rows if isinstance(rows, list) else []
+    return [row for row in rows if isinstance(row, dict) and "name" in row] if isinstance(rows, list) else []
 
 
-def _ours(pid: object, home: Path) -> psutil.Process | None:
-    if not isinstance(pid, int):
-        return None
+def birth_of(pid: int | None) -> float | None:
+    """When a process began: with its number, this tells it from every other, also after the number is used again."""
     try:
-        process = psutil.Process(pid)
-        return process if process.environ().get("LUMINET_HOME") == str(home) else None
-    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return psutil.Process(pid).create_time() if pid else None
+    except psutil.NoSuchProcess:
         return None
+
+
+def _ours(row: dict[str, Any]) -> psutil.Process | None:
+    pid = row.get("pid")
+    if not isinstance(pid, int) or birth_of(pid) is None or birth_of(pid) != row.get("born"):
+        return None
+    return psutil.Process(pid)
 
 
 def _take(lock: IO[str]) -> bool:

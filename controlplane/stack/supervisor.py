@@ -8,6 +8,7 @@ from pathlib import Path
 
 from controlplane.stack.child import Child, Service
 from controlplane.stack.files import write_private
+from controlplane.stack.leftovers import birth_of
 
 STOP_SECONDS = 4.0
 
@@ -78,6 +79,7 @@ class Supervisor:
             {
                 "name": child.service.name,
                 "pid": child.pid,
+                "born": birth_of(child.pid),
                 "state": child.state,
                 "since": child.since.isoformat(timespec="seconds"),
                 "port": child.service.port,

@@ -45,7 +45,7 @@ def stack_up(config: StackConfig, environ: Mapping[str, str], terminal: Terminal
     _home_check(config)
     folders_make(config)
     with sole_stack(config.lock_file):
-        for name in end_leftovers(config.status_file, config.home):
+        for name in end_leftovers(config.status_file):
             terminal.say("luminet", f"ended {name}, left over from a run that was killed")
         services, addresses = describe(config, environ)
         os.environ["LUMINET_HOME"] = str(config.home)

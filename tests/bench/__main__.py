@@ -5,13 +5,20 @@ A figure short of its target never changes the exit code: benches report, they d
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from tests.bench import machine, report
-from tests.bench.harness import REGISTRY, Registry, Row, RowResult, UnknownRow, discover, run_rows
+from tests.bench import machine
+from tests.bench.files import write_atomically, write_json
+from tests.bench.plots import write_plots
+from tests.bench.progress import Progress
+from tests.bench.registry import REGISTRY, Registry, Row, UnknownRow, discover
+from tests.bench.results import RowResult, Run
+from tests.bench.running import run_rows
+from tests.bench.table import markdown, terminal, wants_colour
 
 ROWS = "tests.bench.rows"
 
@@ -34,7 +41,7 @@ def main(argv: Sequence[str] | None = None, *, package: str = ROWS, registry: Re
         print("".join(f"{line}\n" for line in _complaints(broken)), end="", file=sys.stderr)
         broken = []
     run = _measure(rows, broken, options)
-    print(report.terminal(run, colour=report.wants_colour(sys.stdout)))
+    print(terminal(run, colour=wants_colour(sys.stdout)))
     _keep(run, options.out)
     return 1 if any(result.status == "failed" for result in run.results) else 0
 
@@ -67,9 +74,9 @@ def _complaints(broken: Sequence[RowResult]) -> list[str]:
     return [f"{result.key} {result.title}: {result.error.message}" for result in broken if result.error]
 
 
-def _measure(rows: Sequence[Row], broken: Sequence[RowResult], options: argparse.Namespace) -> report.Run:
-    progress = report.Progress(sys.stderr)
-    run = report.Run(
+def _measure(rows: Sequence[Row], broken: Sequence[RowResult], options: argparse.Namespace) -> Run:
+    progress = Progress(sys.stderr)
+    run = Run(
         started=datetime.now(UTC),
         commit=machine.commit_of(),
         machine=machine.this_machine(),
@@ -80,24 +87,25 @@ def _measure(rows: Sequence[Row], broken: Sequence[RowResult], options: argparse
     for result in run_rows(rows, repetitions=options.repetitions, on_step=progress.step):
         progress.done(result)
         run.results.append(result)
-        report.write_json(run, options.out)
+        write_json(run, options.out)
     run.is_complete = True
     return run
 
 
-def _keep(run: report.Run, out: Path) -> None:
+def _keep(run: Run, out: Path) -> None:
     """Write what a reader opens. Plots come after the JSON, which must not depend on them."""
-    path = report.write_json(run, out)
+    path = write_json(run, out)
     plots: dict[str, str] = {}
     try:
-        plots = report.write_plots(run, out)
+        plots = write_plots(run, out)
     except Exception as problem:  # a picture must not cost the run its table
         print(f"no plots: {problem} (matplotlib comes with the extra `bench`)", file=sys.stderr)
-    report.write_atomically(path.with_suffix(".md"), report.markdown(run, plots).encode())
+    write_atomically(path.with_suffix(".md"), markdown(run, plots).encode())
     print(f"kept {path}, its .md and {2 * len(plots)} plots", file=sys.stderr)
 
 
 if __name__ == "__main__":
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # an ASCII terminal shows "?" for "≤"
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: rows stop what they started
     raise SystemExit(main())

@@ -64,7 +64,7 @@ def test_a_full_disk_stops_it_before_the_environment_is_made(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     usage = type("Usage", (), {"free": 1_000_000})
-    monkeypatch.setattr(bootstrap.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     assert bootstrap.main(["control"]) == 1
     assert "1 MB free" in capsys.readouterr().err
     assert not (checkout / ".venv" / "bin").exists()

@@ -26,7 +26,9 @@ def bad_names(changes: dict[str, str]) -> list[str]:
 
 
 def test_a_good_environment_is_read_whole() -> None:
-    environment = read_environment({**GOOD, "LUMINET_ALLOWED_HOSTS": "a.example, b.example", "LUMINET_WEB_PORT": "9000"})
+    environment = read_environment(
+        {**GOOD, "LUMINET_ALLOWED_HOSTS": "a.example, b.example", "LUMINET_WEB_PORT": "9000"}
+    )
     assert environment.allowed_hosts == ("luminet.example", "a.example", "b.example")
     assert (environment.web_port, environment.is_https, environment.secrets.pepper) == (9000, True, bytes(range(32)))
 
@@ -87,7 +89,9 @@ def test_a_mistake_ends_with_status_two_and_no_traceback(capsys: pytest.CaptureF
 
 def test_neither_messages_nor_representations_show_secrets() -> None:
     with pytest.raises(MalformedSettings) as caught:
-        read_environment({**GOOD, "LUMINET_DATABASE_URL": "mysql://luminet:hush-hush@db/x", "LUMINET_SECRET_KEY": "hush"})
+        read_environment(
+            {**GOOD, "LUMINET_DATABASE_URL": "mysql://luminet:hush-hush@db/x", "LUMINET_SECRET_KEY": "hush"}
+        )
     assert "hush" not in str(caught.value)
     shown = repr(read_environment({**GOOD, "LUMINET_METRICS_TOKEN": "hush-token"}))
     assert "hush" not in shown

@@ -19,7 +19,7 @@ from controlplane.stack.credentials import APPLICATION_SECRETS, credentials_ensu
 from controlplane.stack.doors import table
 from controlplane.stack.errors import AlreadyRunning, ChildFailed
 from controlplane.stack.files import write_private
-from controlplane.stack.leftovers import end_leftovers, holder, sole_stack
+from controlplane.stack.leftovers import end_leftovers, holder, is_alive, sole_stack
 from controlplane.stack.ports import free_port, port_is_free
 from controlplane.stack.supervisor import Reporter, Supervisor, stop_order
 from controlplane.stack.terminal import Terminal
@@ -170,36 +170,40 @@ def test_only_one_stack_runs_from_one_home(tmp_path: Path) -> None:
     assert holder(lock) is None
 
 
-def leftover(home: Path, status_file: Path, environ_home: Path) -> "subprocess.Popen[bytes]":
-    process = subprocess.Popen(SLEEP, env={**os.environ, "LUMINET_HOME": str(environ_home)}, stdout=subprocess.PIPE)
+def leftover(status_file: Path, *, born_later: float = 0) -> "subprocess.Popen[bytes]":
+    process = subprocess.Popen(SLEEP, stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
     process.stdout.close()
-    write_private(status_file, json.dumps([{"name": "web", "pid": process.pid}]))
+    born = psutil.Process(process.pid).create_time() + born_later
+    write_private(status_file, json.dumps([{"name": "web", "pid": process.pid, "born": born}]))
     return process
 
 
 def test_what_a_killed_stack_left_behind_is_ended(tmp_path: Path) -> None:
-    process = leftover(tmp_path, tmp_path / "stack.json", tmp_path)
-    assert end_leftovers(tmp_path / "stack.json", tmp_path) == ["web"]
-    assert process.wait(5) == -signal.SIGTERM
+    process = leftover(tmp_path / "stack.json")
+    assert end_leftovers(tmp_path / "stack.json") == ["web"]
+    assert not is_alive(process.pid)
+    process.wait(5)
     assert not (tmp_path / "stack.json").exists()
 
 
 def test_a_process_that_only_has_the_number_of_a_leftover_is_spared(tmp_path: Path) -> None:
-    process = leftover(tmp_path, tmp_path / "stack.json", tmp_path / "another-home")
+    process = leftover(tmp_path / "stack.json", born_later=-100)
     try:
-        assert end_leftovers(tmp_path / "stack.json", tmp_path) == []
-        assert psutil.pid_exists(process.pid)
+        assert end_leftovers(tmp_path / "stack.json") == []
+        assert is_alive(process.pid)
     finally:
         process.kill()
         process.wait()
 
 
-@pytest.mark.parametrize("text", ["", "{", "{}", "[1]", '[{"name": "web", "pid": "x"}]', '[{"name": "web", "pid": 99999999}]'])
+@pytest.mark.parametrize(
+    "text", ["", "{", "{}", "[1]", '[{"name": "web", "pid": "x"}]', '[{"name": "web", "pid": 99999999}]']
+)
 def test_a_spoiled_status_file_is_survived(tmp_path: Path, text: str) -> None:
     (tmp_path / "stack.json").write_text(text)
-    assert end_leftovers(tmp_path / "stack.json", tmp_path) == []
+    assert end_leftovers(tmp_path / "stack.json") == []
 
 
 def test_secrets_are_made_once_and_readable_by_their_owner_alone(tmp_path: Path) -> None:

@@ -1,0 +1,140 @@
+"""A picture of each row: every sample, the middle half, the median and the target."""
+
+import importlib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tests.bench.figures import Figure, Series, Target
+from tests.bench.files import write_atomically
+from tests.bench.results import RowResult, Run
+from tests.bench.table import headline
+from tests.bench.words import format_number, target_text, verdict, with_unit
+
+OURS, THEIRS, OK, BAD, MUTED = "#0d78f2", "#8b3b18", "#1b7a43", "#b3261e", "#556172"  # the dashboard's tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One axis: its title states the fact, its series share a unit."""
+
+    title: str
+    axis: str
+    series: tuple[Series, ...]
+    target: Target | None
+    is_met: bool | None
+
+
+def panels(result: RowResult) -> list[Panel]:
+    return [panel for figure in result.figures for panel in _figure_panels(figure)]
+
+
+def _figure_panels(figure: Figure) -> list[Panel]:
+    judged = figure.judged
+    fact = f"{figure.name}: {'' if figure.ratio is None else 'ours ÷ theirs '}{_median_text(judged)}"
+    if figure.target:
+        fact += f"   {verdict(figure)} · target {target_text(figure.target, judged.unit)}"
+    last = Panel(fact, _axis(figure, judged), (judged,), figure.target, figure.is_met)
+    if figure.theirs is None:
+        return [last]
+    sides = (figure.ours, figure.theirs)
+    fact = f"{figure.name}: {', '.join(f'{side.name} {_median_text(side)}' for side in sides)}"
+    return [Panel(fact, _axis(figure, figure.ours), sides, None, None), last]
+
+
+def _median_text(series: Series) -> str:
+    return with_unit(format_number(series.statistics.median), series.unit)
+
+
+def _axis(figure: Figure, series: Series) -> str:
+    name = figure.name if series.name != "ratio" else f"{figure.name}, ours ÷ theirs per pair"
+    return f"{name} [{series.unit}]" if series.unit else name
+
+
+def write_plots(run: Run, out: Path) -> dict[str, str]:
+    """A PNG and an SVG for each row with figures; the PNG's name by row key. Raises ImportError without matplotlib."""
+    matplotlib = importlib.import_module("matplotlib")
+    figures = importlib.import_module("matplotlib.figure")
+    names = {}
+    with matplotlib.rc_context({"svg.hashsalt": "luminet", "font.size": 9, "axes.titlesize": 10}):
+        for result in (result for result in run.results if result.figures):
+            drawn = _draw(figures, result, footer=" · ".join(headline(run)[:2]))
+            for kind in ("png", "svg"):
+                content = io.BytesIO()
+                drawn.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+                write_atomically(out / f"{run.stem}-{result.key}.{kind}", content.getvalue())
+            names[result.key] = f"{run.stem}-{result.key}.png"
+    return names
+
+
+def _draw(figures: ModuleType, result: RowResult, *, footer: str) -> Any:
+    shown = panels(result)
+    heights = [0.55 + 0.4 * len(panel.series) for panel in shown]
+    # No pyplot: it keeps every figure alive and picks a window system.
+    drawn = figures.Figure(figsize=(9, sum(heights) + 0.75 * len(shown) + 0.8), layout="constrained")
+    drawn.get_layout_engine().set(h_pad=0.08, w_pad=0.12, hspace=0.05)
+    drawn.suptitle(f"{result.key} · {result.title}", x=0.01, ha="left", fontsize=13, fontweight="bold")
+    axes = drawn.subplots(len(shown), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
+    for axis, panel in zip(axes, shown, strict=True):
+        _draw_panel(axis, panel)
+    drawn.supxlabel(footer, fontsize=7, color=MUTED, x=0.01, ha="left")
+    return drawn
+
+
+def _draw_panel(axis: Any, panel: Panel) -> None:
+    colours = (OURS, THEIRS)
+    for height, (series, colour) in enumerate(zip(panel.series, colours, strict=False)):
+        _draw_series(axis, height, series, colour)
+    axis.set_yticks(
+        range(len(panel.series)),
+        [f"{s.name if len(panel.series) > 1 else ''}\nn = {len(s.samples)}" for s in panel.series],
+    )
+    axis.set_ylim(len(panel.series) - 0.4, -0.6)  # ours on top
+    axis.use_sticky_edges = False  # a bar that begins at the edge would otherwise cut its dots in half
+    axis.set_title(panel.title, loc="left")
+    axis.set_xlabel(panel.axis + _scale(axis, panel), loc="left")
+    axis.grid(axis="x", color="#dddddd", linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.spines[["top", "right", "left"]].set_visible(False)
+    axis.tick_params(axis="y", length=0)
+    if panel.target:
+        _draw_target(axis, panel, panel.target)
+
+
+def _draw_series(axis: Any, height: int, series: Series, colour: str) -> None:
+    """Every sample as a dot, p25 to p75 as a bar behind them, the median as a line with its value."""
+    found, n = series.statistics, len(series.samples)
+    axis.barh(height, found.p75 - found.p25, left=found.p25, height=0.56, color=colour, alpha=0.18)
+    # Spread by a fixed pattern rather than by chance: the same run draws the same picture.
+    offsets = [height + 0.36 * ((k * 0.618034) % 1 - 0.5) for k in range(n)]
+    axis.scatter(
+        series.samples, offsets, s=14 if n <= 200 else 4, color=colour, alpha=0.7 if n <= 200 else 0.3, linewidths=0
+    )
+    axis.plot([found.median] * 2, [height - 0.34, height + 0.34], color=colour, linewidth=2.2)
+
+
+def _scale(axis: Any, panel: Panel) -> str:
+    """Logarithmic when the sides are so far apart that the faster would be a dot at the edge."""
+    values = [value for series in panel.series for value in series.samples]
+    if min(values) > 0 and max(values) / min(values) > 20:
+        axis.set_xscale("log")
+        axis.xaxis.get_major_locator().set_params(subs=(1, 2, 5))
+        axis.xaxis.set_major_formatter(lambda value, _: format_number(value))
+        axis.xaxis.set_minor_formatter(lambda value, _: "")
+        return ", logarithmic"
+    return ""
+
+
+def _draw_target(axis: Any, panel: Panel, target: Target) -> None:
+    """The target's line; where it lies so far off that it would flatten the samples, the title alone names it."""
+    low, high = axis.get_xlim()
+    if not low - 4 * (high - low) <= target.bound <= high + 4 * (high - low):
+        return
+    colour, is_right = OK if panel.is_met else BAD, target.bound > (low + high) / 2
+    axis.axvline(target.bound, color=colour, linewidth=1.4, linestyle=(0, (5, 3)))
+    place = {"transform": axis.get_xaxis_transform(), "ha": "right" if is_right else "left", "va": "top"}
+    axis.text(target.bound, 0.99, " target ", color=colour, fontsize=8, **place)
+    if target.tolerance:
+        axis.axvspan(target.bound - target.tolerance, target.bound + target.tolerance, color=OK, alpha=0.1, linewidth=0)

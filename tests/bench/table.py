@@ -1,0 +1,126 @@
+"""The one table of a run, for the terminal and as Markdown."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+from tests.bench.figures import Figure, Series
+from tests.bench.results import RowResult, Run
+from tests.bench.words import format_number, parameters_text, target_text, verdict, with_unit
+
+HEADINGS = ("figure", "n", "median", "spread", "p5 – p95", "target", "verdict")
+PIPE = r"\|"
+NUMERIC = range(1, 6)  # the columns between figure and verdict are aligned to the right
+COLOURS = {"✓": "32", "✗": "31", "!": "31", "heading": "1", "muted": "2"}
+
+
+def cells(figure: Figure) -> list[tuple[str, ...]]:
+    """The table lines of a figure: one, or three for a comparison, whose target is on the ratio."""
+    if figure.theirs is None or figure.ratio is None:
+        return [_line(figure.name, figure.ours, figure)]
+    sides = [_line(f"{figure.name} · {side.name}", side) for side in (figure.ours, figure.theirs)]
+    return [*sides, _line(f"{figure.name} · ours ÷ theirs", figure.ratio, figure)]
+
+
+def _line(name: str, series: Series, judged: Figure | None = None) -> tuple[str, ...]:
+    found = series.statistics
+    spread = "–" if found.spread_percent is None else f"{found.spread_percent:,.1f} %"
+    between = with_unit(f"{format_number(found.p5)} – {format_number(found.p95)}", series.unit)
+    target = target_text(judged.target, series.unit) if judged and judged.target else ""
+    median = with_unit(format_number(found.median), series.unit)
+    return (name, str(found.n), median, spread, between, target, verdict(judged) if judged else "")
+
+
+def headline(run: Run) -> list[str]:
+    machine, dirty = run.machine, " with uncommitted changes" if run.commit.is_dirty else ""
+    hardware = [machine.cpu, f"{machine.cores} cores", f"{machine.memory_gib} GiB", machine.gpu or "no GPU"]
+    system = [machine.os, f"kernel {machine.kernel}", f"Python {machine.python}", f"load {machine.load_1min} at start"]
+    return [
+        f"commit {run.commit.short}{dirty} · {run.started:%Y-%m-%d %H:%M:%S} UTC",
+        " · ".join(hardware),
+        " · ".join(system),
+        *([f"every figure repeated {run.repetitions} × (--repetitions)"] if run.repetitions else []),
+    ]
+
+
+def versions_text(run: Run) -> str:
+    return " · ".join(f"{name} {version}" for name, version in run.versions.items()) or "no packages found"
+
+
+def tally(run: Run) -> str:
+    verdicts = [figure.is_met for result in run.results for figure in result.figures]
+    kinds = {"met": True, "short": False, "without target": None}
+    judged = ", ".join(f"{verdicts.count(met)} {kind}" for kind, met in kinds.items())
+    states: list[str] = [result.status for result in run.results]
+    rows = ", ".join(f"{states.count(state)} {state}" for state in ("measured", "not measured", "failed"))
+    seconds = sum(result.seconds for result in run.results)
+    return f"figures: {len(verdicts)} ({judged}) · rows: {len(states)} ({rows}) · {seconds:,.1f} s"
+
+
+def remarks(result: RowResult) -> list[tuple[str, str]]:
+    """What must be read beside the numbers: sign and text."""
+    found = [("!", f"failed: {result.error.message}")] if result.error else []
+    found += [("–", f"not measured: {result.skipped}")] if result.skipped is not None else []
+    return found + [("·", f"note: {note}") for note in result.notes]
+
+
+def _aims(result: RowResult) -> str:
+    aims = [f"reach {result.target}"] if result.target else []
+    return " · ".join(aims + ([f"beside {result.beside}"] if result.beside else []))
+
+
+def wants_colour(stream: TextIO) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def terminal(run: Run, *, colour: bool) -> str:
+    figures = [figure for result in run.results for figure in result.figures]
+    body = [line for figure in figures for line in cells(figure)]
+    widths = [max(len(line[column]) for line in [HEADINGS, *body]) for column in range(len(HEADINGS))]
+    lines = [*headline(run), versions_text(run), "", _painted(_aligned(HEADINGS, widths), "muted", colour)]
+    for result in run.results:
+        lines += ["", *_terminal_row(result, widths, colour)]
+    return "\n".join([*lines, "", tally(run)]) + "\n"
+
+
+def _terminal_row(result: RowResult, widths: Sequence[int], colour: bool) -> list[str]:
+    lines = [_painted(f"{result.key}  {result.title}", "heading", colour)]
+    if aims := _aims(result):
+        lines.append(_painted(f"    {aims}", "muted", colour))
+    for figure in result.figures:
+        for line in cells(figure):
+            # The verdict ends its line, so it can be coloured after the columns are aligned.
+            text, words = _aligned(line, widths), line[-1]
+            lines.append(text.removesuffix(words) + _painted(words, words[:1], colour))
+        if figure.parameters:
+            lines.append(_painted(f"      {parameters_text(figure)}", "muted", colour))
+    return lines + [f"    {_painted(f'{sign} {text}', sign, colour)}" for sign, text in remarks(result)]
+
+
+def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
+    padded = [text.rjust(widths[c]) if c in NUMERIC else text.ljust(widths[c]) for c, text in enumerate(line)]
+    return f"    {'   '.join(padded)}".rstrip()
+
+
+def _painted(text: str, key: str, colour: bool) -> str:
+    return f"\x1b[{COLOURS[key]}m{text}\x1b[0m" if colour and key in COLOURS else text
+
+
+def markdown(run: Run, plots: Mapping[str, str]) -> str:
+    """The same table. `plots` names the picture of a row's key, in the same folder."""
+    lines = ["# Luminet bench", "", *(f"- {fact}" for fact in [*headline(run), versions_text(run)]), "", tally(run)]
+    for result in run.results:
+        lines += ["", f"## {result.key} · {result.title}", ""]
+        lines += [f"{aims}.", ""] if (aims := _aims(result)) else []
+        lines += _markdown_table(result.figures) if result.figures else []
+        lines += [*(f"- {text}" for _, text in found), ""] if (found := remarks(result)) else []
+        lines += [f"![{result.key}: {result.title}]({plots[result.key]})"] if result.key in plots else []
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def _markdown_table(figures: Sequence[Figure]) -> list[str]:
+    body = [(*line, parameters_text(figure)) for figure in figures for line in cells(figure)]
+    rule = tuple("---:" if column in NUMERIC else "---" for column in range(len(HEADINGS) + 1))
+    table = [(*HEADINGS, "sizes"), rule, *body]
+    return [f"| {' | '.join(cell.replace('|', PIPE) for cell in line)} |" for line in table] + [""]

@@ -1,0 +1,154 @@
+"""`make up` as people run it: a process of its own, with a home and a port of its own, always stopped in the end."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from controlplane.stack.config import read_stack_config
+from controlplane.stack.ports import free_port
+
+CHECKOUT = Path(__file__).parents[2]
+READY_SECONDS = 60
+STOP_SECONDS = 10
+
+
+@dataclass(slots=True)
+class Stack:
+    home: Path
+    port: int
+    process: "subprocess.Popen[str]"
+    output: list[str] = field(default_factory=list)
+    reader: threading.Thread = field(init=False)
+
+    @property
+    def web(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def demo(self) -> dict[str, Any]:
+        demo: dict[str, Any] = json.loads((self.home / "demo.json").read_text())
+        return demo
+
+    @property
+    def said(self) -> str:
+        return "".join(self.output)
+
+    def status(self) -> dict[str, dict[str, Any]]:
+        shown = luminet("stack", "status", "--json", home=self.home)
+        return {row["name"]: row for row in json.loads(shown.stdout)}
+
+    def wait_ready(self) -> None:
+        wait_until(lambda: "Luminet is ready" in self.said, f"ready:\n{self.said}", self.process)
+
+    def close(self) -> None:
+        """Let go of the pipe of a process that has ended."""
+        self.reader.join(5)
+        if self.process.stdout:
+            self.process.stdout.close()
+
+    def stop(self, number: int = signal.SIGTERM) -> float:
+        """Seconds it took to stop after that signal."""
+        began = time.monotonic()
+        self.process.send_signal(number)
+        self.process.wait(STOP_SECONDS + 5)
+        return time.monotonic() - began
+
+
+def environment(home: Path, port: int, **more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LUMINET_", "DJANGO_"))}
+    own = {"LUMINET_HOME": str(home), "LUMINET_WEB_PORT": str(port), "LUMINET_INSTALL_ENGINE": "no"}
+    return {**kept, **own, "PYTHON": sys.executable, **more}
+
+
+def start(home: Path, port: int, **more: str) -> Stack:
+    process = subprocess.Popen(
+        ["make", "--silent", "up"],
+        cwd=CHECKOUT,
+        env=environment(home, port, **more),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    stack = Stack(home, port, process)
+    stack.reader = threading.Thread(target=_read, args=(stack,), daemon=True)
+    stack.reader.start()
+    return stack
+
+
+@contextlib.contextmanager
+def running(home: Path, port: int | None = None, **more: str) -> Iterator[Stack]:
+    stack = start(home, port or free_port(), **more)
+    try:
+        stack.wait_ready()
+        yield stack
+    finally:
+        end(stack)
+
+
+def end(stack: Stack) -> None:
+    """Stop it whatever has become of it, and what it left behind too."""
+    if stack.process.poll() is None:
+        stack.stop()
+    luminet("stack", "down", home=stack.home)
+    stack.close()
+
+
+@contextlib.contextmanager
+def new_home() -> Iterator[Path]:
+    """A home in a folder every user can reach: as root, PostgreSQL runs as nobody."""
+    folder = Path(tempfile.mkdtemp(prefix="luminet-e2e-"))
+    folder.chmod(0o755)
+    home = folder / "home"
+    try:
+        yield home
+    finally:
+        shutil.rmtree(read_stack_config({"LUMINET_HOME": str(home)}).private_place, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def luminet(*arguments: str, home: Path, **more: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "controlplane.cli", *arguments]
+    env = environment(home, 8000, **more)
+    return subprocess.run(command, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def readyz(web: str) -> dict[str, Any]:
+    try:
+        with urlopen(f"{web}/readyz", timeout=5) as response:
+            answer: dict[str, Any] = json.load(response)
+            return answer
+    except (URLError, OSError):
+        return {}
+
+
+def wait_until(
+    condition: Any, what: str, process: "subprocess.Popen[str] | None" = None, seconds: float = READY_SECONDS
+) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return
+        if process is not None and process.poll() is not None:
+            break
+        time.sleep(0.05)
+    raise AssertionError(f"not {what}")
+
+
+def _read(stack: Stack) -> None:
+    with contextlib.suppress(ValueError):
+        for line in stack.process.stdout or ():
+            stack.output.append(line)

@@ -1,0 +1,181 @@
+import re
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, expect
+
+from tests.e2e.stack import CHECKOUT, Stack, luminet
+
+SIZES = {"wide": (1440, 900), "narrow": (390, 844)}
+PICTURES = CHECKOUT / ".luminet" / "pictures"
+
+
+def sign_in(page: Page, stack: Stack, *, password: str | None = None) -> None:
+    operator = stack.demo["operator"]
+    page.goto("/sign-in")
+    page.get_by_label("E-mail address").fill(operator["email"])
+    page.get_by_label("Password").fill(password or operator["password"])
+    page.get_by_role("button", name="Sign in").click()
+
+
+def violations(page: Page) -> list[str]:
+    found = Axe().run(page).response["violations"]
+    return [f"{one['id']}: {node['html'][:120]}" for one in found for node in one["nodes"]]
+
+
+def test_an_operator_signs_in_and_sees_the_control_plane_answer(page: Page, stack: Stack) -> None:
+    sign_in(page, stack)
+    expect(page.get_by_role("heading", level=1)).to_have_text("All 5 parts of the control plane answer")
+    expect(page.locator("#parts tbody tr")).to_have_count(5)
+    expect(page.locator(".live")).to_have_text(re.compile(r"Live · \d+ s ago"), timeout=8000)
+
+
+def test_the_page_moves_by_itself_without_a_reload(page: Page, stack: Stack) -> None:
+    sign_in(page, stack)
+    count = page.locator("[data-count]")
+    before = int(count.inner_text())
+    expect(count).not_to_have_text(str(before), timeout=8000)
+    expect(page.locator(".chart canvas")).to_be_visible()
+    asked = page.locator("#parts time").get_attribute("datetime")
+    expect(page.locator("#parts time")).not_to_have_attribute("datetime", asked or "", timeout=10_000)
+
+
+def test_show_data_holds_what_the_chart_shows(page: Page, stack: Stack) -> None:
+    sign_in(page, stack)
+    page.get_by_text("Show data").click()
+    expect(page.locator(".data tbody tr").first).to_contain_text(re.compile(r"\d+\.\d"))
+
+
+def test_a_wrong_password_keeps_the_address_and_says_what_is_wrong(page: Page, stack: Stack) -> None:
+    page.goto("/sign-in")
+    page.get_by_label("E-mail address").fill("somebody@acme.example")
+    page.get_by_label("Password").fill("not this one")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("do not match an active account")
+    expect(page.get_by_label("E-mail address")).to_have_value("somebody@acme.example")
+
+
+def test_the_theme_is_chosen_in_the_menu_and_stays(page: Page, stack: Stack) -> None:
+    sign_in(page, stack)
+    for theme, background in (("Dark", "rgb(13, 19, 26)"), ("Light", "rgb(246, 247, 249)")):
+        page.get_by_text(stack.demo["operator"]["email"]).click()
+        with page.expect_navigation():
+            page.get_by_role("button", name=theme).click()
+        page.goto("/account/password")
+        expect(page.locator("body")).to_have_css("background-color", background)
+
+
+def test_the_menu_closes_on_escape_and_gives_the_focus_back(page: Page, stack: Stack) -> None:
+    sign_in(page, stack)
+    summary = page.locator(".menu summary")
+    summary.click()
+    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("button", name="Sign out")).to_be_hidden()
+    expect(summary).to_be_focused()
+
+
+def test_a_password_is_changed_and_the_old_one_is_over(page: Page, stack: Stack) -> None:
+    made = luminet("create-operator", "second@luminet.example", home=stack.home, **application_settings(stack))
+    password = re.search(r'"password": "(.+)"', made.stdout)
+    assert password, made.stderr
+    page.goto("/sign-in")
+    page.get_by_label("E-mail address").fill("second@luminet.example")
+    page.get_by_label("Password").fill(password[1])
+    page.keyboard.press("Enter")
+    page.get_by_role("link", name="Password").click()
+    page.get_by_label("Current password").fill(password[1])
+    page.get_by_label("New password", exact=True).fill("a much better password")
+    page.get_by_label("New password, once more").fill("a much better password")
+    page.get_by_role("button", name="Change password").click()
+    expect(page.get_by_role("status")).to_contain_text("Your password is changed")
+    page.locator(".menu summary").click()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_url(re.compile("/sign-in$"))
+
+
+def application_settings(stack: Stack) -> dict[str, str]:
+    """What the running web was given, for a command beside it."""
+    import psutil
+
+    environ = psutil.Process(stack.status()["web"]["pid"]).environ()
+    return {name: value for name, value in environ.items() if name.startswith("LUMINET_")}
+
+
+def test_everything_can_be_reached_with_the_keyboard(page: Page, stack: Stack) -> None:
+    sign_in(page, stack)
+    page.reload()
+    page.keyboard.press("Tab")
+    expect(page.get_by_text("Skip to content")).to_be_focused()
+    reached = set()
+    for _ in range(12):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.textContent.trim()"))
+    assert {"Overview", "Password", "Support", "Show data", stack.demo["operator"]["email"]} <= reached
+
+
+def test_the_pages_work_without_javascript(browser: Browser, stack: Stack) -> None:
+    context = browser.new_context(base_url=stack.web, java_script_enabled=False)
+    page = context.new_page()
+    sign_in(page, stack)
+    expect(page.get_by_role("heading", level=1)).to_have_text("All 5 parts of the control plane answer")
+    page.get_by_text("Show data").click()
+    expect(page.locator(".data tbody tr").first).to_be_visible()
+    page.get_by_text(stack.demo["operator"]["email"]).click()
+    page.get_by_role("button", name="Dark").click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    page.get_by_text(stack.demo["operator"]["email"]).click()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in")
+    context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_every_page_is_accessible_and_fits(
+    browser: Browser, stack: Stack, scheme: Literal["light", "dark"], size: str
+) -> None:
+    width, height = SIZES[size]
+    context = browser.new_context(
+        base_url=stack.web,
+        color_scheme=scheme,
+        viewport={"width": width, "height": height},
+    )
+    page = context.new_page()
+    page.goto("/sign-in")
+    look(page, f"sign-in-{scheme}-{size}")
+    sign_in(page, stack)
+    expect(page.locator(".live")).to_have_text(re.compile("Live"), timeout=8000)
+    for name, path in (("overview", "/"), ("password", "/account/password"), ("missing", "/no/such/page")):
+        if path != "/":
+            page.goto(path)
+        look(page, f"{name}-{scheme}-{size}")
+    page.goto("/")
+    page.locator(".menu summary").click()
+    look(page, f"menu-{scheme}-{size}")
+    context.close()
+
+
+def look(page: Page, name: str) -> None:
+    """Accessible, no wider than its window, and kept as a picture for people to look at."""
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=str(Path(PICTURES) / f"{name}.png"), full_page=True)
+    assert violations(page) == []
+    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+
+def test_the_support_site_wears_the_same_colours(page: Page, stack: Stack) -> None:
+    sign_in(page, stack)
+    page.get_by_role("link", name="Support").click()
+    expect(page.locator("body")).to_have_css("background-color", "rgb(246, 247, 249)")
+    page.get_by_role("link", name="Users").first.click()
+    expect(page.get_by_role("link", name=stack.demo["operator"]["email"])).to_be_visible()
+
+
+def test_axe_does_find_what_is_wrong(page: Page, stack: Stack) -> None:
+    """The claim above could not fail otherwise."""
+    page.goto("/sign-in")
+    page.evaluate("document.querySelector('label').remove()")
+    assert any(one.startswith("label") for one in violations(page))

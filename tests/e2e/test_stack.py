@@ -1,0 +1,187 @@
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from controlplane.stack.leftovers import is_alive
+from controlplane.stack.ports import free_port
+from tests.e2e.stack import CHECKOUT, STOP_SECONDS, end, environment, luminet, readyz, running, start, wait_until
+
+PARTS = {"postgres", "redis", "web", "worker", "beat"}
+
+
+def pids(stack_status: dict[str, dict[str, object]]) -> dict[str, int]:
+    return {name: int(str(row["pid"])) for name, row in stack_status.items()}
+
+
+def test_it_comes_up_says_where_to_go_and_stops_leaving_nothing(home: Path) -> None:
+    with running(home) as stack:
+        assert "Luminet is ready after" in stack.said
+        assert stack.web in stack.said
+        assert readyz(stack.web)["pulse_age_seconds"] < 10
+        status = stack.status()
+        assert set(status) == PARTS
+        assert {row["state"] for row in status.values()} == {"ready"}
+        assert status["web"]["port"] == stack.port
+        demo = stack.demo
+        assert demo == {
+            "web": stack.web,
+            "gateway": None,
+            "operator": {"email": "operator@luminet.example", "password": demo["operator"]["password"], "token": None},
+            "orgs": [],
+        }
+        assert demo["operator"]["password"] in stack.said
+        secret_files = [home / "demo.json", *(home / "secrets").iterdir(), *(home / "logs").iterdir()]
+        assert {stat.S_IMODE(file.stat().st_mode) for file in secret_files} == {0o600}
+        assert stack.stop() < STOP_SECONDS
+        wait_until(lambda: "stopped in" in stack.said, "told that it stopped")
+    assert not any(is_alive(pid) for pid in pids(status).values())
+    assert json.loads(luminet("stack", "status", "--json", home=home).stdout) == []
+
+
+def test_a_second_start_finds_its_data_and_ctrl_c_ends_it(home: Path) -> None:
+    with running(home) as stack:
+        password = stack.demo["operator"]["password"]
+    with running(home) as again:
+        assert again.demo["operator"]["password"] == password
+        began = time.monotonic()
+        os.killpg(again.process.pid, signal.SIGINT)  # what a terminal does: make and everything below it
+        again.process.wait(STOP_SECONDS)
+        wait_until(lambda: "stopped in" in again.said, f"stopped:\n{again.said}")
+        assert time.monotonic() - began < STOP_SECONDS
+
+
+def test_every_part_that_is_killed_comes_back_and_the_whole_works_again(home: Path) -> None:
+    with running(home) as stack:
+        for name in ("worker", "beat", "redis", "postgres", "web"):
+            before = stack.status()[name]["pid"]
+            os.kill(before, signal.SIGKILL)
+            wait_until(
+                lambda name=name, before=before: stack.status().get(name, {}).get("pid") not in (None, before),
+                f"{name} started again:\n{stack.said[-3000:]}",
+            )
+            wait_until(lambda: {row["state"] for row in stack.status().values()} == {"ready"}, f"ready after {name}")
+            wait_until(lambda: (readyz(stack.web).get("pulse_age_seconds") or 99) < 4, f"a pulse after killing {name}")
+            assert f"{name:<9} ended with signal SIGKILL; starting again" in stack.said
+
+
+def test_what_a_kill_left_running_is_cleaned_up_by_the_next_start(home: Path) -> None:
+    stack = start(home, free_port())
+    stack.wait_ready()
+    orphans = pids(stack.status())
+    supervisor = psutil.Process(orphans["web"]).parent()
+    assert supervisor is not None
+    supervisor.kill()
+    stack.process.wait(STOP_SECONDS)
+    assert all(is_alive(pid) for pid in orphans.values())
+    with running(home, stack.port) as again:
+        assert "ended postgres, left over from a run that was killed" in again.said
+        assert not any(is_alive(pid) for pid in orphans.values())
+    end(stack)
+
+
+def test_down_ends_what_a_kill_left_running(home: Path) -> None:
+    stack = start(home, free_port())
+    stack.wait_ready()
+    orphans = pids(stack.status())
+    supervisor = psutil.Process(orphans["web"]).parent()
+    assert supervisor is not None
+    supervisor.kill()
+    stack.process.wait(STOP_SECONDS)
+    assert "Ended what was left over" in luminet("stack", "down", home=home).stdout
+    assert not any(is_alive(pid) for pid in orphans.values())
+    end(stack)
+
+
+def test_only_one_runs_at_a_time_and_clean_deletes_what_it_says(home: Path) -> None:
+    with running(home) as stack:
+        second = start(home, free_port())
+        assert second.process.wait(30) != 0
+        wait_until(lambda: "Luminet already runs from here" in second.said, "told so")
+        second.close()
+        end_of_clean = luminet("stack", "clean", home=home)  # nobody answers its question
+        assert "Nothing was deleted" in end_of_clean.stdout
+        assert home.exists()
+        cleaned = luminet("stack", "clean", "--yes", home=home)
+        assert cleaned.returncode == 0, cleaned.stderr
+        assert not home.exists()
+        assert stack.process.wait(STOP_SECONDS) == 0
+
+
+def test_a_port_in_use_is_one_sentence_with_the_port_and_the_setting(home: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        stack = start(home, port)
+        assert stack.process.wait(30) != 0
+    wait_until(lambda: "LUMINET_WEB_PORT" in stack.said, "told so")
+    told = [line for line in stack.said.splitlines() if line.startswith("luminet:")]
+    said = f"luminet: Port {port} on 127.0.0.1 is in use by another program"
+    assert told == [f"{said}: stop that, or set LUMINET_WEB_PORT to a free port."]
+    end(stack)
+
+
+def test_malformed_settings_are_all_named_and_end_with_status_two(home: Path) -> None:
+    bad = {"LUMINET_WEB_PORT": "x", "LUMINET_INSTALL_ENGINE": "maybe", "LUMINET_REDIS_URL": "http://x"}
+    done = luminet("stack", "up", home=home, **bad)
+    assert done.returncode == 2
+    assert all(name in done.stderr for name in bad)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("part", ["web", "worker", "beat", "migrate"])
+def test_each_part_refuses_to_start_without_its_settings(home: Path, part: str) -> None:
+    done = luminet("run", part, home=home)
+    assert done.returncode == 2, done.stderr
+    assert "LUMINET_MASTER_KEY: is required" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_home_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    blocker = tmp_path / "file"
+    blocker.touch()
+    done = luminet("stack", "up", home=blocker / "home")
+    assert done.returncode == 1
+    assert "Cannot write to" in done.stderr
+    assert "LUMINET_HOME" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has folders that PostgreSQL's user cannot enter")
+def test_below_a_private_folder_the_data_lies_in_a_place_of_its_own(tmp_path: Path) -> None:
+    from controlplane.stack.config import read_stack_config
+
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    place = read_stack_config({"LUMINET_HOME": str(private / "home")}).private_place
+    with running(private / "home") as stack:
+        assert (place / "postgres" / "PG_VERSION").exists()
+        assert not (private / "home" / "postgres").exists()
+        owner = psutil.Process(stack.status()["postgres"]["pid"]).username()
+        assert owner == "nobody"
+    assert luminet("stack", "clean", "--yes", home=private / "home").returncode == 0
+    assert not place.exists()
+
+
+def test_a_changed_password_is_no_longer_told(home: Path) -> None:
+    with running(home) as stack:
+        change = (
+            "from tenants.models import User; user = User.objects.get(); "
+            "user.set_password('something of my own'); user.save()"
+        )
+        web = psutil.Process(stack.status()["web"]["pid"]).environ()
+        settings = {name: value for name, value in web.items() if name.startswith("LUMINET_")}
+        env = environment(home, stack.port, **settings)
+        command = [str(CHECKOUT / ".venv" / "bin" / "python"), "manage.py", "shell", "-v0", "-c", change]
+        subprocess.run(command, cwd=CHECKOUT, env=env, check=True, timeout=60)
+    with running(home) as again:
+        assert again.demo["operator"]["password"] is None
+        assert "password    the one you chose" in again.said

@@ -1,0 +1,29 @@
+"""Every integration test has the real Redis; those marked django_db have the real PostgreSQL too."""
+
+from collections.abc import Iterator
+
+import pytest
+import redis
+from django.test import Client
+
+from tests.factories import make_operator, make_user
+
+
+@pytest.fixture(autouse=True)
+def _clean_redis(redis_server: str) -> Iterator[None]:
+    yield
+    with redis.Redis.from_url(redis_server) as client:
+        client.flushall()
+
+
+@pytest.fixture
+def operator_client(db: None, client: Client) -> Client:
+    client.force_login(make_operator())
+    return client
+
+
+@pytest.fixture
+def customer_client(db: None) -> Client:
+    client = Client()
+    client.force_login(make_user())
+    return client

@@ -1,0 +1,115 @@
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from celery.contrib.testing.worker import start_worker
+
+from controlplane.celery import app
+from controlplane.health import BEAT_ALIVE_KEY, NotReady, beat_check, broker_check, database_check, worker_check
+from controlplane.request_id import request_id_bound, request_id_current
+from controlplane.stack.ports import free_port
+
+seen: list[dict[str, Any]] = []
+
+
+@app.task(name="tests.look", bind=True)
+def look(self: Any, then: int = 0) -> None:
+    seen.append({"request_id": request_id_current(), "sent_at": self.request.luminet_sent_at})
+    if then:
+        look.delay(then=then - 1)
+
+
+@app.task(name="tests.fail")
+def fail() -> None:
+    raise ValueError("on purpose")
+
+
+@pytest.fixture(scope="module")
+def worker(redis_server: str) -> Iterator[Any]:
+    """A real worker on the real broker, in threads of this process."""
+    with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=30) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _empty() -> None:
+    seen.clear()
+
+
+def wait_for(count: int) -> None:
+    deadline = time.monotonic() + 10
+    while len(seen) < count and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert len(seen) >= count
+
+
+def test_a_task_knows_the_request_that_set_it_off_and_so_do_the_tasks_it_starts(worker: Any) -> None:
+    with request_id_bound("from-the-web"):
+        look.delay(then=2)
+    wait_for(3)
+    assert {one["request_id"] for one in seen} == {"from-the-web"}
+
+
+def test_a_task_nobody_asked_for_has_an_id_of_its_own_and_leaves_none_behind(worker: Any) -> None:
+    look.delay()
+    look.delay()
+    wait_for(2)
+    assert len({one["request_id"] for one in seen}) == 2
+    assert request_id_current() is None
+
+
+def test_a_task_knows_when_it_was_sent(worker: Any) -> None:
+    before = time.time()
+    look.delay()
+    wait_for(1)
+    assert before <= seen[0]["sent_at"] <= time.time()
+
+
+def test_a_task_that_fails_is_logged_with_its_name_and_request(worker: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR, "controlplane.celery"), request_id_bound("r-9"):
+        fail.delay()
+        look.delay()
+        wait_for(1)
+    failed = [record for record in caplog.records if record.message == "task failed"]
+    assert [vars(record)["task"] for record in failed] == ["tests.fail"]
+
+
+def test_the_messages_obey_the_settings_that_matter() -> None:
+    options = app.conf.broker_transport_options
+    assert (options["visibility_timeout"], options["unacked_restore_interval"]) == (60, 2)
+    assert (app.conf.task_acks_late, app.conf.worker_prefetch_multiplier, app.conf.accept_content) == (
+        True,
+        1,
+        ["json"],
+    )
+
+
+def test_the_worker_check_wants_an_answer_from_that_worker(worker: Any, redis_server: str) -> None:
+    worker_check(redis_server, worker.hostname)
+    with pytest.raises(NotReady, match="control@elsewhere did not answer a ping"):
+        worker_check(redis_server, "control@elsewhere", timeout_seconds=0.3)
+
+
+def test_the_beat_check_believes_what_beat_did(redis_server: str) -> None:
+    with pytest.raises(NotReady, match="has not sent anything"):
+        beat_check(redis_server)
+    with redis.Redis.from_url(redis_server) as client:
+        client.set(BEAT_ALIVE_KEY, 1000)
+    beat_check(redis_server, now=1005)
+    with pytest.raises(NotReady, match="has sent nothing for 60 s"):
+        beat_check(redis_server, now=1060)
+
+
+def test_checks_of_what_is_away_say_so_without_secrets() -> None:
+    port = free_port()
+    for check, url in (
+        (database_check, f"postgresql://luminet:hush@127.0.0.1:{port}/luminet"),
+        (broker_check, f"redis://:hush@127.0.0.1:{port}/0"),
+        (beat_check, f"redis://:hush@127.0.0.1:{port}/0"),
+    ):
+        with pytest.raises(NotReady) as caught:
+            check(url)
+        assert "hush" not in str(caught.value)
