@@ -20,10 +20,10 @@ os.environ["LUMINET_REDIS_URL"] = redis_url(REDIS_PORT, REDIS_PASSWORD)
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[str]:
     """A real Redis; its URL."""
-    from tests.servers import redis_running, test_home
+    from tests.servers import redis_running, temporary_home
 
     url = os.environ["LUMINET_REDIS_URL"]
-    with test_home() as config, redis_running(config, port=REDIS_PORT, password=REDIS_PASSWORD, url=url):
+    with temporary_home() as config, redis_running(config, port=REDIS_PORT, password=REDIS_PASSWORD, url=url):
         yield url
 
 
@@ -31,10 +31,10 @@ def redis_server() -> Iterator[str]:
 def postgres_server() -> Iterator[str]:
     """A real PostgreSQL 18; its URL."""
     from controlplane.stack.files import write_private
-    from tests.servers import postgres_running, test_home
+    from tests.servers import postgres_running, temporary_home
 
     url = os.environ["LUMINET_DATABASE_URL"]
-    with test_home() as config:
+    with temporary_home() as config:
         write_private(config.secrets / "postgres_password", POSTGRES_PASSWORD)
         with postgres_running(config, port=POSTGRES_PORT, url=url):
             yield url

@@ -20,7 +20,7 @@ FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 @contextlib.contextmanager
-def test_home() -> Iterator[StackConfig]:
+def temporary_home() -> Iterator[StackConfig]:
     """A stack's home in a folder every user can reach, because PostgreSQL may have to run as another one."""
     folder = Path(tempfile.mkdtemp(prefix="luminet-test-"))
     folder.chmod(0o755)

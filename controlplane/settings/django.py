@@ -117,7 +117,7 @@ STATIC_URL = "static/"
 STATIC_ROOT = ENVIRONMENT.static_root
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+    "staticfiles": {"BACKEND": "controlplane.settings.static.StaticStorage"},
 }
 WHITENOISE_MAX_AGE = 300
 

@@ -90,8 +90,11 @@ def ensure(names: list[str]) -> None:
         if not _venv_works():
             _make_venv()
         _forget_half_installed()
-        for name in missing:
-            _install(name)
+        if missing:
+            _install([GROUPS[name] for name in missing])
+            # Read again: another group may have been stamped since.
+            _write_stamps({**_stamps(), **dict.fromkeys(missing, fingerprint())})
+            UNFINISHED.unlink(missing_ok=True)
 
 
 def is_installed(name: str) -> bool:
@@ -162,23 +165,20 @@ def _make_venv() -> None:
         raise BootstrapError(f"cannot make {VENV}: {reason[-1] if reason else 'python3 -m venv failed'}")
 
 
-def _install(name: str) -> None:
-    group = GROUPS[name]
-    extras = ",".join(group.extras)
+def _install(groups: list[Group]) -> None:
+    """All of them in one run of pip, which is faster than one after the other."""
+    extras = ",".join(extra for group in groups for extra in group.extras)
     started = time.monotonic()
     UNFINISHED.touch()
     command = [
         str(PYTHON), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--progress-bar", "off",
         "--constraint", str(CHECKOUT / "constraints.txt"), "--editable", f"{CHECKOUT}[{extras}]",
     ]  # fmt: skip
-    _show_progress(command, group)
-    # Read again: another group may have been stamped since.
-    _write_stamps({**_stamps(), name: fingerprint()})
-    UNFINISHED.unlink(missing_ok=True)
-    _say(f"installed {group.what} in {time.monotonic() - started:.0f} s")
+    _show_progress(command, packages=sum(group.packages for group in groups))
+    _say(f"installed {' and '.join(group.what for group in groups)} in {time.monotonic() - started:.0f} s")
 
 
-def _show_progress(command: list[str], group: Group) -> None:
+def _show_progress(command: list[str], *, packages: int) -> None:
     """Run pip and say how far it is: on a terminal one line that moves, elsewhere a line every few seconds."""
     lines: list[str] = []
     collected, last_said = 0, time.monotonic()
@@ -187,7 +187,7 @@ def _show_progress(command: list[str], group: Group) -> None:
         for line in process.stdout or ():
             lines.append(line.rstrip())
             collected += line.startswith("Collecting ")
-            news = _news(line, collected, group.packages)
+            news = _news(line, collected, packages)
             if news and sys.stdout.isatty():
                 print(f"\r\x1b[K  {news[:100]}", end="", flush=True)
             elif news and time.monotonic() - last_said > QUIET_SECONDS:

@@ -5,7 +5,7 @@ import io
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 from tests.bench.figures import Figure, Series, Target
 from tests.bench.files import write_atomically
@@ -116,25 +116,54 @@ def _draw_series(axis: Any, height: int, series: Series, colour: str) -> None:
 
 
 def _scale(axis: Any, panel: Panel) -> str:
-    """Logarithmic when the sides are so far apart that the faster would be a dot at the edge."""
+    """From zero, so that a spread of 1 % looks like one; logarithmic when the sides are far apart."""
     values = [value for series in panel.series for value in series.samples]
+    shown = [*values, *([panel.target.bound] if panel.target and is_in_reach(panel, panel.target) else [])]
     if min(values) > 0 and max(values) / min(values) > 20:
         axis.set_xscale("log")
         axis.xaxis.get_major_locator().set_params(subs=(1, 2, 5))
         axis.xaxis.set_major_formatter(lambda value, _: format_number(value))
         axis.xaxis.set_minor_formatter(lambda value, _: "")
         return ", logarithmic"
+    if min(shown) >= 0:
+        high = max(shown) or 1.0
+        axis.set_xlim(-0.012 * high, 1.03 * high)
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:,.9g}")
     return ""
 
 
+def is_in_reach(panel: Panel, target: Target) -> bool:
+    """Whether drawing the target leaves the samples room; otherwise the title alone names it."""
+    (judged,) = panel.series
+    return abs(target.bound) <= 8 * abs(judged.statistics.p95) or target.bound == 0
+
+
 def _draw_target(axis: Any, panel: Panel, target: Target) -> None:
-    """The target's line; where it lies so far off that it would flatten the samples, the title alone names it."""
-    low, high = axis.get_xlim()
-    if not low - 4 * (high - low) <= target.bound <= high + 4 * (high - low):
+    """The target's line, and the value it judges where that is not the median."""
+    (judged,) = panel.series
+    if target.of != "median":
+        value = getattr(judged.statistics, target.of)
+        axis.axvline(value, color=OURS, linewidth=1.2, linestyle=(0, (1, 2)))
+        _label(axis, value, target.of, OURS, "bottom")
+    if not is_in_reach(panel, target):
         return
-    colour, is_right = OK if panel.is_met else BAD, target.bound > (low + high) / 2
+    colour = OK if panel.is_met else BAD
     axis.axvline(target.bound, color=colour, linewidth=1.4, linestyle=(0, (5, 3)))
-    place = {"transform": axis.get_xaxis_transform(), "ha": "right" if is_right else "left", "va": "top"}
-    axis.text(target.bound, 0.99, " target ", color=colour, fontsize=8, **place)
+    _label(axis, target.bound, "target", colour, "top")
     if target.tolerance:
         axis.axvspan(target.bound - target.tolerance, target.bound + target.tolerance, color=OK, alpha=0.1, linewidth=0)
+
+
+def _label(axis: Any, value: float, text: str, colour: str, edge: Literal["top", "bottom"]) -> None:
+    """Beside a line, on the side with more room."""
+    place = axis.transAxes.inverted().transform(axis.transData.transform((value, 0)))[0]
+    axis.text(
+        value,
+        0.99 if edge == "top" else 0.01,
+        f" {text} ",
+        color=colour,
+        fontsize=8,
+        transform=axis.get_xaxis_transform(),
+        ha="right" if place > 0.5 else "left",
+        va=edge,
+    )

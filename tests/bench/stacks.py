@@ -15,7 +15,7 @@ from controlplane.stack.leftovers import end_leftovers, read_status
 from controlplane.stack.ports import free_port
 from tests.bench.pages import NotAnswered, Pages
 from tests.bench.processes import Launched, launched
-from tests.servers import test_home
+from tests.servers import temporary_home
 
 LUMINET = (sys.executable, "-m", "controlplane.cli")
 READY_LINE = "Luminet is ready"
@@ -59,7 +59,7 @@ class Stack:
 @contextmanager
 def fresh_home() -> Iterator[StackConfig]:
     """A home with nothing in it, on a port of its own; deleted afterwards."""
-    with test_home() as config:
+    with temporary_home() as config:
         yield replace(config, web_port=free_port(), installs_engine=False)
 
 

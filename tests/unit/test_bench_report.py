@@ -13,7 +13,7 @@ from tests.bench.factories import make_comparison, make_figure, make_registry, m
 from tests.bench.figures import Figure, Target
 from tests.bench.files import write_atomically, write_json
 from tests.bench.measuring import Bench
-from tests.bench.plots import panels, write_plots
+from tests.bench.plots import is_in_reach, panels, write_plots
 from tests.bench.progress import Progress
 from tests.bench.table import markdown, terminal, wants_colour
 from tests.bench.words import format_number, target_text, verdict
@@ -179,9 +179,17 @@ def test_a_comparison_is_plotted_as_two_sides_and_their_ratio() -> None:
     assert (ratio.axis, ratio.is_met) == ("hash, ours ÷ theirs per pair [×]", False)
 
 
+@pytest.mark.parametrize(("bound", "is_drawn"), [(0.0, True), (2.0, True), (40.0, True), (150.0, False)])
+def test_a_target_is_drawn_where_it_leaves_the_samples_room(bound: float, is_drawn: bool) -> None:
+    target = Target("<=", bound)
+    (panel,) = panels(make_result(make_figure(9.0, target=target)))
+    assert is_in_reach(panel, target) is is_drawn
+
+
 def test_a_row_is_drawn_as_png_and_svg(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib comes with the extra `bench`")
     figures = [make_comparison(Target("<=", 0.5)), make_figure(0.0, 0.0, target=Target("==", 0.0, of="max"))]
+    figures += [Bench("X1").record("drift", unit="%", values=[-1.0, 2.0], target=Target("==", 0.0, tolerance=0.5))]
     run = make_run(make_result(*figures), make_result(key="X2"))
     names = write_plots(run, tmp_path)
     assert names == {"X1": "20260730T120005Z-a1b2c3d4e5-X1.png"}

