@@ -69,3 +69,6 @@ def _report_beat(**_: Any) -> None:
         client.set(BEAT_ALIVE_KEY, int(time.time()), ex=BEAT_ALIVE_SECONDS)
 
     after_task_publish.connect(renew, weak=False)
+    # The schedule's first pulse is an interval away; a system that starts should not have to wait for it.
+    pulse = app.conf.beat_schedule["pulse"]
+    app.send_task(pulse["task"], **pulse["options"])

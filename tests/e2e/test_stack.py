@@ -4,6 +4,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from controlplane.stack.leftovers import is_alive
 from controlplane.stack.ports import free_port
-from tests.e2e.stack import CHECKOUT, STOP_SECONDS, end, environment, luminet, readyz, running, start, wait_until
+from tests.e2e.stack import CHECKOUT, STOP_SECONDS, Stack, end, environment, luminet, readyz, running, start, wait_until
 
 PARTS = {"postgres", "redis", "web", "worker", "beat"}
 
@@ -46,16 +47,26 @@ def test_it_comes_up_says_where_to_go_and_stops_leaving_nothing(home: Path) -> N
     assert json.loads(luminet("stack", "status", "--json", home=home).stdout) == []
 
 
-def test_a_second_start_finds_its_data_and_ctrl_c_ends_it(home: Path) -> None:
+def test_ctrl_c_ends_it_and_a_second_start_finds_its_data_but_no_password_its_owner_changed(home: Path) -> None:
     with running(home) as stack:
-        password = stack.demo["operator"]["password"]
-    with running(home) as again:
-        assert again.demo["operator"]["password"] == password
+        change_the_operators_password(stack)
         began = time.monotonic()
-        os.killpg(again.process.pid, signal.SIGINT)  # what a terminal does: make and everything below it
-        again.process.wait(STOP_SECONDS)
-        wait_until(lambda: "stopped in" in again.said, f"stopped:\n{again.said}")
+        os.killpg(stack.process.pid, signal.SIGINT)  # what a terminal does: make and everything below it
+        stack.process.wait(STOP_SECONDS)
+        wait_until(lambda: "stopped in" in stack.said, f"stopped:\n{stack.said}")
         assert time.monotonic() - began < STOP_SECONDS
+    with running(home) as again:
+        assert again.demo["operator"]["password"] is None
+        assert "password    the one you chose" in again.said
+
+
+def change_the_operators_password(stack: Stack) -> None:
+    change = "from tenants.models import User; user = User.objects.get(); user.set_password('my own'); user.save()"
+    web = psutil.Process(stack.status()["web"]["pid"]).environ()
+    settings = {name: value for name, value in web.items() if name.startswith("LUMINET_")}
+    command = [sys.executable, "manage.py", "shell", "-v0", "-c", change]
+    env = environment(stack.home, stack.port, **settings)
+    subprocess.run(command, cwd=CHECKOUT, env=env, check=True, timeout=60)
 
 
 def test_every_part_that_is_killed_comes_back_and_the_whole_works_again(home: Path) -> None:
@@ -72,32 +83,30 @@ def test_every_part_that_is_killed_comes_back_and_the_whole_works_again(home: Pa
             assert f"{name:<9} ended with signal SIGKILL; starting again" in stack.said
 
 
-def test_what_a_kill_left_running_is_cleaned_up_by_the_next_start(home: Path) -> None:
-    stack = start(home, free_port())
-    stack.wait_ready()
+def kill_the_supervisor(stack: Stack) -> list[int]:
+    """What it leaves running."""
     orphans = pids(stack.status())
     supervisor = psutil.Process(orphans["web"]).parent()
     assert supervisor is not None
     supervisor.kill()
     stack.process.wait(STOP_SECONDS)
     assert all(is_alive(pid) for pid in orphans.values())
-    with running(home, stack.port) as again:
-        assert "ended postgres, left over from a run that was killed" in again.said
-        assert not any(is_alive(pid) for pid in orphans.values())
-    end(stack)
+    return list(orphans.values())
 
 
-def test_down_ends_what_a_kill_left_running(home: Path) -> None:
-    stack = start(home, free_port())
-    stack.wait_ready()
-    orphans = pids(stack.status())
-    supervisor = psutil.Process(orphans["web"]).parent()
-    assert supervisor is not None
-    supervisor.kill()
-    stack.process.wait(STOP_SECONDS)
+def test_what_a_kill_left_running_is_ended_by_the_next_start_and_by_down(home: Path) -> None:
+    first = start(home, free_port())
+    first.wait_ready()
+    orphans = kill_the_supervisor(first)
+    second = start(home, first.port)
+    second.wait_ready()
+    assert "ended postgres, left over from a run that was killed" in second.said
+    assert not any(is_alive(pid) for pid in orphans)
+    orphans = kill_the_supervisor(second)
     assert "Ended what was left over" in luminet("stack", "down", home=home).stdout
-    assert not any(is_alive(pid) for pid in orphans.values())
-    end(stack)
+    assert not any(is_alive(pid) for pid in orphans)
+    end(first)
+    end(second)
 
 
 def test_only_one_runs_at_a_time_and_clean_deletes_what_it_says(home: Path) -> None:
@@ -169,19 +178,3 @@ def test_below_a_private_folder_the_data_lies_in_a_place_of_its_own(tmp_path: Pa
         assert owner == "nobody"
     assert luminet("stack", "clean", "--yes", home=private / "home").returncode == 0
     assert not place.exists()
-
-
-def test_a_changed_password_is_no_longer_told(home: Path) -> None:
-    with running(home) as stack:
-        change = (
-            "from tenants.models import User; user = User.objects.get(); "
-            "user.set_password('something of my own'); user.save()"
-        )
-        web = psutil.Process(stack.status()["web"]["pid"]).environ()
-        settings = {name: value for name, value in web.items() if name.startswith("LUMINET_")}
-        env = environment(home, stack.port, **settings)
-        command = [str(CHECKOUT / ".venv" / "bin" / "python"), "manage.py", "shell", "-v0", "-c", change]
-        subprocess.run(command, cwd=CHECKOUT, env=env, check=True, timeout=60)
-    with running(home) as again:
-        assert again.demo["operator"]["password"] is None
-        assert "password    the one you chose" in again.said
