@@ -51,3 +51,4 @@ lock: python  ## pin every dependency anew in constraints.txt
 
 python:
 	@command -v "$(PYTHON)" >/dev/null || { echo "luminet: there is no $(PYTHON) here: install Python 3.11, 3.12 or 3.13, or name one with PYTHON=/path/to/python3" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info[0] < 3)' || { echo "luminet: $(PYTHON) is Python 2: name a Python 3.11, 3.12 or 3.13 with PYTHON=/path/to/python3" >&2; exit 1; }

@@ -218,7 +218,8 @@ def _news(line: str, collected: int, packages: int) -> str | None:
 def _why_pip_failed(lines: list[str]) -> str:
     if any("No space left on device" in line for line in lines):
         return f"the disk of {CHECKOUT} is full: free some and run the same command again"
-    told = "\n".join(f"    {line}" for line in lines[-LAST_LINES:])
+    telling = [line for line in lines if not line.lstrip().startswith("WARNING")]
+    told = "\n".join(f"    {line}" for line in telling[-LAST_LINES:])
     return f"pip could not install everything; it said:\n{told}\n  Correct that and run the same command again."
 
 

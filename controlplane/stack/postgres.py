@@ -5,6 +5,7 @@ PostgreSQL refuses to run as root, so as root it runs as `nobody`; data and bina
 
 import importlib.util
 import os
+import pwd
 import shutil
 import subprocess
 import tempfile
@@ -64,6 +65,7 @@ def cluster_prepare(config: StackConfig, *, owner: Unprivileged | None, password
     cluster = Cluster(place / "postgres", binaries, owner)
     if not (cluster.data / "PG_VERSION").exists():
         _create(cluster, passwords)
+    _check_owner(cluster)
     _check_version(cluster)
     return cluster
 
@@ -106,6 +108,24 @@ def _run(cluster: Cluster, command: list[str], cwd: Path, stdin: str = "") -> No
 def identity(owner: Unprivileged | None) -> dict[str, Any]:
     """subprocess's arguments for running as that owner, and as nobody else's groups."""
     return {} if owner is None else {"user": owner.uid, "group": owner.gid, "extra_groups": []}
+
+
+def _check_owner(cluster: Cluster) -> None:
+    """PostgreSQL opens only what belongs to whom it runs as: who started it as root once has to go on so."""
+    runs_as = cluster.owner.uid if cluster.owner else os.geteuid()
+    belongs_to = cluster.data.stat().st_uid
+    if belongs_to != runs_as:
+        raise StackError(
+            f"The database in {cluster.data} belongs to {_user_name(belongs_to)} and PostgreSQL would run as "
+            f"{_user_name(runs_as)}: start it as you did the first time, or `make clean` to begin anew."
+        )
+
+
+def _user_name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
 
 
 def _check_version(cluster: Cluster) -> None:

@@ -201,5 +201,5 @@ def _home_check(config: StackConfig) -> None:
     if free < NEEDED_BYTES:
         needed = NEEDED_BYTES / 1e6
         raise StackError(
-            f"{config.home} has {free / 1e6:.0f} MB free and needs {needed:.0f}: free some, or set LUMINET_HOME."
+            f"{config.home} has {free / 1e6:.0f} MB free and needs {needed:.0f} MB: free some, or set LUMINET_HOME."
         )

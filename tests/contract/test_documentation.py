@@ -27,13 +27,15 @@ def settings_in(text: str) -> set[str]:
 
 
 def test_every_setting_is_documented() -> None:
-    used = set().union(*(settings_in(path.read_text()) for path in SOURCES))
+    read = [*SOURCES, CHECKOUT / "docker-compose.yml"]
+    used = set().union(*(settings_in(path.read_text()) for path in read))
     assert used
     assert used - settings_in(OPERATIONS) == set()
 
 
 def test_no_setting_is_documented_that_does_not_exist() -> None:
-    used = set().union(*(settings_in(path.read_text()) for path in [*SOURCES, *(CHECKOUT / "tests").rglob("*.py")]))
+    others = [*(CHECKOUT / "tests").rglob("*.py"), CHECKOUT / "docker-compose.yml"]
+    used = set().union(*(settings_in(path.read_text()) for path in [*SOURCES, *others]))
     assert settings_in(OPERATIONS) - used == set()
 
 

