@@ -6,6 +6,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
 from prometheus_client.registry import REGISTRY
 
+from controlplane.version import version
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 http_requests = Counter(
@@ -19,6 +21,14 @@ http_seconds = Histogram(
 )
 sockets_open = Gauge("luminet_live_sockets", "Live sockets open now.", multiprocess_mode="livesum")
 sign_ins = Counter("luminet_sign_ins_total", "Attempts to sign in to the web UI.", ["outcome"])
+build_info = Gauge(
+    "luminet_build_info", "Always 1; the label says which version.", ["version"], multiprocess_mode="max"
+)
+
+# There from the start, so that a rate over them is right from the first event on.
+build_info.labels(version()).set(1)
+for _outcome in ("signed_in", "refused", "held_back"):
+    sign_ins.labels(_outcome)
 
 
 def metrics_text(directory: Path | None) -> bytes:

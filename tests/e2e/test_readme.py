@@ -77,7 +77,7 @@ def test_what_one_looks_around_with(shell: Shell, readers: Stack) -> None:
     assert "postgres" in shell(".venv/bin/luminet stack status")
     assert {row["state"] for row in json.loads(shell(".venv/bin/luminet stack status --json"))} == {"ready"}
     assert json.loads(shell("curl -s http://127.0.0.1:8000/readyz"))["status"] == "ok"
-    assert "luminet_http_requests_total" in shell("curl -s http://127.0.0.1:8000/metrics")
+    assert "luminet_build_info" in shell("curl -s http://127.0.0.1:8000/metrics")
     assert json.loads(shell("cat .luminet/demo.json"))["web"] == readers.web
 
 
