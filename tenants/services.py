@@ -8,6 +8,7 @@ from datetime import datetime
 from django.conf import settings
 from django.contrib.auth import authenticate
 from django.contrib.auth.password_validation import validate_password
+from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
@@ -53,9 +54,10 @@ def sign_in(*, email: str, password: str, address: str, now: datetime) -> User:
 
 
 def housekeeping(*, now: datetime) -> int:
-    """Forget attempts that no longer count; how many were forgotten."""
-    deleted, _ = SignInAttempt.objects.filter(at__lt=now - WINDOW).delete()
-    return deleted
+    """Forget attempts that no longer count, and sessions that have ended; how many of both."""
+    attempts, _ = SignInAttempt.objects.filter(at__lt=now - WINDOW).delete()
+    sessions, _ = Session.objects.filter(expire_date__lt=now).delete()
+    return attempts + sessions
 
 
 def _attempt_begin(*, email: str, address: str, now: datetime) -> SignInAttempt:

@@ -50,17 +50,17 @@ class Group:
 
 
 GROUPS = {
-    "control": Group("the control plane, PostgreSQL and Redis", ("control", "embedded"), 41, 55, 190),
-    "dev": Group("the tools that test and check it", ("dev",), 50, 90, 330),
+    "control": Group("the control plane, PostgreSQL and Redis", ("control", "embedded"), 38, 52, 190),
+    "dev": Group("the tools that test and check it", ("dev",), 51, 93, 350),
     "engine": Group(
         "the engine's packages",
         ("engine",),
-        20,
-        210,
+        18,
+        212,
         950,
         "torch alone is about 3 GB to download and 7 GB on disk where pip's index offers only its CUDA build",
     ),
-    "bench": Group("the bench's plots", ("bench",), 10, 25, 80),
+    "bench": Group("the bench's plots", ("bench",), 8, 41, 180),
 }
 
 

@@ -19,6 +19,7 @@ from urllib.request import urlopen
 
 from controlplane.stack.config import read_stack_config
 from controlplane.stack.ports import free_port
+from tests.make import without_make
 
 CHECKOUT = Path(__file__).parents[2]
 READY_SECONDS = 60
@@ -68,7 +69,8 @@ class Stack:
 
 
 def environment(home: Path, port: int, **more: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LUMINET_", "DJANGO_"))}
+    inherited = without_make(dict(os.environ))
+    kept = {name: value for name, value in inherited.items() if not name.startswith(("LUMINET_", "DJANGO_"))}
     own = {"LUMINET_HOME": str(home), "LUMINET_WEB_PORT": str(port), "LUMINET_INSTALL_ENGINE": "no"}
     return {**kept, **own, "PYTHON": sys.executable, **more}
 

@@ -75,6 +75,12 @@ def test_attempts_are_forgotten_after_the_window_and_after_success() -> None:
     assert services.housekeeping(now=NOW + WINDOW + timedelta(seconds=1)) == EMAIL_AND_ADDRESS_LIMIT - 1
 
 
+def test_sessions_that_have_ended_are_forgotten(customer_client: Client) -> None:
+    assert services.housekeeping(now=datetime.now(UTC)) == 0
+    assert services.housekeeping(now=datetime.now(UTC) + timedelta(hours=13)) == 1
+    assert customer_client.get("/").status_code == 302
+
+
 def test_attempts_hold_no_address_in_the_clear() -> None:
     with pytest.raises(SignInRefused):
         services.sign_in(email="someone@acme.example", password="x", address="192.0.2.1", now=NOW)

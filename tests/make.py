@@ -1,0 +1,21 @@
+"""What make would do, asked from a test that may itself run under make."""
+
+import os
+import subprocess
+from pathlib import Path
+
+CHECKOUT = Path(__file__).parents[1]
+
+
+def without_make(environ: dict[str, str]) -> dict[str, str]:
+    """make hands its own flags and level down to every make below it; a test wants one that starts fresh."""
+    return {name: value for name, value in environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+
+
+def planned(target: str) -> list[str]:
+    """The commands of a target, without running one."""
+    command = ["make", "--dry-run", *target.split()]
+    env = without_make(dict(os.environ))
+    return subprocess.run(
+        command, cwd=CHECKOUT, env=env, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
