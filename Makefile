@@ -25,7 +25,7 @@ clean:  ## stop, and delete the environment, the data, the secrets and every cac
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 test: python  ## run every test
-	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m pytest
+	@$(BOOTSTRAP) control dev bench && exec $(BIN)/python -m pytest
 
 check: python lint test  ## format, lint, types, import contracts, migrations, templates and every test: what CI runs
 
