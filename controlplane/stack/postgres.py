@@ -61,7 +61,7 @@ def cluster_prepare(config: StackConfig, *, owner: Unprivileged | None, password
         place = config.private_place
         _open_folder(place)
     if owner and not is_reachable_by_others(binaries / "bin" / "postgres"):
-        binaries = _copy_binaries(binaries, config.private_place)
+        binaries = copy_binaries(binaries, config.private_place)
     cluster = Cluster(place / "postgres", binaries, owner)
     if not (cluster.data / "PG_VERSION").exists():
         _create(cluster, passwords)
@@ -137,17 +137,21 @@ def _check_version(cluster: Cluster) -> None:
         )
 
 
-def _copy_binaries(binaries: Path, place: Path) -> Path:
-    """PostgreSQL's own files where anybody may read them; they hold nothing secret."""
+def copy_binaries(binaries: Path, place: Path) -> Path:
+    """PostgreSQL's own files where anybody may read them; they hold nothing secret. Libraries that the wheel keeps
+    beside its package are found by their relative place, so that stays as it is."""
     _open_folder(place)
-    target = place / "pginstall18"
-    if not target.exists():
-        workshop = Path(tempfile.mkdtemp(prefix=".pginstall-", dir=place))
-        copied = shutil.copytree(binaries, workshop / "files", symlinks=True)
-        copied.chmod(0o755)
-        copied.rename(target)
-        workshop.rmdir()
-    return target
+    package = binaries.parent
+    copy = place / "wheel"
+    if not copy.exists():
+        workshop = Path(tempfile.mkdtemp(prefix=".wheel-", dir=place))
+        shutil.copytree(binaries, workshop / package.name / binaries.name, symlinks=True)
+        libraries = package.with_name(f"{package.name}.libs")
+        if libraries.exists():
+            shutil.copytree(libraries, workshop / libraries.name)
+        workshop.chmod(0o755)
+        workshop.rename(copy)
+    return copy / package.name / binaries.name
 
 
 def _open_folder(place: Path) -> None:
