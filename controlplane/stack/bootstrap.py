@@ -46,20 +46,14 @@ class Group:
     packages: int
     download_mb: int
     disk_mb: int
-    remark: str = ""
 
 
+# torch as built for CUDA, which is what pip's index offers on most Linux machines.
+CUDA = Group("the engine's packages, torch as built for CUDA", ("engine",), 43, 1400, 3000)
 GROUPS = {
     "control": Group("the control plane, PostgreSQL and Redis", ("control", "embedded"), 38, 52, 190),
     "dev": Group("the tools that test and check it", ("dev",), 51, 93, 350),
-    "engine": Group(
-        "the engine's packages",
-        ("engine",),
-        18,
-        212,
-        950,
-        "torch alone is about 3 GB to download and 7 GB on disk where pip's index offers only its CUDA build",
-    ),
+    "engine": Group("the engine's packages, torch as built for CPUs", ("engine",), 18, 212, 950),
     "bench": Group("the bench's plots", ("bench",), 8, 41, 180),
 }
 
@@ -85,14 +79,15 @@ def ensure(names: list[str]) -> None:
     if all(is_installed(name) for name in names) and _venv_works():
         return
     with _only_one_installer():
-        missing = [name for name in names if not is_installed(name)]
-        _check_space(missing)
         if not _venv_works():
             _make_venv()
         _forget_half_installed()
+        # Asked again: a new environment holds nothing, and whoever we waited for may have installed something.
+        missing = [name for name in names if not is_installed(name)]
         if missing:
-            _install([GROUPS[name] for name in missing])
-            # Read again: another group may have been stamped since.
+            groups = [_chosen_by_pip(name) for name in missing]
+            _announce(groups)
+            _install(groups)
             _write_stamps({**_stamps(), **dict.fromkeys(missing, fingerprint())})
             UNFINISHED.unlink(missing_ok=True)
 
@@ -109,9 +104,9 @@ def fingerprint() -> str:
     return hashlib.sha256(f"{relevant}\n{pins}\n{CHECKOUT}".encode()).hexdigest()
 
 
-def space_problem(names: Sequence[str], *, free_mb: float) -> str | None:
+def space_problem(groups: Sequence[Group], *, free_mb: float) -> str | None:
     """Whether these groups fit on the disk. What is downloaded lies beside what is installed for a while."""
-    needed = sum(GROUPS[name].disk_mb + GROUPS[name].download_mb for name in names)
+    needed = sum(group.disk_mb + group.download_mb for group in groups)
     if free_mb >= needed:
         return None
     return (
@@ -127,15 +122,26 @@ def _stamps() -> dict[str, str]:
     return stamps if isinstance(stamps, dict) else {}
 
 
-def _check_space(names: Sequence[str]) -> None:
+def _chosen_by_pip(name: str) -> Group:
+    """The group, or its CUDA form where pip would take that: asked first, because it is three times as large."""
+    if name != "engine":
+        return GROUPS[name]
+    report = VENV / "luminet-report.json"
+    asked = _run_quietly([*_pip_install(["engine"]), "--quiet", "--dry-run", "--report", str(report)])
+    if asked.returncode != 0:
+        raise BootstrapError(_why_pip_failed((asked.stdout + asked.stderr).splitlines()))
+    wanted = json.loads(report.read_text(encoding="utf-8"))["install"]
+    report.unlink()
+    return CUDA if any(one["metadata"]["name"].startswith("nvidia-") for one in wanted) else GROUPS[name]
+
+
+def _announce(groups: Sequence[Group]) -> None:
+    """Say what will be downloaded and whether there is room for it, before anything is."""
     free_mb = shutil.disk_usage(CHECKOUT).free / 1e6
-    for name in names:
-        group = GROUPS[name]
-        remark = f"; {group.remark}" if group.remark else ""
-        _say(f"will install {group.what}: about {group.download_mb} MB to download, {group.disk_mb} MB on disk{remark}")
-    if names:
-        _say(f"into {_short(VENV)}, where {free_mb / 1000:,.1f} GB are free")
-    problem = space_problem(names, free_mb=free_mb)
+    for group in groups:
+        _say(f"will install {group.what}: about {group.download_mb} MB to download, {group.disk_mb} MB on disk")
+    _say(f"into {_short(VENV)}, where {free_mb / 1000:,.1f} GB are free")
+    problem = space_problem(groups, free_mb=free_mb)
     if problem:
         raise BootstrapError(problem)
 
@@ -167,15 +173,16 @@ def _make_venv() -> None:
 
 def _install(groups: list[Group]) -> None:
     """All of them in one run of pip, which is faster than one after the other."""
-    extras = ",".join(extra for group in groups for extra in group.extras)
     started = time.monotonic()
     UNFINISHED.touch()
-    command = [
-        str(PYTHON), "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--progress-bar", "off",
-        "--constraint", str(CHECKOUT / "constraints.txt"), "--editable", f"{CHECKOUT}[{extras}]",
-    ]  # fmt: skip
+    command = [*_pip_install([extra for group in groups for extra in group.extras]), "--progress-bar", "off"]
     _show_progress(command, packages=sum(group.packages for group in groups))
     _say(f"installed {' and '.join(group.what for group in groups)} in {time.monotonic() - started:.0f} s")
+
+
+def _pip_install(extras: Sequence[str]) -> list[str]:
+    pip = [str(PYTHON), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+    return [*pip, "--constraint", str(CHECKOUT / "constraints.txt"), "--editable", f"{CHECKOUT}[{','.join(extras)}]"]
 
 
 def _show_progress(command: list[str], *, packages: int) -> None:

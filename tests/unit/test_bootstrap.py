@@ -1,4 +1,6 @@
+import json
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
@@ -53,21 +55,22 @@ def test_another_pin_asks_for_a_new_installation(checkout: Path) -> None:
 
 
 def test_too_little_space_is_told_before_anything_is_downloaded() -> None:
-    needed = bootstrap.GROUPS["engine"].disk_mb + bootstrap.GROUPS["engine"].download_mb
-    assert bootstrap.space_problem(["engine"], free_mb=needed) is None
-    problem = bootstrap.space_problem(["engine"], free_mb=needed - 1)
+    needed = bootstrap.CUDA.disk_mb + bootstrap.CUDA.download_mb
+    assert bootstrap.space_problem([bootstrap.CUDA], free_mb=needed) is None
+    problem = bootstrap.space_problem([bootstrap.CUDA], free_mb=needed - 1)
     assert problem is not None
     assert f"{needed:,} MB" in problem
 
 
-def test_a_full_disk_stops_it_before_the_environment_is_made(
+def test_a_full_disk_stops_it_before_anything_is_installed(
     checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(bootstrap, "_venv_works", lambda: True)
+    monkeypatch.setattr(bootstrap, "_install", lambda groups: pytest.fail("it began to install"))
     usage = type("Usage", (), {"free": 1_000_000})
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
     assert bootstrap.main(["control"]) == 1
     assert "1 MB free" in capsys.readouterr().err
-    assert not (checkout / ".venv" / "bin").exists()
 
 
 def test_a_read_only_checkout_is_one_sentence(
@@ -122,6 +125,36 @@ def test_what_is_stamped_counts_as_installed_until_the_pins_change(checkout: Pat
     assert bootstrap.is_installed("control")
     (checkout / "constraints.txt").write_text("a==3\n")
     assert not bootstrap.is_installed("control")
+
+
+def test_an_environment_that_had_to_be_made_again_is_filled_again(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its stamps go with it: what they said was installed is not there any more."""
+    (checkout / ".venv").mkdir()
+    bootstrap._write_stamps({"control": bootstrap.fingerprint()})
+    made = subprocess.CompletedProcess([], 0, "", "")
+    monkeypatch.setattr(bootstrap, "_venv_works", lambda: False)
+    monkeypatch.setattr(bootstrap, "_run_quietly", lambda command: made)
+    installed: list[bootstrap.Group] = []
+    monkeypatch.setattr(bootstrap, "_install", installed.extend)
+    bootstrap.ensure(["control"])
+    assert installed == [bootstrap.GROUPS["control"]]
+    assert bootstrap.is_installed("control")
+
+
+@pytest.mark.parametrize(("wanted", "group"), [(["torch", "nvidia-cublas"], "CUDA"), (["torch", "numpy"], "CPU")])
+def test_the_size_of_the_engine_is_that_of_the_build_pip_chose(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, wanted: list[str], group: str
+) -> None:
+    def pip(command: list[str]) -> "subprocess.CompletedProcess[str]":
+        report = {"install": [{"metadata": {"name": name}} for name in wanted]}
+        Path(command[command.index("--report") + 1]).write_text(json.dumps(report))
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    (checkout / ".venv").mkdir()
+    monkeypatch.setattr(bootstrap, "_run_quietly", pip)
+    assert group in bootstrap._chosen_by_pip("engine").what
 
 
 def test_every_group_names_extras_that_exist() -> None:
