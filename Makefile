@@ -6,7 +6,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	done; echo python3)
 BOOTSTRAP = $(PYTHON) -I controlplane/stack/bootstrap.py
 BIN = .venv/bin
-LUMINET = $(BIN)/luminet
+# As modules, not as scripts: a script names the place it was installed at, which a moved checkout is not any more.
+LUMINET = $(BIN)/python -m controlplane.cli
 
 .PHONY: help up down clean test check format lint bench lock python
 
@@ -17,10 +18,12 @@ up: python  ## install what is missing and start everything; Ctrl-C stops it
 	@$(BOOTSTRAP) control && exec $(LUMINET) stack up
 
 down:  ## stop what `make up` started from this folder
-	@if [ -x $(LUMINET) ]; then $(LUMINET) stack down; else echo "Nothing is installed, so nothing runs."; fi
+	@if [ -x $(BIN)/python ]; then $(LUMINET) stack down; else echo "Nothing is installed, so nothing runs."; fi
 
 clean:  ## stop, and delete the environment, the data, the secrets and every cache (asks first; YES=1 does not)
-	@if [ -x $(LUMINET) ]; then $(LUMINET) stack clean $(if $(YES),--yes); fi
+	@if [ -x $(BIN)/python ]; then $(LUMINET) stack clean $(if $(YES),--yes); \
+	elif [ -e "$${LUMINET_HOME:-.luminet}" ]; then \
+		echo "luminet: there is data in $${LUMINET_HOME:-.luminet} and no .venv to stop it with: make up, then make clean" >&2; exit 1; fi
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -33,10 +36,10 @@ lint: python  ## everything of `check` but the tests
 	@$(BOOTSTRAP) control dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/lint-imports
+	$(BIN)/python -m mypy
+	$(BIN)/python -c 'import sys; from importlinter.cli import lint_imports_command; sys.exit(lint_imports_command())'
 	DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
-	$(BIN)/djlint templates --lint --quiet
+	$(BIN)/python -m djlint templates --lint --quiet
 
 format: python  ## put code and imports into shape
 	@$(BOOTSTRAP) control dev

@@ -18,7 +18,7 @@ from celery.signals import (
 )
 
 from controlplane.health import BEAT_ALIVE_KEY, BEAT_ALIVE_SECONDS
-from controlplane.request_id import request_id_accept, request_id_bound, request_id_current
+from controlplane.request_id import request_id_accept, request_id_current, request_id_set
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
 
@@ -26,8 +26,6 @@ log = logging.getLogger(__name__)
 app = Celery("luminet")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
-
-_bound: dict[str, Any] = {}
 
 
 @setup_logging.connect
@@ -42,17 +40,13 @@ def _stamp(headers: dict[str, Any], **_: Any) -> None:
 
 
 @task_prerun.connect
-def _bind_request_id(task_id: str, task: Any, **_: Any) -> None:
-    bound = request_id_bound(request_id_accept(getattr(task.request, "luminet_request_id", None)))
-    bound.__enter__()
-    _bound[task_id] = bound
+def _bind_request_id(task: Any, **_: Any) -> None:
+    request_id_set(request_id_accept(getattr(task.request, "luminet_request_id", None)))
 
 
 @task_postrun.connect
-def _release_request_id(task_id: str, **_: Any) -> None:
-    bound = _bound.pop(task_id, None)
-    if bound is not None:
-        bound.__exit__(None, None, None)
+def _release_request_id(**_: Any) -> None:
+    request_id_set(None)
 
 
 @task_failure.connect

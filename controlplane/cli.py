@@ -98,6 +98,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _health(options: argparse.Namespace) -> int:
+    _beside_the_stack()
     from controlplane import health
     from controlplane.settings.env import read_environment_or_exit
 
@@ -126,6 +127,7 @@ def _secrets(options: argparse.Namespace) -> int:
 
 
 def _create_operator(options: argparse.Namespace) -> int:
+    _beside_the_stack()
     _django()
     from tenants.errors import TenantsError
     from tenants.services import operator_create, password_generate
@@ -138,6 +140,14 @@ def _create_operator(options: argparse.Namespace) -> int:
         return 1
     print(json.dumps({"email": operator.email, "password": password}, indent=2))
     return 0
+
+
+def _beside_the_stack() -> None:
+    """Without settings of its own, a command means the stack that runs from here."""
+    if "LUMINET_DATABASE_URL" not in os.environ:
+        from controlplane.stack.doors import environment_of_running_stack
+
+        os.environ.update(environment_of_running_stack())
 
 
 def _django() -> None:

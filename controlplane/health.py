@@ -2,8 +2,8 @@
 
 import socket
 import time
-from urllib.error import URLError
-from urllib.request import urlopen
+from http.client import HTTPException
+from urllib.request import ProxyHandler, build_opener
 
 import psycopg
 import redis
@@ -18,6 +18,22 @@ class NotReady(Exception):
     """The part does not answer as it should; the text says how."""
 
 
+# Our own processes are asked directly, whatever proxy the environment names for the world outside.
+_direct = build_opener(ProxyHandler({}))
+
+
+def http_get(url: str, *, timeout_seconds: float = TIMEOUT_SECONDS + 2) -> bytes:
+    """The body of a 200; anything else raises OSError or HTTPException."""
+    with _direct.open(url, timeout=timeout_seconds) as response:
+        body: bytes = response.read()
+        return body
+
+
+def redis_client(url: str) -> redis.Redis:
+    """A client that gives up soon, for questions a person or a probe waits for."""
+    return redis.Redis.from_url(url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS)
+
+
 def database_check(url: str) -> None:
     try:
         with psycopg.connect(url, connect_timeout=TIMEOUT_SECONDS) as connection:
@@ -28,9 +44,7 @@ def database_check(url: str) -> None:
 
 def broker_check(url: str) -> None:
     try:
-        with redis.Redis.from_url(
-            url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS
-        ) as client:
+        with redis_client(url) as client:
             client.ping()
     except redis.RedisError as error:
         raise NotReady(f"Redis: {_first_line(error)}") from error
@@ -39,9 +53,8 @@ def broker_check(url: str) -> None:
 def web_check(address: str, *, path: str = "/readyz") -> None:
     """The web process answers 200 on its readiness path."""
     try:
-        with urlopen(f"{address}{path}", timeout=TIMEOUT_SECONDS + 2) as response:
-            response.read()
-    except (URLError, OSError) as error:
+        http_get(f"{address}{path}")
+    except (OSError, HTTPException, ValueError) as error:
         raise NotReady(f"web: {_first_line(error)}") from error
 
 
@@ -60,9 +73,7 @@ def worker_check(url: str, hostname: str, *, timeout_seconds: float = TIMEOUT_SE
 def beat_check(url: str, *, now: float | None = None) -> None:
     """Beat has sent something within the last seconds."""
     try:
-        with redis.Redis.from_url(
-            url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS
-        ) as client:
+        with redis_client(url) as client:
             last = client.get(BEAT_ALIVE_KEY)
     except redis.RedisError as error:
         raise NotReady(f"beat: {_first_line(error)}") from error

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,11 +40,13 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(f" {key}={value}" for key, value in log_fields(record).items())
         at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
-        # A log line is one line: what people typed must not be able to forge the next one.
-        line = f"{at} {record.levelname.lower():<7} {record.getMessage()}{fields}".replace("\n", "\\n").replace(
-            "\r", "\\r"
-        )
+        line = _harmless(f"{at} {record.levelname.lower():<7} {record.getMessage()}{fields}")
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _harmless(line: str) -> str:
+    """One line, whatever people typed: no forged next one, and no escape sequence for the operator's terminal."""
+    return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], line)
 
 
 def logging_config(*, log_format: str, level: str) -> dict[str, Any]:

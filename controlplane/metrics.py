@@ -1,6 +1,5 @@
 """What the web process tells Prometheus about itself. Bounded labels only: route patterns, never paths or people."""
 
-import shutil
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, multiprocess
@@ -38,9 +37,3 @@ def metrics_text(directory: Path | None) -> bytes:
     registry = CollectorRegistry()
     multiprocess.MultiProcessCollector(registry, path=str(directory))  # type: ignore[no-untyped-call]
     return generate_latest(registry)
-
-
-def metrics_directory_reset(directory: Path) -> None:
-    """Start from zero: what an earlier run left behind would be added to this one's numbers."""
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)

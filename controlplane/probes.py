@@ -4,6 +4,7 @@ healthz: this process answers. readyz: it can serve, because database, migration
 how long ago the pulse (beat → broker → worker → database) came through; its silence is shown, and unreadies nothing.
 """
 
+import asyncio
 import hmac
 import json
 import time
@@ -28,6 +29,7 @@ Application = Callable[[Any, Any, Any], Awaitable[None]]
 Answer = tuple[int, bytes, str]
 
 _JSON = "application/json"
+READINESS_SECONDS = 8
 
 
 class Probes:
@@ -49,19 +51,25 @@ async def _healthz(scope: Scope) -> Answer:
 
 
 async def _readyz(scope: Scope) -> Answer:
-    checks = await database_sync_to_async(readiness)()
+    try:
+        async with asyncio.timeout(READINESS_SECONDS):
+            checks, age = await database_sync_to_async(readiness, thread_sensitive=False)(now=time.time())
+    except TimeoutError:
+        checks, age = {"all": f"no answer within {READINESS_SECONDS} s"}, None
     ready = all(value == "ok" for value in checks.values())
-    body: dict[str, object] = {"status": "ok" if ready else "not ready", "checks": checks}
-    if ready:
-        body["pulse_age_seconds"] = await database_sync_to_async(pulse_age_seconds)(now=time.time())
+    body = {"status": "ok" if ready else "not ready", "checks": checks, "pulse_age_seconds": age}
     return 200 if ready else 503, json.dumps(body).encode(), _JSON
 
 
 async def _metrics(scope: Scope) -> Answer:
     environment: Environment = settings.ENVIRONMENT
     if not _may_read_metrics(scope, environment.metrics_token):
-        return 401, b"metrics are for loopback, or for the bearer of LUMINET_METRICS_TOKEN\n", "text/plain"
-    return 200, await sync_to_async(metrics_text)(environment.metrics_dir), CONTENT_TYPE
+        return (
+            401,
+            b"metrics are for the bearer of LUMINET_METRICS_TOKEN; without one set, for loopback\n",
+            "text/plain",
+        )
+    return 200, await sync_to_async(metrics_text, thread_sensitive=False)(environment.metrics_dir), CONTENT_TYPE
 
 
 _ANSWERS: dict[str, Callable[[Scope], Awaitable[Answer]]] = {
@@ -71,21 +79,24 @@ _ANSWERS: dict[str, Callable[[Scope], Awaitable[Answer]]] = {
 }
 
 
-def readiness() -> dict[str, str]:
-    """Each thing this process cannot serve without: "ok" or what is wrong, in words without secrets."""
+def readiness(*, now: float) -> tuple[dict[str, str], float | None]:
+    """Each thing this process cannot serve without, "ok" or what is wrong in words without secrets; the pulse's age."""
+    age = None
     checks = {"database": "ok", "migrations": "ok", "broker": "ok"}
     try:
         with connection.cursor() as cursor:
             cursor.execute("select 1")
         if _migrations_are_pending():
             checks["migrations"] = "not applied yet: run `luminet run migrate`"
+        else:
+            age = _pulse_age_seconds(now)
     except DatabaseError:
         checks["database"] = checks["migrations"] = "does not answer"
     try:
         broker_check(settings.ENVIRONMENT.redis_url)
     except NotReady:
         checks["broker"] = "does not answer"
-    return checks
+    return checks, age
 
 
 _migrated = False
@@ -100,17 +111,18 @@ def _migrations_are_pending() -> bool:
     return not _migrated
 
 
-def pulse_age_seconds(*, now: float) -> float | None:
+def _pulse_age_seconds(now: float) -> float | None:
     pulse = pulse_latest()
     return None if pulse is None else round(max(0.0, now - pulse.recorded_at.timestamp()), 1)
 
 
 def _may_read_metrics(scope: Scope, token: str | None) -> bool:
-    client = scope.get("client")
-    if client and is_loopback(client[0]):
-        return True
+    """A token, once there is one, is asked of everybody: behind a careless proxy anybody may look like loopback."""
+    if token is None:
+        client = scope.get("client")
+        return bool(client) and is_loopback(client[0])
     offered = dict(scope["headers"]).get(b"authorization", b"")
-    return token is not None and hmac.compare_digest(offered, f"Bearer {token}".encode())
+    return hmac.compare_digest(offered, f"Bearer {token}".encode())
 
 
 async def _send(send: Send, scope: Scope, answer: Answer) -> None:

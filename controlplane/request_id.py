@@ -22,6 +22,11 @@ def request_id_current() -> str | None:
     return _current.get()
 
 
+def request_id_set(request_id: str | None) -> None:
+    """For a thread that does one thing after the other, such as a worker's: until it is set again."""
+    _current.set(request_id)
+
+
 @contextmanager
 def request_id_bound(request_id: str) -> Iterator[None]:
     token = _current.set(request_id)

@@ -1,10 +1,11 @@
 """Runs one part of the control plane in this process: what compose, systemd and the embedded stack all call."""
 
 import os
+import shutil
 from collections.abc import Callable
+from pathlib import Path
 
 GRACE_SECONDS = 3
-WORKER_THREADS = 4
 
 
 def run_web() -> None:
@@ -16,7 +17,7 @@ def run_web() -> None:
     if environment.metrics_dir is not None:
         # prometheus-client decides at import between one process and several sharing a folder.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(environment.metrics_dir)
-        environment.metrics_dir.mkdir(parents=True, exist_ok=True)
+        _begin_at_zero(environment.metrics_dir)
     uvicorn.run(
         "controlplane.asgi:application",
         host=environment.web_host,
@@ -33,6 +34,12 @@ def run_web() -> None:
         forwarded_allow_ips=environment.trusted_proxies,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
+
+
+def _begin_at_zero(metrics_dir: Path) -> None:
+    """What processes of an earlier run left behind would be added to this one's numbers."""
+    shutil.rmtree(metrics_dir, ignore_errors=True)
+    metrics_dir.mkdir(parents=True, exist_ok=True)
 
 
 def run_worker() -> None:

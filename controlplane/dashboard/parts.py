@@ -9,7 +9,7 @@ import redis
 from django.conf import settings
 from django.db import DatabaseError, connection
 
-from controlplane.health import BEAT_ALIVE_KEY, BEAT_SILENT_SECONDS, TIMEOUT_SECONDS
+from controlplane.health import BEAT_ALIVE_KEY, BEAT_SILENT_SECONDS, redis_client
 from controlplane.live.models import Pulse
 from controlplane.live.selectors import pulse_latest
 
@@ -39,6 +39,18 @@ def headline(parts: Sequence[Part]) -> str:
         " and ".join([", ".join(part.name for part in silent[:-1]), silent[-1].name]) if silent[1:] else silent[0].name
     )
     return f"{names} {'do' if silent[1:] else 'does'} not answer"
+
+
+def advice(parts: Sequence[Part]) -> str:
+    """What that means and what to do, below the headline."""
+    silent = [part.name.lower().replace("postgresql", "postgres") for part in parts if not part.is_ok]
+    if not silent:
+        return "Everything below is measured on this installation, now."
+    logs = " and ".join(f".luminet/logs/{name}.log" for name in silent)
+    return (
+        f"What needs it waits, and it is started again if it ended. Why it is silent stands in {logs}, "
+        f"or in docker compose logs {' '.join(silent)}."
+    )
 
 
 def pulse_summary(pulses: Sequence[Pulse]) -> dict[str, object]:
@@ -103,7 +115,7 @@ def _worker_and_beat(now: float) -> list[Part]:
 
 def _redis() -> redis.Redis:
     url = settings.ENVIRONMENT.redis_url
-    return redis.Redis.from_url(url, socket_timeout=TIMEOUT_SECONDS, socket_connect_timeout=TIMEOUT_SECONDS)
+    return redis_client(url)
 
 
 def _milliseconds(started: float) -> str:

@@ -1,5 +1,6 @@
 """The pages. Each view reads the request, calls one service or selector, and renders."""
 
+import ipaddress
 import sys
 import time
 from typing import Any, cast
@@ -7,18 +8,18 @@ from typing import Any, cast
 from django.contrib.auth import login, logout, update_session_auth_hash
 from django.contrib.auth.decorators import login_required
 from django.db import OperationalError
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.dashboard.context import THEME_COOKIE, THEMES
 from controlplane.dashboard.forms import PasswordForm, SignInForm
-from controlplane.dashboard.parts import headline, parts_observe, pulse_summary
+from controlplane.dashboard.parts import advice, headline, parts_observe, pulse_summary
 from controlplane.live.selectors import pulse_history
 from controlplane.metrics import sign_ins
 from controlplane.request_id import request_id_current
@@ -29,7 +30,7 @@ from tenants.models import User
 YEAR_SECONDS = 365 * 24 * 3600
 
 
-@require_GET
+@require_safe
 @login_required
 def home(request: HttpRequest) -> HttpResponse:
     if not _user(request).is_operator:
@@ -37,10 +38,12 @@ def home(request: HttpRequest) -> HttpResponse:
     return render(request, "dashboard/overview.html", {**_parts(), **_pulses()})
 
 
-@require_GET
-@login_required
+@require_safe
 def parts(request: HttpRequest) -> HttpResponse:
     """The part of the overview that HTMX refreshes on every pulse."""
+    if not request.user.is_authenticated:
+        # The session has ended under an open page: it reloads as a whole, or sign-in would appear inside a panel.
+        return HttpResponse(status=204, headers={"HX-Refresh": "true"})
     if not _user(request).is_operator:
         return not_found(request)
     return render(request, "dashboard/_parts.html", {**_parts(), "swapped": True})
@@ -51,7 +54,7 @@ def parts(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def sign_in(request: HttpRequest) -> HttpResponse:
     if request.user.is_authenticated:
-        return redirect(_next(request))
+        return HttpResponseRedirect(_next(request))
     form = SignInForm(request.POST or None)
     status = 200
     if request.method == "POST":
@@ -71,7 +74,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
             else:
                 sign_ins.labels("signed_in").inc()
                 login(request, user)
-                return redirect(_next(request))
+                return HttpResponseRedirect(_next(request))
     return _sign_in_page(request, form, status)
 
 
@@ -107,7 +110,7 @@ def password(request: HttpRequest) -> HttpResponse:
 @require_POST
 def theme(request: HttpRequest) -> HttpResponse:
     """Remember light, dark or the system's choice, and go back to where the person was."""
-    answer = redirect(_next(request))
+    answer = HttpResponseRedirect(_next(request))
     chosen = request.POST.get("theme", "")
     if chosen in THEMES:
         answer.set_cookie(THEME_COOKIE, chosen, max_age=YEAR_SECONDS, samesite="Lax", secure=request.is_secure())
@@ -152,7 +155,12 @@ def _sign_in_page(request: HttpRequest, form: SignInForm, status: int) -> HttpRe
 
 def _parts() -> dict[str, Any]:
     observed = parts_observe(now=time.time())
-    return {"parts": observed, "headline": headline(observed), "observed_at": timezone.now()}
+    return {
+        "parts": observed,
+        "headline": headline(observed),
+        "advice": advice(observed),
+        "observed_at": timezone.now(),
+    }
 
 
 def _pulses() -> dict[str, Any]:
@@ -170,12 +178,21 @@ def _user(request: HttpRequest) -> User:
 
 
 def _address(request: HttpRequest) -> str:
-    return str(request.META.get("REMOTE_ADDR") or "::")
+    """Whom attempts are counted for. An IPv6 network is one: a single host may own all addresses of it."""
+    try:
+        address = ipaddress.ip_address(str(request.META.get("REMOTE_ADDR", "")))
+    except ValueError:
+        return "::"
+    if address.version == 6:
+        return str(ipaddress.ip_network((address, 64), strict=False).network_address)
+    return str(address)
 
 
 def _next(request: HttpRequest) -> str:
     """Where to go afterwards: only ever a page of ours."""
     target = request.POST.get("next") or request.GET.get("next") or ""
-    if url_has_allowed_host_and_scheme(target, allowed_hosts={request.get_host()}, require_https=request.is_secure()):
+    if target.startswith("/") and url_has_allowed_host_and_scheme(
+        target, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    ):
         return target
     return reverse("home")

@@ -16,14 +16,25 @@ from controlplane.metrics import sockets_open
 
 NOT_SIGNED_IN = 4401
 NOT_ALLOWED = 4403
+NOT_FOUND = 4404
 RECHECK_SECONDS = 10
 
 
 class FleetConsumer(AsyncJsonWebsocketConsumer):
     """What moves in the fleet, for operators."""
 
-    counted = False
     checked_at = 0.0
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Counted for exactly as long as it lives, however it ends."""
+        sockets_open.inc()
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            sockets_open.dec()
+
+    async def disconnect(self, code: int) -> None:
+        await self.channel_layer.group_discard(FLEET_GROUP, self.channel_name)
 
     async def connect(self) -> None:
         refusal = _refusal(self.scope["user"])
@@ -32,18 +43,11 @@ class FleetConsumer(AsyncJsonWebsocketConsumer):
             # Closed after accepting, because browsers hide the reason of a refused handshake from the page.
             await self.close(code=refusal)
             return
-        self.counted = True
         self.checked_at = time.monotonic()
-        sockets_open.inc()
         # Join before replaying: a pulse between the two is sent twice rather than lost, and pages ignore old numbers.
         await self.channel_layer.group_add(FLEET_GROUP, self.channel_name)
         for message in await _missed(_since(self.scope)):
             await self.send_json(message)
-
-    async def disconnect(self, code: int) -> None:
-        if self.counted:
-            sockets_open.dec()
-            await self.channel_layer.group_discard(FLEET_GROUP, self.channel_name)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:
         """Pages only listen: whatever a client sends is ignored, so it need not be JSON, or text, or anything."""
@@ -63,6 +67,14 @@ class FleetConsumer(AsyncJsonWebsocketConsumer):
         store = import_module(settings.SESSION_ENGINE).SessionStore
         scope: Any = {"session": store(self.scope["session"].session_key)}
         return _refusal(await get_user(scope))
+
+
+class NoSuchSocket(AsyncJsonWebsocketConsumer):
+    """Says so with a code, where Channels would log a traceback for every stranger who tries a path."""
+
+    async def connect(self) -> None:
+        await self.accept()
+        await self.close(code=NOT_FOUND)
 
 
 def _refusal(user: Any) -> int | None:

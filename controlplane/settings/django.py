@@ -1,9 +1,8 @@
 """Django's settings, the same on a laptop and in production: only the environment differs."""
 
 import os
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from controlplane.logs import logging_config
 from controlplane.settings.env import CHECKOUT, read_environment_or_exit
@@ -67,7 +66,15 @@ def _database(url: str) -> dict[str, Any]:
         "PORT": str(parts.port or 5432),
         # Under ASGI a connection must not outlive its request; the pool is what makes that cheap.
         "CONN_MAX_AGE": 0,
-        "OPTIONS": {"pool": {"min_size": 1, "max_size": 8, "timeout": 5}, "connect_timeout": 5},
+        "CONN_HEALTH_CHECKS": True,  # or a restart of PostgreSQL costs one visitor an error for each connection
+        "OPTIONS": {
+            "pool": {"min_size": 1, "max_size": 8, "timeout": 5},
+            "connect_timeout": 5,
+            # A database that has vanished without a word must not hold a page for minutes.
+            "tcp_user_timeout": 10_000,
+            "options": "-c statement_timeout=15000",
+            **dict(parse_qsl(parts.query)),
+        },
     }
 
 
@@ -76,8 +83,6 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_USER_MODEL = "tenants.User"
 LOGIN_URL = "sign-in"
-LOGIN_REDIRECT_URL = "home"
-LOGOUT_REDIRECT_URL = "sign-in"
 PASSWORD_HASHERS = [
     "django.contrib.auth.hashers.ScryptPasswordHasher",
     "django.contrib.auth.hashers.PBKDF2PasswordHasher",
@@ -158,7 +163,6 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_POOL = "threads"  # control tasks wait for I/O; half the memory of prefork
 CELERY_WORKER_CONCURRENCY = 4
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
-CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"  # in memory: every entry is a sweep that may run late or twice
 CELERY_BEAT_MAX_LOOP_INTERVAL = 1
 CELERY_BEAT_SCHEDULE = {
@@ -166,6 +170,3 @@ CELERY_BEAT_SCHEDULE = {
     "housekeeping": {"task": "tenants.housekeeping", "schedule": 300.0, "options": {"expires": 300, "priority": 9}},
 }
 CELERY_TIMEZONE = "UTC"
-
-STATICFILES_DIRS: list[Path] = []
-SILENCED_SYSTEM_CHECKS: list[str] = []

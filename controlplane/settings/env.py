@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from controlplane.settings.reader import MalformedSettings, SettingsReader
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+PLACEHOLDER_HOSTS = ("missing", "malformed")  # what the reader answers for a URL it has already rejected
 LOG_FORMATS = ("json", "text")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -51,17 +52,20 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
     reader = SettingsReader(environ)
     base_url = reader.url("LUMINET_BASE_URL", ("https", "http")).rstrip("/")
     _check_base_url(reader, base_url)
+    database_url = reader.url("LUMINET_DATABASE_URL", ("postgresql", "postgres"))
+    if not urlsplit(database_url).path.strip("/") and urlsplit(database_url).hostname not in PLACEHOLDER_HOSTS:
+        reader.reject("LUMINET_DATABASE_URL", "names no database: end it with /NAME")
     metrics_dir = reader.text("LUMINET_METRICS_DIR", "")
     environment = Environment(
         base_url=base_url,
-        allowed_hosts=(_spelled_host(base_url), *reader.words("LUMINET_ALLOWED_HOSTS")),
-        database_url=reader.url("LUMINET_DATABASE_URL", ("postgresql", "postgres")),
+        allowed_hosts=(_spelled_host(base_url), *_hosts(reader)),
+        database_url=database_url,
         redis_url=reader.url("LUMINET_REDIS_URL", ("redis", "rediss")),
         secrets=_read_secrets(reader),
         web_host=reader.text("LUMINET_WEB_HOST", "127.0.0.1"),
         web_port=reader.port("LUMINET_WEB_PORT", 8000),
         web_workers=reader.number("LUMINET_WEB_WORKERS", 1, low=1, high=64),
-        trusted_proxies=",".join(reader.words("LUMINET_TRUSTED_PROXIES", ("127.0.0.1",))),
+        trusted_proxies=",".join(_networks(reader)),
         static_root=reader.path("LUMINET_STATIC_ROOT", CHECKOUT / ".luminet" / "static"),
         metrics_dir=Path(metrics_dir) if metrics_dir else None,
         metrics_token=reader.text("LUMINET_METRICS_TOKEN", "") or None,
@@ -88,6 +92,24 @@ def _read_secrets(reader: SettingsReader) -> Secrets:
         signing_key=reader.secret_bytes("LUMINET_SIGNING_KEY", length=32),
         pepper=reader.secret_bytes("LUMINET_PEPPER", length=32),
     )
+
+
+def _hosts(reader: SettingsReader) -> tuple[str, ...]:
+    hosts = reader.words("LUMINET_ALLOWED_HOSTS")
+    for host in hosts:
+        if host == "*" or "/" in host or " " in host:
+            reader.reject("LUMINET_ALLOWED_HOSTS", f"{host!r} is no host name: name each one, without scheme or path")
+    return hosts
+
+
+def _networks(reader: SettingsReader) -> tuple[str, ...]:
+    networks = reader.words("LUMINET_TRUSTED_PROXIES", ("127.0.0.1",))
+    for network in networks:
+        try:
+            ipaddress.ip_network(network, strict=False)
+        except ValueError:
+            reader.reject("LUMINET_TRUSTED_PROXIES", f"{network!r} is neither an address nor a network")
+    return networks
 
 
 def _check_base_url(reader: SettingsReader, base_url: str) -> None:

@@ -158,17 +158,23 @@ def _make_venv() -> None:
     if any(entry.name != LOCK_NAME for entry in VENV.iterdir()):
         _say(f"{_short(VENV)} does not work with this Python any more; making it again")
     _say(f"making {_short(VENV)} with Python {sys.version_info.major}.{sys.version_info.minor}")
-    for entry in VENV.iterdir():
-        if entry.name != LOCK_NAME:
-            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    _empty_venv()
     made = _run_quietly([sys.executable, "-m", "venv", str(VENV)])
     if made.returncode == 0:
         return
-    bare = _run_quietly([sys.executable, "-m", "venv", "--without-pip", "--clear", str(VENV)])
+    _empty_venv()
+    bare = _run_quietly([sys.executable, "-m", "venv", "--without-pip", str(VENV)])
     pip = [sys.executable, "-m", "pip", "--python", str(PYTHON), "install", "--quiet", "pip"]
     if bare.returncode != 0 or _run_quietly(pip).returncode != 0:
         reason = (made.stderr or made.stdout).strip().splitlines()
         raise BootstrapError(f"cannot make {VENV}: {reason[-1] if reason else 'python3 -m venv failed'}")
+
+
+def _empty_venv() -> None:
+    """All but the lock, which we hold: a new file in its place would be another lock."""
+    for entry in VENV.iterdir():
+        if entry.name != LOCK_NAME:
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
 
 
 def _install(groups: list[Group]) -> None:
@@ -196,7 +202,7 @@ def _show_progress(command: list[str], *, packages: int) -> None:
             collected += line.startswith("Collecting ")
             news = _news(line, collected, packages)
             if news and sys.stdout.isatty():
-                print(f"\r\x1b[K  {news[:100]}", end="", flush=True)
+                print(f"\r\x1b[K  {news[: shutil.get_terminal_size().columns - 3]}", end="", flush=True)
             elif news and time.monotonic() - last_said > QUIET_SECONDS:
                 _say(news)
                 last_said = time.monotonic()

@@ -12,15 +12,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from controlplane.health import NotReady
 from controlplane.stack.errors import ChildFailed
 
 LOG_BYTES = 5_000_000
 POLL_SECONDS = 0.1
 WATCH_SECONDS = 5.0
 STEADY_SECONDS = 30.0
+LAST_WORDS_SECONDS = 1.0
 LAST_LINES = 12
+LONGEST_LINE = 1024 * 1024
 HOPELESS_STARTS = 3
+COULD_NOT_START = 127
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +60,13 @@ class Child:
         self.ready = asyncio.Event()
         self.log_file = logs / f"{service.name}.log"
         self._say, self._changed = say, changed
-        self._stopping = False
+        self._stop_asked = asyncio.Event()
         self._was_ready = False
         self._last_lines: list[str] = []
+
+    @property
+    def _stopping(self) -> bool:
+        return self._stop_asked.is_set()
 
     @property
     def pid(self) -> int | None:
@@ -69,25 +75,22 @@ class Child:
     async def run(self) -> None:
         """Keep the process alive until stop() is called. A job runs once."""
         failures = 0
-        log = _open_log(self.log_file)
-        try:
-            while not self._stopping:
-                started = time.monotonic()
-                code = await self._run_once(log)
-                if self.service.is_job or self._stopping:
-                    self._finish_job(code)
-                    return
-                failures = 1 if time.monotonic() - started > STEADY_SECONDS else failures + 1
-                if failures == HOPELESS_STARTS and not self._was_ready:
-                    self._give_up()
-                    return
-                wait = backoff_seconds(failures)
-                self._say(self.service.name, f"ended with {describe_exit(code)}; starting again in {wait:.1f} s")
-                self._become("restarting")
-                self.ready.clear()
-                await asyncio.sleep(wait)
-        finally:
-            log.close()
+        while not self._stopping:
+            started = time.monotonic()
+            code = await self._run_once()
+            if self.service.is_job or self._stopping:
+                self._finish_job(code)
+                return
+            failures = 1 if time.monotonic() - started > STEADY_SECONDS else failures + 1
+            if failures == HOPELESS_STARTS and not self._was_ready:
+                self._give_up()
+                return
+            wait = backoff_seconds(failures)
+            self._say(self.service.name, f"ended with {describe_exit(code)}; starting again in {wait:.1f} s")
+            self._become("restarting")
+            self.ready.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stop_asked.wait(), wait)
 
     async def wait_ready(self) -> None:
         """Return once the process does its work, or raise ChildFailed with the reason and where its log is."""
@@ -99,7 +102,7 @@ class Child:
             raise self._failed("could not start")
 
     def stop(self) -> None:
-        self._stopping = True
+        self._stop_asked.set()
         if self.pid:
             self._become("stopping")
             self._signal(self.service.stop_signal)
@@ -107,67 +110,92 @@ class Child:
             self._become("stopped")
 
     def kill(self) -> None:
-        self._stopping = True
+        self._stop_asked.set()
         self._signal(signal.SIGKILL)
 
     def _signal(self, number: int) -> None:
-        # The whole group: nothing a child started may outlive it.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if self.pid:
-                os.killpg(self.pid, number)
+        """To the whole group: what a child started ends with it, also when the child itself has ended already."""
+        if self.process:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, number)
 
-    async def _run_once(self, log: logging.handlers.RotatingFileHandler) -> int:
+    async def _run_once(self) -> int:
+        """Start the process and see it to its end: its exit status."""
         self._become("starting")
+        # A pipe of our own: asyncio's would count a process as running for as long as a grandchild holds its output.
+        reading, writing = os.pipe()
+        try:
+            self.process = await self._spawn(writing)
+        except OSError as error:
+            os.close(reading)
+            self._hear(f"{self.service.command[0]}: {error.strerror or error}", None)
+            return COULD_NOT_START
+        finally:
+            os.close(writing)
+        helpers = [asyncio.create_task(self._pump(reading))]
+        if self.service.check:
+            helpers.append(asyncio.create_task(self._watch()))
+        try:
+            if self._stopping:
+                self._signal(self.service.stop_signal)  # stop() came while there was nothing to signal yet
+            self._changed()
+            code = await self.process.wait()
+            self._signal(signal.SIGKILL)
+            await asyncio.wait(helpers[:1], timeout=LAST_WORDS_SECONDS)
+            return code
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+            if self._stopping:
+                self._become("stopped")
+
+    async def _spawn(self, output: int) -> asyncio.subprocess.Process:
         service = self.service
-        self.process = await asyncio.create_subprocess_exec(
+        return await asyncio.create_subprocess_exec(
             *service.command,
             env={**os.environ, **service.env},
             cwd=service.cwd,
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
+            stdout=output,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C reaches the supervisor alone, which then stops everything in order
-            limit=1024 * 1024,
             **service.identity,
         )
-        self._changed()
-        watch = asyncio.create_task(self._watch()) if service.check else None
-        try:
-            await self._pump(log)
-            return await self.process.wait()
-        finally:
-            if watch:
-                watch.cancel()
-            if self._stopping:
-                self._become("stopped")
 
-    async def _pump(self, log: logging.handlers.RotatingFileHandler) -> None:
-        stream = self.process.stdout if self.process else None
-        while stream is not None:
-            try:
-                raw = await stream.readline()
-            except ValueError:
-                continue  # a line beyond the limit is dropped, the stream goes on
-            if not raw:
-                return
-            line = raw.decode(errors="replace").rstrip()
-            self._last_lines = [*self._last_lines[1 - LAST_LINES :], line]
+    async def _pump(self, reading: int) -> None:
+        """Every line to the terminal and the log, until nobody can write any more."""
+        lines = asyncio.StreamReader(limit=LONGEST_LINE)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(lines), os.fdopen(reading, "rb")
+        )
+        log = _open_log(self.log_file)
+        try:
+            while raw := await _next_line(lines):
+                self._hear(raw.decode(errors="replace").rstrip(), log)
+        finally:
+            log.close()
+            transport.close()
+
+    def _hear(self, line: str, log: logging.Handler | None) -> None:
+        self._last_lines = [*self._last_lines[1 - LAST_LINES :], line]
+        if log:
             log.emit(logging.makeLogRecord({"msg": "%s", "args": (line,)}))
-            if not self.service.is_quiet:
-                self._say(self.service.name, line)
+        if not self.service.is_quiet:
+            self._say(self.service.name, line)
 
     async def _watch(self) -> None:
         """Ask the health check often until it answers, then now and then for as long as the process lives."""
         while self.service.check:
-            try:
-                await asyncio.to_thread(self.service.check)
-            except NotReady:
-                if self.ready.is_set():
-                    self._become("unhealthy")
-            else:
+            problem = await asyncio.to_thread(_problem_of, self.service.check)
+            if self._stopping:
+                return
+            if problem is None:
                 self._become("ready")
                 self._was_ready = True
                 self.ready.set()
+            elif self.ready.is_set():
+                self._become("unhealthy")
             await asyncio.sleep(WATCH_SECONDS if self.ready.is_set() else POLL_SECONDS)
 
     def _finish_job(self, code: int) -> None:
@@ -197,7 +225,28 @@ def describe_exit(code: int) -> str:
     return f"status {code}"
 
 
-def _open_log(file: Path) -> logging.handlers.RotatingFileHandler:
-    handler = logging.handlers.RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
-    file.chmod(0o600)
+async def _next_line(lines: asyncio.StreamReader) -> bytes:
+    while True:
+        try:
+            return await lines.readline()
+        except ValueError:
+            continue  # a line beyond the limit is dropped, the stream goes on
+
+
+def _problem_of(check: Callable[[], None]) -> Exception | None:
+    """Whatever a check raises means "not ready": a broken answer is no better than none."""
+    try:
+        check()
+    except Exception as error:
+        return error
+    return None
+
+
+def _open_log(file: Path) -> logging.Handler:
+    try:
+        handler = logging.handlers.RotatingFileHandler(file, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
+        file.chmod(0o600)
+    except OSError:
+        return logging.NullHandler()  # no room or no right to write: the process matters more than its log
+    handler.handleError = lambda record: None  # type: ignore[method-assign]
     return handler

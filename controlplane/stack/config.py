@@ -10,6 +10,7 @@ from pathlib import Path
 
 from controlplane.settings.env import CHECKOUT
 from controlplane.settings.reader import SettingsReader
+from controlplane.stack.errors import StackError
 
 PRIVATE_PLACES = Path("/var/lib/luminet")
 
@@ -46,6 +47,10 @@ class StackConfig:
         return self.run / "stack.lock"
 
     @property
+    def environment_file(self) -> Path:
+        return self.run / "environment.json"
+
+    @property
     def demo_file(self) -> Path:
         return self.home / "demo.json"
 
@@ -61,6 +66,10 @@ class StackConfig:
     def private_place(self) -> Path:
         """Where an unprivileged PostgreSQL can work when this home lies below a folder only root may enter."""
         return PRIVATE_PLACES / hashlib.sha256(str(self.home).encode()).hexdigest()[:12]
+
+
+def is_ours(entry: Path) -> bool:
+    return entry.name in OURS or entry.name.startswith((".postgres-", ".demo.json."))
 
 
 def read_stack_config(environ: Mapping[str, str]) -> StackConfig:
@@ -106,9 +115,17 @@ def is_reachable_by_others(path: Path) -> bool:
     return all(stat.S_IMODE(folder.stat().st_mode) & stat.S_IXOTH for folder in folders)
 
 
+# All that ever lies in a home; what else is there is not ours, so it is neither closed nor deleted.
+OURS = ("postgres", "secrets", "logs", "run", "static", "bench", "pictures", "demo.json")
+
+
 def folders_make(config: StackConfig) -> None:
     """The home and its folders, closed to others. As root it lets others pass, so that PostgreSQL finds its own."""
     config.home.mkdir(parents=True, exist_ok=True)
+    strangers = sorted(entry.name for entry in config.home.iterdir() if not is_ours(entry))
+    if strangers:
+        named = ", ".join(strangers[:3])
+        raise StackError(f"{config.home} holds other things ({named}): set LUMINET_HOME to an empty folder.")
     config.home.chmod(0o711 if os.geteuid() == 0 else 0o700)
     for folder in (config.secrets, config.logs, config.run):
         folder.mkdir(exist_ok=True)

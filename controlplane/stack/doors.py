@@ -7,11 +7,13 @@ import shutil
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from controlplane.settings.reader import MalformedSettings
-from controlplane.stack.config import StackConfig, read_stack_config
+from controlplane.stack.config import StackConfig, is_ours, read_stack_config
 from controlplane.stack.errors import StackError
 from controlplane.stack.leftovers import end_leftovers, holder, read_status
 from controlplane.stack.terminal import Terminal
@@ -46,6 +48,15 @@ def status(*, as_json: bool) -> int:
     return 0
 
 
+def environment_of_running_stack() -> dict[str, str]:
+    """What the parts of the stack that runs from here were started with; nothing when none does."""
+    config = _config()
+    if holder(config.lock_file) is None:
+        return {}
+    environment: dict[str, str] = json.loads(config.environment_file.read_text(encoding="utf-8"))
+    return environment
+
+
 def table(rows: list[dict[str, Any]], *, now: datetime) -> list[str]:
     """The rows for people: how long in that state instead of since when."""
     lines = [f"{'PART':<16} {'STATE':<11} {'FOR':>9} {'PID':>8} {'PORT':>6}"]
@@ -62,7 +73,8 @@ def down() -> int:
         left = end_leftovers(config.status_file)
         print(f"Ended what was left over: {', '.join(left)}." if left else "Nothing runs from here.")
         return 0
-    os.kill(pid, signal.SIGTERM)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
     began = time.monotonic()
     while holder(config.lock_file) == pid:
         if time.monotonic() - began > DOWN_SECONDS:
@@ -74,10 +86,10 @@ def down() -> int:
 
 
 def clean(*, asks: bool) -> int:
-    """Delete the home and the private place. The data is gone then, so it says what and asks."""
+    """Delete what is ours in the home, and the private place. The data is gone then, so it says what and asks."""
     config = _config()
     places = [place for place in (config.home, config.private_place) if place.exists()]
-    if not places:
+    if not places or not any(_deletable(config)):
         print("There is nothing to delete.")
         return 0
     named = " and ".join(str(place) for place in places)
@@ -86,12 +98,20 @@ def clean(*, asks: bool) -> int:
         return 1
     if down() != 0:
         return 1
-    for place in places:
-        shutil.rmtree(place)
-    with contextlib.suppress(OSError):
-        config.private_place.parent.rmdir()  # only when no other installation keeps its data there
+    for entry in [*_deletable(config)]:
+        shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    for folder in (config.home, config.private_place.parent):
+        with contextlib.suppress(OSError):
+            folder.rmdir()  # only when nothing else is left in it
     print(f"Deleted {named}.")
     return 0
+
+
+def _deletable(config: StackConfig) -> Iterator[Path]:
+    if config.home.is_dir():
+        yield from (entry for entry in config.home.iterdir() if is_ours(entry))
+    if config.private_place.exists():
+        yield config.private_place
 
 
 def _agreed(question: str) -> bool:

@@ -14,13 +14,15 @@ import psutil
 from controlplane.stack.errors import AlreadyRunning
 
 END_SECONDS = 5
+PATIENT_TRIES = 10
+CLOCK_STEP_SECONDS = 60
 
 
 @contextlib.contextmanager
 def sole_stack(lock_file: Path) -> Iterator[None]:
     """Hold the home's lock. The kernel lets go of it when we die, however we die, so it is never stale."""
     with lock_file.open("a+") as lock:
-        if not _take(lock):
+        if not _take_patiently(lock):
             raise AlreadyRunning(_holder(lock))
         lock.seek(0)
         lock.truncate()
@@ -36,7 +38,7 @@ def holder(lock_file: Path) -> int | None:
     if not lock_file.exists():
         return None
     with lock_file.open("a+") as lock:
-        if _take(lock):
+        if _take(lock, fcntl.LOCK_SH):  # shared: those who only ask do not look like one who runs
             return None
         return _holder(lock)
 
@@ -45,15 +47,22 @@ def end_leftovers(status_file: Path) -> list[str]:
     """End processes of an earlier stack that was killed; their names."""
     found = {str(row["name"]): _ours(row) for row in read_status(status_file)}
     ours = {name: process for name, process in found.items() if process is not None}
-    families = [member for process in ours.values() for member in (*process.children(recursive=True), process)]
+    families = [member for process in ours.values() for member in _family(process)]
     for member in families:
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.Error):
             member.terminate()
     for member in _still_alive(families, seconds=END_SECONDS):
-        with contextlib.suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.Error):
             member.kill()
     status_file.unlink(missing_ok=True)
     return list(ours)
+
+
+def _family(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [*process.children(recursive=True), process]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def is_alive(pid: int) -> bool:
@@ -91,14 +100,26 @@ def birth_of(pid: int | None) -> float | None:
 
 def _ours(row: dict[str, Any]) -> psutil.Process | None:
     pid = row.get("pid")
-    if not isinstance(pid, int) or birth_of(pid) is None or birth_of(pid) != row.get("born"):
+    born = birth_of(pid) if isinstance(pid, int) else None
+    recorded = row.get("born")
+    if born is None or not isinstance(recorded, (int, float)):
         return None
-    return psutil.Process(pid)
+    # Births are told by the wall clock, which may have been set meanwhile; a number comes round again only much later.
+    return psutil.Process(pid) if abs(born - recorded) < CLOCK_STEP_SECONDS else None
 
 
-def _take(lock: IO[str]) -> bool:
+def _take_patiently(lock: IO[str]) -> bool:
+    """Somebody who asks for the status holds the lock for an instant; that is no reason to give up."""
+    for _ in range(PATIENT_TRIES):
+        if _take(lock, fcntl.LOCK_EX):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _take(lock: IO[str], kind: int) -> bool:
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

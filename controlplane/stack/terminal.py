@@ -18,9 +18,9 @@ class Terminal:
     def say(self, name: str, line: str) -> None:
         label = f"{name:<{WIDTH}}"
         if self._colourful:
-            label = f"\x1b[{COLOURS.get(name, 37)}m{label}\x1b[0m"
-        # The terminal may have gone; what was said is in the log files.
-        with contextlib.suppress(BrokenPipeError, ValueError):
+            label = f"\x1b[{COLOURS.get(name, 39)}m{label}\x1b[0m"
+        # The terminal may have gone (closing its window is an I/O error); what was said is in the log files.
+        with contextlib.suppress(OSError, ValueError):
             print(f"{label} {line}", file=self._stream, flush=True)
 
     def bold(self, text: str) -> str:

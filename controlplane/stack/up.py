@@ -1,25 +1,26 @@
 """`luminet stack up`: everything, in order, until Ctrl-C; and the sentences people read while it happens."""
 
 import asyncio
+import errno
 import json
 import os
 import shutil
 import signal
 import time
 from collections.abc import Mapping
+from http.client import HTTPException
 from pathlib import Path
-from urllib.request import urlopen
 
-from controlplane.health import loopback_address
-from controlplane.metrics import metrics_directory_reset
+from controlplane.health import http_get, loopback_address
 from controlplane.settings.env import CHECKOUT, read_environment
 from controlplane.stack.bootstrap import is_installed
 from controlplane.stack.child import Child, Service
 from controlplane.stack.config import StackConfig, folders_make, unprivileged_owner
 from controlplane.stack.credentials import credentials_ensure
 from controlplane.stack.errors import ChildFailed, PortTaken, StackError
+from controlplane.stack.files import write_private
 from controlplane.stack.leftovers import end_leftovers, sole_stack
-from controlplane.stack.ports import free_port, port_is_free
+from controlplane.stack.ports import free_port, port_problem
 from controlplane.stack.postgres import cluster_prepare
 from controlplane.stack.redis_server import redis_command
 from controlplane.stack.services import (
@@ -47,16 +48,15 @@ def stack_up(config: StackConfig, environ: Mapping[str, str], terminal: Terminal
     with sole_stack(config.lock_file):
         for name in end_leftovers(config.status_file):
             terminal.say("luminet", f"ended {name}, left over from a run that was killed")
-        services, addresses = describe(config, environ)
+        services = describe(config, environ)
         os.environ["LUMINET_HOME"] = str(config.home)
-        asyncio.run(_run(services, addresses, config, terminal))
+        asyncio.run(_run(services, config, terminal))
 
 
-def describe(config: StackConfig, environ: Mapping[str, str]) -> tuple[list[Service], Addresses]:
+def describe(config: StackConfig, environ: Mapping[str, str]) -> list[Service]:
     """All services of this run. Makes what they need on disk; starts nothing."""
     credentials = credentials_ensure(config.secrets)
     _ports_check(config)
-    metrics_directory_reset(config.metrics)
     postgres_port = config.postgres_port or free_port()
     redis_port = config.redis_port or free_port()
     addresses = Addresses(
@@ -73,14 +73,15 @@ def describe(config: StackConfig, environ: Mapping[str, str]) -> tuple[list[Serv
         services.append(redis_service(config, command, port=redis_port, url=addresses.redis_url))
     environment = application_environment(config, addresses, environ)
     read_environment({**environ, **environment})  # better one message here than one from each part
+    write_private(config.environment_file, json.dumps(environment, indent=2) + "\n")
     stores = tuple(service.name for service in services)
     services += application_services(config, addresses, environment, stores=stores)
     if config.installs_engine and not is_installed("engine"):
         services.append(engine_packages_service(config, BOOTSTRAP))
-    return services, addresses
+    return services
 
 
-async def _run(services: list[Service], addresses: Addresses, config: StackConfig, terminal: Terminal) -> None:
+async def _run(services: list[Service], config: StackConfig, terminal: Terminal) -> None:
     started = time.monotonic()
 
     def announce(child: Child) -> None:
@@ -92,12 +93,12 @@ async def _run(services: list[Service], addresses: Addresses, config: StackConfi
     supervisor = Supervisor(services, logs=config.logs, reporter=reporter)
     stop_asked = _listen_for_signals(supervisor)
     try:
-        starting = asyncio.create_task(_start(supervisor, addresses, config))
+        starting = asyncio.create_task(_start(supervisor, config))
         asked = asyncio.create_task(stop_asked.wait())
         await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             await starting
-            _welcome(config, addresses, terminal, seconds=time.monotonic() - started)
+            _welcome(config, terminal, seconds=time.monotonic() - started)
             await asked
         else:
             starting.cancel()
@@ -111,7 +112,7 @@ async def _run(services: list[Service], addresses: Addresses, config: StackConfi
         terminal.say("luminet", f"stopped in {time.monotonic() - stopping:.1f} s")
 
 
-async def _start(supervisor: Supervisor, addresses: Addresses, config: StackConfig) -> None:
+async def _start(supervisor: Supervisor, config: StackConfig) -> None:
     await supervisor.start()
     await _pulse_through(loopback_address(config.web_host, config.web_port))
 
@@ -131,11 +132,10 @@ async def _pulse_through(web: str) -> None:
 
 def _readyz(web: str) -> dict[str, float | None]:
     try:
-        with urlopen(f"{web}/readyz", timeout=5) as response:
-            answer: dict[str, float | None] = json.load(response)
-            return answer
-    except OSError:
+        answer: dict[str, float | None] = json.loads(http_get(f"{web}/readyz"))
+    except (OSError, HTTPException, ValueError):
         return {}
+    return answer
 
 
 def _listen_for_signals(supervisor: Supervisor) -> asyncio.Event:
@@ -153,13 +153,13 @@ def _listen_for_signals(supervisor: Supervisor) -> asyncio.Event:
     return asked
 
 
-def _welcome(config: StackConfig, addresses: Addresses, terminal: Terminal, *, seconds: float) -> None:
+def _welcome(config: StackConfig, terminal: Terminal, *, seconds: float) -> None:
     demo = json.loads(config.demo_file.read_text(encoding="utf-8"))
     operator = demo["operator"]
     password = operator["password"] or "the one you chose"
     lines = [
         "",
-        terminal.bold(f"Luminet is ready after {seconds:.1f} s: {addresses.web}"),
+        terminal.bold(f"Luminet is ready after {seconds:.1f} s: {demo['web']}"),
         f"  sign in     {operator['email']}",
         f"  password    {password}",
         f"  details     {_shown(config.demo_file)} (for programs), {_shown(config.logs)} (logs)",
@@ -182,8 +182,12 @@ def _ports_check(config: StackConfig) -> None:
         ("127.0.0.1", config.redis_port, "LUMINET_REDIS_PORT"),
     )
     for host, port, setting in wanted:
-        if port and not port_is_free(host, port):
-            raise PortTaken(host=host, port=port, setting=setting)
+        problem = port_problem(host, port) if port else None
+        if problem and problem.errno == errno.EADDRINUSE:
+            raise PortTaken(host=host, port=port or 0, setting=setting)
+        if problem:
+            why = problem.strerror or problem
+            raise StackError(f"Cannot listen on {host} port {port} ({why}): set LUMINET_WEB_HOST or {setting}.")
 
 
 def _home_check(config: StackConfig) -> None:

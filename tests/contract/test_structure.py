@@ -91,7 +91,7 @@ def test_ci_calls_check_and_check_calls_what_the_readme_calls() -> None:
         "ruff format --check",
         "ruff check",
         "mypy",
-        "lint-imports",
+        "importlinter",
         "makemigrations --check",
         "djlint",
         "pytest",

@@ -12,11 +12,11 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
+from controlplane.health import http_get
 from controlplane.stack.config import read_stack_config
 from controlplane.stack.ports import free_port
 from tests.make import without_make
@@ -72,6 +72,8 @@ def environment(home: Path, port: int, **more: str) -> dict[str, str]:
     inherited = without_make(dict(os.environ))
     kept = {name: value for name, value in inherited.items() if not name.startswith(("LUMINET_", "DJANGO_"))}
     own = {"LUMINET_HOME": str(home), "LUMINET_WEB_PORT": str(port), "LUMINET_INSTALL_ENGINE": "no"}
+    # Our parts talk to each other directly, whatever proxy leads to the world outside.
+    own |= {"http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
     return {**kept, **own, "PYTHON": sys.executable, **more}
 
 
@@ -130,11 +132,10 @@ def luminet(*arguments: str, home: Path, **more: str) -> "subprocess.CompletedPr
 
 def readyz(web: str) -> dict[str, Any]:
     try:
-        with urlopen(f"{web}/readyz", timeout=5) as response:
-            answer: dict[str, Any] = json.load(response)
-            return answer
-    except (URLError, OSError):
+        answer: dict[str, Any] = json.loads(http_get(f"{web}/readyz"))
+    except (OSError, HTTPException, ValueError):
         return {}
+    return answer
 
 
 def wait_until(

@@ -78,7 +78,7 @@ def test_the_menu_closes_on_escape_and_gives_the_focus_back(page: Page, stack: S
 
 
 def test_a_password_is_changed_and_the_old_one_is_over(page: Page, stack: Stack) -> None:
-    made = luminet("create-operator", "second@luminet.example", home=stack.home, **application_settings(stack))
+    made = luminet("create-operator", "second@luminet.example", home=stack.home)
     password = re.search(r'"password": "(.+)"', made.stdout)
     assert password, made.stderr
     page.goto("/sign-in")
@@ -94,14 +94,6 @@ def test_a_password_is_changed_and_the_old_one_is_over(page: Page, stack: Stack)
     page.locator(".menu summary").click()
     page.get_by_role("button", name="Sign out").click()
     expect(page).to_have_url(re.compile("/sign-in$"))
-
-
-def application_settings(stack: Stack) -> dict[str, str]:
-    """What the running web was given, for a command beside it."""
-    import psutil
-
-    environ = psutil.Process(stack.status()["web"]["pid"]).environ()
-    return {name: value for name, value in environ.items() if name.startswith("LUMINET_")}
 
 
 def test_everything_can_be_reached_with_the_keyboard(page: Page, stack: Stack) -> None:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from controlplane.cli import parser
+from controlplane.stack.ports import free_port, port_is_free
 from tests.e2e.stack import CHECKOUT, Stack, end, environment, new_home, start
 from tests.make import planned
 
@@ -27,16 +28,12 @@ def commands() -> list[str]:
 def readers() -> Iterator[Stack]:
     """The stack that the reader of the README has after `make up`."""
     with new_home() as home:
-        stack = start(home, port=8000 if _is_free(8000) else 8090)
-        stack.wait_ready()
-        yield stack
-        end(stack)
-
-
-def _is_free(port: int) -> bool:
-    from controlplane.stack.ports import port_is_free
-
-    return port_is_free("127.0.0.1", port)
+        stack = start(home, port=8000 if port_is_free("127.0.0.1", 8000) else free_port())
+        try:
+            stack.wait_ready()
+            yield stack
+        finally:
+            end(stack)
 
 
 @pytest.fixture
@@ -49,11 +46,14 @@ def shell(readers: Stack, tmp_path: Path) -> Shell:
         (shutil.copytree if source.is_dir() else shutil.copy)(source, copy / name)
     (copy / ".venv" / "bin").mkdir(parents=True)
     (copy / ".venv" / "bin" / "luminet").symlink_to(CHECKOUT / ".venv" / "bin" / "luminet")
+    python = copy / ".venv" / "bin" / "python"  # no link: Python would look for its environment beside it
+    python.write_text(f'#!/bin/sh\nexec "{CHECKOUT}/.venv/bin/python" "$@"\n')
+    python.chmod(0o755)
     (copy / ".luminet").symlink_to(readers.home)
 
     def run(line: str) -> str:
         here = line.replace("http://127.0.0.1:8000", readers.web)
-        env = environment(readers.home, readers.port)
+        env = environment(readers.home, readers.port, http_proxy="", HTTP_PROXY="")  # curl would obey it
         done = subprocess.run(
             here, shell=True, cwd=copy, env=env, capture_output=True, text=True, timeout=60, check=False
         )

@@ -27,6 +27,8 @@ def test_it_comes_up_says_where_to_go_and_stops_leaving_nothing(home: Path) -> N
         assert "Luminet is ready after" in stack.said
         assert stack.web in stack.said
         assert readyz(stack.web)["pulse_age_seconds"] < 10
+        for part in ("web", "worker", "beat", "database", "broker"):
+            assert luminet("health", part, home=home).stdout == f"{part} answers\n"
         status = stack.status()
         assert set(status) == PARTS
         assert {row["state"] for row in status.values()} == {"ready"}
@@ -62,8 +64,7 @@ def test_ctrl_c_ends_it_and_a_second_start_finds_its_data_but_no_password_its_ow
 
 def change_the_operators_password(stack: Stack) -> None:
     change = "from tenants.models import User; user = User.objects.get(); user.set_password('my own'); user.save()"
-    web = psutil.Process(stack.status()["web"]["pid"]).environ()
-    settings = {name: value for name, value in web.items() if name.startswith("LUMINET_")}
+    settings = json.loads((stack.home / "run" / "environment.json").read_text())
     command = [sys.executable, "manage.py", "shell", "-v0", "-c", change]
     env = environment(stack.home, stack.port, **settings)
     subprocess.run(command, cwd=CHECKOUT, env=env, check=True, timeout=60)

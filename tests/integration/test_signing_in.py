@@ -98,11 +98,25 @@ def test_nonsense_is_refused_and_shown_escaped(client: Client, value: str) -> No
 
 
 @pytest.mark.parametrize(
-    "target", ["https://evil.example/", "//evil.example", "javascript:alert(1)", "\\\\evil.example"]
+    "target",
+    ["https://evil.example/", "//evil.example", "javascript:alert(1)", "\\\\evil.example", "foo", "sign-out", "?x"],
 )
 def test_the_way_back_never_leads_to_another_site(client: Client, target: str) -> None:
     make_user()
     assert sign_in(client, next=target)["Location"] == "/"
+
+
+@pytest.mark.parametrize(
+    ("shown", "counted"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),  # one host owns all of its /64
+        ("junk", "::"),
+    ],
+)
+def test_attempts_are_counted_by_the_network_they_come_from(client: Client, shown: str, counted: str) -> None:
+    client.post("/sign-in", {"email": "a@b.example", "password": "x"}, REMOTE_ADDR=shown)
+    assert SignInAttempt.objects.get().address == counted
 
 
 def test_the_way_back_leads_to_the_page_one_came_for(client: Client) -> None:
@@ -190,6 +204,10 @@ def test_an_operator_has_an_address_a_good_password_and_one_account() -> None:
     assert [user.email for user in User.objects.all()] == ["ops@luminet.example"]
 
 
+def test_pages_can_be_asked_for_without_their_body(operator_client: Client) -> None:
+    assert operator_client.head("/").status_code == 200
+
+
 def test_what_people_see_depends_on_who_they_are(operator_client: Client, customer_client: Client) -> None:
     assert "Parts of the control plane" in operator_client.get("/").content.decode()
     assert "Your cache hits" in customer_client.get("/").content.decode()
@@ -203,7 +221,8 @@ def test_a_closed_account_loses_its_open_session(operator_client: Client) -> Non
 
 
 def test_everyone_is_sent_to_sign_in_first(client: Client) -> None:
-    for path in ("/", "/overview/parts", "/account/password"):
+    assert client.get("/overview/parts")["HX-Refresh"] == "true"  # else the sign-in page would appear in a panel
+    for path in ("/", "/account/password"):
         assert client.get(path)["Location"].startswith("/sign-in?next=")
 
 

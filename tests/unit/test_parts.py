@@ -1,6 +1,6 @@
 from datetime import UTC, datetime, timedelta
 
-from controlplane.dashboard.parts import Part, headline, judge_age, pulse_summary
+from controlplane.dashboard.parts import Part, advice, headline, judge_age, pulse_summary
 from controlplane.live.models import Pulse
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -22,6 +22,13 @@ def test_the_headline_names_what_is_silent() -> None:
     assert headline([part("Redis", ok=True), part("Beat", ok=False)]) == "Beat does not answer"
     silent = [part("Redis", ok=False), part("Worker", ok=False), part("Beat", ok=False)]
     assert headline(silent) == "Redis, Worker and Beat do not answer"
+
+
+def test_the_advice_says_where_to_look_for_each_silent_part_and_nothing_of_the_others() -> None:
+    told = advice([part("PostgreSQL", ok=False), part("Worker", ok=False), part("Beat", ok=True)])
+    assert ".luminet/logs/postgres.log and .luminet/logs/worker.log" in told
+    assert "docker compose logs postgres worker." in told
+    assert "beat" not in told
 
 
 def test_what_was_never_heard_is_starting_and_what_is_late_is_silent() -> None:

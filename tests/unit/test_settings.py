@@ -50,6 +50,11 @@ def test_one_message_names_every_missing_variable() -> None:
         ("LUMINET_DATABASE_URL", "mysql://db/luminet"),
         ("LUMINET_REDIS_URL", "redis://"),
         ("LUMINET_REDIS_URL", "redis://host:port/0"),
+        ("LUMINET_DATABASE_URL", "postgresql://luminet@db"),  # no database named
+        ("LUMINET_TRUSTED_PROXIES", "10.0.0.0/33"),
+        ("LUMINET_TRUSTED_PROXIES", "127.0.0.1, my-proxy"),
+        ("LUMINET_ALLOWED_HOSTS", "*"),
+        ("LUMINET_ALLOWED_HOSTS", "https://luminet.example"),
         ("LUMINET_SECRET_KEY", "short"),
         ("LUMINET_MASTER_KEY", "not base64!"),
         ("LUMINET_PEPPER", base64.b64encode(b"31 bytes are not quite enough..").decode()),

@@ -1,4 +1,5 @@
 import asyncio
+import fcntl
 import json
 import os
 import signal
@@ -14,10 +15,10 @@ import pytest
 
 from controlplane.health import NotReady, loopback_address
 from controlplane.stack.child import HOPELESS_STARTS, Child, Service, backoff_seconds, describe_exit
-from controlplane.stack.config import is_reachable_by_others, read_stack_config
+from controlplane.stack.config import folders_make, is_reachable_by_others, read_stack_config
 from controlplane.stack.credentials import APPLICATION_SECRETS, credentials_ensure, environment_lines
-from controlplane.stack.doors import table
-from controlplane.stack.errors import AlreadyRunning, ChildFailed
+from controlplane.stack.doors import clean, table
+from controlplane.stack.errors import AlreadyRunning, ChildFailed, StackError
 from controlplane.stack.files import write_private
 from controlplane.stack.leftovers import end_leftovers, holder, is_alive, sole_stack
 from controlplane.stack.ports import free_port, port_is_free
@@ -54,8 +55,9 @@ def test_nothing_stops_before_what_needs_it() -> None:
         Service("redis", ()),
         Service("web", (), needs=("postgres", "redis")),
         Service("agent", (), needs=("web",)),
+        Service("install", (), needs=("agent",), is_job=True),
     ]
-    assert stop_order(services) == [["agent"], ["web"], ["postgres", "redis"]]
+    assert stop_order(services) == [["agent", "install"], ["web"], ["postgres", "redis"]]
 
 
 def test_services_that_need_each_other_are_an_error() -> None:
@@ -160,6 +162,110 @@ async def test_an_endless_line_is_dropped_and_the_next_one_is_kept(tmp_path: Pat
     assert said[-1] == ("job", "after")
 
 
+async def test_a_child_whose_own_child_lives_on_is_restarted_and_takes_it_along(tmp_path: Path) -> None:
+    """The grandchild holds the pipe, so the end of the pipe must not be what tells that the child is gone."""
+    grandchild = f"import subprocess; subprocess.Popen({[*SLEEP]!r}); "
+    script = grandchild + "import os, time; print('pid', os.getpid(), flush=True); time.sleep(60)"
+    supervisor, _ = supervise(tmp_path, Service("one", (sys.executable, "-c", script), check=lambda: None))
+    await supervisor.start()
+    child = supervisor.children["one"]
+    first = child.pid
+    assert first is not None
+    await eventually(lambda: psutil.Process(first).children())
+    (orphan,) = psutil.Process(first).children()
+    os.kill(first, signal.SIGKILL)
+    await eventually(lambda: child.pid not in (None, first) and child.state == "ready")
+    assert not is_alive(orphan.pid)
+    await eventually(lambda: psutil.Process(child.pid).children())
+    (orphan,) = psutil.Process(child.pid).children()
+    await supervisor.stop()
+    assert not is_alive(orphan.pid)
+
+
+async def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    supervisor, _ = supervise(tmp_path, Service("one", ("/no/such/program",), check=lambda: None))
+    with pytest.raises(ExceptionGroup) as caught:
+        await supervisor.start()
+    await supervisor.stop()
+    assert "/no/such/program: No such file or directory" in str(caught.value.exceptions[0])
+
+
+async def test_a_health_check_that_breaks_counts_as_not_ready_and_is_asked_again(tmp_path: Path) -> None:
+    answers = iter([ValueError("half an answer"), KeyError("x"), None])
+
+    def check() -> None:
+        if answer := next(answers, None):
+            raise answer
+
+    supervisor, _ = supervise(tmp_path, Service("one", SLEEP, check=check))
+    await supervisor.start()
+    assert supervisor.children["one"].state == "ready"
+    await supervisor.stop()
+
+
+async def test_a_full_disk_keeps_nothing_from_starting_again_or_stopping(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervisor, said = supervise(tmp_path, Service("one", SLEEP, check=lambda: None))
+    await supervisor.start()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("controlplane.stack.supervisor.write_private", full)
+    child = supervisor.children["one"]
+    first = child.pid
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    await eventually(lambda: child.pid not in (None, first) and child.state == "ready")
+    await supervisor.stop()
+    assert child.pid is None
+    assert [line for name, line in said if "No space left" in line] == [
+        f"cannot write {tmp_path / 'stack.json'}: No space left on device"
+    ]
+
+
+@pytest.mark.parametrize("turns", range(0, 12, 2))
+async def test_a_child_that_is_stopped_while_it_starts_does_not_stay(tmp_path: Path, turns: int) -> None:
+    supervisor, _ = supervise(tmp_path, Service("one", SLEEP, check=lambda: None))
+    starting = asyncio.create_task(supervisor.start())
+    child = supervisor.children["one"]
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await supervisor.stop()
+    starting.cancel()
+    await asyncio.gather(starting, return_exceptions=True)
+    assert child.process is None or not is_alive(child.process.pid)
+
+
+def test_a_folder_with_other_peoples_things_is_no_home_and_is_never_deleted(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    mode = tmp_path.stat().st_mode
+    with pytest.raises(StackError, match=r"holds other things \(thesis.txt\)"):
+        folders_make(read_stack_config({"LUMINET_HOME": str(tmp_path)}))
+    assert tmp_path.stat().st_mode == mode
+
+
+def test_clean_deletes_what_is_ours_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    folders_make(read_stack_config({"LUMINET_HOME": str(home)}))
+    (home / "thesis.txt").write_text("put here later")
+    monkeypatch.setenv("LUMINET_HOME", str(home))
+    assert clean(asks=False) == 0
+    assert [entry.name for entry in home.iterdir()] == ["thesis.txt"]
+
+
+def test_asking_for_the_status_does_not_look_like_running(tmp_path: Path) -> None:
+    """Both take the lock for an instant; two who ask at once must not see each other as a stack."""
+    lock = tmp_path / "lock"
+    lock.touch()
+    with lock.open("a+") as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        assert holder(lock) is None
+
+
 def test_only_one_stack_runs_from_one_home(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     assert holder(lock) is None
@@ -189,7 +295,7 @@ def test_what_a_killed_stack_left_behind_is_ended(tmp_path: Path) -> None:
 
 
 def test_a_process_that_only_has_the_number_of_a_leftover_is_spared(tmp_path: Path) -> None:
-    process = leftover(tmp_path / "stack.json", born_later=-100)
+    process = leftover(tmp_path / "stack.json", born_later=-1000)
     try:
         assert end_leftovers(tmp_path / "stack.json") == []
         assert is_alive(process.pid)
@@ -268,6 +374,15 @@ def test_the_status_table_says_how_long() -> None:
 class _Tty(StringIO):
     def isatty(self) -> bool:
         return True
+
+
+class _Gone(StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(5, "Input/output error")
+
+
+def test_a_terminal_that_was_closed_stops_nothing() -> None:
+    Terminal(_Gone(), {}).say("web", "hello")
 
 
 def test_colour_is_for_people_who_want_it() -> None:

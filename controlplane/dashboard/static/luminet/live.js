@@ -3,13 +3,14 @@ import { ageText } from "./time.js";
 
 const STALE_AFTER_SECONDS = 10;
 const LONGEST_WAIT_MS = 10000;
+const ASK_EVERY_MS = 5000;
 const SIGNED_OUT = 4401;
 
 const label = document.querySelector("[data-live]");
 let seq = Number(label?.dataset.seq ?? 0);
 let heardAt = null;
 let wait = 500;
-let wasStale = false;
+let askedAt = 0;
 
 function connect() {
   const scheme = location.protocol === "https:" ? "wss" : "ws";
@@ -35,14 +36,20 @@ function receive(message) {
   document.body.dispatchEvent(new CustomEvent(`luminet:${message.type}`, { detail: message }));
 }
 
+// While nothing comes through the socket the page goes on asking, so that it can say what is wrong.
+function ask() {
+  if (Date.now() - askedAt < ASK_EVERY_MS) return;
+  askedAt = Date.now();
+  document.body.dispatchEvent(new CustomEvent("luminet:stale"));
+}
+
 function show() {
   const age = heardAt === null ? null : (Date.now() - heardAt) / 1000;
   const stale = age === null || age > STALE_AFTER_SECONDS;
   label.classList.toggle("live--off", age === null);
   label.classList.toggle("live--stale", age !== null && stale);
   label.textContent = age === null ? "Connecting" : `${stale ? "Stale" : "Live"} · ${ageText(age)}`;
-  if (stale && !wasStale && age !== null) document.body.dispatchEvent(new CustomEvent("luminet:stale"));
-  wasStale = stale;
+  if (stale && age !== null) ask();
 }
 
 if (label) {
