@@ -16,34 +16,48 @@ from controlplane.live.selectors import pulse_latest
 PULSE_LATE_SECONDS = 10
 
 
+ANSWERS, SILENT, STARTING, UNKNOWN = "answers", "silent", "starting", "unknown"
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
     name: str
     does: str
-    is_ok: bool
     state: str
     evidence: str
+
+    @property
+    def is_silent(self) -> bool:
+        return self.state == SILENT
 
 
 def parts_observe(*, now: float) -> list[Part]:
     """Ask every part, now."""
-    return [_database(), _broker(), *_worker_and_beat(now)]
+    database, broker = _database(), _broker()
+    worker_age, beat_age = _worker_age(now), _beat_age(now)
+    worker, beat = judge_worker_and_beat(worker_age, beat_age, broker_answers=not broker.is_silent)
+    return [
+        database,
+        broker,
+        Part("Worker", "runs tasks", worker, _ago("last task", worker_age)),
+        Part("Beat", "starts sweeps", beat, _ago("last sweep", beat_age)),
+    ]
 
 
 def headline(parts: Sequence[Part]) -> str:
-    """The fact about all of them, as a sentence."""
-    silent = [part for part in parts if not part.is_ok]
-    if not silent:
-        return f"All {len(parts) + 1} parts of the control plane answer"
-    names = (
-        " and ".join([", ".join(part.name for part in silent[:-1]), silent[-1].name]) if silent[1:] else silent[0].name
-    )
-    return f"{names} {'do' if silent[1:] else 'does'} not answer"
+    """The fact about all of them, as a sentence. Names causes only: what merely waits for one is not at fault."""
+    silent = [part.name for part in parts if part.is_silent]
+    if silent:
+        return f"{_listed(silent)} {'do' if silent[1:] else 'does'} not answer"
+    waiting = [part.name for part in parts if part.state != ANSWERS]
+    if waiting:
+        return f"{_listed(waiting)} {'are' if waiting[1:] else 'is'} starting"
+    return f"All {len(parts) + 1} parts of the control plane answer"
 
 
 def advice(parts: Sequence[Part]) -> str:
     """What that means and what to do, below the headline."""
-    silent = [part.name.lower().replace("postgresql", "postgres") for part in parts if not part.is_ok]
+    silent = [part.name.lower().replace("postgresql", "postgres") for part in parts if part.is_silent]
     if not silent:
         return "Everything below is measured on this installation, now."
     logs = " and ".join(f".luminet/logs/{name}.log" for name in silent)
@@ -61,11 +75,23 @@ def pulse_summary(pulses: Sequence[Pulse]) -> dict[str, object]:
     return {"count": len(values), "median_ms": round(median(values), 1), "slowest_ms": round(max(values), 1)}
 
 
-def judge_age(age: float | None, *, late_after: float) -> tuple[bool, str]:
-    """Whether something last heard `age` seconds ago still counts as answering, and the word for it."""
+def judge_worker_and_beat(worker_age: float | None, beat_age: float | None, *, broker_answers: bool) -> tuple[str, str]:
+    """Their states. Without the broker nothing is known of beat, and without beat nothing is sent to the worker."""
+    beat = _judge_age(beat_age, late_after=BEAT_SILENT_SECONDS) if broker_answers else UNKNOWN
+    worker = _judge_age(worker_age, late_after=PULSE_LATE_SECONDS)
+    if worker == SILENT and beat != ANSWERS:
+        worker = UNKNOWN
+    return worker, beat
+
+
+def _judge_age(age: float | None, *, late_after: float) -> str:
     if age is None:
-        return False, "starting"
-    return (True, "answers") if age <= late_after else (False, "silent")
+        return STARTING
+    return ANSWERS if age <= late_after else SILENT
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if names[1:] else names[0]
 
 
 def _database() -> Part:
@@ -76,8 +102,8 @@ def _database() -> Part:
             cursor.execute("show server_version")
             version = str(cursor.fetchone()[0]).split()[0]
     except DatabaseError:
-        return Part("PostgreSQL", does, False, "silent", "no connection")
-    return Part("PostgreSQL", does, True, "answers", f"version {version} · {_milliseconds(started)} for a query")
+        return Part("PostgreSQL", does, SILENT, "no connection")
+    return Part("PostgreSQL", does, ANSWERS, f"version {version} · {_milliseconds(started)} for a query")
 
 
 def _broker() -> Part:
@@ -87,30 +113,26 @@ def _broker() -> Part:
         with _redis() as client:
             version = client.info("server")["redis_version"]
     except redis.RedisError:
-        return Part("Redis", does, False, "silent", "no connection")
-    return Part("Redis", does, True, "answers", f"version {version} · {_milliseconds(started)} for a question")
+        return Part("Redis", does, SILENT, "no connection")
+    return Part("Redis", does, ANSWERS, f"version {version} · {_milliseconds(started)} for a question")
 
 
-def _worker_and_beat(now: float) -> list[Part]:
-    try:
-        with _redis() as client:
-            sent = client.get(BEAT_ALIVE_KEY)
-        beat_age = None if sent is None else max(0.0, now - int(sent))
-    except redis.RedisError:
-        beat_age = None
+def _worker_age(now: float) -> float | None:
+    """How long ago the worker finished the task that beat keeps sending."""
     try:
         pulse = pulse_latest()
     except DatabaseError:
-        pulse = None
-    worker_age = None if pulse is None else max(0.0, now - pulse.recorded_at.timestamp())
-    return [
-        Part(
-            "Worker", "runs tasks", *judge_age(worker_age, late_after=PULSE_LATE_SECONDS), _ago("last task", worker_age)
-        ),
-        Part(
-            "Beat", "starts sweeps", *judge_age(beat_age, late_after=BEAT_SILENT_SECONDS), _ago("last sweep", beat_age)
-        ),
-    ]
+        return None
+    return None if pulse is None else max(0.0, now - pulse.recorded_at.timestamp())
+
+
+def _beat_age(now: float) -> float | None:
+    try:
+        with _redis() as client:
+            sent = client.get(BEAT_ALIVE_KEY)
+    except redis.RedisError:
+        return None
+    return None if sent is None else max(0.0, now - int(sent))
 
 
 def _redis() -> redis.Redis:

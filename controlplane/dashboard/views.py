@@ -167,7 +167,7 @@ def _pulses() -> dict[str, Any]:
     history = pulse_history(now=timezone.now())
     points = [[round(p.recorded_at.timestamp(), 2), round(p.milliseconds, 1)] for p in history]
     return {
-        "pulses": list(reversed(history[-30:])),
+        "pulses": list(reversed(history)),
         "summary": pulse_summary(history),
         "live": {"seq": history[-1].pk if history else 0, "points": points},
     }

@@ -16,9 +16,11 @@ from typing import Any
 
 from controlplane.stack.config import StackConfig, Unprivileged, is_reachable_by_others
 from controlplane.stack.errors import StackError
+from controlplane.stack.files import write_private
 
 ROLE = "luminet"
 DATABASE = "luminet"
+HOME_NAME = "home"
 OPTIONS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -60,7 +62,9 @@ def cluster_prepare(config: StackConfig, *, owner: Unprivileged | None, password
     place = config.home
     if owner and not is_reachable_by_others(config.home / "postgres"):
         place = config.private_place
+        _bring_along(place, config.home)
         _open_folder(place)
+        (place / HOME_NAME).write_text(str(config.home))
     if owner and not is_reachable_by_others(binaries / "bin" / "postgres"):
         binaries = copy_binaries(binaries, config.private_place)
     cluster = Cluster(place / "postgres", binaries, owner)
@@ -69,6 +73,22 @@ def cluster_prepare(config: StackConfig, *, owner: Unprivileged | None, password
     _check_owner(cluster)
     _check_version(cluster)
     return cluster
+
+
+def _bring_along(place: Path, home: Path) -> None:
+    """The place is named after the home's path. When a home was moved, its data comes along under the new name; when
+    it was copied, the data stays with the original, which is still where the place says it is."""
+    remembered = home / "run" / "private-place"
+    old = Path(remembered.read_text()) if remembered.exists() else None
+    if old and old != place and not place.exists() and _is_deserted(old):
+        old.rename(place)
+    write_private(remembered, str(place))
+
+
+def _is_deserted(place: Path) -> bool:
+    """Whether the home that this place was made for is not there any more."""
+    name = place / HOME_NAME
+    return name.exists() and not Path(name.read_text()).exists()
 
 
 def _create(cluster: Cluster, passwords: dict[str, str]) -> None:

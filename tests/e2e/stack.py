@@ -130,6 +130,14 @@ def luminet(*arguments: str, home: Path, **more: str) -> "subprocess.CompletedPr
     return subprocess.run(command, cwd=CHECKOUT, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
+def django_shell(home: Path, code: str) -> None:
+    """Run Python beside the running stack, as its own processes are set up."""
+    settings = json.loads((home / "run" / "environment.json").read_text())
+    env = environment(home, 8000, **settings)
+    command = [sys.executable, "manage.py", "shell", "-v0", "-c", code]
+    subprocess.run(command, cwd=CHECKOUT, env=env, check=True, timeout=60)
+
+
 def readyz(web: str) -> dict[str, Any]:
     try:
         answer: dict[str, Any] = json.loads(http_get(f"{web}/readyz"))

@@ -1,4 +1,8 @@
+import functools
+import json
+import os
 import re
+import signal
 from pathlib import Path
 from typing import Literal
 
@@ -6,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.stack import CHECKOUT, Stack, luminet
+from tests.e2e.stack import CHECKOUT, Stack, django_shell, luminet
 
 SIZES = {"wide": (1440, 900), "narrow": (390, 844)}
 PICTURES = CHECKOUT / ".luminet" / "pictures"
@@ -46,6 +50,10 @@ def test_show_data_holds_what_the_chart_shows(page: Page, stack: Stack) -> None:
     sign_in(page, stack)
     page.get_by_text("Show data").click()
     expect(page.locator(".data tbody tr").first).to_contain_text(re.compile(r"\d+\.\d"))
+    for _ in range(2):  # also after it has moved
+        count = int(page.locator("[data-count]").inner_text())
+        assert page.locator(".data tbody tr").count() in {count, count + 1}
+        expect(page.locator("[data-count]")).not_to_have_text(str(count), timeout=8000)
 
 
 def test_a_wrong_password_keeps_the_address_and_says_what_is_wrong(page: Page, stack: Stack) -> None:
@@ -147,7 +155,63 @@ def test_every_page_is_accessible_and_fits(
     page.goto("/")
     page.locator(".menu summary").click()
     look(page, f"menu-{scheme}-{size}")
+    page.goto("/account/password")
+    page.get_by_role("button", name="Change password").click()
+    look(page, f"password-refused-{scheme}-{size}")
     context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", SIZES)
+def test_what_customers_see_is_accessible_and_fits(
+    browser: Browser, stack: Stack, scheme: Literal["light", "dark"], size: str
+) -> None:
+    width, height = SIZES[size]
+    context = browser.new_context(base_url=stack.web, color_scheme=scheme, viewport={"width": width, "height": height})
+    page = context.new_page()
+    page.goto("/sign-in")
+    page.get_by_label("E-mail address").fill("nobody@acme.example")
+    page.get_by_label("Password").fill("wrong")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_be_visible()
+    look(page, f"refused-{scheme}-{size}")
+    page.get_by_label("E-mail address").fill(CUSTOMER)
+    page.get_by_label("Password").fill(customer_password(stack))
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Your cache hits will be counted here")
+    look(page, f"customer-{scheme}-{size}")
+    context.close()
+
+
+CUSTOMER = "customer@acme.example"
+
+
+@functools.cache
+def _customer_password(home: Path) -> str:
+    """A person who is no operator. People will be invited; until then one is made as support would."""
+    made = luminet("create-operator", CUSTOMER, home=home)
+    person = f"User.objects.filter(email={CUSTOMER!r})"
+    django_shell(home, f"from tenants.models import User; {person}.update(is_operator=False)")
+    return str(json.loads(made.stdout)["password"])
+
+
+def customer_password(stack: Stack) -> str:
+    return _customer_password(stack.home)
+
+
+def test_a_page_whose_socket_falls_silent_says_so_and_recovers(page: Page, stack: Stack) -> None:
+    sign_in(page, stack)
+    expect(page.locator(".live")).to_have_text(re.compile("Live"), timeout=8000)
+    worker = stack.status()["worker"]["pid"]
+    os.kill(worker, signal.SIGSTOP)
+    try:
+        expect(page.locator(".live")).to_have_text(re.compile(r"Stale · \d+ s ago"), timeout=20_000)
+        expect(page.get_by_role("heading", level=1)).to_have_text("Worker does not answer", timeout=20_000)
+        expect(page.locator("#headline")).to_contain_text("worker.log")
+    finally:
+        os.kill(worker, signal.SIGCONT)
+    expect(page.locator(".live")).to_have_text(re.compile("Live"), timeout=10_000)
+    expect(page.get_by_role("heading", level=1)).to_have_text("All 5 parts of the control plane answer", timeout=10_000)
 
 
 def look(page: Page, name: str) -> None:

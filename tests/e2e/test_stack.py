@@ -3,8 +3,6 @@ import os
 import signal
 import socket
 import stat
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,7 +11,7 @@ import pytest
 
 from controlplane.stack.leftovers import is_alive
 from controlplane.stack.ports import free_port
-from tests.e2e.stack import CHECKOUT, STOP_SECONDS, Stack, end, environment, luminet, readyz, running, start, wait_until
+from tests.e2e.stack import STOP_SECONDS, Stack, django_shell, end, luminet, readyz, running, start, wait_until
 
 PARTS = {"postgres", "redis", "web", "worker", "beat"}
 
@@ -64,10 +62,7 @@ def test_ctrl_c_ends_it_and_a_second_start_finds_its_data_but_no_password_its_ow
 
 def change_the_operators_password(stack: Stack) -> None:
     change = "from tenants.models import User; user = User.objects.get(); user.set_password('my own'); user.save()"
-    settings = json.loads((stack.home / "run" / "environment.json").read_text())
-    command = [sys.executable, "manage.py", "shell", "-v0", "-c", change]
-    env = environment(stack.home, stack.port, **settings)
-    subprocess.run(command, cwd=CHECKOUT, env=env, check=True, timeout=60)
+    django_shell(stack.home, change)
 
 
 def test_every_part_that_is_killed_comes_back_and_the_whole_works_again(home: Path) -> None:

@@ -1,10 +1,12 @@
 import os
+import shutil
 import subprocess
+from pathlib import Path
 
 import psycopg
 import pytest
 
-from controlplane.stack.config import StackConfig, unprivileged_owner
+from controlplane.stack.config import StackConfig, folders_make, read_stack_config, unprivileged_owner
 from controlplane.stack.credentials import credentials_ensure
 from controlplane.stack.errors import StackError
 from controlplane.stack.ports import free_port
@@ -70,6 +72,26 @@ def test_a_cluster_of_another_user_is_left_alone_with_a_sentence() -> None:
         os.chown(cluster.data, 0, 0)
         with pytest.raises(StackError, match="belongs to root and PostgreSQL would run as nobody"):
             prepare(config)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has folders that PostgreSQL's user cannot enter")
+def test_a_moved_home_takes_its_data_along_and_a_copied_one_leaves_it(tmp_path: Path) -> None:
+    """As root below a private folder the data lies elsewhere, in a place named after the home's path."""
+    homes = {name: read_stack_config({"LUMINET_HOME": str(tmp_path / name)}) for name in ("first", "moved", "copied")}
+    try:
+        folders_make(homes["first"])
+        made = prepare(homes["first"])
+        (made.data / "mark").touch()
+        homes["first"].home.rename(homes["moved"].home)
+        moved = prepare(homes["moved"])
+        assert (moved.data / "mark").exists()
+        assert not made.data.exists()
+        shutil.copytree(homes["moved"].home, homes["copied"].home)
+        assert not (prepare(homes["copied"]).data / "mark").exists()
+        assert (moved.data / "mark").exists()
+    finally:
+        for config in homes.values():
+            shutil.rmtree(config.private_place, ignore_errors=True)
 
 
 def test_without_the_wheel_one_sentence_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:

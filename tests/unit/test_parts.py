@@ -1,13 +1,25 @@
 from datetime import UTC, datetime, timedelta
 
-from controlplane.dashboard.parts import Part, advice, headline, judge_age, pulse_summary
+import pytest
+
+from controlplane.dashboard.parts import (
+    ANSWERS,
+    SILENT,
+    STARTING,
+    UNKNOWN,
+    Part,
+    advice,
+    headline,
+    judge_worker_and_beat,
+    pulse_summary,
+)
 from controlplane.live.models import Pulse
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
 
-def part(name: str, *, ok: bool) -> Part:
-    return Part(name, "does", ok, "answers" if ok else "silent", "")
+def part(name: str, state: str) -> Part:
+    return Part(name, "does", state, "")
 
 
 def pulse(milliseconds: float) -> Pulse:
@@ -15,26 +27,45 @@ def pulse(milliseconds: float) -> Pulse:
 
 
 def test_the_headline_counts_the_web_too_when_all_answer() -> None:
-    assert headline([part("Redis", ok=True), part("Beat", ok=True)]) == "All 3 parts of the control plane answer"
+    assert headline([part("Redis", ANSWERS), part("Beat", ANSWERS)]) == "All 3 parts of the control plane answer"
 
 
-def test_the_headline_names_what_is_silent() -> None:
-    assert headline([part("Redis", ok=True), part("Beat", ok=False)]) == "Beat does not answer"
-    silent = [part("Redis", ok=False), part("Worker", ok=False), part("Beat", ok=False)]
+def test_the_headline_names_what_is_silent_and_not_what_waits_for_it() -> None:
+    assert headline([part("Redis", ANSWERS), part("Beat", SILENT), part("Worker", UNKNOWN)]) == "Beat does not answer"
+    silent = [part("Redis", SILENT), part("Worker", SILENT), part("Beat", SILENT)]
     assert headline(silent) == "Redis, Worker and Beat do not answer"
 
 
+def test_the_headline_of_a_system_that_has_just_started_says_so() -> None:
+    assert headline([part("Redis", ANSWERS), part("Worker", STARTING), part("Beat", STARTING)]) == (
+        "Worker and Beat are starting"
+    )
+
+
 def test_the_advice_says_where_to_look_for_each_silent_part_and_nothing_of_the_others() -> None:
-    told = advice([part("PostgreSQL", ok=False), part("Worker", ok=False), part("Beat", ok=True)])
+    told = advice([part("PostgreSQL", SILENT), part("Worker", SILENT), part("Beat", ANSWERS)])
     assert ".luminet/logs/postgres.log and .luminet/logs/worker.log" in told
     assert "docker compose logs postgres worker." in told
     assert "beat" not in told
 
 
-def test_what_was_never_heard_is_starting_and_what_is_late_is_silent() -> None:
-    assert judge_age(None, late_after=10) == (False, "starting")
-    assert judge_age(10, late_after=10) == (True, "answers")
-    assert judge_age(10.1, late_after=10) == (False, "silent")
+@pytest.mark.parametrize(
+    ("worker_age", "beat_age", "broker_answers", "states"),
+    [
+        (1, 1, True, (ANSWERS, ANSWERS)),
+        (10, 10, True, (ANSWERS, ANSWERS)),
+        (10.1, 1, True, (SILENT, ANSWERS)),
+        (60, 60, True, (UNKNOWN, SILENT)),  # nothing is sent to the worker
+        (1, 60, True, (ANSWERS, SILENT)),
+        (60, None, False, (UNKNOWN, UNKNOWN)),  # Redis is away
+        (None, None, True, (STARTING, STARTING)),
+        (60, None, True, (UNKNOWN, STARTING)),  # Redis came back empty
+    ],
+)
+def test_only_the_cause_is_blamed(
+    worker_age: float | None, beat_age: float | None, broker_answers: bool, states: tuple[str, str]
+) -> None:
+    assert judge_worker_and_beat(worker_age, beat_age, broker_answers=broker_answers) == states
 
 
 def test_the_summary_is_of_the_values_and_empty_without_any() -> None:

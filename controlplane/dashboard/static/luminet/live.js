@@ -8,6 +8,8 @@ const SIGNED_OUT = 4401;
 
 const label = document.querySelector("[data-live]");
 let seq = Number(label?.dataset.seq ?? 0);
+const spoken = document.querySelector("[data-live-word]");
+const openedAt = Date.now();
 let heardAt = null;
 let wait = 500;
 let askedAt = 0;
@@ -44,17 +46,29 @@ function ask() {
 }
 
 function show() {
-  const age = heardAt === null ? null : (Date.now() - heardAt) / 1000;
-  const stale = age === null || age > STALE_AFTER_SECONDS;
-  label.classList.toggle("live--off", age === null);
-  label.classList.toggle("live--stale", age !== null && stale);
-  label.textContent = age === null ? "Connecting" : `${stale ? "Stale" : "Live"} · ${ageText(age)}`;
-  if (stale && age !== null) ask();
+  const age = (Date.now() - (heardAt ?? openedAt)) / 1000;
+  const stale = age > STALE_AFTER_SECONDS;
+  const word = stale ? "Stale" : heardAt === null ? "Connecting" : "Live";
+  label.classList.toggle("live--off", word === "Connecting");
+  label.classList.toggle("live--stale", stale);
+  label.textContent = word === "Connecting" ? word : `${word} · ${ageText(age)}`;
+  document.body.classList.toggle("is-stale", stale);
+  // Screen readers hear the word when it changes, and not the seconds.
+  if (spoken.textContent !== word) spoken.textContent = word;
+  if (stale) ask();
+}
+
+// The server itself does not answer: what the page says of it is then only what was true last.
+function lost() {
+  const headline = document.querySelector("#headline");
+  if (!headline) return;
+  headline.querySelector("h1").textContent = "This page has lost its server";
+  headline.querySelector("span").textContent = "It shows what was true last, tries again by itself, and loses nothing.";
 }
 
 if (label) {
-  // Screen readers hear the state once, not every second.
-  label.removeAttribute("role");
+  document.body.addEventListener("htmx:sendError", lost);
+  document.body.addEventListener("htmx:responseError", lost);
   show();
   setInterval(show, 1000);
   connect();

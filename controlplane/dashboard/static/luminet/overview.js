@@ -1,5 +1,7 @@
 // The chart of round trips: drawn from the page's own data, moved by the socket.
 /* global uPlot */
+import { clockText } from "./time.js";
+
 const WINDOW_SECONDS = 600;
 const GAP_SECONDS = 7;
 const HEIGHT = 220;
@@ -82,9 +84,22 @@ function add({ at, ms }) {
   text("[data-count]", values.length);
   text("[data-slowest]", Math.max(...values).toFixed(1));
   chart.setData(columns());
+  addRow(at, ms);
+}
+
+function addRow(at, ms) {
+  const rows = document.querySelector("[data-rows]");
+  if (rows.querySelector("td[colspan]")) rows.replaceChildren();
+  const row = rows.insertRow(0);
+  row.insertCell().textContent = clockText(at * 1000);
+  const value = row.insertCell();
+  value.className = "num";
+  value.textContent = ms.toFixed(1);
+  while (rows.rows.length > points.length) rows.deleteRow(-1);
 }
 
 draw();
 document.body.addEventListener("luminet:pulse", (event) => add(event.detail));
+document.body.addEventListener("luminet:stale", () => chart.setData(columns())); // its right edge is now
 new ResizeObserver(() => chart.setSize(size())).observe(box);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
