@@ -8,6 +8,8 @@ BOOTSTRAP = $(PYTHON) -I controlplane/stack/bootstrap.py
 BIN = .venv/bin
 # As modules, not as scripts: a script names the place it was installed at, which a moved checkout is not any more.
 LUMINET = $(BIN)/python -m controlplane.cli
+# Files side by side, one process a core; each process starts the servers its tests ask for.
+PARALLEL = -n auto --maxprocesses 4 --dist loadfile
 
 .PHONY: help up down clean test check format lint bench lock python
 
@@ -28,7 +30,7 @@ clean:  ## stop, and delete the environment, the data, the secrets and every cac
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 test: python  ## run every test
-	@$(BOOTSTRAP) control dev bench && exec $(BIN)/python -m pytest
+	@$(BOOTSTRAP) control dev bench && exec $(BIN)/python -m pytest $(PARALLEL)
 
 check: python lint test  ## format, lint, types, import contracts, migrations, templates and every test: what CI runs
 
