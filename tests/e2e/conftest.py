@@ -23,8 +23,9 @@ def stack() -> Iterator[Stack]:
         yield stack
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
+    """For one file of tests: Playwright's event loop runs for as long as this lives, and other tests cannot bear it."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():  # fetching takes seconds, and says so
         try:
