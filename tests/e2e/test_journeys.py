@@ -3,8 +3,8 @@ import json
 import os
 import re
 import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
@@ -14,6 +14,7 @@ from tests.e2e.stack import CHECKOUT, Stack, django_shell, luminet
 
 SIZES = {"wide": (1440, 900), "narrow": (390, 844)}
 PICTURES = CHECKOUT / ".luminet" / "pictures"
+Look = tuple[Page, Callable[[str], None]]
 
 
 def sign_in(page: Page, stack: Stack, *, password: str | None = None) -> None:
@@ -132,55 +133,55 @@ def test_the_pages_work_without_javascript(browser: Browser, stack: Stack) -> No
     context.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
-def test_every_page_is_accessible_and_fits(
-    browser: Browser, stack: Stack, scheme: Literal["light", "dark"], size: str
-) -> None:
-    width, height = SIZES[size]
-    context = browser.new_context(
-        base_url=stack.web,
-        color_scheme=scheme,
-        viewport={"width": width, "height": height},
-    )
-    page = context.new_page()
-    page.goto("/sign-in")
-    look(page, f"sign-in-{scheme}-{size}")
-    sign_in(page, stack)
-    expect(page.locator(".live")).to_have_text(re.compile("Live"), timeout=8000)
-    for name, path in (("overview", "/"), ("password", "/account/password"), ("missing", "/no/such/page")):
-        if path != "/":
-            page.goto(path)
-        look(page, f"{name}-{scheme}-{size}")
-    page.goto("/")
-    page.locator(".menu summary").click()
-    look(page, f"menu-{scheme}-{size}")
-    page.goto("/account/password")
-    page.get_by_role("button", name="Change password").click()
-    look(page, f"password-refused-{scheme}-{size}")
-    context.close()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", SIZES)
-def test_what_customers_see_is_accessible_and_fits(
-    browser: Browser, stack: Stack, scheme: Literal["light", "dark"], size: str
-) -> None:
+@pytest.fixture(params=[(scheme, size) for scheme in ("light", "dark") for size in SIZES], ids="-".join)
+def look(request: pytest.FixtureRequest, browser: Browser, stack: Stack) -> Iterator[Look]:
+    """A page in one theme and one size, and the function that looks at it: accessible, no wider than its window, and
+    kept as a picture for people."""
+    scheme, size = request.param
     width, height = SIZES[size]
     context = browser.new_context(base_url=stack.web, color_scheme=scheme, viewport={"width": width, "height": height})
     page = context.new_page()
+    PICTURES.mkdir(parents=True, exist_ok=True)
+
+    def at(name: str) -> None:
+        page.screenshot(path=str(PICTURES / f"{name}-{scheme}-{size}.png"), full_page=True)
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+
+    yield page, at
+    context.close()
+
+
+def test_every_page_is_accessible_and_fits(look: Look, stack: Stack) -> None:
+    page, at = look
+    page.goto("/sign-in")
+    at("sign-in")
+    sign_in(page, stack)
+    expect(page.locator(".live")).to_have_text(re.compile("Live"), timeout=8000)
+    at("overview")
+    page.goto("/no/such/page")
+    at("missing")
+    page.goto("/account/password")
+    at("password")
+    page.get_by_role("button", name="Change password").click()
+    at("password-refused")
+    page.locator(".menu summary").click()
+    at("menu")
+
+
+def test_what_customers_see_is_accessible_and_fits(look: Look, stack: Stack) -> None:
+    page, at = look
     page.goto("/sign-in")
     page.get_by_label("E-mail address").fill("nobody@acme.example")
     page.get_by_label("Password").fill("wrong")
     page.keyboard.press("Enter")
     expect(page.get_by_role("alert")).to_be_visible()
-    look(page, f"refused-{scheme}-{size}")
+    at("refused")
     page.get_by_label("E-mail address").fill(CUSTOMER)
     page.get_by_label("Password").fill(customer_password(stack))
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Your cache hits will be counted here")
-    look(page, f"customer-{scheme}-{size}")
-    context.close()
+    at("customer")
 
 
 CUSTOMER = "customer@acme.example"
@@ -212,14 +213,6 @@ def test_a_page_whose_socket_falls_silent_says_so_and_recovers(page: Page, stack
         os.kill(worker, signal.SIGCONT)
     expect(page.locator(".live")).to_have_text(re.compile("Live"), timeout=10_000)
     expect(page.get_by_role("heading", level=1)).to_have_text("All 5 parts of the control plane answer", timeout=10_000)
-
-
-def look(page: Page, name: str) -> None:
-    """Accessible, no wider than its window, and kept as a picture for people to look at."""
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=str(Path(PICTURES) / f"{name}.png"), full_page=True)
-    assert violations(page) == []
-    assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
 
 
 def test_the_support_site_wears_the_same_colours(page: Page, stack: Stack) -> None:
