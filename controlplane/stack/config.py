@@ -115,7 +115,8 @@ def is_reachable_by_others(path: Path) -> bool:
     return all(stat.S_IMODE(folder.stat().st_mode) & stat.S_IXOTH for folder in folders)
 
 
-# All that ever lies in a home; what else is there is not ours, so it is neither closed nor deleted.
+# All that ever lies in a home. What else is there is not ours: it is never deleted, and a folder that held other
+# things before us does not become a home.
 OURS = ("postgres", "secrets", "logs", "run", "static", "bench", "pictures", "demo.json")
 
 
@@ -123,7 +124,7 @@ def folders_make(config: StackConfig) -> None:
     """The home and its folders, closed to others. As root it lets others pass, so that PostgreSQL finds its own."""
     config.home.mkdir(parents=True, exist_ok=True)
     strangers = sorted(entry.name for entry in config.home.iterdir() if not is_ours(entry))
-    if strangers:
+    if strangers and not config.run.exists():
         named = ", ".join(strangers[:3])
         raise StackError(f"{config.home} holds other things ({named}): set LUMINET_HOME to an empty folder.")
     config.home.chmod(0o711 if os.geteuid() == 0 else 0o700)

@@ -257,6 +257,13 @@ def test_clean_deletes_what_is_ours_and_nothing_else(
     assert [entry.name for entry in home.iterdir()] == ["thesis.txt"]
 
 
+def test_a_file_somebody_put_beside_ours_does_not_keep_a_home_from_starting(tmp_path: Path) -> None:
+    config = read_stack_config({"LUMINET_HOME": str(tmp_path / "home")})
+    folders_make(config)
+    (config.home / "notes.txt").touch()
+    folders_make(config)
+
+
 def test_asking_for_the_status_does_not_look_like_running(tmp_path: Path) -> None:
     """Both take the lock for an instant; two who ask at once must not see each other as a stack."""
     lock = tmp_path / "lock"
