@@ -69,7 +69,7 @@ async def _metrics(scope: Scope) -> Answer:
             b"metrics are for the bearer of LUMINET_METRICS_TOKEN; without one set, for loopback\n",
             "text/plain",
         )
-    return 200, await sync_to_async(metrics_text, thread_sensitive=False)(environment.metrics_dir), CONTENT_TYPE
+    return 200, await sync_to_async(metrics_text, thread_sensitive=False)(environment.shared_metrics_dir), CONTENT_TYPE
 
 
 _ANSWERS: dict[str, Callable[[Scope], Awaitable[Answer]]] = {

@@ -14,10 +14,10 @@ def run_web() -> None:
     from controlplane.settings.env import read_environment_or_exit
 
     environment = read_environment_or_exit(os.environ)
-    if environment.metrics_dir is not None:
+    if environment.shared_metrics_dir is not None:
         # prometheus-client decides at import between one process and several sharing a folder.
-        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(environment.metrics_dir)
-        _begin_at_zero(environment.metrics_dir)
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(environment.shared_metrics_dir)
+        _begin_at_zero(environment.shared_metrics_dir)
     uvicorn.run(
         "controlplane.asgi:application",
         host=environment.web_host,

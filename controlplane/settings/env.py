@@ -43,6 +43,11 @@ class Environment:
     log_level: str
 
     @property
+    def shared_metrics_dir(self) -> Path | None:
+        """Only several processes need files to add their numbers up, and files can meet a full disk."""
+        return self.metrics_dir if self.web_workers > 1 else None
+
+    @property
     def is_https(self) -> bool:
         return self.base_url.startswith("https://")
 
@@ -56,6 +61,9 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
     if not urlsplit(database_url).path.strip("/") and urlsplit(database_url).hostname not in PLACEHOLDER_HOSTS:
         reader.reject("LUMINET_DATABASE_URL", "names no database: end it with /NAME")
     metrics_dir = reader.text("LUMINET_METRICS_DIR", "")
+    web_workers = reader.number("LUMINET_WEB_WORKERS", 1, low=1, high=64)
+    if web_workers > 1 and not metrics_dir:
+        reader.reject("LUMINET_METRICS_DIR", f"is required for {web_workers} web processes to add up their metrics")
     environment = Environment(
         base_url=base_url,
         allowed_hosts=(_spelled_host(base_url), *_hosts(reader)),
@@ -64,7 +72,7 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
         secrets=_read_secrets(reader),
         web_host=reader.text("LUMINET_WEB_HOST", "127.0.0.1"),
         web_port=reader.port("LUMINET_WEB_PORT", 8000),
-        web_workers=reader.number("LUMINET_WEB_WORKERS", 1, low=1, high=64),
+        web_workers=web_workers,
         trusted_proxies=",".join(_networks(reader)),
         static_root=reader.path("LUMINET_STATIC_ROOT", CHECKOUT / ".luminet" / "static"),
         metrics_dir=Path(metrics_dir) if metrics_dir else None,

@@ -49,6 +49,7 @@ def application_environment(config: StackConfig, addresses: Addresses, environ: 
         "LUMINET_WEB_HOST": config.web_host,
         "LUMINET_WEB_PORT": str(config.web_port),
         "LUMINET_STATIC_ROOT": str(config.static),
+        "LUMINET_METRICS_DIR": str(config.metrics),
         "LUMINET_LOG_FORMAT": "text",
         "PYTHONUNBUFFERED": "1",
     }
@@ -90,7 +91,6 @@ def application_services(
     """Prepare once, then web, worker and beat. `stores` are the embedded servers they need, if any are embedded."""
     own = loopback_address(config.web_host, config.web_port)
     worker = partial(worker_check, addresses.redis_url, worker_hostname(), timeout_seconds=PING_SECONDS)
-    web_environment = {**environment, "LUMINET_METRICS_DIR": str(config.metrics)}
     ready = (*stores, "prepare")
 
     def service(name: str, **details: object) -> Service:
@@ -99,7 +99,7 @@ def application_services(
 
     return [
         service("prepare", command=luminet("stack", "prepare"), needs=stores, is_job=True),
-        service("web", env=web_environment, check=partial(web_check, own), port=config.web_port),
+        service("web", check=partial(web_check, own), port=config.web_port),
         service("worker", check=worker),
         service("beat", check=partial(beat_check, addresses.redis_url)),
     ]

@@ -37,6 +37,7 @@ READY_SECONDS = 45.0
 CHECK_SECONDS = 0.1
 LAST_LINES = 15
 # Ended by itself, or by the SIGTERM it handled first and then let have its way (uvicorn).
+LEFT_SECONDS = 3
 GOOD_ENDS = {"web": {0, -signal.SIGTERM}}
 
 
@@ -68,11 +69,17 @@ class Part:
             os.killpg(self.process.pid, signal.SIGKILL)
 
     def left_something(self) -> bool:
-        try:
-            os.killpg(self.process.pid, 0)
-        except ProcessLookupError:
-            return False
-        return True
+        """Whether any process of its group still runs a moment after it: helpers of its own end with it, and a zombie
+        waits only for process 1, which in a container is the init the file asks for."""
+        deadline = time.monotonic() + LEFT_SECONDS
+        while any(self._group()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return any(self._group())
+
+    def _group(self) -> Iterator[bool]:
+        for process in psutil.process_iter():
+            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+                yield os.getpgid(process.pid) == self.process.pid and process.status() != psutil.STATUS_ZOMBIE
 
 
 @dataclass(slots=True)
@@ -200,7 +207,7 @@ def twin() -> Iterator[Twin]:
     with new_home() as config:
         secrets = dict(line.split("=", 1) for line in environment_lines().splitlines())
         ports = {name: free_port() for name in ("postgres", "redis", "web")}
-        variables = {**secrets, "LUMINET_BASE_URL": f"http://127.0.0.1:{ports['web']}"}
+        variables = {**secrets, "LUMINET_BASE_URL": f"http://127.0.0.1:{ports['web']}", "LUMINET_WEB_WORKERS": "2"}
         services = compose_interpolated(variables)["services"]
         twin = Twin(
             place=config.home.parent / "twin",

@@ -137,3 +137,11 @@ def test_the_stack_names_its_malformed_settings_too() -> None:
     with pytest.raises(MalformedSettings) as caught:
         read_stack_config({"LUMINET_WEB_PORT": "eighty", "LUMINET_INSTALL_ENGINE": "perhaps", "LUMINET_REDIS_URL": "x"})
     assert {one.name for one in caught.value.bad} == {"LUMINET_WEB_PORT", "LUMINET_INSTALL_ENGINE", "LUMINET_REDIS_URL"}
+
+
+def test_one_web_process_keeps_its_metrics_in_memory_and_several_share_a_folder() -> None:
+    """A mapped file on a full disk kills the process that writes to it."""
+    shared = {**GOOD, "LUMINET_METRICS_DIR": "/somewhere"}
+    assert read_environment(shared).shared_metrics_dir is None
+    assert bad_names({"LUMINET_WEB_WORKERS": "2"}) == ["LUMINET_METRICS_DIR"]
+    assert read_environment({**shared, "LUMINET_WEB_WORKERS": "2"}).shared_metrics_dir == Path("/somewhere")
