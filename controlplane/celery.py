@@ -5,7 +5,6 @@ import os
 import time
 from typing import Any
 
-import redis
 from celery import Celery
 from celery.signals import (
     after_task_publish,
@@ -17,7 +16,7 @@ from celery.signals import (
     task_prerun,
 )
 
-from controlplane.health import BEAT_ALIVE_KEY, BEAT_ALIVE_SECONDS
+from controlplane.health import BEAT_ALIVE_KEY, BEAT_ALIVE_SECONDS, redis_client
 from controlplane.request_id import request_id_accept, request_id_current, request_id_set
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
@@ -57,7 +56,7 @@ def _log_failure(sender: Any, task_id: str, exception: BaseException, **_: Any) 
 @beat_init.connect
 def _report_beat(**_: Any) -> None:
     """Beat says that it lives by what it does: each message it has sent renews a key that its health check reads."""
-    client = redis.Redis.from_url(app.conf.broker_url, socket_timeout=2)
+    client = redis_client(app.conf.broker_url)
 
     def renew(**_: Any) -> None:
         client.set(BEAT_ALIVE_KEY, int(time.time()), ex=BEAT_ALIVE_SECONDS)

@@ -65,11 +65,10 @@ def database_url(port: int, password: str) -> str:
     return f"postgresql://{ROLE}:{password}@127.0.0.1:{port}/{DATABASE}"
 
 
-def postgres_service(config: StackConfig, cluster: Cluster, *, port: int, url: str) -> Service:
+def postgres_service(cluster: Cluster, *, port: int, url: str) -> Service:
     return Service(
         name="postgres",
         command=cluster.command(port),
-        env={"LUMINET_HOME": str(config.home)},
         check=partial(database_check, url),
         port=port,
         stop_signal=signal.SIGINT,  # PostgreSQL's fast shutdown
@@ -79,10 +78,8 @@ def postgres_service(config: StackConfig, cluster: Cluster, *, port: int, url: s
     )
 
 
-def redis_service(config: StackConfig, command: tuple[str, ...], *, port: int, url: str) -> Service:
-    environment = {"LUMINET_HOME": str(config.home)}
-    check = partial(broker_check, url)
-    return Service(name="redis", command=command, env=environment, check=check, port=port, is_quiet=True)
+def redis_service(command: tuple[str, ...], *, port: int, url: str) -> Service:
+    return Service(name="redis", command=command, check=partial(broker_check, url), port=port, is_quiet=True)
 
 
 def application_services(
@@ -105,12 +102,11 @@ def application_services(
     ]
 
 
-def engine_packages_service(config: StackConfig, bootstrap: Path) -> Service:
+def engine_packages_service(bootstrap: Path) -> Service:
     """The engine's packages are large; they install while everything else already works."""
     return Service(
         name="engine-packages",
         command=("nice", "-n", "10", sys.executable, "-I", str(bootstrap), "engine"),
-        env={"LUMINET_HOME": str(config.home)},
         needs=("web", "worker", "beat"),
         is_job=True,
         is_awaited=False,

@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import json
-import os
 import shutil
 import signal
 import time
@@ -49,7 +48,6 @@ def stack_up(config: StackConfig, environ: Mapping[str, str], terminal: Terminal
         for name in end_leftovers(config.status_file):
             terminal.say("luminet", f"ended {name}, left over from a run that was killed")
         services = describe(config, environ)
-        os.environ["LUMINET_HOME"] = str(config.home)
         asyncio.run(_run(services, config, terminal))
 
 
@@ -67,17 +65,17 @@ def describe(config: StackConfig, environ: Mapping[str, str]) -> list[Service]:
     services = []
     if config.database_url is None:
         cluster = cluster_prepare(config, owner=unprivileged_owner(), passwords=credentials)
-        services.append(postgres_service(config, cluster, port=postgres_port, url=addresses.database_url))
+        services.append(postgres_service(cluster, port=postgres_port, url=addresses.database_url))
     if config.redis_url is None:
         command = redis_command(config, port=redis_port, password=credentials["redis_password"])
-        services.append(redis_service(config, command, port=redis_port, url=addresses.redis_url))
+        services.append(redis_service(command, port=redis_port, url=addresses.redis_url))
     environment = application_environment(config, addresses, environ)
     read_environment({**environ, **environment})  # better one message here than one from each part
     write_private(config.environment_file, json.dumps(environment, indent=2) + "\n")
     stores = tuple(service.name for service in services)
     services += application_services(config, addresses, environment, stores=stores)
     if config.installs_engine and not is_installed("engine"):
-        services.append(engine_packages_service(config, BOOTSTRAP))
+        services.append(engine_packages_service(BOOTSTRAP))
     return services
 
 
