@@ -1,4 +1,4 @@
-"""The ASGI application: request id around everything, probes in front of Django, sockets beside it."""
+"""The ASGI application: request id around everything, limits and probes in front of Django, sockets beside it."""
 
 import os
 from typing import Any
@@ -12,6 +12,7 @@ from django.core.asgi import get_asgi_application
 
 django_application = get_asgi_application()
 
+from controlplane.api.body_limit import BodyLimit
 from controlplane.live.routing import socket_routes
 from controlplane.probes import Application, Probes, Receive, Scope, Send
 from controlplane.request_id import REQUEST_ID_HEADER, request_id_accept, request_id_bound
@@ -40,7 +41,7 @@ class RequestId:
 application = RequestId(
     ProtocolTypeRouter(
         {
-            "http": Probes(django_application),
+            "http": BodyLimit(Probes(django_application)),
             "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(socket_routes))),
         }
     )

@@ -130,7 +130,7 @@ def _create_operator(options: argparse.Namespace) -> int:
     _beside_the_stack()
     _django()
     from tenants.errors import TenantsError
-    from tenants.services import operator_create, password_generate
+    from tenants.services.people import operator_create, password_generate
 
     password = password_generate()
     try:

@@ -1,12 +1,14 @@
 """What happens to every HTTP request: it is timed, counted, logged once, and leaves with strict security headers."""
 
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from asgiref.sync import iscoroutinefunction
 from django.http import HttpRequest, HttpResponseBase
+from django.middleware.gzip import GZipMiddleware
 from django.utils.decorators import sync_and_async_middleware
 
 from controlplane.metrics import http_requests, http_seconds
@@ -28,6 +30,9 @@ CONTENT_SECURITY_POLICY = "; ".join(
     )
 )
 PERMISSIONS_POLICY = "camera=(), microphone=(), geolocation=(), payment=(), usb=()"
+
+# Also where no route matched, as with a slash too many or before the redirect to https.
+_ONE_TIME_LINK = re.compile(r"^(/(?:invitation|reset)/)[^/]+")
 
 GetResponse = TypeVar("GetResponse", bound=Callable[[HttpRequest], Any])
 
@@ -53,6 +58,13 @@ def _around(get_response: Any, finish: Callable[[HttpRequest, HttpResponseBase, 
     return synchronous
 
 
+class StrongETagGZip(GZipMiddleware):
+    """Compresses what has no ETag. Compressing makes tags weak, and the API promises strong ones."""
+
+    def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
+        return response if response.has_header("ETag") else super().process_response(request, response)
+
+
 @sync_and_async_middleware
 def observe(get_response: Callable[[HttpRequest], Awaitable[HttpResponseBase] | HttpResponseBase]) -> Any:
     return _around(get_response, _observe)
@@ -69,8 +81,20 @@ def _observe(request: HttpRequest, response: HttpResponseBase, seconds: float) -
     http_requests.labels(method, route, str(response.status_code)).inc()
     http_seconds.labels(method, route).observe(seconds)
     level = logging.ERROR if response.status_code >= 500 else logging.INFO
-    fields = {"method": method, "path": request.path, "status": response.status_code, "ms": round(seconds * 1000, 1)}
+    fields = {
+        "method": method,
+        "path": _loggable_path(request),
+        "status": response.status_code,
+        "ms": round(seconds * 1000, 1),
+    }
     log.log(level, "request", extra=fields)
+
+
+def _loggable_path(request: HttpRequest) -> str:
+    """The path without the secret of a one-time link: whoever reads logs must not be able to use it."""
+    token = request.resolver_match.kwargs.get("token") if request.resolver_match else None
+    path = request.path.replace(token, "…") if isinstance(token, str) and token else request.path
+    return _ONE_TIME_LINK.sub(r"\1…", path)
 
 
 def _harden(request: HttpRequest, response: HttpResponseBase, seconds: float) -> None:

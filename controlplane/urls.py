@@ -6,6 +6,7 @@ from django.urls import include, path
 urlpatterns = [
     path("", include("controlplane.dashboard.urls")),
     path("admin/", admin.site.urls),
+    path("api/v1/", include("controlplane.api.urls")),
 ]
 handler400 = "controlplane.dashboard.views.bad_request"
 handler403 = "controlplane.dashboard.views.forbidden"

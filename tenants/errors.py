@@ -1,5 +1,16 @@
 """What can go wrong in the domain, in words for people. Faces translate these; nothing here knows HTTP."""
 
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProblem:
+    """One field that cannot be accepted, and why."""
+
+    field: str
+    message: str
+
 
 class TenantsError(Exception):
     """The root of this package's errors."""
@@ -30,11 +41,94 @@ class WeakPassword(TenantsError):
         super().__init__(" ".join(problems))
 
 
-class InvalidEmail(TenantsError):
+class InvalidFields(TenantsError):
+    """One or more fields cannot be accepted; all of them are named."""
+
+    def __init__(self, problems: Iterable[FieldProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(f"{one.field}: {one.message}" for one in self.problems))
+
+
+class InvalidEmail(InvalidFields):
     def __init__(self, value: str) -> None:
-        super().__init__(f"email: {value[:80]!r} is not an e-mail address")
+        super().__init__([FieldProblem("email", f"{value[:80]!r} is not an e-mail address")])
 
 
-class EmailTaken(TenantsError):
+class Conflict(TenantsError):
+    """The request is fine, but not beside what exists."""
+
+    def __init__(self, problems: Iterable[FieldProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(f"{one.field}: {one.message}" for one in self.problems))
+
+
+class EmailTaken(Conflict):
     def __init__(self, email: str) -> None:
-        super().__init__(f"email: {email!r} already has an account")
+        super().__init__([FieldProblem("email", f"{email!r} already has an account")])
+
+
+class Taken(Conflict):
+    def __init__(self, field: str, value: str, what: str) -> None:
+        super().__init__([FieldProblem(field, f"{value!r} is the {field} of another {what}; choose a different one")])
+
+
+class LimitReached(Conflict):
+    def __init__(self, field: str, limit: int) -> None:
+        super().__init__([FieldProblem(field, f"the limit is {limit}; ask your operator to raise it")])
+
+
+class SharesExceeded(Conflict):
+    """Reservations and pins of one group of agents add up to more than may be promised."""
+
+
+class StaleRevision(TenantsError):
+    def __init__(self, *, expected: str, actual: int) -> None:
+        self.expected, self.actual = expected, actual
+        super().__init__(f"expected revision {expected}, found {actual}: read it again, then decide anew")
+
+
+class NotFound(TenantsError):
+    """Not there, or not yours: the same words, and nothing else tells them apart."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"There is no such {what}.")
+
+
+class NotPermitted(TenantsError):
+    """The caller is known and the thing is its own, but it may not do this."""
+
+
+class MissingScope(NotPermitted):
+    def __init__(self, scope: str) -> None:
+        self.scope = scope
+        super().__init__(f"This needs the scope {scope}, which your token does not have.")
+
+
+class OutOfBounds(NotPermitted):
+    """An organisation's people asked for more than their operator lets them change."""
+
+    def __init__(self, problems: Iterable[FieldProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(f"{one.field}: {one.message}" for one in self.problems))
+
+
+class OrganisationSuspended(NotPermitted):
+    def __init__(self) -> None:
+        super().__init__("This organisation is suspended: it can be read, not changed. Ask your operator.")
+
+
+class InvalidToken(TenantsError):
+    """A bearer token that is unknown, revoked or expired: never said which."""
+
+    def __init__(self) -> None:
+        super().__init__("This token is not valid: it is unknown, revoked or expired.")
+
+
+class LinkSpent(TenantsError):
+    def __init__(self) -> None:
+        super().__init__("This link has been used, has expired, or was replaced by a newer one. Ask for another.")
+
+
+class IdempotencyKeyReused(TenantsError):
+    def __init__(self) -> None:
+        super().__init__("Idempotency-Key: was used within 24 hours for another request; choose a new one.")

@@ -3,9 +3,10 @@
 from celery import shared_task
 from django.utils import timezone
 
-from tenants import services
+from tenants.services import organisations, people
 
 
 @shared_task(name="tenants.housekeeping")
 def housekeeping() -> None:
-    services.housekeeping(now=timezone.now())
+    people.housekeeping(now=timezone.now())
+    organisations.remains_remove()

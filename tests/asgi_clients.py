@@ -1,6 +1,7 @@
 """A client's end of HTTP and of live sockets, spoken straight to the ASGI application as uvicorn would."""
 
 import json
+from collections.abc import Sequence
 from typing import Any, cast
 
 from asgiref.testing import ApplicationCommunicator
@@ -13,22 +14,30 @@ SECONDS = 5
 
 
 async def ask(
-    path: str, *, method: str = "GET", client: str = "127.0.0.1", headers: dict[str, str] | None = None
+    path: str,
+    *,
+    method: str = "GET",
+    query: bytes = b"",
+    client: str = "127.0.0.1",
+    headers: dict[str, str] | None = None,
+    chunks: Sequence[bytes] = (b"",),
 ) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body of one request."""
+    """Status, headers and body of one request, whose own body arrives in these chunks."""
     given = {"host": "testserver", **(headers or {})}
     scope = {
         "type": "http",
         "method": method,
         "path": path,
         "raw_path": path.encode(),
-        "query_string": b"",
+        "query_string": query,
         "scheme": "http",
         "headers": [(name.encode(), value.encode()) for name, value in given.items()],
         "client": (client, 1),
     }
     communicator = _Communicator(application, scope)
-    await communicator.send_input({"type": "http.request", "body": b""})
+    for number, chunk in enumerate(chunks, start=1):
+        message = {"type": "http.request", "body": chunk, "more_body": number < len(chunks)}
+        await communicator.send_input(message)
     start = await communicator.receive_output(SECONDS)
     body, more = b"", True
     while more:

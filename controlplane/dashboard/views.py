@@ -23,9 +23,10 @@ from controlplane.dashboard.parts import advice, headline, parts_observe, pulse_
 from controlplane.live.selectors import pulse_history
 from controlplane.metrics import sign_ins
 from controlplane.request_id import request_id_current
-from tenants import services
 from tenants.errors import SignInRefused, TooManySignIns, WeakPassword, WrongPassword
 from tenants.models import User
+from tenants.services.people import password_change
+from tenants.services.people import sign_in as sign_in_user
 
 YEAR_SECONDS = 365 * 24 * 3600
 
@@ -61,7 +62,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
         status = 422
         if form.is_valid():
             try:
-                user = services.sign_in(**form.cleaned_data, address=_address(request), now=timezone.now())
+                user = sign_in_user(**form.cleaned_data, address=_address(request), now=timezone.now())
             except SignInRefused as error:
                 sign_ins.labels("refused").inc()
                 form.add_error(None, str(error))
@@ -93,7 +94,7 @@ def password(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         user = _user(request)
         try:
-            services.password_change(user=user, current=form.cleaned_data["current"], new=form.cleaned_data["new"])
+            password_change(user=user, current=form.cleaned_data["current"], new=form.cleaned_data["new"])
         except WrongPassword as error:
             form.add_error("current", str(error))
         except WeakPassword as error:

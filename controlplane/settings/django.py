@@ -28,9 +28,10 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "controlplane.middleware.observe",
     "controlplane.middleware.security_headers",
+    "controlplane.api.middleware.api_answers",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "django.middleware.gzip.GZipMiddleware",
+    "controlplane.middleware.StrongETagGZip",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
@@ -112,7 +113,7 @@ SECURE_HSTS_PRELOAD = ENVIRONMENT.is_https
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
-DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
+DATA_UPLOAD_MAX_MEMORY_SIZE = 8 * 1024 * 1024  # the largest any path takes; controlplane/api/body_limit.py is in front
 
 LANGUAGE_CODE = "en-gb"
 TIME_ZONE = "UTC"

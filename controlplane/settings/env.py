@@ -39,6 +39,7 @@ class Environment:
     static_root: Path
     metrics_dir: Path | None
     metrics_token: str | None = field(repr=False)
+    api_requests_per_minute: int
     log_format: str
     log_level: str
 
@@ -77,6 +78,7 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
         static_root=reader.path("LUMINET_STATIC_ROOT", CHECKOUT / ".luminet" / "static"),
         metrics_dir=Path(metrics_dir) if metrics_dir else None,
         metrics_token=reader.text("LUMINET_METRICS_TOKEN", "") or None,
+        api_requests_per_minute=reader.number("LUMINET_API_REQUESTS_PER_MINUTE", 6000, low=1, high=1_000_000),
         log_format=reader.choice("LUMINET_LOG_FORMAT", "json", LOG_FORMATS),
         log_level=reader.choice("LUMINET_LOG_LEVEL", "INFO", LOG_LEVELS),
     )

@@ -11,7 +11,7 @@ from controlplane.stack.config import StackConfig
 from controlplane.stack.files import write_private
 from tenants.errors import EmailTaken
 from tenants.models import User
-from tenants.services import operator_create, password_generate
+from tenants.services.people import operator_create, password_generate
 
 OPERATOR_EMAIL = "operator@luminet.example"
 

@@ -6,6 +6,7 @@ import pytest
 import redis
 from django.test import Client
 
+from tests.api import Api, make_key, make_operator_token, make_organisation
 from tests.factories import make_operator, make_user
 
 
@@ -27,3 +28,15 @@ def customer_client(db: None) -> Client:
     client = Client()
     client.force_login(make_user())
     return client
+
+
+@pytest.fixture
+def operator(db: None) -> Api:
+    """The REST API as an operator's token."""
+    return Api(make_operator_token(make_operator()), Client())
+
+
+@pytest.fixture
+def acme(db: None) -> Api:
+    """The REST API as a key of the organisation acme with every REST scope."""
+    return Api(make_key(make_organisation("acme")), Client())

@@ -4,9 +4,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tenants import services
 from tenants.errors import EmailTaken, InvalidEmail, SignInRefused, WeakPassword
 from tenants.models import SignInAttempt, User
+from tenants.services import people
 from tenants.sign_in_limits import EMAIL_AND_ADDRESS_LIMIT, WINDOW
 from tests.factories import PASSWORD, make_operator, make_user
 
@@ -69,21 +69,21 @@ def test_attempts_are_forgotten_after_the_window_and_after_success() -> None:
     make_user()
     for _ in range(EMAIL_AND_ADDRESS_LIMIT - 1):
         with pytest.raises(SignInRefused):
-            services.sign_in(email="someone@acme.example", password="x", address="192.0.2.1", now=NOW)
-    services.sign_in(email="someone@acme.example", password=PASSWORD, address="192.0.2.1", now=NOW)
+            people.sign_in(email="someone@acme.example", password="x", address="192.0.2.1", now=NOW)
+    people.sign_in(email="someone@acme.example", password=PASSWORD, address="192.0.2.1", now=NOW)
     assert SignInAttempt.objects.count() == EMAIL_AND_ADDRESS_LIMIT - 1
-    assert services.housekeeping(now=NOW + WINDOW + timedelta(seconds=1)) == EMAIL_AND_ADDRESS_LIMIT - 1
+    assert people.housekeeping(now=NOW + WINDOW + timedelta(seconds=1)) == EMAIL_AND_ADDRESS_LIMIT - 1
 
 
 def test_sessions_that_have_ended_are_forgotten(customer_client: Client) -> None:
-    assert services.housekeeping(now=datetime.now(UTC)) == 0
-    assert services.housekeeping(now=datetime.now(UTC) + timedelta(hours=13)) == 1
+    assert people.housekeeping(now=datetime.now(UTC)) == 0
+    assert people.housekeeping(now=datetime.now(UTC) + timedelta(hours=13)) == 1
     assert customer_client.get("/").status_code == 302
 
 
 def test_attempts_hold_no_address_in_the_clear() -> None:
     with pytest.raises(SignInRefused):
-        services.sign_in(email="someone@acme.example", password="x", address="192.0.2.1", now=NOW)
+        people.sign_in(email="someone@acme.example", password="x", address="192.0.2.1", now=NOW)
     assert b"someone" not in bytes(SignInAttempt.objects.get().email_hash)
 
 
@@ -194,13 +194,13 @@ def test_the_support_site_can_close_an_account_and_nothing_more(operator_client:
 
 
 def test_an_operator_has_an_address_a_good_password_and_one_account() -> None:
-    services.operator_create(email="Ops@Luminet.Example", password=PASSWORD)
+    people.operator_create(email="Ops@Luminet.Example", password=PASSWORD)
     with pytest.raises(EmailTaken):
-        services.operator_create(email="ops@luminet.example", password=PASSWORD)
+        people.operator_create(email="ops@luminet.example", password=PASSWORD)
     with pytest.raises(InvalidEmail):
-        services.operator_create(email="ops", password=PASSWORD)
+        people.operator_create(email="ops", password=PASSWORD)
     with pytest.raises(WeakPassword):
-        services.operator_create(email="two@luminet.example", password="short")
+        people.operator_create(email="two@luminet.example", password="short")
     assert [user.email for user in User.objects.all()] == ["ops@luminet.example"]
 
 

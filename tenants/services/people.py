@@ -1,11 +1,10 @@
-"""Writes of the tenants domain. Each function is one thing somebody does; all of it happens or nothing."""
+"""People who sign in: operators and accounts, passwords, and the limit on guessing them."""
 
 import hmac
 import logging
 import secrets
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from django.conf import settings
 from django.contrib.auth import authenticate
 from django.contrib.auth.password_validation import validate_password
 from django.contrib.sessions.models import Session
@@ -14,32 +13,51 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
+from tenants.actor import SYSTEM, Actor, ActorKind
+from tenants.audit import audited
+from tenants.crypto import purpose_key
 from tenants.errors import EmailTaken, InvalidEmail, SignInRefused, TooManySignIns, WeakPassword, WrongPassword
-from tenants.models import SignInAttempt, User
+from tenants.models import IdempotentRequest, OneTimeLink, SignInAttempt, User
 from tenants.sign_in_limits import WINDOW, RecentAttempts, seconds_to_wait
 
 log = logging.getLogger("luminet.access")
 
+ANSWERS_KEPT = timedelta(hours=24)
 MAX_PASSWORD_LENGTH = 256  # a hash of megabytes would be somebody's way to keep the processor busy
 
 
-@transaction.atomic
-def operator_create(*, email: str, password: str) -> User:
+def operator_create(*, email: str, password: str, actor: Actor = SYSTEM) -> User:
     """A person who may run the fleet."""
-    return _user_create(email=email, password=password, is_operator=True)
+    with audited() as journal:
+        user = _user_create(email=email, password=password, is_operator=True)
+        journal.record(actor, "operator.create", user.email)
+    return user
 
 
 def password_generate() -> str:
     return secrets.token_urlsafe(15)
 
 
+def user_create(*, email: str, password: str) -> User:
+    """A person of an organisation, who signs in to the web UI."""
+    return _user_create(email=email, password=password, is_operator=False)
+
+
+def password_set(*, user: User, new: str) -> None:
+    """For who proved who they are in another way. Every session of this person ends."""
+    _password_check(new, user)
+    user.set_password(new)
+    user.save(update_fields=["password"])
+
+
 def password_change(*, user: User, current: str, new: str) -> None:
     """Set a new password; every other session of this person ends with it."""
     if len(current) > MAX_PASSWORD_LENGTH or not user.check_password(current):
         raise WrongPassword
-    _password_check(new, user)
-    user.set_password(new)
-    user.save(update_fields=["password"])
+    with audited() as journal:
+        password_set(user=user, new=new)
+        kind = ActorKind.OPERATOR if user.is_operator else ActorKind.MEMBER
+        journal.record(Actor(kind, str(user.pk), user.email, frozenset()), "password.change", user.email)
     log.info("password changed", extra={"user_id": user.pk})
 
 
@@ -54,10 +72,12 @@ def sign_in(*, email: str, password: str, address: str, now: datetime) -> User:
 
 
 def housekeeping(*, now: datetime) -> int:
-    """Forget attempts that no longer count, and sessions that have ended; how many of both."""
+    """Forget attempts and answers that no longer count, spent links, and sessions that have ended; how many."""
     attempts, _ = SignInAttempt.objects.filter(at__lt=now - WINDOW).delete()
     sessions, _ = Session.objects.filter(expire_date__lt=now).delete()
-    return attempts + sessions
+    answers, _ = IdempotentRequest.objects.filter(created_at__lt=now - ANSWERS_KEPT).delete()
+    links, _ = OneTimeLink.objects.filter(expires_at__lt=now).delete()
+    return attempts + sessions + answers + links
 
 
 def _attempt_begin(*, email: str, address: str, now: datetime) -> SignInAttempt:
@@ -82,8 +102,7 @@ def _before(attempt: SignInAttempt) -> RecentAttempts:
 
 
 def _email_hash(email: str) -> bytes:
-    pepper: bytes = settings.ENVIRONMENT.secrets.pepper
-    return hmac.digest(pepper, b"sign-in attempt\0" + email.strip().lower().encode(), "sha256")
+    return hmac.digest(purpose_key("pepper", "sign-in attempts"), email.strip().lower().encode(), "sha256")
 
 
 def _user_create(*, email: str, password: str, is_operator: bool) -> User:

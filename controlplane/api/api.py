@@ -1,0 +1,24 @@
+"""The REST API under /api/v1: all operations, one way to refuse, one description."""
+
+from ninja import NinjaAPI
+
+from controlplane.api.callers import Bearer
+from controlplane.api.parser import StrictParser
+from controlplane.api.problems import problems_register
+from controlplane.api.routes import namespaces, organisations, people, policies, trail
+from controlplane.version import version
+
+GROUPS = (organisations.group, namespaces.group, policies.group, people.group, trail.group)
+
+api = NinjaAPI(
+    title="Luminet",
+    version=version(),
+    auth=Bearer(),
+    parser=StrictParser(),
+    docs_url=None,
+    openapi_url=None,  # served in views.py, with examples
+    urls_namespace="api",
+)
+for group in GROUPS:
+    api.add_router("", group.router)
+problems_register(api)

@@ -1,0 +1,38 @@
+"""One page of a list: always in one order, always a constant number of queries."""
+
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+from django.db.models import Model, QuerySet
+from ninja import Query
+
+from controlplane.api.cursors import cursor_decode, cursor_encode
+from controlplane.api.routing import Answer
+from controlplane.api.schemas.base import Page
+from tenants.crypto import purpose_key
+
+Limit = Annotated[int, Query(50, ge=1, le=200, description="Items on a page.")]
+Cursor = Annotated[str | None, Query(None, max_length=1024, description="next_cursor of the page before.")]
+Row = TypeVar("Row", bound=Model)
+
+
+def page(
+    rows: "QuerySet[Row]",
+    *,
+    kind: str,
+    by: str,
+    limit: int,
+    cursor: str | None,
+    show: Callable[[list[Row]], list[Any]],
+    newest_first: bool = False,
+) -> Answer:
+    """Rows ordered by one unique column; the cursor is its value on the last row of the page before."""
+    key = purpose_key("signing_key", "cursors")
+    if cursor is not None:
+        after = cursor_decode(kind, cursor, key=key)
+        rows = rows.filter(**{f"{by}__{'lt' if newest_first else 'gt'}": after})
+    found = list(rows.order_by(f"-{by}" if newest_first else by)[: limit + 1])
+    more, found = len(found) > limit, found[:limit]
+    value = getattr(found[-1], by) if more else None
+    next_cursor = cursor_encode(kind, value if isinstance(value, int) else str(value), key=key) if more else None
+    return Answer(Page[Any](items=show(found), next_cursor=next_cursor))

@@ -1,0 +1,174 @@
+"""Which error is which status. The only place where the domain's errors meet HTTP."""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
+from django.db import OperationalError
+from django.http import HttpRequest, HttpResponse
+from ninja import NinjaAPI
+from ninja.errors import HttpError, ValidationError
+
+from controlplane.api import errors as refused
+from controlplane.api.callers import RateLimited, TokenMissing
+from controlplane.api.problem_json import problem_response, refusal
+from tenants import errors as domain
+from tenants.models.organisations import SLUG_PATTERN
+
+log = logging.getLogger("luminet.api")
+CHALLENGE = {"WWW-Authenticate": 'Bearer realm="luminet"'}
+Handler = Callable[[HttpRequest, Any], HttpResponse]
+
+# For the docs too: what each kind of problem means, under the word its `type` ends with.
+MEANINGS = {
+    "unauthenticated": (401, "Who are you?", "The token is missing, unknown, revoked or expired."),
+    "forbidden": (403, "You may not do this", "The token is known and the thing is yours, but it lacks the right."),
+    "not-found": (404, "There is no such thing", "It does not exist, or it is not yours: the answer is the same."),
+    "method-not-allowed": (405, "This cannot be done here", "The path exists, the method does not: see Allow."),
+    "conflict": (409, "This does not fit beside what exists", "A name is taken, a limit is reached, shares run out."),
+    "stale": (412, "Somebody was faster", "If-Match names a revision that is not the current one: read it again."),
+    "too-large": (413, "The body is too large", "1 MiB is the most; 8 MiB for configurations."),
+    "media-type": (415, "We read JSON only", "Send Content-Type: application/json."),
+    "invalid": (422, "Some fields cannot be accepted", "Every field that is wrong is named in errors."),
+    "malformed": (400, "The request cannot be read", "JSON, a header, a cursor or a parameter is malformed."),
+    "precondition-required": (428, "Say what you have seen", "Send If-Match with the ETag you were given."),
+    "rate-limited": (429, "Too many requests", "Wait for as long as Retry-After says."),
+    "broken": (500, "Something broke on our side", "Try again; if it stays, give the request_id to an operator."),
+    "unavailable": (503, "The database does not answer", "Nothing was changed. Try again in a moment."),
+}
+
+
+def _answer(
+    kind: str, detail: str, fields: list[tuple[str, str]] | None = None, headers: dict[str, str] | None = None
+) -> HttpResponse:
+    status, title, _ = MEANINGS[kind]
+    return problem_response(status, type=kind, title=title, detail=detail, errors=fields or [], headers=headers)
+
+
+def _refused(kind: str) -> Handler:
+    status, title, _ = MEANINGS[kind]
+    return lambda request, error: refusal(status, error, type=kind, title=title)
+
+
+def _said(kind: str, headers: dict[str, str] | None = None) -> Handler:
+    return lambda request, error: _answer(kind, str(error), headers=headers)
+
+
+def _with_fields(kind: str) -> Handler:
+    def handle(request: HttpRequest, error: Any) -> HttpResponse:
+        return _answer(kind, str(error), [(one.field, one.message) for one in error.problems])
+
+    return handle
+
+
+def _token_missing(request: HttpRequest, error: TokenMissing) -> HttpResponse:
+    return _answer("unauthenticated", str(error), [(error.field, error.message)], headers=CHALLENGE)
+
+
+def _stale(request: HttpRequest, error: domain.StaleRevision) -> HttpResponse:
+    return _answer("stale", str(error), [("If-Match", str(error))])
+
+
+def _missing_scope(request: HttpRequest, error: domain.MissingScope) -> HttpResponse:
+    return _answer("forbidden", str(error), [("scope", f"{error.scope} is needed")])
+
+
+def _weak_password(request: HttpRequest, error: domain.WeakPassword) -> HttpResponse:
+    return _answer("invalid", str(error), [("password", one) for one in error.problems])
+
+
+def _key_reused(request: HttpRequest, error: domain.IdempotencyKeyReused) -> HttpResponse:
+    return _answer("conflict", str(error), [("Idempotency-Key", str(error))])
+
+
+def _rate_limited(request: HttpRequest, error: RateLimited) -> HttpResponse:
+    return _answer("rate-limited", str(error))  # how long to wait is in the headers every answer gets
+
+
+def _validation(request: HttpRequest, error: ValidationError) -> HttpResponse:
+    """Ninja's own findings. A path that cannot name anything names nothing."""
+    found = list(_validation_fields(error))
+    if any(one["loc"][0] == "path" for one in error.errors):
+        return _answer("not-found", "There is no such thing.")
+    return _answer("invalid", "; ".join(f"{field}: {message}" for field, message in found), found)
+
+
+def _validation_fields(error: ValidationError) -> Iterator[tuple[str, str]]:
+    for one in error.errors:
+        source, *path = one["loc"]
+        inner = path[1:] if source == "body" else path
+        yield ".".join(str(part) for part in inner) or "body", _message(one)
+
+
+def _message(found: dict[str, Any]) -> str:
+    """Pydantic's words, but for the cases in which ours tell more."""
+    match found["type"]:
+        case "missing":
+            return "is required"
+        case "extra_forbidden":
+            return "is no field of this body"
+        case "string_pattern_mismatch" if found.get("ctx", {}).get("pattern") == SLUG_PATTERN:
+            return "must be 1 to 63 of a-z, 0-9 and inner hyphens"
+        case _:
+            return str(found["msg"]).removeprefix("Value error, ")
+
+
+def _http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
+    """Ninja wraps what reading the body raised; the reason is its cause."""
+    cause = error.__cause__
+    if isinstance(cause, refused.UnsupportedMediaType):
+        return _refused("media-type")(request, cause)
+    if isinstance(cause, refused.RefusedRequest):
+        return _refused("malformed")(request, cause)
+    if isinstance(cause, RequestDataTooBig):
+        return _answer("too-large", str(cause))
+    return _answer("malformed", str(error))
+
+
+def _database_away(request: HttpRequest, error: OperationalError) -> HttpResponse:
+    log.error("the database does not answer", exc_info=error)
+    return _answer("unavailable", "Nothing was changed. Try again in a moment.", headers={"Retry-After": "5"})
+
+
+def _broken(request: HttpRequest, error: Exception) -> HttpResponse:
+    log.error("unexpected error", exc_info=error)
+    return _answer("broken", "Nothing was changed. If this stays, give the request_id to an operator.")
+
+
+HANDLERS: dict[type[Exception], Handler] = {
+    TokenMissing: _token_missing,
+    RateLimited: _rate_limited,
+    refused.UnsupportedMediaType: _refused("media-type"),
+    refused.PreconditionRequired: _refused("precondition-required"),
+    refused.RefusedRequest: _refused("malformed"),
+    domain.InvalidToken: _said("unauthenticated", CHALLENGE),
+    domain.NotFound: _said("not-found"),
+    domain.MissingScope: _missing_scope,
+    domain.OutOfBounds: _with_fields("forbidden"),
+    domain.NotPermitted: _said("forbidden"),
+    domain.StaleRevision: _stale,
+    domain.InvalidFields: _with_fields("invalid"),
+    domain.WeakPassword: _weak_password,
+    domain.Conflict: _with_fields("conflict"),
+    domain.IdempotencyKeyReused: _key_reused,
+    ValidationError: _validation,
+    HttpError: _http_error,
+    SuspiciousOperation: _said("malformed"),
+    OperationalError: _database_away,
+    Exception: _broken,
+}
+
+
+def problems_register(api: NinjaAPI) -> None:
+    for error, handler in HANDLERS.items():
+        api.add_exception_handler(error, handler)
+
+
+def problem_for_status(status: int) -> HttpResponse:
+    """For what never reached an operation: no such path, no such method, a host that is not ours."""
+    kind = next((kind for kind, meaning in MEANINGS.items() if meaning[0] == status), None)
+    if kind is None:
+        kind = "malformed" if status < 500 else "broken"
+        return problem_response(status, type=kind, title=MEANINGS[kind][1], detail=MEANINGS[kind][2])
+    return _answer(kind, MEANINGS[kind][2])

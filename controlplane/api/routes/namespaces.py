@@ -1,0 +1,171 @@
+"""Namespaces, their purge and their pins."""
+
+from uuid import UUID
+
+from controlplane.api.paging import Cursor, Limit, page
+from controlplane.api.routing import Answer, Call, Group
+from controlplane.api.schemas.base import Page
+from controlplane.api.schemas.cache import OperationStarted, PinCreate, PinShown, Purge
+from controlplane.api.schemas.tenants import NamespaceCreate, NamespaceShown, NamespaceUpdate
+from tenants import access
+from tenants.actor import Actor
+from tenants.errors import FieldProblem, InvalidFields, NotFound, NotPermitted
+from tenants.models import AgentGroup, Namespace, Pin
+from tenants.services import namespaces, operations, pins
+
+group = Group("Namespaces")
+
+
+@group.get("/orgs/{org}/namespaces", access.READ, Page[NamespaceShown])
+def namespaces_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Answer:
+    """List namespaces.
+
+    A key that is bound to some sees those. Ordered by slug.
+    """
+    rows = access.namespaces_visible(call.actor, call.organisation).select_related("policy_level")
+    kind = f"namespaces:{call.organisation.pk}"
+    return page(rows, kind=kind, by="slug", limit=limit, cursor=cursor, show=lambda found: [*map(shown, found)])
+
+
+@group.post("/orgs/{org}/namespaces", access.MANAGE, NamespaceShown)
+def namespace_create(call: Call, body: NamespaceCreate) -> Answer:
+    """Create a namespace.
+
+    It inherits its organisation's policy and has a secret key of its own. Only operators may choose a `group`.
+    """
+    made = namespaces.namespace_create(
+        actor=call.actor,
+        organisation=call.organisation,
+        slug=body.slug,
+        name=body.name,
+        group=_group(call.actor, body.group),
+    )
+    location = f"/api/v1/orgs/{call.organisation.slug}/namespaces/{made.slug}"
+    return Answer(shown(made), status=201, revision=made.revision, location=location)
+
+
+@group.get("/orgs/{org}/namespaces/{ns}", access.READ, NamespaceShown)
+def namespace_get(call: Call) -> Answer:
+    """Read one namespace."""
+    return Answer(shown(call.namespace), revision=call.namespace.revision)
+
+
+@group.patch("/orgs/{org}/namespaces/{ns}", access.MANAGE, NamespaceShown)
+def namespace_update(call: Call, body: NamespaceUpdate) -> Answer:
+    """Rename a namespace, or move it to other agents.
+
+    Only operators may change `group`. Wants `If-Match`.
+    """
+    expected = call.expected()
+    changed = namespaces.namespace_update(
+        actor=call.actor,
+        namespace=call.namespace,
+        expected=expected,
+        name=body.name,
+        group=_group(call.actor, body.group),
+    )
+    return Answer(shown(changed), revision=changed.revision)
+
+
+@group.delete("/orgs/{org}/namespaces/{ns}", access.MANAGE)
+def namespace_delete(call: Call) -> Answer:
+    """Delete a namespace.
+
+    With this answer nothing it cached can be addressed any more. `default` cannot be deleted. Wants `If-Match`.
+    """
+    namespaces.namespace_delete(actor=call.actor, namespace=call.namespace, expected=call.expected())
+    return Answer(status=204)
+
+
+@group.post("/orgs/{org}/namespaces/{ns}/purge", access.PUBLISH, OperationStarted, status=202)
+def namespace_purge(call: Call, body: Purge) -> Answer:
+    """Purge a namespace.
+
+    From this answer on nothing cached before can match. Agents prove it with receipts: follow the operation.
+    """
+    operation = operations.purge(
+        actor=call.actor,
+        organisation=call.organisation,
+        namespace=call.namespace,
+        include_pins=body.include_pins,
+    )
+    return Answer(OperationStarted(operation=operation.pk), status=202, location=f"/api/v1/operations/{operation.pk}")
+
+
+@group.get("/orgs/{org}/namespaces/{ns}/pins", access.READ, Page[PinShown])
+def pins_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Answer:
+    """List pins, without their content. Ordered by name."""
+    kind = f"pins:{call.namespace.pk}"
+    return page(
+        access.pins_of(call.namespace),
+        kind=kind,
+        by="name",
+        limit=limit,
+        cursor=cursor,
+        show=lambda found: [*map(pin_shown, found)],
+    )
+
+
+@group.post("/orgs/{org}/namespaces/{ns}/pins", access.PUBLISH, PinShown)
+def pin_create(call: Call, body: PinCreate) -> Answer:
+    """Pin a prefix.
+
+    Agents keep it cached within the namespace's `pin_share`. Its content is encrypted and cannot be read back.
+    """
+    kind, content = body.content
+    pin = pins.pin_create(
+        actor=call.actor,
+        namespace=call.namespace,
+        name=body.name,
+        model=body.model,
+        content_kind=kind,
+        content=content,
+        expires_at=body.expires_at,
+    )
+    return Answer(pin_shown(pin), status=201)
+
+
+@group.delete("/orgs/{org}/namespaces/{ns}/pins/{pin_id}", access.PUBLISH)
+def pin_delete(call: Call, pin_id: UUID) -> Answer:
+    """Unpin a prefix.
+
+    Its blocks stay as long as the policy keeps any others.
+    """
+    pins.pin_delete(actor=call.actor, pin=access.pin_for(call.namespace, pin_id))
+    return Answer(status=204)
+
+
+def shown(namespace: Namespace) -> NamespaceShown:
+    return NamespaceShown(
+        slug=namespace.slug,
+        name=namespace.name,
+        group=namespace.group.slug,
+        epoch=namespace.epoch,
+        policy_revision=namespace.policy_level.revision,
+        revision=namespace.revision,
+        created_at=namespace.created_at,
+    )
+
+
+def pin_shown(pin: Pin) -> PinShown:
+    return PinShown(
+        id=pin.pk,
+        name=pin.name,
+        model=pin.model,
+        content=pin.content_kind,  # type: ignore[arg-type]  # the database knows no other
+        content_bytes=pin.content_bytes,
+        expires_at=pin.expires_at,
+        created_by=pin.created_by,
+        created_at=pin.created_at,
+    )
+
+
+def _group(actor: Actor, slug: str | None) -> AgentGroup | None:
+    if slug is None:
+        return None
+    if not actor.is_operator:
+        raise NotPermitted("Only operators of this fleet may choose the agents of a namespace.")
+    try:
+        return access.group_for(slug)
+    except NotFound as error:
+        raise InvalidFields([FieldProblem("group", f"{slug!r}: {error}")]) from None

@@ -1,0 +1,241 @@
+"""Members and keys of an organisation, operators' tokens, and who is asking."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from django.conf import settings
+
+from controlplane.api.paging import Cursor, Limit, page
+from controlplane.api.routing import Answer, Call, Group
+from controlplane.api.schemas.base import Page
+from controlplane.api.schemas.tenants import (
+    CallerShown,
+    KeyCreate,
+    KeyCreated,
+    KeyShown,
+    LinkShown,
+    MemberCreate,
+    MemberInvited,
+    MemberShown,
+    MemberUpdate,
+    OperatorTokenCreate,
+    OperatorTokenCreated,
+    OperatorTokenShown,
+)
+from tenants import access
+from tenants.errors import FieldProblem, InvalidFields
+from tenants.models import ApiKey, Member, Namespace, OperatorToken
+from tenants.services import keys, members
+
+group = Group("People and keys")
+
+
+@group.get("/whoami", access.ANYONE, CallerShown)
+def whoami(call: Call) -> Answer:
+    """Say who this token speaks for, and what it may do."""
+    actor = call.actor
+    organisation = None if actor.is_operator else access.organisations_visible(actor).get().slug
+    bound = None if actor.namespace_ids is None else _slugs_of(actor.namespace_ids)
+    shown = CallerShown(
+        kind=actor.kind,  # type: ignore[arg-type]  # nobody else has a token
+        name=actor.name,
+        scopes=sorted(actor.scopes),
+        organisation=organisation,
+        namespaces=bound,
+    )
+    return Answer(shown)
+
+
+@group.get("/orgs/{org}/members", access.MANAGE_READ, Page[MemberShown])
+def members_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Answer:
+    """List members, invited ones included. Ordered by e-mail address."""
+    rows = access.members_of(call.organisation)
+    kind = f"members:{call.organisation.pk}"
+    return page(rows, kind=kind, by="email", limit=limit, cursor=cursor, show=lambda found: [*map(member_shown, found)])
+
+
+@group.post("/orgs/{org}/members", access.MANAGE, MemberInvited)
+def member_invite(call: Call, body: MemberCreate) -> Answer:
+    """Invite somebody.
+
+    The answer holds a link that works once, for seven days, and is never shown again: give it to the person.
+    """
+    member, link = members.member_invite(
+        actor=call.actor, organisation=call.organisation, email=body.email, role=body.role
+    )
+    shown = MemberInvited(
+        **member_shown(member).model_dump(), invitation_url=_url(link), invitation_expires_at=link.expires_at
+    )
+    return Answer(shown, status=201, location=f"/api/v1/orgs/{call.organisation.slug}/members/{member.pk}")
+
+
+@group.get("/orgs/{org}/members/{member_id}", access.MANAGE_READ, MemberShown)
+def member_get(call: Call, member_id: UUID) -> Answer:
+    """Read one member."""
+    return Answer(member_shown(access.member_for(call.organisation, member_id)))
+
+
+@group.patch("/orgs/{org}/members/{member_id}", access.MANAGE, MemberShown)
+def member_update(call: Call, member_id: UUID, body: MemberUpdate) -> Answer:
+    """Change a member's role.
+
+    An organisation's own people cannot take the last admin away; operators can.
+    """
+    member = access.member_for(call.organisation, member_id)
+    return Answer(member_shown(members.member_update(actor=call.actor, member=member, role=body.role)))
+
+
+@group.delete("/orgs/{org}/members/{member_id}", access.MANAGE)
+def member_remove(call: Call, member_id: UUID) -> Answer:
+    """Remove a member.
+
+    With this answer the person sees nothing of the organisation any more.
+    """
+    members.member_remove(actor=call.actor, member=access.member_for(call.organisation, member_id))
+    return Answer(status=204)
+
+
+@group.post("/orgs/{org}/members/{member_id}/link", access.MANAGE, LinkShown)
+def member_link(call: Call, member_id: UUID) -> Answer:
+    """Issue a new link for a member.
+
+    An invitation for who has not joined yet; a password reset, by operators only, for who has. Earlier links end.
+    """
+    link = members.member_link(actor=call.actor, member=access.member_for(call.organisation, member_id))
+    shown = LinkShown(kind=link.purpose, url=_url(link), expires_at=link.expires_at)  # type: ignore[arg-type]
+    return Answer(shown, status=201)
+
+
+@group.get("/orgs/{org}/keys", access.MANAGE_READ, Page[KeyShown])
+def keys_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Answer:
+    """List keys that are not revoked. Secrets are not among what is kept."""
+    rows = access.keys_of(call.organisation)
+    kind = f"keys:{call.organisation.pk}"
+    return page(rows, kind=kind, by="id", limit=limit, cursor=cursor, show=_keys_shown)
+
+
+@group.post("/orgs/{org}/keys", access.MANAGE, KeyCreated)
+def key_create(call: Call, body: KeyCreate) -> Answer:
+    """Create a key.
+
+    Its secret is in this answer and nowhere else. `policy:write` includes `policy:read`; `admin` includes every scope
+    but `infer`, and cannot be bound to namespaces.
+    """
+    bound = None if body.namespaces is None else _namespaces(call, body.namespaces)
+    key, secret = keys.key_create(
+        actor=call.actor,
+        organisation=call.organisation,
+        name=body.name,
+        scopes=body.scopes,
+        namespaces=bound,
+        expires_at=body.expires_at,
+    )
+    (shown,) = _keys_shown([key])
+    return Answer(KeyCreated(**shown.model_dump(), secret=secret.secret), status=201)
+
+
+@group.delete("/orgs/{org}/keys/{key_id}", access.MANAGE)
+def key_revoke(call: Call, key_id: UUID) -> Answer:
+    """Revoke a key.
+
+    It is refused from this answer on.
+    """
+    keys.key_revoke(actor=call.actor, key=access.key_for(call.organisation, key_id))
+    return Answer(status=204)
+
+
+@group.get("/operator-tokens", access.OPERATE_ADMIN_READ, Page[OperatorTokenShown])
+def operator_tokens_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Answer:
+    """List operators' tokens that are not revoked. Operators only."""
+    rows = access.operator_tokens()
+    return page(
+        rows, kind="operator-tokens", by="id", limit=limit, cursor=cursor, show=lambda found: [*map(_token, found)]
+    )
+
+
+@group.post("/operator-tokens", access.OPERATE, OperatorTokenCreated)
+def operator_token_create(call: Call, body: OperatorTokenCreate) -> Answer:
+    """Create a token for the operator whose token this is.
+
+    Its secret is in this answer and nowhere else. It works for as long as that person is an operator.
+    """
+    token, secret = keys.operator_token_create(
+        actor=call.actor,
+        user=access.operator_behind(call.actor),
+        name=body.name,
+        scopes=body.scopes,
+        expires_at=body.expires_at,
+    )
+    return Answer(OperatorTokenCreated(**_token(token).model_dump(), secret=secret.secret), status=201)
+
+
+@group.delete("/operator-tokens/{token_id}", access.OPERATE)
+def operator_token_revoke(call: Call, token_id: UUID) -> Answer:
+    """Revoke an operator's token.
+
+    It is refused from this answer on.
+    """
+    keys.operator_token_revoke(actor=call.actor, token=access.operator_token_for(token_id))
+    return Answer(status=204)
+
+
+def member_shown(member: Member) -> MemberShown:
+    return MemberShown(
+        id=member.pk,
+        email=member.email,
+        role=member.role,  # type: ignore[arg-type]  # the database knows no other
+        state="joined" if member.has_joined else "invited",
+        created_at=member.created_at,
+        joined_at=member.joined_at,
+    )
+
+
+def _keys_shown(found: Sequence[ApiKey]) -> list[KeyShown]:
+    ids = {one for key in found for one in key.namespace_ids or ()}
+    slugs = dict(Namespace.objects.filter(pk__in=ids, deleted_at=None).values_list("pk", "slug")) if ids else {}
+    return [
+        KeyShown(
+            id=key.pk,
+            name=key.name,
+            prefix=key.prefix,
+            scopes=key.scopes,  # type: ignore[arg-type]  # the database knows no others
+            namespaces=(
+                None if key.namespace_ids is None else sorted(slugs[one] for one in key.namespace_ids if one in slugs)
+            ),
+            created_by=key.created_by,
+            created_at=key.created_at,
+            expires_at=key.expires_at,
+            last_used_at=key.last_used_at,
+        )
+        for key in found
+    ]
+
+
+def _token(token: OperatorToken) -> OperatorTokenShown:
+    return OperatorTokenShown(
+        id=token.pk,
+        name=token.name,
+        prefix=token.prefix,
+        operator=token.user.email,
+        scopes=token.scopes,  # type: ignore[arg-type]  # the service refuses others
+        created_at=token.created_at,
+        expires_at=token.expires_at,
+        last_used_at=token.last_used_at,
+    )
+
+
+def _namespaces(call: Call, slugs: Sequence[str]) -> list[Namespace]:
+    """All of them or a refusal that names each one that is not there."""
+    found = list(access.namespaces_visible(call.actor, call.organisation).filter(slug__in=slugs))
+    known = {one.slug for one in found}
+    if missing := [slug for slug in slugs if slug not in known]:
+        raise InvalidFields(FieldProblem("namespaces", f"there is no namespace {slug}") for slug in missing)
+    return found
+
+
+def _slugs_of(ids: frozenset[int]) -> list[str]:
+    return sorted(Namespace.objects.filter(pk__in=ids, deleted_at=None).values_list("slug", flat=True))
+
+
+def _url(link: members.NewLink) -> str:
+    return f"{settings.ENVIRONMENT.base_url}{link.path}"

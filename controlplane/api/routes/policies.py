@@ -1,0 +1,203 @@
+"""Policies: the same operations at each of the three levels."""
+
+from inspect import signature
+from typing import Annotated, Any
+
+from ninja import Query
+
+from controlplane.api.paging import Cursor, Limit, page
+from controlplane.api.routing import Answer, Call, Group, View
+from controlplane.api.schemas.base import Page
+from controlplane.api.schemas.policies import (
+    AffectedShown,
+    ChangeShown,
+    EffectiveShown,
+    FieldProblemShown,
+    GroupShareShown,
+    LevelShown,
+    PolicyPreviewed,
+    PolicyPublished,
+    PolicyPut,
+    PolicyShown,
+    ResolvedShareShown,
+    RevisionShown,
+    Rollback,
+    SharesShown,
+    WarningShown,
+)
+from tenants import access
+from tenants.actor import Actor
+from tenants.errors import NotFound
+from tenants.levels import level_of
+from tenants.models import PolicyRevision
+from tenants.policy import ModelName, effective_hash
+from tenants.selectors import policy_in_force, policy_preview
+from tenants.services import policies
+
+group = Group("Policies")
+Model = Annotated[ModelName | None, Query(None, description="What is in force for this model.")]
+OPERATOR = "an operator"  # what an organisation reads instead of a name
+
+
+def policy_get(call: Call) -> Answer:
+    """Read what {level} says itself.
+
+    Revision 0 is before the first policy. `effective` says what is in force.
+    """
+    force = policy_in_force(call.place)
+    level = force.levels[-1]
+    shown = PolicyShown(revision=level.revision, policy=level.policy, effective_hash=force.hash)
+    return Answer(shown, revision=level.revision)
+
+
+def policy_put(call: Call, body: PolicyPut) -> Answer:
+    """Publish the policy of {level}.
+
+    Replaces what it said: a field left out is inherited. All or nothing, in one transaction, with an audit record.
+    Reservations and pins of everybody on the same agents may add up to 0.9 of each pool. Wants `If-Match`.
+    """
+    published = policies.policy_publish(
+        actor=call.actor, place=call.place, policy=body.policy, expected=call.expected(), note=body.note
+    )
+    return _published(published)
+
+
+def policy_preview_post(call: Call, body: PolicyPut) -> Answer:
+    """Preview a policy of {level}.
+
+    Takes the body of PUT and says what it would do: what differs, where, shares, warnings, and reasons to refuse it.
+    Changes nothing.
+    """
+    found = policy_preview(actor=call.actor, place=call.place, policy=body.policy)
+    shares = SharesShown(
+        group=None if found.group_share is None else _from(GroupShareShown, found.group_share),
+        agents=[_from(ResolvedShareShown, one) for one in found.shares],
+    )
+    shown = PolicyPreviewed(
+        base_revision=found.base_revision,
+        diff=[_from(ChangeShown, one) for one in found.changes],
+        effective_hash=found.effective_hash,
+        affected=AffectedShown(
+            namespaces=found.namespaces, named=list(found.namespaces_named), agents=list(found.agents)
+        ),
+        shares=shares,
+        expected_effect=list(found.effects),
+        warnings=[_from(WarningShown, one) for one in found.warnings],
+        problems=[_from(FieldProblemShown, one) for one in found.problems],
+    )
+    return Answer(shown)
+
+
+def policy_effective(call: Call, model: Model = None) -> Answer:
+    """Read what is in force for {level}.
+
+    Every field with the level it comes from, and the hash agents acknowledge.
+    """
+    force = policy_in_force(call.place, model)
+    shown = EffectiveShown(
+        policy=force.effective.values,
+        origin=force.effective.origin,  # type: ignore[arg-type]  # the four levels
+        model=model,
+        model_origin=force.effective.via,
+        levels=[LevelShown(level=one.kind, revision=one.revision) for one in force.levels],  # type: ignore[arg-type]
+        effective_hash=force.hash,
+    )
+    return Answer(shown)
+
+
+def policy_revisions(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Answer:
+    """List the revisions of {level}, newest first."""
+    level = level_of(call.place)
+    return page(
+        level.revisions.all(),
+        kind=f"revisions:{level.pk}",
+        by="number",
+        limit=limit,
+        cursor=cursor,
+        newest_first=True,
+        show=lambda found: [_revision(one, call.actor) for one in found],
+    )
+
+
+def policy_revision(call: Call, number: int) -> Answer:
+    """Read one revision of {level}. Revisions never change."""
+    found = level_of(call.place).revisions.filter(number=number).first() if 0 < number < 2**31 else None
+    if found is None:
+        raise NotFound("revision")
+    return Answer(_revision(found, call.actor))
+
+
+def policy_rollback(call: Call, body: Rollback) -> Answer:
+    """Roll {level} back to an earlier revision.
+
+    Publishes what that revision said as the next one. Wants `If-Match`.
+    """
+    published = policies.policy_rollback(
+        actor=call.actor,
+        place=call.place,
+        to_revision=body.revision,
+        expected=call.expected(),
+        note=body.note,
+    )
+    return _published(published)
+
+
+def _declare(
+    prefix: str, suffix: str, level: str, *, read: access.Rule, write: access.Rule, preview: access.Rule
+) -> None:
+    """All seven operations for one level."""
+
+    def named(view: Any) -> View:
+        def same(*args: Any, **kwargs: Any) -> Any:
+            return view(*args, **kwargs)
+
+        same.__name__ = f"{suffix}_{view.__name__}"
+        same.__doc__ = (view.__doc__ or "").replace("{level}", level)
+        same.__signature__ = signature(view)  # type: ignore[attr-defined]
+        return same
+
+    group.get(f"{prefix}/policy", read, PolicyShown)(named(policy_get))
+    group.put(f"{prefix}/policy", write, PolicyPublished)(named(policy_put))
+    group.post(f"{prefix}/policy/preview", preview, PolicyPreviewed, status=200)(named(policy_preview_post))
+    group.get(f"{prefix}/policy/effective", read, EffectiveShown)(named(policy_effective))
+    group.get(f"{prefix}/policy/revisions", read, Page[RevisionShown])(named(policy_revisions))
+    group.get(f"{prefix}/policy/revisions/{{number}}", read, RevisionShown)(named(policy_revision))
+    group.post(f"{prefix}/policy/rollback", write, PolicyPublished, status=200)(named(policy_rollback))
+
+
+_declare(
+    "", "fleet", "the fleet",
+    read=access.OPERATE_READ, write=access.OPERATE_PUBLISH, preview=access.OPERATE_READ,
+)  # fmt: skip
+_declare(
+    "/orgs/{org}", "organisation", "an organisation",
+    read=access.READ, write=access.PUBLISH_WHOLE, preview=access.READ,
+)  # fmt: skip
+_declare(
+    "/orgs/{org}/namespaces/{ns}", "namespace", "a namespace",
+    read=access.READ, write=access.PUBLISH, preview=access.READ,
+)  # fmt: skip
+
+
+def _published(published: policies.Published) -> Answer:
+    level = published.level
+    shown = PolicyPublished(
+        revision=level.revision, policy=level.policy, effective_hash=effective_hash(published.chain), rollout=None
+    )
+    return Answer(shown, revision=level.revision)
+
+
+def _revision(revision: PolicyRevision, actor: Actor) -> RevisionShown:
+    hidden = revision.author_is_operator and not actor.is_operator
+    return RevisionShown(
+        revision=revision.number,
+        policy=revision.policy,
+        note=revision.note,
+        author=OPERATOR if hidden else revision.author,
+        at=revision.at,
+        rolled_back_to=revision.rolled_back_to,
+    )
+
+
+def _from(schema: Any, value: Any) -> Any:
+    return schema.model_validate(value, from_attributes=True)

@@ -1,0 +1,219 @@
+"""How an operation is declared: its rule beside its path, and everything that is the same for all of them.
+
+An operation without a rule cannot be written. Before a view runs, its caller has been recognised and counted, and the
+organisation and namespace of its path were looked up under the rule; a view gets them found, or is never called.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.utils import timezone
+from ninja import Router
+from pydantic import BaseModel
+
+from controlplane.api.errors import BadQuery, shown
+from controlplane.api.etags import etag_of, if_none_match_matches, parse_if_match
+from controlplane.api.idempotency_key import HEADER, idempotency_key, request_fingerprint
+from controlplane.api.schemas.problems import Problem
+from tenants import access
+from tenants.actor import Actor
+from tenants.levels import Place
+from tenants.models import Namespace, Organisation
+from tenants.revisions import Expected
+from tenants.services.idempotency import KeptAnswer, once
+
+JSON = "application/json"
+REPLAYED = "Idempotency-Replayed"
+FOUND_HERE = ("org", "ns")  # path parameters that are looked up for the view
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request to one operation, with what its path names."""
+
+    request: HttpRequest
+    actor: Actor
+    place: Place
+
+    @property
+    def organisation(self) -> Organisation:
+        if self.place.organisation is None:
+            raise LookupError("this operation's path names no organisation")
+        return self.place.organisation
+
+    @property
+    def namespace(self) -> Namespace:
+        if self.place.namespace is None:
+            raise LookupError("this operation's path names no namespace")
+        return self.place.namespace
+
+    def expected(self) -> Expected:
+        """The revision the caller has seen, from If-Match; refused when it does not say."""
+        tags = parse_if_match(self.request.headers.get("If-Match")).tags
+        return None if tags is None else frozenset(_revision(tag) for tag in tags)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    body: BaseModel | None = None
+    status: int = 200
+    revision: int | None = None  # goes into the ETag
+    location: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One declared operation, for whoever wants to walk them all."""
+
+    method: str
+    path: str
+    rule: access.Rule
+    name: str
+
+
+OPERATIONS: list[Operation] = []
+View = Callable[..., Answer | HttpResponse]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Operations of one subject."""
+
+    tag: str
+    router: Router = field(default_factory=Router)
+
+    def get(self, path: str, rule: access.Rule, returns: type[BaseModel] | None, **more: Any) -> Callable[[View], View]:
+        return self._add("GET", path, rule, {200: returns}, more)
+
+    def post(
+        self, path: str, rule: access.Rule, returns: type[BaseModel] | None, *, status: int = 201, **more: Any
+    ) -> Callable[[View], View]:
+        return self._add("POST", path, rule, {status: returns}, more)
+
+    def put(self, path: str, rule: access.Rule, returns: type[BaseModel], **more: Any) -> Callable[[View], View]:
+        return self._add("PUT", path, rule, {200: returns}, more)
+
+    def patch(self, path: str, rule: access.Rule, returns: type[BaseModel], **more: Any) -> Callable[[View], View]:
+        return self._add("PATCH", path, rule, {200: returns}, more)
+
+    def delete(
+        self, path: str, rule: access.Rule, returns: type[BaseModel] | None = None, *, status: int = 204, **more: Any
+    ) -> Callable[[View], View]:
+        return self._add("DELETE", path, rule, {status: returns}, more)
+
+    def _add(
+        self,
+        method: str,
+        path: str,
+        rule: access.Rule,
+        returns: dict[int, type[BaseModel] | None],
+        more: dict[str, Any],
+    ) -> Callable[[View], View]:
+        def declare(view: View) -> View:
+            name = view.__name__
+            OPERATIONS.append(Operation(method, path, rule, name))
+            summary, _, rest = inspect.cleandoc(view.__doc__ or "").partition("\n")
+            self.router.add_api_operation(
+                path,
+                [method],
+                _served(view, path, rule, is_repeatable=method in ("POST", "PUT")),
+                operation_id=name,
+                tags=[self.tag],
+                summary=summary.removesuffix("."),
+                description=rest.strip() or summary,
+                response={**returns, "default": Problem},
+                **more,
+            )
+            return view
+
+        return declare
+
+
+def _served(view: View, path: str, rule: access.Rule, *, is_repeatable: bool) -> Callable[..., HttpResponse]:
+    """The view as ninja calls it: with a request, and with the path's own parameters."""
+    wanted = list(inspect.signature(view).parameters.values())[1:]
+    own = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=str) for name in _found_here(path)]
+    known_query = {one.name for one in wanted if f"{{{one.name}}}" not in path and one.name != "body"}
+
+    def serve(request: HttpRequest, **values: Any) -> HttpResponse:
+        _query_names_check(request, known_query)
+        actor: Actor = request.auth  # type: ignore[attr-defined]
+        place = _place(actor, rule, {name: values.pop(name) for name in FOUND_HERE if name in values})
+        call = Call(request, actor, place)
+
+        def perform() -> HttpResponse:
+            answer = view(call, **values)
+            return answer if isinstance(answer, HttpResponse) else rendered(answer, request)
+
+        return _once(call, perform) if is_repeatable else perform()
+
+    head = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=HttpRequest)
+    tail = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in wanted]
+    serve.__signature__ = inspect.Signature([head, *own, *tail])  # type: ignore[attr-defined]
+    serve.__name__, serve.__doc__ = view.__name__, view.__doc__
+    return serve
+
+
+def _found_here(path: str) -> list[str]:
+    return [name for name in FOUND_HERE if f"{{{name}}}" in path]
+
+
+def _place(actor: Actor, rule: access.Rule, named: dict[str, str]) -> Place:
+    if "org" not in named:
+        access.permit(actor, rule)
+        return Place()
+    organisation = access.organisation_for(actor, named["org"], rule)
+    if "ns" not in named:
+        return Place(organisation)
+    return Place(organisation, access.namespace_for(actor, organisation, named["ns"]))
+
+
+def _query_names_check(request: HttpRequest, known: set[str]) -> None:
+    """A misspelt parameter would silently ask for something else."""
+    for name in request.GET:
+        if name not in known:
+            there_are = f"there are {', '.join(sorted(known))}" if known else "it takes none"
+            raise BadQuery(shown(name), f"is no parameter of this operation; {there_are}")
+
+
+def rendered(answer: Answer, request: HttpRequest) -> HttpResponse:
+    headers = {} if answer.location is None else {"Location": answer.location}
+    if answer.revision is not None:
+        headers["ETag"] = etag_of(answer.revision)
+        if request.method == "GET" and if_none_match_matches(request.headers.get("If-None-Match"), answer.revision):
+            return HttpResponse(status=304, headers=headers)
+    body = b"" if answer.body is None else answer.body.model_dump_json(by_alias=True).encode()
+    return HttpResponse(body, status=answer.status, content_type=JSON if body else None, headers=headers)
+
+
+def _once(call: Call, perform: Callable[[], HttpResponse]) -> HttpResponse:
+    request = call.request
+    key = idempotency_key(request.headers.get(HEADER))
+    if key is None:
+        return perform()
+    fingerprint = request_fingerprint(
+        method=request.method or "",
+        path=request.path,
+        query=request.META.get("QUERY_STRING", ""),
+        body=request.body,
+    )
+
+    def kept() -> KeptAnswer:
+        response = perform()
+        names = [name for name in ("Content-Type", "ETag", "Location") if response.has_header(name)]
+        return KeptAnswer(response.status_code, response.content.decode(), {name: response[name] for name in names})
+
+    answer, is_replay = once(
+        actor=call.actor, key=key, fingerprint=bytes.fromhex(fingerprint), now=timezone.now(), perform=kept
+    )
+    headers = {**answer.headers, **({REPLAYED: "true"} if is_replay else {})}
+    return HttpResponse(answer.body.encode(), status=answer.status, headers=headers)
+
+
+def _revision(tag: str) -> int:
+    """What a strong tag of ours says; one we never gave out is a revision nothing ever has."""
+    text = tag.strip('"')
+    return int(text) if tag.startswith('"') and text.isascii() and text.isdecimal() and len(text) < 10 else -1

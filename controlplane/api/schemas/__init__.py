@@ -1,0 +1,1 @@
+"""What the REST API takes and gives, a module for each subject."""

@@ -1,0 +1,168 @@
+"""Pins, purges, operations and the audit trail."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from controlplane.api.schemas.base import FutureMoment, Given, Taken, example
+from controlplane.api.schemas.tenants import ID, WHEN, Name
+from tenants.policy import ModelName
+
+MAX_TOKENS = 131_072
+
+
+class Message(BaseModel):
+    """A chat message as the gateway takes it; what a model's template makes of further members is its own affair."""
+
+    model_config = ConfigDict(extra="allow")
+
+    role: Annotated[str, StringConstraints(min_length=1, max_length=40)]
+
+
+class PinCreate(Taken):
+    """One of `messages`, `prompt` and `token_ids`. Content is write-only: nobody can read it back."""
+
+    model_config = ConfigDict(
+        json_schema_extra=example(
+            name="handbook",
+            model="qwen3-8b",
+            messages=[{"role": "system", "content": "You answer from the handbook."}],
+            expires_at="2027-11-21T00:00:00Z",
+        )
+    )
+
+    name: Name
+    model: ModelName
+    messages: Annotated[list[Message], Field(min_length=1, max_length=1000)] | None = None
+    prompt: Annotated[str, StringConstraints(min_length=1)] | None = None
+    token_ids: (
+        Annotated[list[Annotated[int, Field(ge=0, le=4_294_967_295)]], Field(min_length=1, max_length=MAX_TOKENS)]
+        | None
+    ) = None
+    expires_at: FutureMoment | None = None
+
+    @model_validator(mode="after")
+    def _one_content(self) -> "PinCreate":
+        given = [name for name in ("messages", "prompt", "token_ids") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"give one of messages, prompt and token_ids, not {len(given)}")
+        return self
+
+    @property
+    def content(self) -> tuple[str, Any]:
+        """Which kind it is, and the content itself."""
+        if self.messages is not None:
+            return "messages", [message.model_dump() for message in self.messages]
+        return ("prompt", self.prompt) if self.prompt is not None else ("token_ids", self.token_ids)
+
+
+class PinShown(Given):
+    model_config = ConfigDict(
+        json_schema_extra=example(
+            id=ID,
+            name="handbook",
+            model="qwen3-8b",
+            content="messages",
+            content_bytes=67,
+            expires_at=None,
+            created_by="kim@acme.example",
+            created_at=WHEN,
+        )
+    )
+
+    id: UUID
+    name: str
+    model: str
+    content: Literal["messages", "prompt", "token_ids"]
+    content_bytes: int
+    expires_at: datetime | None
+    created_by: str
+    created_at: datetime
+
+
+class Purge(Taken):
+    """Pins survive a purge, and are warmed again, unless they are included."""
+
+    model_config = ConfigDict(json_schema_extra=example(include_pins=False))
+
+    include_pins: bool = False
+
+
+class OperationStarted(Given):
+    model_config = ConfigDict(json_schema_extra=example(operation=ID))
+
+    operation: UUID
+
+
+class Receipt(Given):
+    """An agent's proof that it did its part."""
+
+    agent: str
+    scope: str
+    blocks: int
+    bytes: int
+    at: datetime
+
+
+class OperationShown(Given):
+    model_config = ConfigDict(
+        json_schema_extra=example(
+            id=ID,
+            kind="purge",
+            scope="acme/chat",
+            state="done",
+            receipts=[],
+            awaited_agents=[],
+            created_by="kim@acme.example",
+            created_at=WHEN,
+            finished_at=WHEN,
+        )
+    )
+
+    id: UUID
+    kind: str
+    scope: str
+    state: Literal["running", "done", "failed"]
+    receipts: list[Receipt]
+    awaited_agents: list[str] = Field(description="Agents whose receipt is still missing.")
+    created_by: str
+    created_at: datetime
+    finished_at: datetime | None
+
+
+class AuditActor(Given):
+    kind: str
+    id: str
+    name: str
+
+
+class AuditShown(Given):
+    """To organisations operators and their addresses are not named, nor where a record stands among others'."""
+
+    model_config = ConfigDict(
+        json_schema_extra=example(
+            seq=42,
+            at=WHEN,
+            actor={"kind": "key", "id": ID, "name": "automation"},
+            verb="policy.publish",
+            target="acme/chat",
+            before={"revision": 6, "policy": {}},
+            after={"revision": 7, "policy": {"ttl_seconds": 600}},
+            address="192.0.2.7",
+            request_id="4f6d3c1c9b8e4a0f",
+            hash="1f" * 32,
+        )
+    )
+
+    seq: int | None
+    at: datetime
+    actor: AuditActor
+    verb: str
+    target: str
+    before: Any
+    after: Any
+    address: str | None
+    request_id: str | None
+    hash: str | None

@@ -1,0 +1,334 @@
+"""What control plane and agents say to each other: snapshots, changes between them, the names of queues.
+
+The only module both columns import, so it needs the standard library alone. A snapshot is all that one agent must hold,
+under one hash; `snapshot_build`, `snapshot_decode` and `change_apply` make well-formed ones and nothing else.
+Sealing, signing, sending and obeying live elsewhere, and so does what a policy means: here it is an object with a hash.
+"""
+
+import base64
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import sha256
+from types import MappingProxyType
+from typing import Any, Literal
+
+FORMAT = 1
+MAX_CHANGE_BYTES = 65_536  # a sealed change that is longer is not sent: the agent pulls the snapshot instead
+
+AgentKind = Literal["engine", "gateway"]
+Entry = Mapping[str, Any]
+Policy = Mapping[str, Any]
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class ProtocolError(Exception):
+    """The root of this module's errors. None of them quotes a value: it may be a namespace's key."""
+
+
+class MalformedMessage(ProtocolError):
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        self.problem = problem
+        super().__init__(f"{field}: {problem}")
+
+
+class HashMismatch(ProtocolError):
+    """The state is another one than the change was made for, or leads elsewhere: pull the whole snapshot."""
+
+    def __init__(self, *, expected: str, found: str) -> None:
+        self.expected = expected
+        self.found = found
+        super().__init__(f"expected snapshot {expected}, found {found}")
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """One organisation's entries: their hashes by key, the hash over those, and the policies they refer to."""
+
+    hash: bytes
+    members: Mapping[str, bytes]
+    policies: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that one agent must hold. Its hash stands for everything in it, so equal hashes mean equal snapshots."""
+
+    kind: AgentKind
+    hash: str
+    entries: Mapping[str, Entry] = field(repr=False, compare=False)
+    policies: Mapping[str, Policy] = field(repr=False, compare=False)
+    buckets: Mapping[str, Bucket] = field(repr=False, compare=False)
+
+    def replaced(
+        self,
+        *,
+        put: Mapping[str, Entry] = _NOTHING,
+        drop: Iterable[str] = (),
+        policies: Mapping[str, Policy] = _NOTHING,
+    ) -> "Snapshot":
+        """The snapshot after a change, at the price of the organisations it touches. This one stays as it is."""
+        hashes = {key: _entry_checked(self.kind, key, entry) for key, entry in put.items()}
+        entries = dict(self.entries)
+        gone = [(key, entries.pop(key)["org"]) for key in {*drop, *put} if key in entries]
+        entries.update(put)
+        touched = {org for _, org in gone} | {entry["org"] for entry in put.values()}
+        members = {org: dict(self.buckets[org].members) if org in self.buckets else {} for org in touched}
+        for key, org in gone:
+            del members[org][key]
+        for key, entry in put.items():
+            members[entry["org"]][key] = hashes[key]
+        changed = {org: _bucket(those, entries) for org, those in members.items() if those}
+        buckets = {org: bucket for org, bucket in self.buckets.items() if org not in touched} | changed
+        known = {**self.policies, **_policies_checked(policies)}
+        return Snapshot(self.kind, root_hash(self.kind, buckets), entries, _referenced(buckets, known), buckets)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What leads from the snapshot with the hash `base` to the one with the hash `target`."""
+
+    kind: AgentKind
+    base: str
+    target: str
+    put: Mapping[str, Entry] = field(repr=False)
+    drop: tuple[str, ...]
+    policies: Mapping[str, Policy] = field(repr=False)  # those of `target` that `base` lacks
+
+
+def queue_name(agent_id: str) -> str:
+    """The queue on which commands come down to one agent."""
+    return f"agent.{agent_id}"
+
+
+# Hashes: sha256 over the entry, over its organisation's entries, over all organisations. Nothing's place matters.
+
+
+def canonical_json(value: Any) -> bytes:
+    """The one way to write a value down: what is equal has equal bytes, on every machine."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+
+
+def policy_hash(policy: Policy) -> str:
+    """A policy's address: agents acknowledge it, and namespaces with the same policy share it."""
+    return sha256(canonical_json(policy)).hexdigest()
+
+
+def entry_hash(key: str, entry: Entry) -> bytes:
+    return sha256(key.encode() + b"\0" + canonical_json(entry)).digest()
+
+
+def bucket_hash(members: Mapping[str, bytes]) -> bytes:
+    return sha256(b"".join(members[key] for key in sorted(members))).digest()
+
+
+def root_hash(kind: AgentKind, buckets: Mapping[str, Bucket]) -> str:
+    pairs = (org.encode() + b"\0" + buckets[org].hash for org in sorted(buckets))
+    return sha256(b"luminet snapshot %d\0%s\0" % (FORMAT, kind.encode()) + b"".join(pairs)).hexdigest()
+
+
+def _bucket(members: Mapping[str, bytes], entries: Mapping[str, Entry]) -> Bucket:
+    namespaces = [entries[key] for key in members if key.startswith("ns/")]
+    policies = {one["policy"] for one in namespaces}
+    return Bucket(bucket_hash(members), members, frozenset(policies))
+
+
+def _referenced(buckets: Mapping[str, Bucket], known: Mapping[str, Policy]) -> Mapping[str, Policy]:
+    wanted: frozenset[str] = frozenset().union(*(bucket.policies for bucket in buckets.values()))
+    for missing in sorted(wanted - known.keys()):
+        raise MalformedMessage(f"policies.{missing}", "is missing, but a namespace refers to it")
+    return {one: known[one] for one in wanted}
+
+
+# Snapshots and changes.
+
+
+def snapshot_build(kind: AgentKind, entries: Mapping[str, Entry], policies: Mapping[str, Policy]) -> Snapshot:
+    """A snapshot from nothing, with those of the policies that it refers to. The entries must not be altered after."""
+    empty = Snapshot(kind, root_hash(kind, {}), {}, {}, {})
+    return empty.replaced(put=entries, policies=policies)
+
+
+def change_between(before: Snapshot, after: Snapshot) -> Change:
+    """The smallest change that leads from one snapshot to the other, found by hashes: 1 and 1.0 are two things here."""
+    assert before.kind == after.kind
+    none = Bucket(b"", {}, frozenset())
+    put: dict[str, Entry] = {}
+    for org, new in after.buckets.items():
+        old = before.buckets.get(org, none)
+        if old.hash != new.hash:
+            put |= {key: after.entries[key] for key, digest in new.members.items() if old.members.get(key) != digest}
+    drop = tuple(sorted(before.entries.keys() - after.entries.keys()))
+    policies = {one: after.policies[one] for one in after.policies.keys() - before.policies.keys()}
+    return Change(after.kind, before.hash, after.hash, put, drop, policies)
+
+
+def change_apply(snapshot: Snapshot, change: Change) -> Snapshot:
+    """The snapshot the change leads to, or a `ProtocolError`. The one given stays as it is either way."""
+    if snapshot.hash != change.base:
+        raise HashMismatch(expected=change.base, found=snapshot.hash)
+    after = snapshot.replaced(put=change.put, drop=change.drop, policies=change.policies)
+    if after.hash != change.target:
+        raise HashMismatch(expected=change.target, found=after.hash)
+    return after
+
+
+# Bytes out, bytes in.
+
+
+def snapshot_encode(snapshot: Snapshot) -> bytes:
+    content = {"entries": snapshot.entries, "policies": snapshot.policies}
+    return canonical_json({"format": FORMAT, "kind": snapshot.kind, "hash": snapshot.hash, **content})
+
+
+def snapshot_decode(message: bytes) -> Snapshot:
+    """The snapshot in a message, or `MalformedMessage` naming what is wrong."""
+    told = _message(message, {"hash": _HASH, "entries": _OBJECT, "policies": _OBJECT})
+    snapshot = snapshot_build(told["kind"], told["entries"], told["policies"])
+    if snapshot.hash != told["hash"]:
+        raise MalformedMessage("hash", f"is {told['hash']}, but the content's hash is {snapshot.hash}")
+    return snapshot
+
+
+def change_encode(change: Change) -> bytes:
+    content = {"put": change.put, "drop": change.drop, "policies": change.policies}
+    hashes = {"base": change.base, "target": change.target}
+    return canonical_json({"format": FORMAT, "kind": change.kind, **hashes, **content})
+
+
+def change_decode(message: bytes) -> Change:
+    """The change in a message, or `MalformedMessage`. Whether it leads to its target, only `change_apply` can tell."""
+    told = _message(message, {"base": _HASH, "target": _HASH, "put": _OBJECT, "drop": _TEXTS, "policies": _OBJECT})
+    for key, entry in told["put"].items():
+        _entry_checked(told["kind"], key, entry)
+    for key in told["drop"]:
+        _key_checked(told["kind"], key)
+    _policies_checked(told["policies"])
+    return Change(told["kind"], told["base"], told["target"], told["put"], tuple(told["drop"]), told["policies"])
+
+
+# What a well-formed message looks like. A field we do not know is an error: obeying only half is not obeying.
+
+Check = tuple[Callable[[Any], bool], str]  # whether a value is good, and what it must be
+
+
+def _text_like(pattern: str) -> Callable[[Any], bool]:
+    compiled = re.compile(pattern, re.ASCII | re.DOTALL)
+    return lambda value: isinstance(value, str) and compiled.fullmatch(value) is not None
+
+
+def _every(is_good: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, list) and all(map(is_good, value))
+
+
+def _is_namespace_key(value: Any) -> bool:
+    if not _is_base64_of_32(value):
+        return False
+    return bool(base64.b64encode(base64.b64decode(value)).decode() == value)  # or one key had several spellings
+
+
+def _is_instant(value: Any) -> bool:
+    try:
+        return _is_utc(value) and bool(datetime.fromisoformat(value))
+    except ValueError:  # the 30th of February
+        return False
+
+
+_is_id = _text_like(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_is_text = _text_like(r".+")
+_is_hash = _text_like(r"[0-9a-f]{64}")
+_is_base64_of_32 = _text_like(r"[A-Za-z0-9+/]{43}=")
+_is_utc = _text_like(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?Z")
+
+_ID: Check = (_is_id, "must be an id: up to 64 letters, digits, - and _")
+_IDS: Check = (lambda value: value is None or _every(_is_id)(value), "must be null or a list of ids")
+_TEXT: Check = (_is_text, "must be text, and not empty")
+_TEXTS: Check = (_every(_is_text), "must be a list of texts, none empty")
+_COUNT: Check = (lambda value: type(value) is int and 0 <= value < 2**63, "must be a whole number from 0 to 2⁶³ - 1")
+_HASH: Check = (_is_hash, "must be a sha256 in 64 small hexadecimal digits")
+_SECRET: Check = (_is_namespace_key, "must be 32 bytes in base64")
+_INSTANT: Check = (lambda value: value is None or _is_instant(value), "must be null or like 2026-01-31T23:59:59Z")
+_OBJECT: Check = (lambda value: isinstance(value, dict), "must be an object")
+_KIND: Check = (lambda value: value in ("engine", "gateway"), "must be engine or gateway")
+
+_NAMESPACE = {"slug": _TEXT, "epoch": _COUNT, "key": _SECRET, "revision": _COUNT, "policy": _HASH}
+_FIELDS: Mapping[str, Mapping[str, Check]] = {
+    "org": {"org": _ID, "slug": _TEXT, "state": _TEXT, "limits": _OBJECT},
+    "ns": {"org": _ID, **_NAMESPACE},
+    "pin": {"org": _ID, "ns": _ID, "name": _TEXT, "model": _TEXT, "content": _OBJECT, "expires_at": _INSTANT},
+    "key": {"org": _ID, "hash": _HASH, "namespaces": _IDS, "scopes": _TEXTS, "expires_at": _INSTANT},
+}
+_PREFIXES: Mapping[AgentKind, tuple[str, ...]] = {"engine": ("org", "ns", "pin"), "gateway": ("org", "ns", "key")}
+
+
+def _message(message: bytes, fields: Mapping[str, Check]) -> dict[str, Any]:
+    try:
+        told = json.loads(message.decode(), object_pairs_hook=_object)
+    except (ValueError, RecursionError):
+        raise MalformedMessage("message", "is not JSON in UTF-8, or nested too deeply") from None
+    if not isinstance(told, dict):
+        raise MalformedMessage("message", "must be an object")
+    if type(told.get("format")) is not int or told["format"] != FORMAT:  # first: another format has other fields
+        raise MalformedMessage("format", f"must be {FORMAT}: this side knows no other")
+    _fields_checked("", told, {"format": _COUNT, "kind": _KIND, **fields})
+    return told
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise MalformedMessage(_shown(twice), "stands twice in one object")
+    return found
+
+
+def _shown(name: str) -> str:
+    return ascii(name[:80])[1:-1]
+
+
+def _fields_checked(where: str, value: Mapping[str, Any], fields: Mapping[str, Check]) -> None:
+    for name, (is_good, must) in fields.items():
+        if name not in value:
+            raise MalformedMessage(where + name, "is missing")
+        if not is_good(value[name]):
+            raise MalformedMessage(where + name, must)
+    for name in value.keys() - fields.keys():
+        raise MalformedMessage(where + _shown(name), "is not a field we know")
+
+
+def _key_checked(kind: AgentKind, key: str) -> str:
+    prefix, _, one_id = key.partition("/")
+    if prefix not in _PREFIXES[kind] or not _is_id(one_id):
+        known = ", ".join(f"{prefix}/…" for prefix in _PREFIXES[kind])
+        raise MalformedMessage(_shown(key), f"is not the name of an entry of this kind of agent: {known}")
+    return prefix
+
+
+def _entry_checked(kind: AgentKind, key: str, entry: Entry) -> bytes:
+    """The hash of an entry that is well-formed."""
+    prefix = _key_checked(kind, key)
+    if not isinstance(entry, dict):
+        raise MalformedMessage(key, "must be an object")
+    _fields_checked(f"{key}.", entry, _FIELDS[prefix])
+    if prefix == "org" and key != f"org/{entry['org']}":
+        raise MalformedMessage(f"{key}.org", "must be the organisation's own id")
+    try:
+        return entry_hash(key, entry)
+    except (ValueError, RecursionError):
+        raise MalformedMessage(key, "holds a number that is not finite, or is nested too deeply") from None
+
+
+def _policies_checked(policies: Mapping[str, Policy]) -> Mapping[str, Policy]:
+    for claimed, policy in policies.items():
+        try:
+            is_right = isinstance(policy, dict) and policy_hash(policy) == claimed
+        except (ValueError, RecursionError):
+            is_right = False
+        if not is_right:
+            raise MalformedMessage(f"policies.{_shown(claimed)}", "is not the hash of the policy beside it")
+    return policies

@@ -1,0 +1,197 @@
+"""The audit trail: who did what, chained so that a changed or missing record shows.
+
+`audited()` is the transaction of every write. Its records are numbered, hashed and written as the last thing before
+commit: numbers have no gaps, follow the order of commits (so the trail is also the feed of changes), and the one lock
+that puts writers in line is held for milliseconds and always taken last, so it can be part of no deadlock.
+"""
+
+import hmac
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from django.db import transaction
+from django.utils import timezone
+
+from engine_agent.protocol import canonical_json
+from tenants.actor import Actor
+from tenants.crypto import purpose_key
+from tenants.models import AuditHead, AuditRecord, Organisation
+
+GENESIS = bytes(32)
+BATCH = 500
+
+
+@dataclass(slots=True)
+class Journal:
+    """What has been done in this transaction so far."""
+
+    entries: list[AuditRecord] = field(default_factory=list)
+
+    def record(
+        self,
+        actor: Actor,
+        verb: str,
+        target: str,
+        *,
+        organisation: Organisation | None = None,
+        before: Any = None,
+        after: Any = None,
+    ) -> None:
+        self.entries.append(
+            AuditRecord(
+                actor_kind=actor.kind,
+                actor_id=actor.id,
+                actor_name=actor.name,
+                organisation_id=organisation.pk if organisation else None,
+                verb=verb,
+                target=target,
+                before=canonical_json(before).decode(),
+                after=canonical_json(after).decode(),
+                address=actor.address,
+                request_id=actor.request_id,
+            )
+        )
+
+
+_journal: ContextVar[Journal | None] = ContextVar("luminet_audit_journal", default=None)
+
+
+@contextmanager
+def audited() -> Iterator[Journal]:
+    """One transaction with its records; inside another one, a part of it that may fail alone."""
+    outer = _journal.get()
+    if outer is not None:
+        kept = len(outer.entries)
+        try:
+            with transaction.atomic():
+                yield outer
+        except BaseException:
+            del outer.entries[kept:]
+            raise
+        return
+    journal = Journal()
+    token = _journal.set(journal)
+    try:
+        with transaction.atomic():
+            yield journal
+            _write(journal.entries, now=timezone.now())
+    finally:
+        _journal.reset(token)
+
+
+def _write(entries: list[AuditRecord], *, now: datetime) -> None:
+    if not entries:
+        return
+    head = _head_locked()
+    for entry in entries:
+        entry.seq, entry.at = head.seq + 1, now
+        entry.hash = record_hash(bytes(head.hash), entry)
+        head.seq, head.hash = entry.seq, entry.hash
+    AuditRecord.objects.bulk_create(entries, batch_size=BATCH)
+    head.save(update_fields=["seq", "hash"])
+
+
+def _head_locked() -> AuditHead:
+    AuditHead.objects.bulk_create([AuditHead(seq=0, hash=GENESIS)], ignore_conflicts=True)
+    return AuditHead.objects.select_for_update().get(pk=1)
+
+
+def record_hash(previous: bytes, record: AuditRecord) -> bytes:
+    """Keyed: whoever can write the table but has no secret of ours cannot make a chain that fits."""
+    return hmac.digest(purpose_key("signing_key", "audit trail"), previous + canonical_json(_hashed(record)), "sha256")
+
+
+def _hashed(record: AuditRecord) -> list[Any]:
+    return [
+        record.seq,
+        record.at.astimezone(UTC).isoformat(timespec="microseconds"),
+        record.actor_kind,
+        record.actor_id,
+        record.actor_name,
+        record.organisation_id,
+        record.verb,
+        record.target,
+        record.before,
+        record.after,
+        record.address,
+        record.request_id,
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What looking at the whole trail found. `problem` names the first record that does not fit."""
+
+    records: int
+    head: str
+    problem: str | None
+
+    @property
+    def is_sound(self) -> bool:
+        return self.problem is None
+
+
+def audit_verify(*, remembered_head: str | None = None) -> Verdict:
+    """Walk the chain. `remembered_head` ("seq:hash", kept elsewhere) also shows a tail cut off with its head."""
+    head = AuditHead.objects.filter(pk=1).first() or AuditHead(seq=0, hash=GENESIS)
+    previous, seq = GENESIS, 0
+    remembered_seen = remembered_head is None
+    for record in AuditRecord.objects.filter(seq__lte=head.seq).order_by("seq").iterator(chunk_size=2000):
+        if record.seq != seq + 1:
+            return Verdict(seq, head_text(seq, previous), _missing(seq + 1, record.seq - 1))
+        if not hmac.compare_digest(record_hash(previous, record), bytes(record.hash)):
+            return Verdict(seq, head_text(seq, previous), f"record {record.seq} was changed")
+        previous, seq = bytes(record.hash), record.seq
+        remembered_seen = remembered_seen or remembered_head == head_text(seq, previous)
+    found = head_text(seq, previous)
+    if not remembered_seen:
+        problem = f"the remembered head {remembered_head} is not part of this trail: its end was cut off or rewritten"
+        return Verdict(seq, found, problem)
+    return Verdict(seq, found, _head_problem(head, seq, previous))
+
+
+def _head_problem(head: AuditHead, seq: int, last: bytes) -> str | None:
+    if head.seq > seq:
+        return _missing(seq + 1, head.seq)
+    if not hmac.compare_digest(bytes(head.hash), last):
+        return "the head of the trail was changed"
+    newest = AuditRecord.objects.order_by("-seq").values_list("seq", flat=True).first() or 0
+    now = AuditHead.objects.filter(pk=1).values_list("seq", flat=True).first() or 0  # read after `newest`
+    return f"the head of the trail is behind record {newest}" if newest > now else None
+
+
+def _missing(first: int, last: int) -> str:
+    return f"record {first} is missing" if first == last else f"records {first} to {last} are missing"
+
+
+def head_text(seq: int, last: bytes) -> str:
+    return f"{seq}:{last.hex()}"
+
+
+def record_view(record: AuditRecord) -> dict[str, Any]:
+    """A record as people and programs read it."""
+    return {
+        "seq": record.seq,
+        "at": record.at,
+        "actor": {"kind": record.actor_kind, "id": record.actor_id, "name": record.actor_name},
+        "verb": record.verb,
+        "target": record.target,
+        "before": json.loads(record.before),
+        "after": json.loads(record.after),
+        "address": record.address or None,
+        "request_id": record.request_id or None,
+        "hash": bytes(record.hash).hex(),
+    }
+
+
+def audit_lines() -> Iterator[str]:
+    """The whole trail as JSON lines, oldest first."""
+    for record in AuditRecord.objects.order_by("seq").iterator(chunk_size=2000):
+        view = record_view(record)
+        view["at"] = record.at.astimezone(UTC).isoformat(timespec="microseconds")
+        yield json.dumps({**view, "organisation_id": record.organisation_id}, ensure_ascii=True, sort_keys=True)

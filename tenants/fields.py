@@ -1,0 +1,45 @@
+"""Slugs, names and notes as people type them: checked the same way whoever brings them. Pure."""
+
+import re
+import unicodedata
+
+from tenants.errors import FieldProblem, InvalidFields
+from tenants.models.organisations import SLUG_PATTERN
+
+_SLUG = re.compile(SLUG_PATTERN)
+NAME_LENGTH = 100
+NOTE_LENGTH = 500
+# Control and format characters, surrogates and the like: invisible, or able to make text read as something else.
+_UNWELCOME = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+
+
+def slug_check(value: str, field: str = "slug") -> str:
+    if not _SLUG.fullmatch(value):
+        problem = "1 to 63 of a-z, 0-9 and inner hyphens are a slug"
+        raise InvalidFields([FieldProblem(field, f"{value[:80]!r} is none: {problem}")])
+    return value
+
+
+def name_check(value: str, field: str = "name", *, may_be_empty: bool = False) -> str:
+    """Trimmed and in one Unicode form, so that what looks the same is the same."""
+    name = unicodedata.normalize("NFC", value).strip()
+    if not name and not may_be_empty:
+        raise InvalidFields([FieldProblem(field, "is empty")])
+    _text_check(name, field, NAME_LENGTH, allowed="")
+    return name
+
+
+def note_check(value: str, field: str = "note") -> str:
+    note = unicodedata.normalize("NFC", value).strip()
+    _text_check(note, field, NOTE_LENGTH, allowed="\n\t")
+    return note
+
+
+def _text_check(value: str, field: str, most: int, *, allowed: str) -> None:
+    if len(value) > most:
+        raise InvalidFields([FieldProblem(field, f"has {len(value)} characters, {most} is the most")])
+    for letter in value:
+        if letter not in allowed and unicodedata.category(letter) in _UNWELCOME:
+            raise InvalidFields(
+                [FieldProblem(field, f"holds the character U+{ord(letter):04X}, which cannot be shown")]
+            )

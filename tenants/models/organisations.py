@@ -1,0 +1,117 @@
+"""Organisations, their namespaces with one secret key an epoch, and the groups of agents that serve them."""
+
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+SLUG_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+DEFAULT = "default"  # the namespace every organisation has, and the group namespaces belong to unless told otherwise
+
+
+def slug_constraint(name: str) -> models.CheckConstraint:
+    return models.CheckConstraint(condition=Q(slug__regex=SLUG_PATTERN), name=name)
+
+
+class AgentGroup(models.Model):
+    """Which agents serve which namespaces: both name a group."""
+
+    slug = models.CharField(max_length=63, unique=True)
+    name = models.CharField(max_length=100)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+
+    class Meta:
+        constraints = [slug_constraint("group_slug_is_well_formed")]
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class Organisation(models.Model):
+    """A customer. Deleting is a state first; the row goes when nothing of it is left on any agent."""
+
+    class State(models.TextChoices):
+        ACTIVE = "active"
+        SUSPENDED = "suspended"
+        DELETED = "deleted"
+
+    slug = models.CharField(max_length=63)
+    name = models.CharField(max_length=100)
+    state = models.CharField(max_length=9, choices=State.choices, default=State.ACTIVE)
+    revision = models.PositiveIntegerField(default=1, help_text="Of name and state; what If-Match is compared with.")
+    bounds = models.JSONField(default=dict, blank=True)
+    bounds_revision = models.PositiveIntegerField(default=0)
+    limits = models.JSONField(default=dict, blank=True)
+    limits_revision = models.PositiveIntegerField(default=0)
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    deleted_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            slug_constraint("organisation_slug_is_well_formed"),
+            models.UniqueConstraint(
+                fields=["slug"], condition=~Q(state="deleted"), name="organisation_slug_is_unique_among_the_living"
+            ),
+            models.CheckConstraint(
+                condition=Q(state__in=["active", "suspended", "deleted"]), name="organisation_state_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(state="deleted", deleted_at__isnull=False) | (~Q(state="deleted") & Q(deleted_at=None)),
+                name="organisation_deleted_at_goes_with_its_state",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.slug
+
+    @property
+    def is_suspended(self) -> bool:
+        return self.state == self.State.SUSPENDED
+
+
+class Namespace(models.Model):
+    """The unit of cache isolation."""
+
+    organisation = models.ForeignKey(Organisation, on_delete=models.CASCADE, related_name="namespaces")
+    group = models.ForeignKey(AgentGroup, on_delete=models.PROTECT, related_name="namespaces")
+    slug = models.CharField(max_length=63)
+    name = models.CharField(max_length=100, blank=True)
+    revision = models.PositiveIntegerField(default=1, help_text="Of name and group; what If-Match is compared with.")
+    epoch = models.PositiveIntegerField(default=1, help_text="Advancing it purges: nothing of an older one matches.")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    deleted_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            slug_constraint("namespace_slug_is_well_formed"),
+            models.UniqueConstraint(
+                fields=["organisation", "slug"],
+                condition=Q(deleted_at=None),
+                name="namespace_slug_is_unique_among_the_living",
+            ),
+            models.CheckConstraint(condition=Q(epoch__gte=1), name="namespace_epoch_is_positive"),
+        ]
+
+    def __str__(self) -> str:
+        return self.slug
+
+
+class NamespaceKey(models.Model):
+    """The secret at the root of a namespace's hash chains, for one epoch. Past ones are erased, not just unused."""
+
+    namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="keys")
+    epoch = models.PositiveIntegerField()
+    sealed = models.BinaryField(null=True, help_text="Encrypted under the master key; null once retired.")
+    created_at = models.DateTimeField(default=timezone.now, editable=False)
+    retired_at = models.DateTimeField(null=True, blank=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["namespace", "epoch"], name="one_key_an_epoch"),
+            models.CheckConstraint(
+                condition=Q(retired_at=None, sealed__isnull=False) | Q(retired_at__isnull=False, sealed=None),
+                name="a_retired_key_is_erased",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"epoch {self.epoch}"

@@ -1,0 +1,61 @@
+"""What happened: the audit trail with its head, and answers kept so that a repeated request is not a repeated deed."""
+
+from django.db import models
+from django.utils import timezone
+
+
+class AuditHead(models.Model):
+    """One row: the last record's number and hash. Locking it puts writers in line; it shows when a tail is lost."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    seq = models.BigIntegerField()
+    hash = models.BinaryField(max_length=32)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=models.Q(id=1), name="there_is_one_audit_head")]
+
+    def __str__(self) -> str:
+        return f"record {self.seq}"
+
+
+class AuditRecord(models.Model):
+    """One thing somebody did. The database refuses to change or delete it, and its hash covers the one before."""
+
+    seq = models.BigIntegerField(primary_key=True)
+    at = models.DateTimeField()
+    actor_kind = models.CharField(max_length=14)
+    actor_id = models.CharField(max_length=64)
+    actor_name = models.CharField(max_length=254)
+    # Numbers and words instead of foreign keys: the trail outlives what it tells of.
+    organisation_id = models.BigIntegerField(null=True, blank=True)
+    verb = models.CharField(max_length=40)
+    target = models.CharField(max_length=300)
+    # Text, not jsonb: the hash is over these very bytes, and jsonb would rewrite them.
+    before = models.TextField(help_text="Canonical JSON.")
+    after = models.TextField(help_text="Canonical JSON.")
+    address = models.CharField(max_length=45, blank=True)
+    request_id = models.CharField(max_length=64, blank=True)
+    hash = models.BinaryField(max_length=32)
+
+    class Meta:
+        indexes = [models.Index(fields=["organisation_id", "seq"], name="audit_by_organisation")]
+
+    def __str__(self) -> str:
+        return f"{self.seq} {self.verb} {self.target}"
+
+
+class IdempotentRequest(models.Model):
+    """The answer to one Idempotency-Key of one caller. Encrypted, because answers may hold a secret shown once."""
+
+    caller = models.CharField(max_length=64)
+    key = models.CharField(max_length=255)
+    fingerprint = models.BinaryField(max_length=32)
+    status = models.PositiveSmallIntegerField(null=True)
+    sealed_answer = models.BinaryField(null=True)
+    created_at = models.DateTimeField(default=timezone.now, db_index=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["caller", "key"], name="an_idempotency_key_is_used_once")]
+
+    def __str__(self) -> str:
+        return f"{self.caller} {self.key}"

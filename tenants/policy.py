@@ -1,0 +1,184 @@
+"""What a policy may say, how levels combine into what is in force, and where each field came from. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+from engine_agent.protocol import policy_hash
+from tenants.errors import FieldProblem
+
+KvDtype = Literal["bf16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8", "k8v4", "int4", "nvfp4"]
+TtlMode = Literal["sliding", "absolute"]
+Offload = Literal["none", "host", "disk"]
+ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}$")]
+Values = Mapping[str, Any]
+
+WEEK_SECONDS = 604_800
+YEAR_SECONDS = 31_536_000
+MAX_MODELS = 50
+LEVELS = ("fleet", "organisation", "namespace")
+
+
+def _distinct(values: list[KvDtype]) -> list[KvDtype]:
+    if len(set(values)) != len(values):
+        raise ValueError("names a format twice")
+    return values
+
+
+def _without_negative_zero(value: float) -> float:
+    return value + 0.0  # the database has no -0.0, and hashes must agree with what is read back
+
+
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), AfterValidator(_without_negative_zero)]
+Weight = Annotated[float, Field(ge=0.001, le=1000, allow_inf_nan=False)]
+
+
+class PolicyFields(BaseModel):
+    """Fields of one level. The defaults are the fleet's until it publishes others; one left out is inherited."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    prefix_caching: bool = Field(default=True, description="Off: never match, never keep.")
+    ttl_seconds: int = Field(default=300, ge=1, le=WEEK_SECONDS, description="Seconds a block stays matchable.")
+    ttl_mode: TtlMode = Field(default="sliding", description="Whether a hit renews it.")
+    max_age_seconds: int | None = Field(
+        default=86_400,
+        ge=1,
+        le=YEAR_SECONDS,
+        description="Hard cap on age in seconds, also when sliding; null: no cap.",
+    )
+    kv_dtype: KvDtype = Field(default="fp8", description="The format keys and values are kept in.")
+    request_kv_dtypes: Annotated[list[KvDtype], Field(max_length=8), AfterValidator(_distinct)] = Field(
+        default=["int4"], description="What a request may ask for besides kv_dtype."
+    )
+    reserved_share: Share = Field(default=0.0, description="Share of each agent's pool that others cannot evict.")
+    limit_share: Share = Field(default=1.0, description="Share of each agent's pool it may never exceed.")
+    weight: Weight = Field(default=1.0, description="Fair share of what is contended, against others' weights.")
+    pin_share: Share = Field(default=0.0, description="How much of each agent's pool its pins may hold.")
+    offload: Offload = Field(default="none", description="Where evicted blocks go.")
+
+
+class Policy(PolicyFields):
+    """What one level says: fields, and other values for single models."""
+
+    models: dict[ModelName, PolicyFields] = Field(
+        default_factory=dict, max_length=MAX_MODELS, description="Other values for single models."
+    )
+
+    def said(self) -> dict[str, Any]:
+        """Only what was given, as it is stored: absence means inherit."""
+        return self.model_dump(exclude_unset=True)
+
+
+FIELDS: tuple[str, ...] = tuple(PolicyFields.model_fields)
+BUILT_IN: dict[str, Any] = PolicyFields().model_dump()
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """What is in force, and the level each field comes from; `via` names the level whose model override it was."""
+
+    values: dict[str, Any]
+    origin: dict[str, str]
+    via: dict[str, str]
+
+
+def effective_values(chain: Sequence[Values], model: str | None = None) -> dict[str, Any]:
+    """What levels, outermost first, add up to. A model's own values come after every level's general ones."""
+    found = dict(BUILT_IN)
+    for level in chain:
+        found.update(level)
+    found.pop("models", None)
+    if model is not None:
+        for level in chain:
+            found.update(level.get("models", {}).get(model, {}))
+    return found
+
+
+def effective(chain: Sequence[Values], model: str | None = None) -> Effective:
+    origin = dict.fromkeys(FIELDS, LEVELS[0])
+    via: dict[str, str] = {}
+    for name, level in zip(LEVELS, chain, strict=False):
+        origin.update({field: name for field in level if field != "models"})
+    for name, level in zip(LEVELS, chain, strict=False):
+        for field in level.get("models", {}).get(model, {}) if model is not None else ():
+            origin[field], via[field] = "model", name
+    return Effective(effective_values(chain, model), origin, via)
+
+
+def models_named(chain: Sequence[Values]) -> list[str]:
+    return sorted({model for level in chain for model in level.get("models", {})})
+
+
+def effective_document(chain: Sequence[Values]) -> dict[str, Any]:
+    """All that is in force, for every model: what agents hold and acknowledge by its hash."""
+    document = effective_values(chain)
+    models = {model: effective_values(chain, model) for model in models_named(chain)}
+    return {**document, "models": models} if models else document
+
+
+def effective_hash(chain: Sequence[Values], model: str | None = None) -> str:
+    return policy_hash(effective_document(chain) if model is None else effective_values(chain, model))
+
+
+def contradictions(document: Values) -> Iterator[FieldProblem]:
+    """What cannot be true together in a policy in force, for it and for each of its models."""
+    yield from _contradictions(document, "policy")
+    for model, values in document.get("models", {}).items():
+        yield from _contradictions(values, f"policy.models.{model}")
+
+
+def _contradictions(values: Values, where: str) -> Iterator[FieldProblem]:
+    ttl, max_age, limit = values["ttl_seconds"], values["max_age_seconds"], values["limit_share"]
+    if max_age is not None and ttl > max_age:
+        yield FieldProblem(f"{where}.ttl_seconds", f"{ttl} s is longer than max_age_seconds, which is {max_age} s")
+    for share in ("reserved_share", "pin_share"):
+        if values[share] > limit:
+            yield FieldProblem(f"{where}.{share}", f"{values[share]:g} is more than limit_share, which is {limit:g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One field before and after, for one model or (None) for all that has no values of its own."""
+
+    field: str
+    model: str | None
+    before: Any
+    after: Any
+    before_origin: str
+    after_origin: str
+
+
+def changes_between(before: Sequence[Values], after: Sequence[Values]) -> list[Change]:
+    """What a person would see differ in force, field by field."""
+    found = []
+    for model in (None, *sorted({*models_named(before), *models_named(after)})):
+        old, new = effective(before, model), effective(after, model)
+        found += [
+            Change(field, model, old.values[field], new.values[field], old.origin[field], new.origin[field])
+            for field in FIELDS
+            if old.values[field] != new.values[field] and not _is_general(field, model, before, after)
+        ]
+    return found
+
+
+def _is_general(field: str, model: str | None, before: Sequence[Values], after: Sequence[Values]) -> bool:
+    """Whether a model's field just follows the general value: then it is said once, not once a model."""
+    if model is None:
+        return False
+    return all(field not in level.get("models", {}).get(model, {}) for level in (*before, *after))
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """One namespace under a place, and what its levels from there on say."""
+
+    organisation_id: int
+    organisation: str
+    namespace_id: int
+    namespace: str
+    group_id: int
+    organisation_policy: Values
+    namespace_policy: Values

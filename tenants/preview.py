@@ -1,0 +1,118 @@
+"""What publishing a draft would do, before anybody does it: differences, who is concerned, shares, warnings. Pure."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tenants.policy import Change
+
+FORMAT_FIELDS = ("kv_dtype",)
+SECONDS = {"ttl_seconds", "max_age_seconds"}
+SHARES = {"reserved_share", "limit_share", "pin_share"}
+GIB = 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class Warning:
+    code: str
+    field: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPool:
+    """What one agent has reported of its pool: enough to turn shares into blocks."""
+
+    agent: str
+    model: str
+    pool_bytes: int
+    block_tokens: int
+    block_bytes: dict[str, int]  # by KV format
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedShare:
+    """One share on one agent, in what people count in."""
+
+    agent: str
+    field: str
+    share: float
+    blocks: int
+    tokens: int
+    gib: float
+
+
+def shares_resolved(values: dict[str, Any], pool: AgentPool) -> Iterator[ResolvedShare]:
+    """Whole blocks of the policy's format that fit into each share of that pool."""
+    block_bytes = pool.block_bytes.get(values["kv_dtype"])
+    for field in sorted(SHARES):
+        if block_bytes is None:
+            continue  # this agent cannot do the format at all; a warning says so
+        blocks = int(pool.pool_bytes * values[field] // block_bytes)
+        gib = blocks * block_bytes / GIB
+        yield ResolvedShare(pool.agent, field, values[field], blocks, blocks * pool.block_tokens, round(gib, 3))
+
+
+def warnings_for(changes: Sequence[Change], values: dict[str, Any]) -> Iterator[Warning]:
+    for change in changes:
+        yield from _warnings_of(change)
+    if values["pin_share"] > 0 and not values["prefix_caching"]:
+        yield Warning(
+            "pins_without_caching", "pin_share", "Pins are budgeted, but prefix_caching is off: they hold nothing."
+        )
+    if values["prefix_caching"] and values["limit_share"] == 0:
+        yield Warning("no_room", "limit_share", "limit_share is 0: nothing can be kept, every request misses.")
+
+
+def _warnings_of(change: Change) -> Iterator[Warning]:
+    where = f" for {change.model}" if change.model else ""
+    if change.field in FORMAT_FIELDS:
+        formats = f"{change.before} → {change.after}{where}"
+        message = f"{formats} is a cold cache: blocks of the old format never match the new one."
+        yield Warning("cold_cache", change.field, message)
+    if change.field == "prefix_caching" and change.after is False:
+        yield Warning("caching_off", change.field, f"Nothing is matched or kept any more{where}: every request misses.")
+    if change.field in SECONDS and _is_less(change.after, change.before):
+        message = f"Blocks older than {change.after} s stop matching{where} as soon as agents apply this."
+        yield Warning("expires_now", change.field, message)
+    if change.field == "limit_share" and change.after < change.before:
+        yield Warning(
+            "evicts_now", change.field, f"What is above {change.after:.1%} of a pool{where} is evicted at once."
+        )
+    if change.field == "request_kv_dtypes" and (lost := sorted({*change.before} - {*change.after})):
+        yield Warning(
+            "requests_refused", change.field, f"Requests that ask for {', '.join(lost)}{where} get 400 from now on."
+        )
+
+
+def _is_less(after: int | None, before: int | None) -> bool:
+    return after is not None and (before is None or after < before)
+
+
+def effects_of(changes: Iterable[Change]) -> Iterator[str]:
+    """Each change as a sentence."""
+    for change in changes:
+        where = f" (model {change.model})" if change.model else ""
+        yield f"{change.field}{where}: {shown(change.field, change.before)} → {shown(change.field, change.after)}"
+
+
+def shown(field: str, value: Any) -> str:
+    """With the unit people think in."""
+    if value is None:
+        return "none"
+    if field in SECONDS:
+        return duration(value)
+    if field in SHARES:
+        return f"{value:.1%} of each pool"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, list):
+        return ", ".join(value) or "none"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def duration(seconds: int) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min")):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

@@ -1,0 +1,35 @@
+"""Agent groups: made, and unmade while nothing belongs to them."""
+
+from django.db import IntegrityError, transaction
+from django.db.models import ProtectedError
+
+from tenants.actor import Actor
+from tenants.audit import audited
+from tenants.errors import Conflict, FieldProblem, Taken
+from tenants.fields import name_check, slug_check
+from tenants.models import AgentGroup
+from tenants.models.organisations import DEFAULT
+
+
+def group_create(*, actor: Actor, slug: str, name: str) -> AgentGroup:
+    group = AgentGroup(slug=slug_check(slug), name=name_check(name))
+    with audited() as journal:
+        try:
+            with transaction.atomic():
+                group.save()
+        except IntegrityError:
+            raise Taken("slug", slug, "agent group") from None
+        journal.record(actor, "group.create", f"group {slug}", after={"slug": slug, "name": group.name})
+    return group
+
+
+def group_delete(*, actor: Actor, group: AgentGroup) -> None:
+    if group.slug == DEFAULT:
+        raise Conflict([FieldProblem("group", "default is where namespaces belong unless told otherwise; it stays")])
+    with audited() as journal:
+        journal.record(actor, "group.delete", f"group {group.slug}", before={"slug": group.slug, "name": group.name})
+        try:
+            with transaction.atomic():
+                group.delete()
+        except ProtectedError:
+            raise Conflict([FieldProblem("group", "namespaces belong to it; move them to another one first")]) from None

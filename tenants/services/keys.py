@@ -1,0 +1,112 @@
+"""API keys and operator tokens: made once, shown once, revoked at once."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from django.utils import timezone
+
+from tenants.access import KEY_KIND, OPERATOR_TOKEN_KIND
+from tenants.actor import Actor, Scope
+from tenants.audit import audited
+from tenants.crypto import NewSecret, secret_new
+from tenants.errors import FieldProblem, InvalidFields, LimitReached
+from tenants.fields import name_check
+from tenants.limits import limits_of
+from tenants.models import ApiKey, Namespace, OperatorToken, Organisation, User
+
+
+def key_create(
+    *,
+    actor: Actor,
+    organisation: Organisation,
+    name: str,
+    scopes: Iterable[str],
+    namespaces: Sequence[Namespace] | None = None,
+    expires_at: datetime | None = None,
+) -> tuple[ApiKey, NewSecret]:
+    """The key and its secret, which is shown now and never again."""
+    wanted = sorted({Scope(scope) for scope in scopes})
+    _check(wanted, expires_at, is_bound=namespaces is not None)
+    secret = secret_new(KEY_KIND)
+    with audited() as journal:
+        Organisation.objects.select_for_update().get(pk=organisation.pk)  # so that two at once cannot pass the limit
+        limit = limits_of(organisation.limits).max_keys
+        if organisation.api_keys.filter(revoked_at=None).count() >= limit:
+            raise LimitReached("max_keys", limit)
+        key = ApiKey.objects.create(
+            organisation=organisation,
+            name=name_check(name),
+            prefix=secret.prefix,
+            hash=secret.hash,
+            scopes=wanted,
+            namespace_ids=None if namespaces is None else sorted(one.pk for one in namespaces),
+            expires_at=expires_at,
+            created_by=actor.public_name,
+        )
+        journal.record(
+            actor,
+            "key.create",
+            f"{organisation.slug} key {key.prefix}…",
+            organisation=organisation,
+            after={
+                "id": str(key.pk),
+                "name": key.name,
+                "scopes": key.scopes,
+                "namespaces": None if namespaces is None else [one.slug for one in namespaces],
+                "expires_at": expires_at.isoformat() if expires_at else None,
+            },
+        )
+    return key, secret
+
+
+def key_revoke(*, actor: Actor, key: ApiKey) -> None:
+    with audited() as journal:
+        if ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now()):
+            target = f"{key.organisation.slug} key {key.prefix}…"
+            journal.record(
+                actor, "key.revoke", target, organisation=key.organisation, before={"id": str(key.pk), "name": key.name}
+            )
+
+
+def operator_token_create(
+    *, actor: Actor, user: User, name: str, scopes: Iterable[str], expires_at: datetime | None = None
+) -> tuple[OperatorToken, NewSecret]:
+    wanted = sorted({Scope(scope) for scope in scopes})
+    _check(wanted, expires_at, is_bound=False)
+    if Scope.INFER in wanted:
+        problem = "an operator's token cannot have infer: inference is an organisation's, with a key of its own"
+        raise InvalidFields([FieldProblem("scopes", problem)])
+    secret = secret_new(OPERATOR_TOKEN_KIND)
+    with audited() as journal:
+        token = OperatorToken.objects.create(
+            user=user,
+            name=name_check(name),
+            prefix=secret.prefix,
+            hash=secret.hash,
+            scopes=wanted,
+            expires_at=expires_at,
+            created_by=actor.name,
+        )
+        after = {"id": str(token.pk), "name": token.name, "scopes": token.scopes, "operator": user.email}
+        journal.record(actor, "operator-token.create", f"operator token {token.prefix}…", after=after)
+    return token, secret
+
+
+def operator_token_revoke(*, actor: Actor, token: OperatorToken) -> None:
+    with audited() as journal:
+        if OperatorToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=timezone.now()):
+            before = {"id": str(token.pk), "name": token.name}
+            journal.record(actor, "operator-token.revoke", f"operator token {token.prefix}…", before=before)
+
+
+def _check(scopes: Sequence[Scope], expires_at: datetime | None, *, is_bound: bool) -> None:
+    problems = []
+    if not scopes:
+        problems.append(FieldProblem("scopes", "names none; a key without scopes can do nothing"))
+    if is_bound and Scope.ADMIN in scopes:
+        problem = "a key bound to namespaces cannot have admin, which concerns the whole organisation"
+        problems.append(FieldProblem("scopes", problem))
+    if expires_at is not None and expires_at <= timezone.now():
+        problems.append(FieldProblem("expires_at", f"{expires_at.isoformat()} has passed"))
+    if problems:
+        raise InvalidFields(problems)

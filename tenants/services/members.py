@@ -1,0 +1,196 @@
+"""Members: invited with a one-time link, given roles, removed. Links for people who forgot their password, too."""
+
+import secrets
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from tenants.actor import Actor, ActorKind
+from tenants.audit import audited
+from tenants.crypto import secret_hash
+from tenants.errors import Conflict, FieldProblem, InvalidEmail, LimitReached, LinkSpent, NotPermitted
+from tenants.limits import limits_of
+from tenants.models import Member, OneTimeLink, Organisation, User
+from tenants.services.people import password_set, sign_in, user_create
+
+INVITATION_LASTS = timedelta(days=7)
+RESET_LASTS = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True)
+class NewLink:
+    """A link at the only moment its secret exists in full."""
+
+    purpose: str
+    secret: str = field(repr=False)
+    expires_at: datetime
+
+    @property
+    def path(self) -> str:
+        return f"/{self.purpose}/{self.secret}"
+
+
+def member_invite(*, actor: Actor, organisation: Organisation, email: str, role: str) -> tuple[Member, NewLink]:
+    email = _email(email)
+    with audited() as journal:
+        Organisation.objects.select_for_update().get(pk=organisation.pk)  # so that two at once cannot pass the limit
+        limit = limits_of(organisation.limits).max_members
+        if organisation.members.count() >= limit:
+            raise LimitReached("max_members", limit)
+        member = Member(organisation=organisation, email=email, role=role)
+        try:
+            with transaction.atomic():
+                member.save()
+        except IntegrityError:
+            raise Conflict([FieldProblem("email", f"{email!r} is a member of this organisation already")]) from None
+        link = _link_new(OneTimeLink.Purpose.INVITATION, member=member)
+        journal.record(
+            actor,
+            "member.invite",
+            _target(member),
+            organisation=organisation,
+            after={"email": email, "role": role},
+        )
+    return member, link
+
+
+def member_update(*, actor: Actor, member: Member, role: str) -> Member:
+    with audited() as journal:
+        found = _locked(actor, member, leaves_admin=role == Member.Role.ADMIN)
+        before, found.role = found.role, role
+        if before != role:
+            found.save(update_fields=["role"])
+            journal.record(
+                actor,
+                "member.update",
+                _target(member),
+                organisation=member.organisation,
+                before={"role": before},
+                after={"role": role},
+            )
+    return found
+
+
+def member_remove(*, actor: Actor, member: Member) -> None:
+    with audited() as journal:
+        found = _locked(actor, member, leaves_admin=False)
+        before = {"email": found.email, "role": found.role}
+        journal.record(actor, "member.remove", _target(member), organisation=member.organisation, before=before)
+        found.delete()
+
+
+def member_link(*, actor: Actor, member: Member) -> NewLink:
+    """A new link for a member, the earlier ones end: an invitation, or for one who has joined a password reset."""
+    if not member.has_joined or member.user is None:
+        with audited() as journal:
+            link = _link_new(OneTimeLink.Purpose.INVITATION, member=member)
+            journal.record(actor, "member.invite-again", _target(member), organisation=member.organisation)
+        return link
+    if not actor.is_operator:
+        raise NotPermitted("Only operators of this fleet may issue links that reset a password.")
+    return reset_link(actor=actor, user=member.user, organisation=member.organisation)
+
+
+def reset_link(*, actor: Actor, user: User, organisation: Organisation | None = None) -> NewLink:
+    with audited() as journal:
+        link = _link_new(OneTimeLink.Purpose.RESET, user=user)
+        journal.record(actor, "password.reset-link", user.email, organisation=organisation)
+    return link
+
+
+def link_open(purpose: str, secret: str, *, now: datetime) -> OneTimeLink:
+    """The link while it can be used; LinkSpent otherwise."""
+    open_ones = OneTimeLink.objects.filter(purpose=purpose, used_at=None, expires_at__gt=now)
+    link = open_ones.select_related("member__organisation", "user").filter(hash=secret_hash(secret)).first()
+    if link is None or (link.member is not None and link.member.organisation.state == Organisation.State.DELETED):
+        raise LinkSpent
+    return link
+
+
+def invitation_has_account(link: OneTimeLink) -> bool:
+    """Whether the invited person signs in with a password they have, instead of choosing one."""
+    return link.member is not None and User.objects.filter(email=link.member.email).exists()
+
+
+def invitation_accept(*, secret: str, password: str, address: str, now: datetime) -> User:
+    """The member's account, new or theirs already, joined to the organisation. The link is spent."""
+    user = _account_of(link_open(OneTimeLink.Purpose.INVITATION, secret, now=now), password, address, now)
+    with audited() as journal:
+        link = link_open(OneTimeLink.Purpose.INVITATION, secret, now=now)
+        member = Member.objects.select_for_update(of=("self",)).select_related("organisation").get(links=link)
+        user = user or user_create(email=member.email, password=password)
+        _spend(link, now=now)
+        member.user, member.joined_at = user, now
+        member.save(update_fields=["user", "joined_at"])
+        journal.record(_visitor(user, address), "member.join", _target(member), organisation=member.organisation)
+    return user
+
+
+def _account_of(link: OneTimeLink, password: str, address: str, now: datetime) -> User | None:
+    """Signed in before the transaction begins: a wrong guess must be counted, not rolled back."""
+    if link.member is None or not invitation_has_account(link):
+        return None
+    return sign_in(email=link.member.email, password=password, address=address, now=now)
+
+
+def reset_accept(*, secret: str, password: str, address: str, now: datetime) -> User:
+    """Set the password; every open session of this person ends with the old one."""
+    with audited() as journal:
+        link = link_open(OneTimeLink.Purpose.RESET, secret, now=now)
+        user = User.objects.select_for_update().get(links=link)
+        if not user.is_active:
+            raise LinkSpent
+        password_set(user=user, new=password)
+        _spend(link, now=now)
+        journal.record(_visitor(user, address), "password.reset", user.email)
+    return user
+
+
+def _spend(link: OneTimeLink, *, now: datetime) -> None:
+    """Of two who open it at once, one."""
+    if not OneTimeLink.objects.filter(pk=link.pk, used_at=None).update(used_at=now):
+        raise LinkSpent
+
+
+def _link_new(purpose: str, *, member: Member | None = None, user: User | None = None) -> NewLink:
+    now = timezone.now()
+    OneTimeLink.objects.filter(purpose=purpose, member=member, user=user, used_at=None).update(used_at=now)
+    secret = secrets.token_urlsafe(32)
+    lasts = INVITATION_LASTS if purpose == OneTimeLink.Purpose.INVITATION else RESET_LASTS
+    link = OneTimeLink.objects.create(
+        purpose=purpose, member=member, user=user, hash=secret_hash(secret), created_at=now, expires_at=now + lasts
+    )
+    return NewLink(purpose, secret, link.expires_at)
+
+
+def _locked(actor: Actor, member: Member, *, leaves_admin: bool) -> Member:
+    """The member for writing; refuses an organisation's people to leave themselves without an admin."""
+    Organisation.objects.select_for_update().get(pk=member.organisation_id)
+    found = Member.objects.select_for_update().get(pk=member.pk)
+    if not actor.is_operator and found.role == Member.Role.ADMIN and not leaves_admin:
+        others = Member.objects.filter(organisation=member.organisation_id, role=Member.Role.ADMIN).exclude(pk=found.pk)
+        if not others.filter(joined_at__isnull=False).exists():
+            problem = "this is the organisation's last admin; make somebody else one first"
+            raise Conflict([FieldProblem("role", problem)])
+    return found
+
+
+def _visitor(user: User, address: str) -> Actor:
+    return Actor(ActorKind.VISITOR, str(user.pk), user.email, frozenset(), address=address)
+
+
+def _email(value: str) -> str:
+    email = value.strip().lower()
+    try:
+        validate_email(email)
+    except ValidationError:
+        raise InvalidEmail(email) from None
+    return email
+
+
+def _target(member: Member) -> str:
+    return f"{member.organisation.slug} member {member.email}"

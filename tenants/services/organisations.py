@@ -1,0 +1,147 @@
+"""Organisations: created with their default namespace, suspended and brought back, deleted in two steps."""
+
+from collections.abc import Sequence
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from tenants.actor import SYSTEM, Actor
+from tenants.audit import audited
+from tenants.bounds import Bounds
+from tenants.errors import FieldProblem, InvalidFields, Taken
+from tenants.fields import name_check, slug_check
+from tenants.limits import Limits
+from tenants.models import Namespace, NamespaceKey, Operation, Organisation, Pin, PolicyLevel
+from tenants.models.organisations import DEFAULT
+from tenants.removal import removing
+from tenants.revisions import Expected, revision_check
+from tenants.services.namespaces import namespace_create
+from tenants.services.operations import purge_begin
+
+
+def organisation_create(*, actor: Actor, slug: str, name: str) -> Organisation:
+    organisation = Organisation(slug=slug_check(slug), name=name_check(name))
+    with audited() as journal:
+        try:
+            with transaction.atomic():
+                organisation.save()
+        except IntegrityError:
+            raise Taken("slug", slug, "organisation") from None
+        PolicyLevel.objects.create(kind=PolicyLevel.Kind.ORGANISATION, organisation=organisation)
+        journal.record(
+            actor,
+            "organisation.create",
+            organisation.slug,
+            organisation=organisation,
+            after=described(organisation),
+        )
+        namespace_create(actor=actor, organisation=organisation, slug=DEFAULT)
+    return organisation
+
+
+def organisation_update(
+    *,
+    actor: Actor,
+    organisation: Organisation,
+    expected: Expected,
+    name: str | None = None,
+    state: str | None = None,
+) -> Organisation:
+    if state not in (None, Organisation.State.ACTIVE, Organisation.State.SUSPENDED):
+        raise InvalidFields([FieldProblem("state", f"{state!r} is neither active nor suspended")])
+    with audited() as journal:
+        found = _locked(organisation, expected)
+        before = described(found)
+        found.name = found.name if name is None else name_check(name)
+        found.state = found.state if state is None else state
+        if described(found) == before:
+            return found
+        found.revision += 1
+        found.save(update_fields=["name", "state", "revision"])
+        journal.record(
+            actor, "organisation.update", found.slug, organisation=found, before=before, after=described(found)
+        )
+    return found
+
+
+def organisation_delete(*, actor: Actor, organisation: Organisation, expected: Expected) -> Operation:
+    """Its keys stop with this commit and its caches cannot be addressed any more; rows go after the receipts."""
+    now = timezone.now()
+    with audited() as journal:
+        found = _locked(organisation, expected)
+        before = described(found)
+        found.state, found.deleted_at = Organisation.State.DELETED, now
+        found.revision += 1
+        found.save(update_fields=["state", "deleted_at", "revision"])
+        found.api_keys.filter(revoked_at=None).update(revoked_at=now)
+        Pin.objects.filter(namespace__organisation=found).delete()
+        NamespaceKey.objects.filter(namespace__organisation=found, retired_at=None).update(sealed=None, retired_at=now)
+        operation = purge_begin(actor=actor, organisation=found, namespace=None, now=now)
+        journal.record(actor, "organisation.delete", found.slug, organisation=found, before=before)
+    return operation
+
+
+def bounds_put(*, actor: Actor, organisation: Organisation, bounds: Bounds, expected: Expected) -> Organisation:
+    with audited() as journal:
+        found = Organisation.objects.select_for_update().get(pk=organisation.pk)
+        revision_check(found.bounds_revision, expected)
+        before, found.bounds = found.bounds, bounds.model_dump(exclude_none=True)
+        found.bounds_revision += 1
+        found.save(update_fields=["bounds", "bounds_revision"])
+        journal.record(actor, "bounds.set", found.slug, organisation=found, before=before or None, after=found.bounds)
+    return found
+
+
+def limits_put(*, actor: Actor, organisation: Organisation, limits: Limits, expected: Expected) -> Organisation:
+    with audited() as journal:
+        found = Organisation.objects.select_for_update().get(pk=organisation.pk)
+        revision_check(found.limits_revision, expected)
+        before, found.limits = found.limits, limits.model_dump(exclude_unset=True)
+        found.limits_revision += 1
+        found.save(update_fields=["limits", "limits_revision"])
+        journal.record(actor, "limits.set", found.slug, organisation=found, before=before or None, after=found.limits)
+    return found
+
+
+def remains_remove() -> int:
+    """Rows of what was deleted and whose purge every agent has proven; how many organisations and namespaces went."""
+    return sum(_organisation_remove(one) for one in _purged_organisations()) + sum(
+        _namespace_remove(one) for one in _purged_namespaces()
+    )
+
+
+def _purged_organisations() -> Sequence[Organisation]:
+    running = Operation.objects.filter(kind="purge", state=Operation.State.RUNNING, organisation__isnull=False)
+    gone = Organisation.objects.filter(state=Organisation.State.DELETED)
+    return list(gone.exclude(pk__in=running.values("organisation")))
+
+
+def _purged_namespaces() -> Sequence[Namespace]:
+    running = Operation.objects.filter(kind="purge", state=Operation.State.RUNNING, namespace__isnull=False)
+    gone = Namespace.objects.filter(deleted_at__isnull=False).select_related("organisation")
+    return list(gone.exclude(pk__in=running.values("namespace")))
+
+
+def _organisation_remove(organisation: Organisation) -> int:
+    with audited() as journal, removing():
+        journal.record(SYSTEM, "organisation.remove", organisation.slug, organisation=organisation)
+        organisation.delete()
+    return 1
+
+
+def _namespace_remove(namespace: Namespace) -> int:
+    name = f"{namespace.organisation.slug}/{namespace.slug}"
+    with audited() as journal, removing():
+        journal.record(SYSTEM, "namespace.remove", name, organisation=namespace.organisation)
+        namespace.delete()
+    return 1
+
+
+def described(organisation: Organisation) -> dict[str, object]:
+    return {"slug": organisation.slug, "name": organisation.name, "state": organisation.state}
+
+
+def _locked(organisation: Organisation, expected: Expected) -> Organisation:
+    found = Organisation.objects.select_for_update().get(pk=organisation.pk)
+    revision_check(found.revision, expected)
+    return found

@@ -1,0 +1,82 @@
+"""Pins: prefixes that are to stay cached. What they hold is sealed here and opened for agents alone."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.utils import timezone
+
+from tenants.actor import Actor
+from tenants.audit import audited
+from tenants.crypto import seal, unseal
+from tenants.errors import FieldProblem, InvalidFields, LimitReached, Taken
+from tenants.fields import name_check
+from tenants.limits import limits_of
+from tenants.models import Namespace, Organisation, Pin
+
+MAX_CONTENT_BYTES = 512 * 1024
+
+
+def pin_create(
+    *,
+    actor: Actor,
+    namespace: Namespace,
+    name: str,
+    model: str,
+    content_kind: str,
+    content: Any,
+    expires_at: datetime | None = None,
+) -> Pin:
+    data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
+    if len(data) > MAX_CONTENT_BYTES:
+        raise InvalidFields([FieldProblem(content_kind, f"has {len(data)} bytes, {MAX_CONTENT_BYTES} is the most")])
+    if expires_at is not None and expires_at <= timezone.now():
+        raise InvalidFields([FieldProblem("expires_at", f"{expires_at.isoformat()} has passed")])
+    pin = Pin(
+        namespace=namespace,
+        name=name_check(name),
+        model=model,
+        content_kind=content_kind,
+        content_bytes=len(data),
+        expires_at=expires_at,
+        created_by=actor.public_name,
+    )
+    pin.sealed_content = seal(data, place=_place(pin))
+    with audited() as journal:
+        _room_check(namespace.organisation)
+        try:
+            with transaction.atomic():
+                pin.save()
+        except IntegrityError:
+            raise Taken("name", pin.name, "pin of this namespace") from None
+        after = {"id": str(pin.pk), "name": pin.name, "model": model, "bytes": len(data)}
+        journal.record(actor, "pin.create", _target(pin), organisation=namespace.organisation, after=after)
+    return pin
+
+
+def pin_delete(*, actor: Actor, pin: Pin) -> None:
+    with audited() as journal:
+        before = {"id": str(pin.pk), "name": pin.name, "model": pin.model}
+        journal.record(actor, "pin.delete", _target(pin), organisation=pin.namespace.organisation, before=before)
+        pin.delete()
+
+
+def pin_content(pin: Pin) -> Any:
+    """For the agents that must hold it, and for nobody else."""
+    return json.loads(unseal(pin.sealed_content, place=_place(pin)))
+
+
+def _room_check(organisation: Organisation) -> None:
+    Organisation.objects.select_for_update().get(pk=organisation.pk)  # so that two at once cannot pass the limit
+    limit = limits_of(organisation.limits).max_pins
+    if Pin.objects.filter(namespace__organisation=organisation).count() >= limit:
+        raise LimitReached("max_pins", limit)
+
+
+def _place(pin: Pin) -> str:
+    return f"pin {pin.pk} of namespace {pin.namespace_id}"
+
+
+def _target(pin: Pin) -> str:
+    return f"{pin.namespace.organisation.slug}/{pin.namespace.slug} pin {pin.name}"

@@ -1,0 +1,69 @@
+"""How much of each agent's pool is promised away, and to whom. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tenants.policy import Below, Values, effective_values, models_named
+
+PROMISED_AT_MOST = 0.9  # of each pool: what is left keeps everybody else, and eviction, moving
+TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one namespace is promised: reservation and pins, in general and for models with values of their own."""
+
+    organisation_id: int
+    organisation: str
+    namespace_id: int
+    namespace: str
+    general: float
+    by_model: dict[str, float]
+
+    @property
+    def name(self) -> str:
+        return f"{self.organisation}/{self.namespace}"
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """The sum for one model (None: any without values of its own), largest holders first."""
+
+    model: str | None
+    total: float
+    holders: tuple[tuple[Holding, float], ...]
+
+    @property
+    def is_too_much(self) -> bool:
+        return self.total > PROMISED_AT_MOST + TOLERANCE
+
+
+def promised(values: Values) -> float:
+    return float(values["reserved_share"] + values["pin_share"])
+
+
+def holding(below: Below, chain: Sequence[Values]) -> Holding:
+    by_model = {model: promised(effective_values(chain, model)) for model in models_named(chain)}
+    general = promised(effective_values(chain))
+    return Holding(below.organisation_id, below.organisation, below.namespace_id, below.namespace, general, by_model)
+
+
+def heaviest_promise(holdings: Iterable[Holding]) -> Promise:
+    """The model for which most is promised: if that fits, everything does."""
+    known = list(holdings)
+    total = sum(one.general for one in known)
+    sums: dict[str, float] = defaultdict(lambda: total)
+    for one in known:
+        for model, share in one.by_model.items():
+            sums[model] += share - one.general
+    heaviest = max(sums, key=lambda model: sums[model], default=None)
+    if heaviest is None or sums[heaviest] <= total:
+        return Promise(None, total, _holders((one, one.general) for one in known))
+    shares = ((one, one.by_model.get(heaviest, one.general)) for one in known)
+    return Promise(heaviest, sums[heaviest], _holders(shares))
+
+
+def _holders(shares: Iterable[tuple[Holding, float]]) -> tuple[tuple[Holding, float], ...]:
+    holding_some = [(one, share) for one, share in shares if share > 0]
+    return tuple(sorted(holding_some, key=lambda pair: (-pair[1], pair[0].name)))

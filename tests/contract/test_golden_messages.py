@@ -1,0 +1,81 @@
+"""Messages as they were once agreed, for agents of yesterday still read them.
+
+If a test here fails, the format has changed, and `FORMAT` has to change with it. The files in golden/ are laid out for
+people; what travels is their canonical form.
+"""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from engine_agent.protocol import (
+    canonical_json,
+    change_apply,
+    change_decode,
+    change_encode,
+    policy_hash,
+    snapshot_decode,
+    snapshot_encode,
+)
+
+GOLDEN = Path(__file__).parent / "golden"
+SNAPSHOT_HASHES = {
+    "engine": "cc7658a014868600172b836de912dc94bff1189f482e5338d6f6992b1168168c",
+    "gateway": "bc22359ffcfa1ada3d08a3246ad8f2275276d1478592608b8ab37c399e002355",
+}
+ENCODED = {
+    "snapshot-engine": "533a1b663abeae8b686c693aedffdad150c549084bcdb3dd7325c97cce69c2eb",
+    "snapshot-gateway": "f1112f86e4f46e2273aab2d0f667d889bd3a6e44d9a79eb6dc03227e32a62cc9",
+    "change-engine": "ee6e174820a9369df72280bf39be0c2ad0dad99876c21a6b867f0d829a8385aa",
+}
+
+
+def golden(name: str) -> bytes:
+    return (GOLDEN / f"{name}.json").read_bytes()
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_what_travels_is_byte_for_byte_what_was_agreed(name: str) -> None:
+    again = (
+        snapshot_encode(snapshot_decode(golden(name)))
+        if "snapshot" in name
+        else change_encode(change_decode(golden(name)))
+    )
+    assert again == canonical_json(json.loads(golden(name)))
+    assert sha256(again).hexdigest() == ENCODED[name]
+
+
+@pytest.mark.parametrize("kind", SNAPSHOT_HASHES)
+def test_a_snapshot_keeps_its_hash(kind: str) -> None:
+    snapshot = snapshot_decode(golden(f"snapshot-{kind}"))
+    assert (snapshot.kind, snapshot.hash) == (kind, SNAPSHOT_HASHES[kind])
+
+
+@pytest.mark.parametrize("name", ENCODED)
+def test_a_policy_keeps_its_hash(name: str) -> None:
+    policies = json.loads(golden(name))["policies"]
+    assert policies
+    assert {policy_hash(policy) for policy in policies.values()} == set(policies)
+
+
+def test_the_change_leads_from_the_snapshot_to_its_target() -> None:
+    before, change = snapshot_decode(golden("snapshot-engine")), change_decode(golden("change-engine"))
+    after = change_apply(before, change)
+    assert after.hash == change.target
+    assert after.entries["ns/1"]["revision"] == 8
+    assert "pin/9" not in after.entries
+
+
+def test_a_hash_can_be_computed_without_this_module() -> None:
+    """The recipe, spelled out for whoever writes an agent in another language."""
+    message = json.loads(golden("snapshot-gateway"))
+    buckets: dict[str, bytes] = {}
+    for key, entry in sorted(message["entries"].items()):
+        text = json.dumps(entry, sort_keys=True, separators=(",", ":"))
+        buckets[entry["org"]] = buckets.get(entry["org"], b"") + sha256(f"{key}\0{text}".encode("ascii")).digest()
+    root = sha256(b"luminet snapshot 1\0gateway\0")
+    for org, hashes in sorted(buckets.items()):
+        root.update(org.encode("ascii") + b"\0" + sha256(hashes).digest())
+    assert root.hexdigest() == message["hash"]
