@@ -11,7 +11,7 @@ LUMINET = $(BIN)/python -m controlplane.cli
 # Files side by side, one process a core; each process starts the servers its tests ask for.
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: help up down clean test check format lint bench lock python
+.PHONY: help up down clean test check format lint openapi bench lock python
 
 help:  ## show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -47,6 +47,9 @@ format: python  ## put code and imports into shape
 	@$(BOOTSTRAP) control dev
 	$(BIN)/ruff check --fix --quiet . || true
 	$(BIN)/ruff format .
+
+openapi: python  ## write docs/openapi.json anew: the REST API's description, which the tests compare with what is served
+	@$(BOOTSTRAP) control dev && DJANGO_SETTINGS_MODULE=tests.settings exec $(BIN)/python -W error -m tests.openapi
 
 bench: python  ## measure; writes JSON, a table and plots to .luminet/bench (ROWS="W1 W2" picks)
 	@$(BOOTSTRAP) control dev bench && exec $(BIN)/python -m tests.bench $(ROWS)

@@ -8,9 +8,10 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
 from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
 from channels.security.websocket import AllowedHostsOriginValidator
-from django.core.asgi import get_asgi_application
 
-django_application = get_asgi_application()
+from controlplane.handler import django_application
+
+django_http = django_application()
 
 from controlplane.api.body_limit import BodyLimit
 from controlplane.live.routing import socket_routes
@@ -41,7 +42,7 @@ class RequestId:
 application = RequestId(
     ProtocolTypeRouter(
         {
-            "http": BodyLimit(Probes(django_application)),
+            "http": BodyLimit(Probes(django_http)),
             "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(socket_routes))),
         }
     )

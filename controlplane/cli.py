@@ -5,12 +5,22 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
+from typing import NoReturn
 
+from controlplane.client.arguments import client_commands
 from controlplane.version import version
 
 PARTS = ("web", "worker", "beat", "migrate")
 HEALTH = ("web", "worker", "beat", "database", "broker")
 Command = Callable[[argparse.Namespace], int]
+
+
+class Parser(argparse.ArgumentParser):
+    """A mistyped command ends with 1: to `plan`, 2 is an answer."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(1, f"{self.prog}: {message}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,11 +32,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _missing_half(error)
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # whoever read our output has seen enough, as `| head` has
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
 
 
 def parser() -> argparse.ArgumentParser:
     """Everything `luminet` can do, as the tests of the documentation read it too."""
-    top = argparse.ArgumentParser(prog="luminet", description="Run and operate Luminet.")
+    top: argparse.ArgumentParser = Parser(prog="luminet", description="Run and operate Luminet.")
     top.add_argument("--version", action="version", version=f"luminet {version()}")
     commands = top.add_subparsers(metavar="COMMAND", required=True)
 
@@ -46,7 +59,26 @@ def parser() -> argparse.ArgumentParser:
     _add(commands, "secrets", _secrets, "print a fresh set of production secrets for an .env file")
     operator = _add(commands, "create-operator", _create_operator, "create a person who runs the fleet")
     operator.add_argument("email")
+    _local_commands(commands)
+    client_commands(commands)
     return top
+
+
+def _local_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """What is done beside the database, with the processes' own settings."""
+    token = _add(commands, "operator-token", _operator_token, "create an operator's token and print it once")
+    token.add_argument("email")
+    token.add_argument("--name", default="command line", help="what it is for, as the list of tokens shows it")
+    token.add_argument("--scope", action="append", default=[], help="stats:read, policy:read, policy:write, admin")
+    link = _add(commands, "reset-link", _reset_link, "print a link that sets a new password, once")
+    link.add_argument("email")
+    _add(commands, "rotate-master-key", _rotate_master_key, "encrypt everything anew under the present master key")
+    audit = commands.add_parser("audit", help="the audit trail").add_subparsers(required=True)
+    verify = _add(
+        audit, "verify", _audit_verify, "name the first changed or missing record; status 1 when there is one"
+    )
+    verify.add_argument("--head", metavar="SEQ:HASH", help="the head an earlier run printed: shows a cut-off end too")
+    _add(audit, "export", _audit_export, "print every record as a line of JSON, oldest first")
 
 
 def _add(
@@ -140,6 +172,49 @@ def _create_operator(options: argparse.Namespace) -> int:
         return 1
     print(json.dumps({"email": operator.email, "password": password}, indent=2))
     return 0
+
+
+def _operator_token(options: argparse.Namespace) -> int:
+    _beside_the_stack()
+    _django()
+    from controlplane.administer import REST_SCOPES, operator_token
+
+    if unknown := sorted(set(options.scope) - set(REST_SCOPES)):
+        print(f"--scope: {', '.join(unknown)} is none of {', '.join(REST_SCOPES)}", file=sys.stderr)
+        return 2
+    return operator_token(options.email, name=options.name, scopes=options.scope)
+
+
+def _reset_link(options: argparse.Namespace) -> int:
+    _beside_the_stack()
+    _django()
+    from controlplane.administer import password_reset_link
+
+    return password_reset_link(options.email)
+
+
+def _rotate_master_key(options: argparse.Namespace) -> int:
+    _beside_the_stack()
+    _django()
+    from controlplane.administer import rotate_master_key
+
+    return rotate_master_key()
+
+
+def _audit_verify(options: argparse.Namespace) -> int:
+    _beside_the_stack()
+    _django()
+    from controlplane.administer import audit_check
+
+    return audit_check(options.head)
+
+
+def _audit_export(options: argparse.Namespace) -> int:
+    _beside_the_stack()
+    _django()
+    from controlplane.administer import audit_export
+
+    return audit_export()
 
 
 def _beside_the_stack() -> None:

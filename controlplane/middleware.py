@@ -100,6 +100,10 @@ def _loggable_path(request: HttpRequest) -> str:
 def _harden(request: HttpRequest, response: HttpResponseBase, seconds: float) -> None:
     response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
     response.headers.setdefault("Permissions-Policy", PERMISSIONS_POLICY)
+    if _ONE_TIME_LINK.match(request.path):
+        # The address is a secret, also for our own logs. `no-referrer` would make browsers send `Origin: null` with the
+        # form, which the protection against forged forms refuses; this one tells where from, and never which page.
+        response.headers["Referrer-Policy"] = "strict-origin"
     if "text/html" in response.headers.get("Content-Type", ""):
         # Pages are made for one signed-in person; neither proxies nor the back button of the next person may keep them.
         response.headers.setdefault("Cache-Control", "no-store")

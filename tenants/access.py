@@ -4,13 +4,14 @@
 scope is said only about what is the actor's own.
 """
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
 from django.db.models import Q, QuerySet
 
-from tenants.actor import Actor, ActorKind, Scope, scopes_expanded
+from tenants.actor import ROLE_SCOPES, Actor, ActorKind, Scope, scopes_expanded
 from tenants.crypto import secret_hash, secret_is_well_formed
 from tenants.errors import InvalidToken, MissingScope, NotFound, NotPermitted, OrganisationSuspended
 from tenants.models import (
@@ -88,6 +89,19 @@ def _operator_token_actor(hash_: bytes, now: datetime, address: str, request_id:
     return Actor(ActorKind.OPERATOR_TOKEN, str(token.pk), name, scopes, address=address, request_id=request_id)
 
 
+def actor_for_member(member: Member, *, address: str = "", request_id: str = "") -> Actor:
+    """Whom a signed-in person speaks for in one of their organisations, with what their role there lets them do."""
+    return Actor(
+        ActorKind.MEMBER,
+        str(member.user_id),
+        member.email,
+        ROLE_SCOPES[member.role],
+        member.organisation_id,
+        address=address,
+        request_id=request_id,
+    )
+
+
 def _used(row: "QuerySet[ApiKey] | QuerySet[OperatorToken]", last: datetime | None, now: datetime) -> None:
     """Noted once a minute: a write for every request would cost more than the news is worth."""
     if last is None or now - last >= LAST_USED_STEP:
@@ -115,6 +129,24 @@ def organisation_for(actor: Actor, slug: str, rule: Rule) -> Organisation:
     return organisation
 
 
+def organisation_own(actor: Actor, rule: Rule) -> Organisation | None:
+    """For what no path names: the actor's organisation, under the rule; None for operators, who have the fleet."""
+    if actor.organisation_id is None:
+        permit(actor, rule)
+        return None
+    organisation = organisation_behind(actor)
+    _permit_within(actor, organisation, rule)
+    return organisation
+
+
+def organisation_behind(actor: Actor) -> Organisation:
+    """Whose the actor is; deleted since the token was looked at, there is nothing it speaks for."""
+    organisation = organisations_visible(actor).first()
+    if organisation is None:
+        raise InvalidToken
+    return organisation
+
+
 def _permit_within(actor: Actor, organisation: Organisation, rule: Rule) -> None:
     permit(actor, rule)
     if rule.whole_organisation and actor.namespace_ids is not None:
@@ -135,6 +167,25 @@ def namespace_for(actor: Actor, organisation: Organisation, slug: str) -> Namesp
         raise NotFound("namespace")
     namespace.organisation = organisation
     return namespace
+
+
+def memberships_of(user: User) -> "QuerySet[Member]":
+    """Where this person belongs. To a deleted organisation nobody does."""
+    living = Member.objects.filter(user=user).exclude(organisation__state=Organisation.State.DELETED)
+    return living.select_related("organisation").order_by("organisation__name", "organisation__slug")
+
+
+def namespaces_of(memberships: Iterable[Member]) -> "QuerySet[Namespace]":
+    """Those of every organisation in which somebody's role lets them read, at once."""
+    readable = [one.organisation_id for one in memberships if actor_for_member(one).has(Scope.POLICY_READ)]
+    return Namespace.objects.filter(organisation__in=readable, deleted_at=None)
+
+
+def namespace_slugs(ids: Collection[int]) -> dict[int, str]:
+    """What the namespaces a key is bound to are called; those deleted since are left out."""
+    if not ids:
+        return {}
+    return dict(Namespace.objects.filter(pk__in=ids, deleted_at=None).values_list("pk", "slug"))
 
 
 def members_of(organisation: Organisation) -> "QuerySet[Member]":

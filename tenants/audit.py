@@ -140,8 +140,10 @@ def audit_verify(*, remembered_head: str | None = None) -> Verdict:
     """Walk the chain. `remembered_head` ("seq:hash", kept elsewhere) also shows a tail cut off with its head."""
     head = AuditHead.objects.filter(pk=1).first() or AuditHead(seq=0, hash=GENESIS)
     previous, seq = GENESIS, 0
-    remembered_seen = remembered_head is None
+    remembered_seen = remembered_head in (None, head_text(0, GENESIS))
     for record in AuditRecord.objects.filter(seq__lte=head.seq).order_by("seq").iterator(chunk_size=2000):
+        if record.seq <= seq:
+            return Verdict(seq, head_text(seq, previous), f"record {record.seq} was inserted: numbers begin at 1")
         if record.seq != seq + 1:
             return Verdict(seq, head_text(seq, previous), _missing(seq + 1, record.seq - 1))
         if not hmac.compare_digest(record_hash(previous, record), bytes(record.hash)):

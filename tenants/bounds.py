@@ -82,14 +82,20 @@ class _Choice(BaseModel):
 
 
 class TtlModes(_Choice):
+    """Only what is `allowed`."""
+
     allowed: list[TtlMode]  # type: ignore[assignment]
 
 
 class KvDtypes(_Choice):
+    """Only what is `allowed`."""
+
     allowed: Annotated[list[KvDtype], Field(max_length=8)]  # type: ignore[assignment]
 
 
 class Offloads(_Choice):
+    """Only what is `allowed`."""
+
     allowed: list[Offload]  # type: ignore[assignment]
 
 

@@ -17,7 +17,9 @@ SECRET_LETTERS = 43  # 256 bits
 CHECK_LETTERS = 6
 PREFIX_LETTERS = 8
 VERSION = b"\x01"
+KEY_ID_BYTES = 4
 NONCE_BYTES = 12
+HEAD_BYTES = 1 + KEY_ID_BYTES + NONCE_BYTES
 
 
 class Unreadable(Exception):
@@ -35,16 +37,23 @@ class NewSecret:
 
 def seal(plain: bytes, *, place: str) -> bytes:
     """Encrypt; `place` says whose it is and must be the same when it is opened, so rows cannot be swapped."""
+    key_id, aead = _aeads()[0]
     nonce = os.urandom(NONCE_BYTES)
-    return VERSION + nonce + _aead().encrypt(nonce, plain, VERSION + place.encode())
+    return VERSION + key_id + nonce + aead.encrypt(nonce, plain, VERSION + place.encode())
 
 
 def unseal(sealed: bytes | memoryview, *, place: str) -> bytes:
     data = bytes(sealed)
+    version, key_id, nonce = data[:1], data[1 : 1 + KEY_ID_BYTES], data[1 + KEY_ID_BYTES : HEAD_BYTES]
     try:
-        return _aead().decrypt(data[1 : 1 + NONCE_BYTES], data[1 + NONCE_BYTES :], data[:1] + place.encode())
-    except (InvalidTag, ValueError):
+        return dict(_aeads())[key_id].decrypt(nonce, data[HEAD_BYTES:], version + place.encode())
+    except (InvalidTag, ValueError, KeyError):
         raise Unreadable(place) from None
+
+
+def is_sealed_anew(sealed: bytes | memoryview) -> bool:
+    """Whether it is under today's master key, not the one before."""
+    return bytes(sealed[1 : 1 + KEY_ID_BYTES]) == _aeads()[0][0]
 
 
 def secret_new(kind: str) -> NewSecret:
@@ -62,7 +71,15 @@ def secret_is_well_formed(kind: str, secret: str) -> bool:
 
 def secret_hash(secret: str) -> bytes:
     """What is stored. Keyed, so that a stolen table is no list to try guesses on."""
-    return hmac.digest(purpose_key("pepper", "bearer secrets"), secret.encode(), "sha256")
+    return hmac.digest(key_check_secret(), secret.encode(), "sha256")
+
+
+def key_check_secret() -> bytes:
+    """What makes `secret_hash` keyed: HMAC-SHA256 of a presented key under it is the hash in a gateway's snapshot.
+
+    Gateways get it when they enrol, sealed and never in a snapshot; engines have no use for it.
+    """
+    return purpose_key("pepper", "bearer secrets")
 
 
 @lru_cache(maxsize=32)
@@ -73,8 +90,13 @@ def purpose_key(secret: str, purpose: str) -> bytes:
 
 
 @lru_cache(maxsize=1)
-def _aead() -> AESGCM:
-    return AESGCM(purpose_key("master_key", "sealing"))
+def _aeads() -> tuple[tuple[bytes, AESGCM], ...]:
+    """Each with the name it goes by in what it sealed: today's master key first, then, if there is one, the last."""
+    names = ["master_key"]
+    if settings.ENVIRONMENT.secrets.previous_master_key is not None:
+        names.append("previous_master_key")
+    keys = [purpose_key(name, "sealing") for name in names]
+    return tuple((hmac.digest(key, b"name", "sha256")[:KEY_ID_BYTES], AESGCM(key)) for key in keys)
 
 
 def _check(kind: str, body: str) -> str:

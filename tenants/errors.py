@@ -87,6 +87,11 @@ class StaleRevision(TenantsError):
         super().__init__(f"expected revision {expected}, found {actual}: read it again, then decide anew")
 
 
+class StalePlan(TenantsError):
+    def __init__(self) -> None:
+        super().__init__("what would be done now is not what was planned: something changed meanwhile; plan again")
+
+
 class NotFound(TenantsError):
     """Not there, or not yours: the same words, and nothing else tells them apart."""
 

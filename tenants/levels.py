@@ -1,13 +1,21 @@
 """The three levels of policy as rows: found, locked, and read as the chain that is in force. Reads and locks only."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from django.db import connection
+from django.db.models import Q, TextField
+from django.db.models.functions import Cast
 
+from tenants.errors import NotFound
+from tenants.locks import namespace_lock, namespaces_lock, organisation_lock, organisations_lock
 from tenants.models import Namespace, Organisation, PolicyLevel
 from tenants.policy import Below
+
+Key = tuple[int | None, int | None]  # of organisation and namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +24,12 @@ class Place:
 
     organisation: Organisation | None = None
     namespace: Namespace | None = None
+
+    @property
+    def key(self) -> Key:
+        """Which row it is."""
+        organisation = None if self.organisation is None else self.organisation.pk
+        return organisation, None if self.namespace is None else self.namespace.pk
 
     @property
     def name(self) -> str:
@@ -28,35 +42,121 @@ FLEET = Place()
 
 
 def level_of(place: Place) -> PolicyLevel:
-    if place.namespace is not None:
-        return PolicyLevel.objects.get(namespace=place.namespace)
-    if place.organisation is not None:
-        return PolicyLevel.objects.get(organisation=place.organisation)
-    level, _ = PolicyLevel.objects.get_or_create(kind=PolicyLevel.Kind.FLEET)
+    if place.organisation is None:
+        return PolicyLevel.objects.get_or_create(kind=PolicyLevel.Kind.FLEET)[0]
+    owner = {"organisation": place.organisation} if place.namespace is None else {"namespace": place.namespace}
+    level = PolicyLevel.objects.filter(**owner).first()
+    if level is None:  # removed since the place was looked up
+        raise NotFound("policy")
     return level
 
 
-def levels_above(place: Place) -> list[PolicyLevel]:
-    """What a place inherits from, outermost first."""
-    above = [] if place.organisation is None else [level_of(FLEET)]
-    if place.namespace is not None:
-        above.append(level_of(Place(place.organisation)))
-    return above
+def levels_of(place: Place) -> list[PolicyLevel]:
+    """A place's own level behind those it inherits from, outermost first; in one query, so of one moment."""
+    organisation_id, namespace_id = place.key
+    owners = Q(kind=PolicyLevel.Kind.FLEET)
+    keys: list[Key] = [FLEET.key]
+    if organisation_id is not None:
+        owners |= Q(organisation=organisation_id)
+        keys.append((organisation_id, None))
+    if namespace_id is not None:
+        owners |= Q(namespace=namespace_id)
+        keys.append((None, namespace_id))
+    found = {(one.organisation_id, one.namespace_id): one for one in PolicyLevel.objects.filter(owners)}
+    if FLEET.key not in found:
+        found[FLEET.key] = level_of(FLEET)
+    if not all(key in found for key in keys):  # removed since the place was looked up
+        raise NotFound("policy")
+    return [found[key] for key in keys]
 
 
 def level_lock(place: Place) -> tuple[PolicyLevel, list[PolicyLevel]]:
-    """The level, for writing, and those above it, which must not change meanwhile. Always from the outermost in."""
-    above = levels_above(place)
-    for level in above:
-        _share(level)
-        level.refresh_from_db()
-    level = level_of(place)
-    return PolicyLevel.objects.select_for_update().get(pk=level.pk), above
+    """The level, for writing, and those above it, which must not change meanwhile. In the order of locks.py."""
+    above: list[PolicyLevel] = []
+    if place.organisation is not None:
+        above.append(fleet_hold())
+        organisation_lock(place.organisation)
+    if place.namespace is not None:
+        above.append(_held(level_of(Place(place.organisation))))
+        namespace_lock(place.namespace)
+    return PolicyLevel.objects.select_for_update().get(pk=level_of(place).pk), above
 
 
-def _share(level: PolicyLevel) -> None:
-    with connection.cursor() as cursor:  # many may publish below at once: Django itself only knows exclusive locks
+@dataclass(frozen=True, slots=True)
+class Locked:
+    """A level held for writing, and those above it."""
+
+    level: PolicyLevel
+    above: tuple[PolicyLevel, ...]
+
+
+def levels_lock(places: Sequence[Place]) -> list[Locked]:
+    """As `level_lock`; with more than one, nobody else publishes meanwhile, and each level is one object throughout."""
+    if len(places) == 1:
+        level, above = level_lock(places[0])
+        return [Locked(level, tuple(above))]
+    fleet = fleet_lock()
+    organisations_lock({place.organisation.pk for place in places if place.organisation is not None})
+    namespaces_lock({place.namespace.pk for place in places if place.namespace is not None})
+    owners = Q(organisation__in={place.key[0] for place in places}) | Q(
+        namespace__in={place.key[1] for place in places}
+    )
+    levels = PolicyLevel.objects.select_for_update().filter(owners).order_by("pk")
+    held = {(level.organisation_id, level.namespace_id): level for level in levels}
+    return [_locked(place, fleet, held) for place in places]
+
+
+def _locked(place: Place, fleet: PolicyLevel, held: dict[Key, PolicyLevel]) -> Locked:
+    organisation_id, namespace_id = place.key
+    if organisation_id is None:
+        return Locked(fleet, ())
+    own = held[organisation_id, None]
+    return Locked(own, (fleet,)) if namespace_id is None else Locked(held[None, namespace_id], (fleet, own))
+
+
+def fleet_lock() -> PolicyLevel:
+    """First of all locks, for who changes much at once: nobody publishes, or makes what inherits, until commit."""
+    return PolicyLevel.objects.select_for_update(no_key=True).get(pk=level_of(FLEET).pk)
+
+
+def levels_hold(organisations: Iterable[Organisation]) -> dict[int, tuple[Organisation, list[PolicyLevel]]]:
+    """The organisations, locked, each with what its namespaces inherit from, which stays as it is until commit."""
+    fleet, ids = fleet_hold(), {one.pk for one in organisations}
+    locked = organisations_lock(ids)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM tenants_policylevel WHERE organisation_id = ANY(%s) ORDER BY id FOR SHARE", [sorted(ids)]
+        )
+    levels = {one.organisation_id: one for one in PolicyLevel.objects.filter(organisation__in=ids)}
+    return {one.pk: (one, [fleet, levels[one.pk]]) for one in locked}
+
+
+def fleet_hold() -> PolicyLevel:
+    """First of all locks, for whatever depends on what is inherited. Many may hold it at once."""
+    return _held(level_of(FLEET))
+
+
+def _held(level: PolicyLevel) -> PolicyLevel:
+    with connection.cursor() as cursor:  # Django itself only knows exclusive locks
         cursor.execute("SELECT 1 FROM tenants_policylevel WHERE id = %s FOR SHARE", [level.pk])
+    level.refresh_from_db()
+    return level
+
+
+def namespaces_by_place(places: Sequence[Place]) -> dict[Key, list[Below]]:
+    """Living namespaces, each under the nearest of these places above it; those that are a place themselves are not."""
+    keys = {place.key for place in places}
+    upper = [place for place in places if place.namespace is None]
+    found: dict[Key, list[Below]] = {}
+    if not upper:
+        return found
+    one_query = upper[0] if len(upper) == 1 else FLEET
+    for below in namespaces_below(one_query):
+        own, theirs = (below.organisation_id, below.namespace_id), (below.organisation_id, None)
+        nearest = theirs if theirs in keys else FLEET.key
+        if own not in keys and nearest in keys:
+            found.setdefault(nearest, []).append(below)
+    return found
 
 
 def namespaces_below(place: Place, *, group_ids: "set[int] | None" = None) -> Iterator[Below]:
@@ -74,8 +174,9 @@ def namespaces_below(place: Place, *, group_ids: "set[int] | None" = None) -> It
         "pk",
         "slug",
         "group_id",
-        "organisation__policy_level__policy",
-        "policy_level__policy",
+        Cast("organisation__policy_level__policy", TextField()),
+        Cast("policy_level__policy", TextField()),
     )
-    for row in rows.iterator(chunk_size=5000):
-        yield Below(*row)
+    parsed = cache(json.loads)  # thousands say the same few things: each is read once, and is one object
+    for org, org_slug, pk, slug, group_id, org_policy, policy in rows.iterator(chunk_size=5000):
+        yield Below(org, org_slug, pk, slug, group_id, parsed(org_policy), parsed(policy))

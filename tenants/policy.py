@@ -182,3 +182,8 @@ class Below:
     group_id: int
     organisation_policy: Values
     namespace_policy: Values
+
+    @property
+    def combination(self) -> str:
+        """Equal where the same is said: what follows from it is worked out once, and ten thousand have few."""
+        return repr((self.organisation_policy, self.namespace_policy))

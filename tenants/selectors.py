@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from tenants.actor import Actor
-from tenants.bounds import bounds_of, out_of_bounds
+from tenants.bounds import bounds_of
+from tenants.drafts import Draft, draft_contradictions, draft_out_of_bounds, promises_more
 from tenants.errors import FieldProblem
-from tenants.levels import Place, level_of, levels_above, namespaces_below
+from tenants.levels import FLEET, Place, levels_of, namespaces_below
 from tenants.models import PolicyLevel
 from tenants.policy import (
+    Below,
     Change,
     Effective,
     Policy,
@@ -18,9 +21,8 @@ from tenants.policy import (
     effective_values,
 )
 from tenants.preview import AgentPool, ResolvedShare, Warning, effects_of, shares_resolved, warnings_for
-from tenants.services.policies import Draft, draft_contradictions
 from tenants.services.shares import group_holdings, shares_problem
-from tenants.shares import PROMISED_AT_MOST, Holding, heaviest_promise, holding
+from tenants.shares import PROMISED_AT_MOST, Promise, heaviest_promise, holdings
 
 NAMED_AT_MOST = 20
 
@@ -33,7 +35,7 @@ class InForce:
 
 
 def policy_in_force(place: Place, model: str | None = None) -> InForce:
-    levels = (*levels_above(place), level_of(place))
+    levels = tuple(levels_of(place))
     chain = [level.policy for level in levels]
     return InForce(effective(chain, model), effective_hash(chain, model), levels)
 
@@ -64,12 +66,14 @@ class Preview:
 
 def policy_preview(*, actor: Actor, place: Place, policy: Policy, pools: Sequence[AgentPool] = ()) -> Preview:
     """What `policy_publish` would do with the same body, the reasons to refuse it included. Changes nothing."""
-    level = level_of(place)
-    draft = Draft(place, tuple(one.policy for one in levels_above(place)), level.policy, policy.said())
+    *above, level = levels_of(place)
+    draft = Draft(tuple(one.policy for one in above), level.policy, policy.said())
     before, after = (*draft.above, draft.before), (*draft.above, draft.after)
     changes = changes_between(before, after)
     values = effective_values(after)
-    touched = _touched(draft)
+    below = list(namespaces_below(place))
+    touched = _touched(below, draft, actor)
+    promises = _promises_after(place, below, draft, actor)
     return Preview(
         base_revision=level.revision,
         changes=tuple(changes),
@@ -78,55 +82,55 @@ def policy_preview(*, actor: Actor, place: Place, policy: Policy, pools: Sequenc
         namespaces_named=tuple(touched[:NAMED_AT_MOST]),
         agents=tuple(pool.agent for pool in pools) if touched else (),
         shares=tuple(share for pool in pools for share in shares_resolved(values, pool)),
-        group_share=_group_share(draft, actor),
+        group_share=_group_share(promises, actor),
         effects=tuple(effects_of(changes)),
         warnings=tuple(warnings_for(changes, values)),
-        problems=tuple(_problems(draft, actor)),
+        problems=tuple(_problems(place, below, draft, promises, actor)),
     )
 
 
-def _touched(draft: Draft) -> list[str]:
-    """Namespaces in which something else would be in force. Judged once for each combination of levels."""
+def _touched(below: Sequence[Below], draft: Draft, actor: Actor) -> list[str]:
+    """Namespaces the actor sees, and in which something else would be in force. Judged once for each combination."""
     seen: dict[str, bool] = {}
     names = []
-    for below in namespaces_below(draft.place):
-        combination = repr((below.organisation_policy, below.namespace_policy))
+    for one in below:
+        combination = one.combination
         if combination not in seen:
-            seen[combination] = effective_hash(draft.chain(below, old=True)) != effective_hash(draft.chain(below))
-        if seen[combination]:
-            names.append(f"{below.organisation}/{below.namespace}")
+            seen[combination] = effective_hash(draft.chain(one, old=True)) != effective_hash(draft.chain(one))
+        if seen[combination] and actor.may_see(one.namespace_id):
+            names.append(f"{one.organisation}/{one.namespace}")
     return names
 
 
-def _problems(draft: Draft, actor: Actor) -> list[FieldProblem]:
-    found = list(draft_contradictions(draft))
-    organisation = draft.place.organisation
+def _problems(
+    place: Place, below: Sequence[Below], draft: Draft, promises: Sequence[Promise], actor: Actor
+) -> list[FieldProblem]:
+    found = list(draft_contradictions(draft, below, actor=actor))
+    organisation = place.organisation
     if organisation is not None and not actor.is_operator:
-        bounds = bounds_of(organisation.bounds, organisation.bounds_revision)
-        found += out_of_bounds(bounds, before=draft.before, after=draft.after)
-    for promise in (heaviest_promise(holdings) for holdings in _holdings_after(draft).values()):
-        if promise.is_too_much:
-            found.append(shares_problem(promise, actor=actor))
+        found += draft_out_of_bounds(draft, bounds_of(organisation.bounds, organisation.bounds_revision))
+    if promises_more(draft):
+        found += [shares_problem(promise, actor=actor) for promise in promises if promise.is_too_much]
     return found
 
 
-def _group_share(draft: Draft, actor: Actor) -> GroupShare | None:
+def _group_share(promises: Sequence[Promise], actor: Actor) -> GroupShare | None:
     """The fullest group concerned. Operators only: the sum tells of others."""
-    if not actor.is_operator:
-        return None
-    sums = [heaviest_promise(holdings) for holdings in _holdings_after(draft).values()]
-    fullest = max(sums, key=lambda promise: promise.total, default=None)
-    if fullest is None:
+    fullest = max(promises, key=lambda promise: promise.total, default=None)
+    if fullest is None or not actor.is_operator:
         return None
     return GroupShare(round(fullest.total, 6), PROMISED_AT_MOST, fullest.is_too_much)
 
 
-def _holdings_after(draft: Draft) -> dict[int, list[Holding]]:
-    """Everybody's holdings in the groups concerned, as they would be."""
-    mine = {below.namespace_id: below for below in namespaces_below(draft.place)}
-    found: dict[int, list[Holding]] = {}
-    for group_id in sorted({below.group_id for below in mine.values()}):
-        others = [one for one in group_holdings(group_id) if one.namespace_id not in mine]
-        own = [holding(below, draft.chain(below)) for below in mine.values() if below.group_id == group_id]
-        found[group_id] = others + own
+def _promises_after(place: Place, below: Sequence[Below], draft: Draft, actor: Actor) -> list[Promise]:
+    """The heaviest of each group concerned, as it would be; none where nobody will ask."""
+    if not (actor.is_operator or promises_more(draft)):
+        return []
+    mine = {one.namespace_id for one in below}
+    found = []
+    for group_id in sorted({one.group_id for one in below}):
+        everybody = () if place == FLEET else group_holdings(group_id)
+        others = (one for one in everybody if one.namespace_id not in mine)
+        own = holdings((one for one in below if one.group_id == group_id), draft.chain)
+        found.append(heaviest_promise(chain(others, own)))
     return found

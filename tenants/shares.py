@@ -1,7 +1,7 @@
 """How much of each agent's pool is promised away, and to whom. Pure."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tenants.policy import Below, Values, effective_values, models_named
@@ -44,9 +44,22 @@ def promised(values: Values) -> float:
 
 
 def holding(below: Below, chain: Sequence[Values]) -> Holding:
+    return next(holdings([below], lambda one: chain))
+
+
+def holdings(below: Iterable[Below], chain_of: Callable[[Below], Sequence[Values]]) -> Iterator[Holding]:
+    """Of each of these namespaces, worked out once for each combination of levels."""
+    known: dict[str, tuple[float, dict[str, float]]] = {}
+    for one in below:
+        shares = known.get(one.combination)
+        if shares is None:
+            shares = known[one.combination] = _shares(chain_of(one))
+        yield Holding(one.organisation_id, one.organisation, one.namespace_id, one.namespace, *shares)
+
+
+def _shares(chain: Sequence[Values]) -> tuple[float, dict[str, float]]:
     by_model = {model: promised(effective_values(chain, model)) for model in models_named(chain)}
-    general = promised(effective_values(chain))
-    return Holding(below.organisation_id, below.organisation, below.namespace_id, below.namespace, general, by_model)
+    return promised(effective_values(chain)), by_model
 
 
 def heaviest_promise(holdings: Iterable[Holding]) -> Promise:

@@ -48,6 +48,11 @@ class Api:
         return self.ask("DELETE", path, **_seen(seen), **headers)
 
 
+def said(response: HttpResponse) -> Any:
+    """What a response says, out of its JSON."""
+    return json.loads(response.content)
+
+
 def _seen(revision: int | None) -> dict[str, str]:
     return {} if revision is None else {"If_Match": f'"{revision}"'}
 
@@ -59,9 +64,7 @@ def make_organisation(slug: str = "acme", *namespaces: str) -> Organisation:
     return organisation
 
 
-def make_key(
-    organisation: Organisation, *scopes: str, namespaces: "list[Namespace] | None" = None
-) -> str:
+def make_key(organisation: Organisation, *scopes: str, namespaces: "list[Namespace] | None" = None) -> str:
     """Its secret. Without scopes named: all that REST knows."""
     return key_create(
         actor=SYSTEM, organisation=organisation, name="test", scopes=scopes or REST_SCOPES, namespaces=namespaces

@@ -6,6 +6,7 @@ Django writes a body of any size to disk before it asks whether anybody wants it
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from django.utils.http import parse_header_parameters
 
@@ -15,13 +16,14 @@ from controlplane.middleware import KNOWN_METHODS
 from controlplane.probes import Application, Receive, Scope, Send
 
 MEBIBYTE = 1024 * 1024
+ProblemType = Literal["malformed", "too-large", "media-type"]  # words of problems.MEANINGS, which the docs explain
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
     status: int
-    type: str
+    type: ProblemType
     title: str
     field: str
     message: str
@@ -69,7 +71,7 @@ class BodyLimit:
 
 def too_large(limit: int) -> Refusal:
     message = f"is larger than the {limit} bytes taken here"
-    return Refusal(413, "body-too-large", "The body is too large", "body", message)
+    return Refusal(413, "too-large", "The body is too large", "body", message)
 
 
 def head_refusal(scope: Scope, limit: int) -> Refusal | None:
@@ -96,12 +98,12 @@ def _media_type_refusal(values: set[bytes]) -> Refusal | None:
         return _bad("Content-Type", "is given more than once")
     if any(charset.lower() not in {"utf-8", "utf8"} for charset in charsets):
         title = "The body is of a kind not read here"
-        return Refusal(415, "unsupported-media-type", title, "Content-Type", "must have the charset utf-8 or none")
+        return Refusal(415, "media-type", title, "Content-Type", "must have the charset utf-8 or none")
     return None
 
 
 def _bad(field: str, message: str) -> Refusal:
-    return Refusal(400, "bad-request", "The request is malformed", field, message)
+    return Refusal(400, "malformed", "The request is malformed", field, message)
 
 
 def _values(scope: Scope, name: bytes) -> set[bytes]:

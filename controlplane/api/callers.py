@@ -31,8 +31,6 @@ class Bearer(AuthBase):
 
     openapi_type = "http"
     openapi_scheme = "bearer"
-    openapi_name = "bearer"
-    openapi_description = "An organisation's API key (`lmk_…`) or an operator's token (`lmo_…`)."
 
     def __call__(self, request: HttpRequest) -> Actor:
         actor = actor_for_token(

@@ -31,9 +31,9 @@ class StrictParser(Parser):
         query_check(request.META.get("QUERY_STRING", ""))
         for name, values in data.lists():
             if "\0" in name or any("\0" in value for value in values if isinstance(value, str)):
-                raise BadQuery(shown(name), "contains a NUL character")
+                raise BadQuery(shown(name) or "query", "contains a NUL character")
             if len(values) > 1 and name not in list_fields:
-                raise BadQuery(shown(name), f"is given {len(values)} times: give it once")
+                raise BadQuery(shown(name) or "query", f"is given {len(values)} times: give it once")
         return super().parse_querydict(data, list_fields, request)
 
 

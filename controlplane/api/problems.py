@@ -70,6 +70,10 @@ def _stale(request: HttpRequest, error: domain.StaleRevision) -> HttpResponse:
     return _answer("stale", str(error), [("If-Match", str(error))])
 
 
+def _stale_plan(request: HttpRequest, error: domain.StalePlan) -> HttpResponse:
+    return _answer("stale", str(error), [("expected_plan", str(error))])
+
+
 def _missing_scope(request: HttpRequest, error: domain.MissingScope) -> HttpResponse:
     return _answer("forbidden", str(error), [("scope", f"{error.scope} is needed")])
 
@@ -148,6 +152,7 @@ HANDLERS: dict[type[Exception], Handler] = {
     domain.OutOfBounds: _with_fields("forbidden"),
     domain.NotPermitted: _said("forbidden"),
     domain.StaleRevision: _stale,
+    domain.StalePlan: _stale_plan,
     domain.InvalidFields: _with_fields("invalid"),
     domain.WeakPassword: _weak_password,
     domain.Conflict: _with_fields("conflict"),

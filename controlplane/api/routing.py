@@ -5,6 +5,7 @@ organisation and namespace of its path were looked up under the rule; a view get
 """
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,6 @@ from pydantic import BaseModel
 from controlplane.api.errors import BadQuery, shown
 from controlplane.api.etags import etag_of, if_none_match_matches, parse_if_match
 from controlplane.api.idempotency_key import HEADER, idempotency_key, request_fingerprint
-from controlplane.api.schemas.problems import Problem
 from tenants import access
 from tenants.actor import Actor
 from tenants.levels import Place
@@ -27,6 +27,7 @@ from tenants.services.idempotency import KeptAnswer, once
 
 JSON = "application/json"
 REPLAYED = "Idempotency-Replayed"
+_OURS = re.compile(r'"(0|[1-9][0-9]{0,8})"')
 FOUND_HERE = ("org", "ns")  # path parameters that are looked up for the view
 
 
@@ -37,6 +38,7 @@ class Call:
     request: HttpRequest
     actor: Actor
     place: Place
+    seen: Expected = frozenset()  # empty: If-Match was not asked for, and nothing would match it
 
     @property
     def organisation(self) -> Organisation:
@@ -51,9 +53,10 @@ class Call:
         return self.place.namespace
 
     def expected(self) -> Expected:
-        """The revision the caller has seen, from If-Match; refused when it does not say."""
-        tags = parse_if_match(self.request.headers.get("If-Match")).tags
-        return None if tags is None else frozenset(_revision(tag) for tag in tags)
+        """The revision the caller has seen, from If-Match, where the operation says that it `wants_if_match`."""
+        if self.seen == frozenset():
+            raise LookupError("this operation was not declared with wants_if_match")
+        return self.seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +69,22 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One declared operation, for whoever wants to walk them all."""
+    """One declared operation, for whoever wants to walk them all, and for the description."""
 
     method: str
     path: str
     rule: access.Rule
     name: str
+    tag: str
+    status: int  # of its answer when all goes well
+    wants_if_match: bool = False
+    gives_etag: bool = False
+    refuses: tuple[str, ...] = ()  # kinds of problems it knows besides those that all operations like it know
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether an Idempotency-Key makes sending it twice the same as sending it once."""
+        return self.method in ("POST", "PUT")
 
 
 OPERATIONS: list[Operation] = []
@@ -86,54 +99,57 @@ class Group:
     router: Router = field(default_factory=Router)
 
     def get(self, path: str, rule: access.Rule, returns: type[BaseModel] | None, **more: Any) -> Callable[[View], View]:
-        return self._add("GET", path, rule, {200: returns}, more)
+        return self._add("GET", path, rule, 200, returns, more)
 
     def post(
         self, path: str, rule: access.Rule, returns: type[BaseModel] | None, *, status: int = 201, **more: Any
     ) -> Callable[[View], View]:
-        return self._add("POST", path, rule, {status: returns}, more)
+        return self._add("POST", path, rule, status, returns, more)
 
     def put(self, path: str, rule: access.Rule, returns: type[BaseModel], **more: Any) -> Callable[[View], View]:
-        return self._add("PUT", path, rule, {200: returns}, more)
+        return self._add("PUT", path, rule, 200, returns, more)
 
     def patch(self, path: str, rule: access.Rule, returns: type[BaseModel], **more: Any) -> Callable[[View], View]:
-        return self._add("PATCH", path, rule, {200: returns}, more)
+        return self._add("PATCH", path, rule, 200, returns, more)
 
     def delete(
         self, path: str, rule: access.Rule, returns: type[BaseModel] | None = None, *, status: int = 204, **more: Any
     ) -> Callable[[View], View]:
-        return self._add("DELETE", path, rule, {status: returns}, more)
+        return self._add("DELETE", path, rule, status, returns, more)
 
     def _add(
         self,
         method: str,
         path: str,
         rule: access.Rule,
-        returns: dict[int, type[BaseModel] | None],
+        status: int,
+        returns: type[BaseModel] | None,
         more: dict[str, Any],
     ) -> Callable[[View], View]:
+        """`more`: what Operation says of itself beyond this."""
+
         def declare(view: View) -> View:
-            name = view.__name__
-            OPERATIONS.append(Operation(method, path, rule, name))
+            operation = Operation(method, path, rule, view.__name__, self.tag, status, **more)
+            OPERATIONS.append(operation)
             summary, _, rest = inspect.cleandoc(view.__doc__ or "").partition("\n")
             self.router.add_api_operation(
                 path,
                 [method],
-                _served(view, path, rule, is_repeatable=method in ("POST", "PUT")),
-                operation_id=name,
+                _served(view, operation),
+                operation_id=operation.name,
                 tags=[self.tag],
                 summary=summary.removesuffix("."),
                 description=rest.strip() or summary,
-                response={**returns, "default": Problem},
-                **more,
+                response={status: returns},
             )
             return view
 
         return declare
 
 
-def _served(view: View, path: str, rule: access.Rule, *, is_repeatable: bool) -> Callable[..., HttpResponse]:
+def _served(view: View, operation: Operation) -> Callable[..., HttpResponse]:
     """The view as ninja calls it: with a request, and with the path's own parameters."""
+    path, rule = operation.path, operation.rule
     wanted = list(inspect.signature(view).parameters.values())[1:]
     own = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=str) for name in _found_here(path)]
     known_query = {one.name for one in wanted if f"{{{one.name}}}" not in path and one.name != "body"}
@@ -142,19 +158,27 @@ def _served(view: View, path: str, rule: access.Rule, *, is_repeatable: bool) ->
         _query_names_check(request, known_query)
         actor: Actor = request.auth  # type: ignore[attr-defined]
         place = _place(actor, rule, {name: values.pop(name) for name in FOUND_HERE if name in values})
-        call = Call(request, actor, place)
+        call = Call(request, actor, place, _seen(request)) if operation.wants_if_match else Call(request, actor, place)
 
         def perform() -> HttpResponse:
             answer = view(call, **values)
-            return answer if isinstance(answer, HttpResponse) else rendered(answer, request)
+            if isinstance(answer, HttpResponse):
+                return answer
+            assert (answer.revision is not None) is operation.gives_etag, operation.name
+            return rendered(answer, request)
 
-        return _once(call, perform) if is_repeatable else perform()
+        return _once(call, perform) if operation.is_repeatable else perform()
 
     head = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=HttpRequest)
     tail = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in wanted]
     serve.__signature__ = inspect.Signature([head, *own, *tail])  # type: ignore[attr-defined]
     serve.__name__, serve.__doc__ = view.__name__, view.__doc__
     return serve
+
+
+def _seen(request: HttpRequest) -> Expected:
+    tags = parse_if_match(request.headers.get("If-Match")).tags
+    return None if tags is None else frozenset(_revision(tag) for tag in tags)
 
 
 def _found_here(path: str) -> list[str]:
@@ -176,7 +200,7 @@ def _query_names_check(request: HttpRequest, known: set[str]) -> None:
     for name in request.GET:
         if name not in known:
             there_are = f"there are {', '.join(sorted(known))}" if known else "it takes none"
-            raise BadQuery(shown(name), f"is no parameter of this operation; {there_are}")
+            raise BadQuery(shown(name) or "query", f"is no parameter of this operation; {there_are}")
 
 
 def rendered(answer: Answer, request: HttpRequest) -> HttpResponse:
@@ -215,5 +239,4 @@ def _once(call: Call, perform: Callable[[], HttpResponse]) -> HttpResponse:
 
 def _revision(tag: str) -> int:
     """What a strong tag of ours says; one we never gave out is a revision nothing ever has."""
-    text = tag.strip('"')
-    return int(text) if tag.startswith('"') and text.isascii() and text.isdecimal() and len(text) < 10 else -1
+    return int(tag[1:-1]) if _OURS.fullmatch(tag) else -1

@@ -2,6 +2,11 @@
 
 from django.urls import path
 
+from controlplane.api import views
 from controlplane.api.api import api
 
-urlpatterns = [path("", api.urls)]
+urlpatterns = [
+    path("openapi.json", views.openapi, name="openapi"),
+    path("docs", views.docs, name="api-docs"),
+    path("", api.urls),
+]

@@ -2,7 +2,7 @@
 
 from django.urls import path
 
-from controlplane.dashboard import views
+from controlplane.dashboard import links, views
 
 urlpatterns = [
     path("", views.home, name="home"),
@@ -11,4 +11,6 @@ urlpatterns = [
     path("sign-out", views.sign_out, name="sign-out"),
     path("account/password", views.password, name="password"),
     path("account/theme", views.theme, name="theme"),
+    path("invitation/<str:token>", links.invitation, name="invitation"),
+    path("reset/<str:token>", links.reset, name="reset"),
 ]

@@ -1,9 +1,8 @@
 """The pages. Each view reads the request, calls one service or selector, and renders."""
 
-import ipaddress
 import sys
 import time
-from typing import Any, cast
+from typing import Any
 
 from django.contrib.auth import login, logout, update_session_auth_hash
 from django.contrib.auth.decorators import login_required
@@ -12,19 +11,20 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from controlplane.dashboard.context import THEME_COOKIE, THEMES
 from controlplane.dashboard.forms import PasswordForm, SignInForm
+from controlplane.dashboard.homes import home_page
 from controlplane.dashboard.parts import advice, headline, parts_observe, pulse_summary
+from controlplane.dashboard.requests import address_of, next_page, user_of
 from controlplane.live.selectors import pulse_history
 from controlplane.metrics import sign_ins
 from controlplane.request_id import request_id_current
 from tenants.errors import SignInRefused, TooManySignIns, WeakPassword, WrongPassword
-from tenants.models import User
+from tenants.homes import homes_of
 from tenants.services.people import password_change
 from tenants.services.people import sign_in as sign_in_user
 
@@ -34,8 +34,8 @@ YEAR_SECONDS = 365 * 24 * 3600
 @require_safe
 @login_required
 def home(request: HttpRequest) -> HttpResponse:
-    if not _user(request).is_operator:
-        return render(request, "dashboard/customer_home.html")
+    if not user_of(request).is_operator:
+        return render(request, "dashboard/customer_home.html", home_page(homes_of(user_of(request))))
     return render(request, "dashboard/overview.html", {**_parts(), **_pulses()})
 
 
@@ -45,7 +45,7 @@ def parts(request: HttpRequest) -> HttpResponse:
     if not request.user.is_authenticated:
         # The session has ended under an open page: it reloads as a whole, or sign-in would appear inside a panel.
         return HttpResponse(status=204, headers={"HX-Refresh": "true"})
-    if not _user(request).is_operator:
+    if not user_of(request).is_operator:
         return not_found(request)
     return render(request, "dashboard/_parts.html", {**_parts(), "swapped": True})
 
@@ -55,14 +55,14 @@ def parts(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def sign_in(request: HttpRequest) -> HttpResponse:
     if request.user.is_authenticated:
-        return HttpResponseRedirect(_next(request))
+        return HttpResponseRedirect(next_page(request))
     form = SignInForm(request.POST or None)
     status = 200
     if request.method == "POST":
         status = 422
         if form.is_valid():
             try:
-                user = sign_in_user(**form.cleaned_data, address=_address(request), now=timezone.now())
+                user = sign_in_user(**form.cleaned_data, address=address_of(request), now=timezone.now())
             except SignInRefused as error:
                 sign_ins.labels("refused").inc()
                 form.add_error(None, str(error))
@@ -75,14 +75,14 @@ def sign_in(request: HttpRequest) -> HttpResponse:
             else:
                 sign_ins.labels("signed_in").inc()
                 login(request, user)
-                return HttpResponseRedirect(_next(request))
+                return HttpResponseRedirect(next_page(request))
     return _sign_in_page(request, form, status)
 
 
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
     logout(request)
-    return redirect("sign-in")
+    return HttpResponseRedirect(next_page(request, otherwise="sign-in"))
 
 
 @never_cache
@@ -92,7 +92,7 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 def password(request: HttpRequest) -> HttpResponse:
     form = PasswordForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
-        user = _user(request)
+        user = user_of(request)
         try:
             password_change(user=user, current=form.cleaned_data["current"], new=form.cleaned_data["new"])
         except WrongPassword as error:
@@ -111,7 +111,7 @@ def password(request: HttpRequest) -> HttpResponse:
 @require_POST
 def theme(request: HttpRequest) -> HttpResponse:
     """Remember light, dark or the system's choice, and go back to where the person was."""
-    answer = HttpResponseRedirect(_next(request))
+    answer = HttpResponseRedirect(next_page(request))
     chosen = request.POST.get("theme", "")
     if chosen in THEMES:
         answer.set_cookie(THEME_COOKIE, chosen, max_age=YEAR_SECONDS, samesite="Lax", secure=request.is_secure())
@@ -151,7 +151,7 @@ def _problem(request: HttpRequest, status: int, title: str, advice: str) -> Http
 
 
 def _sign_in_page(request: HttpRequest, form: SignInForm, status: int) -> HttpResponse:
-    return render(request, "dashboard/sign_in.html", {"form": form, "next": _next(request)}, status=status)
+    return render(request, "dashboard/sign_in.html", {"form": form, "next": next_page(request)}, status=status)
 
 
 def _parts() -> dict[str, Any]:
@@ -172,28 +172,3 @@ def _pulses() -> dict[str, Any]:
         "summary": pulse_summary(history),
         "live": {"seq": history[-1].pk if history else 0, "points": points},
     }
-
-
-def _user(request: HttpRequest) -> User:
-    return cast(User, request.user)
-
-
-def _address(request: HttpRequest) -> str:
-    """Whom attempts are counted for. An IPv6 network is one: a single host may own all addresses of it."""
-    try:
-        address = ipaddress.ip_address(str(request.META.get("REMOTE_ADDR", "")))
-    except ValueError:
-        return "::"
-    if address.version == 6:
-        return str(ipaddress.ip_network((address, 64), strict=False).network_address)
-    return str(address)
-
-
-def _next(request: HttpRequest) -> str:
-    """Where to go afterwards: only ever a page of ours."""
-    target = request.POST.get("next") or request.GET.get("next") or ""
-    if target.startswith("/") and url_has_allowed_host_and_scheme(
-        target, allowed_hosts={request.get_host()}, require_https=request.is_secure()
-    ):
-        return target
-    return reverse("home")

@@ -21,6 +21,7 @@ class Secrets:
 
     secret_key: str = field(repr=False)
     master_key: bytes = field(repr=False)
+    previous_master_key: bytes | None = field(repr=False)
     signing_key: bytes = field(repr=False)
     pepper: bytes = field(repr=False)
 
@@ -99,6 +100,7 @@ def _read_secrets(reader: SettingsReader) -> Secrets:
     return Secrets(
         secret_key=reader.secret("LUMINET_SECRET_KEY", minimum_length=50),
         master_key=reader.secret_bytes("LUMINET_MASTER_KEY", length=32),
+        previous_master_key=reader.optional_secret_bytes("LUMINET_PREVIOUS_MASTER_KEY", length=32),
         signing_key=reader.secret_bytes("LUMINET_SIGNING_KEY", length=32),
         pepper=reader.secret_bytes("LUMINET_PEPPER", length=32),
     )

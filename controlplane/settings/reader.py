@@ -114,13 +114,22 @@ class SettingsReader:
             return bytes(length)
         return found
 
+    def optional_secret_bytes(self, name: str, *, length: int) -> bytes | None:
+        """None when neither the variable nor its file is there."""
+        file = self._secret_path(name)
+        is_given = bool(self.text(name, "")) or (file is not None and file.is_file())
+        return self.secret_bytes(name, length=length) if is_given else None
+
+    def _secret_path(self, name: str) -> Path | None:
+        directory = self.text("LUMINET_SECRETS_DIR", "")
+        return Path(directory) / name.removeprefix("LUMINET_").lower() if directory else None
+
     def _secret_text(self, name: str) -> str | None:
         """The variable itself, else the file of that name in LUMINET_SECRETS_DIR, as Docker mounts them."""
         value = self.text(name, "")
         if value:
             return value
-        directory = self.text("LUMINET_SECRETS_DIR", "")
-        file = Path(directory) / name.removeprefix("LUMINET_").lower() if directory else None
+        file = self._secret_path(name)
         if file is None or not file.is_file():
             where = f" or as the file {file}" if file else ""
             self.reject(name, f"is required{where}; `luminet secrets` prints a fresh set")

@@ -8,7 +8,6 @@ import signal
 import time
 from collections.abc import Mapping
 from http.client import HTTPException
-from pathlib import Path
 
 from controlplane.health import http_get, loopback_address
 from controlplane.settings.env import CHECKOUT, read_environment
@@ -34,6 +33,7 @@ from controlplane.stack.services import (
 )
 from controlplane.stack.supervisor import Reporter, Supervisor
 from controlplane.stack.terminal import Terminal
+from controlplane.stack.welcome import welcome
 
 NEEDED_BYTES = 300_000_000
 PULSE_SECONDS = 30.0
@@ -153,24 +153,9 @@ def _listen_for_signals(supervisor: Supervisor) -> asyncio.Event:
 
 def _welcome(config: StackConfig, terminal: Terminal, *, seconds: float) -> None:
     demo = json.loads(config.demo_file.read_text(encoding="utf-8"))
-    operator = demo["operator"]
-    password = operator["password"] or "the one you chose"
-    lines = [
-        "",
-        terminal.bold(f"Luminet is ready after {seconds:.1f} s: {demo['web']}"),
-        f"  sign in     {operator['email']}",
-        f"  password    {password}",
-        f"  details     {_shown(config.demo_file)} (for programs), {_shown(config.logs)} (logs)",
-        "  status      .venv/bin/luminet stack status",
-        "  stop        Ctrl-C here, or `make down`",
-        "",
-    ]
-    for line in lines:
+    title = terminal.bold(f"Luminet is ready after {seconds:.1f} s: {demo['web']}")
+    for line in ("", title, *welcome(demo, demo_file=config.demo_file, logs=config.logs), ""):
         terminal.say("luminet", line)
-
-
-def _shown(path: Path) -> str:
-    return str(path.relative_to(CHECKOUT)) if path.is_relative_to(CHECKOUT) else str(path)
 
 
 def _ports_check(config: StackConfig) -> None:

@@ -49,7 +49,7 @@ class Migration(migrations.Migration):
                 ('actor_name', models.CharField(max_length=254)),
                 ('organisation_id', models.BigIntegerField(blank=True, null=True)),
                 ('verb', models.CharField(max_length=40)),
-                ('target', models.CharField(max_length=300)),
+                ('target', models.CharField(max_length=400)),
                 ('before', models.TextField(help_text='Canonical JSON.')),
                 ('after', models.TextField(help_text='Canonical JSON.')),
                 ('address', models.CharField(blank=True, max_length=45)),

@@ -29,7 +29,7 @@ class AuditRecord(models.Model):
     # Numbers and words instead of foreign keys: the trail outlives what it tells of.
     organisation_id = models.BigIntegerField(null=True, blank=True)
     verb = models.CharField(max_length=40)
-    target = models.CharField(max_length=300)
+    target = models.CharField(max_length=400)
     # Text, not jsonb: the hash is over these very bytes, and jsonb would rewrite them.
     before = models.TextField(help_text="Canonical JSON.")
     after = models.TextField(help_text="Canonical JSON.")

@@ -5,7 +5,7 @@ from django.db.models import ProtectedError
 
 from tenants.actor import Actor
 from tenants.audit import audited
-from tenants.errors import Conflict, FieldProblem, Taken
+from tenants.errors import Conflict, FieldProblem, NotFound, Taken
 from tenants.fields import name_check, slug_check
 from tenants.models import AgentGroup
 from tenants.models.organisations import DEFAULT
@@ -27,6 +27,8 @@ def group_delete(*, actor: Actor, group: AgentGroup) -> None:
     if group.slug == DEFAULT:
         raise Conflict([FieldProblem("group", "default is where namespaces belong unless told otherwise; it stays")])
     with audited() as journal:
+        if not AgentGroup.objects.select_for_update().filter(pk=group.pk):  # nothing may join it meanwhile
+            raise NotFound("agent group")
         journal.record(actor, "group.delete", f"group {group.slug}", before={"slug": group.slug, "name": group.name})
         try:
             with transaction.atomic():

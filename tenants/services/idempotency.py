@@ -45,7 +45,7 @@ def once(
             return _earlier(caller, key, fingerprint), True
         answer = perform()
         request.status = answer.status
-        request.sealed_answer = seal(json.dumps(asdict(answer)).encode(), place=_place(caller, key))
+        request.sealed_answer = seal(json.dumps(asdict(answer)).encode(), place=answer_place(caller, key))
         request.save(update_fields=["status", "sealed_answer"])
     return answer, False
 
@@ -54,8 +54,8 @@ def _earlier(caller: str, key: str, fingerprint: bytes) -> KeptAnswer:
     found = IdempotentRequest.objects.get(caller=caller, key=key)
     if not hmac.compare_digest(bytes(found.fingerprint), fingerprint) or found.sealed_answer is None:
         raise IdempotencyKeyReused
-    return KeptAnswer(**json.loads(unseal(found.sealed_answer, place=_place(caller, key))))
+    return KeptAnswer(**json.loads(unseal(found.sealed_answer, place=answer_place(caller, key))))
 
 
-def _place(caller: str, key: str) -> str:
+def answer_place(caller: str, key: str) -> str:
     return f"answer to {caller} {key}"

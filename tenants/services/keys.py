@@ -12,6 +12,7 @@ from tenants.crypto import NewSecret, secret_new
 from tenants.errors import FieldProblem, InvalidFields, LimitReached
 from tenants.fields import name_check
 from tenants.limits import limits_of
+from tenants.locks import organisation_lock
 from tenants.models import ApiKey, Namespace, OperatorToken, Organisation, User
 
 
@@ -29,8 +30,7 @@ def key_create(
     _check(wanted, expires_at, is_bound=namespaces is not None)
     secret = secret_new(KEY_KIND)
     with audited() as journal:
-        Organisation.objects.select_for_update().get(pk=organisation.pk)  # so that two at once cannot pass the limit
-        limit = limits_of(organisation.limits).max_keys
+        limit = limits_of(organisation_lock(organisation).limits).max_keys
         if organisation.api_keys.filter(revoked_at=None).count() >= limit:
             raise LimitReached("max_keys", limit)
         key = ApiKey.objects.create(

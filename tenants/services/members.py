@@ -4,18 +4,17 @@ import secrets
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from django.core.exceptions import ValidationError
-from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from tenants.actor import Actor, ActorKind
 from tenants.audit import audited
 from tenants.crypto import secret_hash
-from tenants.errors import Conflict, FieldProblem, InvalidEmail, LimitReached, LinkSpent, NotPermitted
+from tenants.errors import Conflict, FieldProblem, InvalidFields, LimitReached, LinkSpent, NotFound, NotPermitted
 from tenants.limits import limits_of
+from tenants.locks import member_lock, organisation_lock, user_lock
 from tenants.models import Member, OneTimeLink, Organisation, User
-from tenants.services.people import password_set, sign_in, user_create
+from tenants.services.people import email_check, password_set, sign_in, user_create
 
 INVITATION_LASTS = timedelta(days=7)
 RESET_LASTS = timedelta(hours=24)
@@ -35,10 +34,10 @@ class NewLink:
 
 
 def member_invite(*, actor: Actor, organisation: Organisation, email: str, role: str) -> tuple[Member, NewLink]:
-    email = _email(email)
+    email = email_check(email)
+    _role_check(role)
     with audited() as journal:
-        Organisation.objects.select_for_update().get(pk=organisation.pk)  # so that two at once cannot pass the limit
-        limit = limits_of(organisation.limits).max_members
+        limit = limits_of(organisation_lock(organisation).limits).max_members
         if organisation.members.count() >= limit:
             raise LimitReached("max_members", limit)
         member = Member(organisation=organisation, email=email, role=role)
@@ -59,6 +58,7 @@ def member_invite(*, actor: Actor, organisation: Organisation, email: str, role:
 
 
 def member_update(*, actor: Actor, member: Member, role: str) -> Member:
+    _role_check(role)
     with audited() as journal:
         found = _locked(actor, member, leaves_admin=role == Member.Role.ADMIN)
         before, found.role = found.role, role
@@ -85,18 +85,21 @@ def member_remove(*, actor: Actor, member: Member) -> None:
 
 def member_link(*, actor: Actor, member: Member) -> NewLink:
     """A new link for a member, the earlier ones end: an invitation, or for one who has joined a password reset."""
-    if not member.has_joined or member.user is None:
-        with audited() as journal:
-            link = _link_new(OneTimeLink.Purpose.INVITATION, member=member)
+    with audited() as journal:
+        organisation_lock(member.organisation)
+        found = member_lock(member)
+        if found.user is None:
+            link = _link_new(OneTimeLink.Purpose.INVITATION, member=found)
             journal.record(actor, "member.invite-again", _target(member), organisation=member.organisation)
-        return link
-    if not actor.is_operator:
-        raise NotPermitted("Only operators of this fleet may issue links that reset a password.")
-    return reset_link(actor=actor, user=member.user, organisation=member.organisation)
+            return link
+        if not actor.is_operator:
+            raise NotPermitted("Only operators of this fleet may issue links that reset a password.")
+        return reset_link(actor=actor, user=found.user, organisation=member.organisation)
 
 
 def reset_link(*, actor: Actor, user: User, organisation: Organisation | None = None) -> NewLink:
     with audited() as journal:
+        user_lock(user)  # of two at once one link stays open
         link = _link_new(OneTimeLink.Purpose.RESET, user=user)
         journal.record(actor, "password.reset-link", user.email, organisation=organisation)
     return link
@@ -121,13 +124,26 @@ def invitation_accept(*, secret: str, password: str, address: str, now: datetime
     user = _account_of(link_open(OneTimeLink.Purpose.INVITATION, secret, now=now), password, address, now)
     with audited() as journal:
         link = link_open(OneTimeLink.Purpose.INVITATION, secret, now=now)
-        member = Member.objects.select_for_update(of=("self",)).select_related("organisation").get(links=link)
+        member = _invited(link)
         user = user or user_create(email=member.email, password=password)
         _spend(link, now=now)
         member.user, member.joined_at = user, now
         member.save(update_fields=["user", "joined_at"])
         journal.record(_visitor(user, address), "member.join", _target(member), organisation=member.organisation)
     return user
+
+
+def _invited(link: OneTimeLink) -> Member:
+    """The member, in line with whoever removes them, or their organisation, at this moment."""
+    if link.member is None:
+        raise LinkSpent
+    try:
+        organisation = organisation_lock(link.member.organisation)
+        member = member_lock(link.member)
+    except NotFound:
+        raise LinkSpent from None
+    member.organisation = organisation
+    return member
 
 
 def _account_of(link: OneTimeLink, password: str, address: str, now: datetime) -> User | None:
@@ -141,11 +157,11 @@ def reset_accept(*, secret: str, password: str, address: str, now: datetime) -> 
     """Set the password; every open session of this person ends with the old one."""
     with audited() as journal:
         link = link_open(OneTimeLink.Purpose.RESET, secret, now=now)
-        user = User.objects.select_for_update().get(links=link)
-        if not user.is_active:
+        user = None if link.user is None else user_lock(link.user)
+        if user is None or not user.is_active:
             raise LinkSpent
-        password_set(user=user, new=password)
         _spend(link, now=now)
+        password_set(user=user, new=password)
         journal.record(_visitor(user, address), "password.reset", user.email)
     return user
 
@@ -168,10 +184,11 @@ def _link_new(purpose: str, *, member: Member | None = None, user: User | None =
 
 
 def _locked(actor: Actor, member: Member, *, leaves_admin: bool) -> Member:
-    """The member for writing; refuses an organisation's people to leave themselves without an admin."""
-    Organisation.objects.select_for_update().get(pk=member.organisation_id)
-    found = Member.objects.select_for_update().get(pk=member.pk)
-    if not actor.is_operator and found.role == Member.Role.ADMIN and not leaves_admin:
+    """The member for writing; refuses an organisation's people to leave themselves without an admin who has joined."""
+    organisation_lock(member.organisation)
+    found = member_lock(member)
+    is_admin = found.role == Member.Role.ADMIN and found.has_joined
+    if is_admin and not leaves_admin and not actor.is_operator:
         others = Member.objects.filter(organisation=member.organisation_id, role=Member.Role.ADMIN).exclude(pk=found.pk)
         if not others.filter(joined_at__isnull=False).exists():
             problem = "this is the organisation's last admin; make somebody else one first"
@@ -179,17 +196,13 @@ def _locked(actor: Actor, member: Member, *, leaves_admin: bool) -> Member:
     return found
 
 
+def _role_check(role: str) -> None:
+    if role not in Member.Role.values:
+        raise InvalidFields([FieldProblem("role", f"{role[:80]!r} is none of {', '.join(Member.Role.values)}")])
+
+
 def _visitor(user: User, address: str) -> Actor:
     return Actor(ActorKind.VISITOR, str(user.pk), user.email, frozenset(), address=address)
-
-
-def _email(value: str) -> str:
-    email = value.strip().lower()
-    try:
-        validate_email(email)
-    except ValidationError:
-        raise InvalidEmail(email) from None
-    return email
 
 
 def _target(member: Member) -> str:

@@ -1,6 +1,7 @@
 """The secret at the root of a namespace's hash chains: made for each epoch, sealed, and erased when it ends."""
 
 import os
+from collections.abc import Collection
 from datetime import datetime
 
 from tenants.crypto import seal, unseal
@@ -10,18 +11,18 @@ KEY_BYTES = 32
 
 
 def key_new(namespace: Namespace, epoch: int) -> NamespaceKey:
-    sealed = seal(os.urandom(KEY_BYTES), place=_place(namespace.pk, epoch))
+    sealed = seal(os.urandom(KEY_BYTES), place=key_place(namespace.pk, epoch))
     return NamespaceKey(namespace=namespace, epoch=epoch, sealed=sealed)
 
 
 def key_open(namespace_id: int, epoch: int, sealed: bytes | memoryview) -> bytes:
-    return unseal(sealed, place=_place(namespace_id, epoch))
+    return unseal(sealed, place=key_place(namespace_id, epoch))
 
 
-def keys_erase(namespace: Namespace, *, now: datetime) -> None:
+def keys_erase(namespaces: Collection[Namespace], *, now: datetime) -> None:
     """What was cached under them cannot be addressed any more, whatever an agent still holds."""
-    namespace.keys.filter(retired_at=None).update(sealed=None, retired_at=now)
+    NamespaceKey.objects.filter(namespace__in=namespaces, retired_at=None).update(sealed=None, retired_at=now)
 
 
-def _place(namespace_id: int, epoch: int) -> str:
+def key_place(namespace_id: int, epoch: int) -> str:
     return f"namespace key {namespace_id} epoch {epoch}"

@@ -1,25 +1,31 @@
 """Namespaces: created several at once, renamed and moved between groups, deleted in two steps."""
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from django.db import IntegrityError, transaction
+from django.db.models import Count
 from django.utils import timezone
 
 from tenants.actor import Actor
 from tenants.audit import Journal, audited
 from tenants.errors import Conflict, FieldProblem, LimitReached, Taken
 from tenants.fields import name_check, slug_check
-from tenants.levels import Place, level_of, levels_above
+from tenants.levels import levels_hold
 from tenants.limits import limits_of
-from tenants.models import AgentGroup, Namespace, NamespaceKey, Organisation, PolicyLevel
+from tenants.locks import groups_keep, namespace_lock, organisation_lock
+from tenants.models import AgentGroup, Namespace, NamespaceKey, Operation, Organisation, PolicyLevel
 from tenants.models.organisations import DEFAULT
-from tenants.policy import effective_values, models_named
+from tenants.policy import Values, effective_values, models_named
 from tenants.revisions import Expected, revision_check
 from tenants.services.namespace_keys import key_new, keys_erase
 from tenants.services.operations import purge_begin
 from tenants.services.shares import groups_check
 from tenants.shares import promised
+
+BATCH = 500
 
 
 def namespace_create(
@@ -31,35 +37,53 @@ def namespace_create(
 def namespaces_create(
     *, actor: Actor, organisation: Organisation, wanted: Sequence[tuple[str, str, AgentGroup | None]]
 ) -> list[Namespace]:
-    """Several at once, with a constant number of queries; each with its first key and an empty policy."""
-    checked = [(slug_check(slug), name_check(name, may_be_empty=True), group) for slug, name, group in wanted]
+    return namespaces_add(actor=actor, wanted=[NewNamespace(organisation, *one) for one in wanted])
+
+
+@dataclass(frozen=True, slots=True)
+class NewNamespace:
+    """Without a group it belongs to the default one."""
+
+    organisation: Organisation
+    slug: str
+    name: str = ""
+    group: AgentGroup | None = None
+
+    def checked(self) -> "NewNamespace":
+        return replace(self, slug=slug_check(self.slug), name=name_check(self.name, may_be_empty=True))
+
+
+def namespaces_add(*, actor: Actor, wanted: Sequence[NewNamespace]) -> list[Namespace]:
+    """Any number, in any organisations, with a constant number of queries; each with its first key and empty policy."""
+    checked = [one.checked() for one in wanted]
     with audited() as journal:
-        Organisation.objects.select_for_update().get(pk=organisation.pk)  # so that two at once cannot pass the limit
-        _room_check(organisation, len(checked))
-        fallback = default_group() if any(group is None for _, _, group in checked) else None
+        held = levels_hold(one.organisation for one in checked)
+        _room_check([organisation for organisation, _ in held.values()], checked)
+        fallback = default_group() if any(one.group is None for one in checked) else None
         made = [
-            Namespace(organisation=organisation, slug=slug, name=name, group=group or fallback)
-            for slug, name, group in checked
+            Namespace(organisation=one.organisation, slug=one.slug, name=one.name, group=one.group or fallback)
+            for one in checked
         ]
+        groups_keep(namespace.group_id for namespace in made)
         try:
             with transaction.atomic():
-                Namespace.objects.bulk_create(made)
+                Namespace.objects.bulk_create(made, batch_size=BATCH)
         except IntegrityError:
-            raise Taken("slug", _first_taken(organisation, made), "namespace of this organisation") from None
-        NamespaceKey.objects.bulk_create(key_new(namespace, namespace.epoch) for namespace in made)
+            raise Taken("slug", _first_taken(made), "namespace of this organisation") from None
+        NamespaceKey.objects.bulk_create((key_new(one, one.epoch) for one in made), batch_size=BATCH)
         PolicyLevel.objects.bulk_create(
-            PolicyLevel(kind=PolicyLevel.Kind.NAMESPACE, namespace=namespace) for namespace in made
+            (PolicyLevel(kind=PolicyLevel.Kind.NAMESPACE, namespace=one) for one in made), batch_size=BATCH
         )
-        for namespace in made:
+        for one in made:
             journal.record(
                 actor,
                 "namespace.create",
-                target(organisation, namespace),
-                organisation=organisation,
-                after=described(namespace),
+                target(one.organisation, one),
+                organisation=one.organisation,
+                after=described(one),
             )
-        if inherits_promises(organisation):
-            groups_check({namespace.group_id for namespace in made}, actor=actor)
+        promising = {pk for pk, (_, above) in held.items() if inherits_promises([level.policy for level in above])}
+        groups_check({one.group_id for one in made if one.organisation_id in promising}, actor=actor)
     return made
 
 
@@ -71,17 +95,19 @@ def namespace_update(
     name: str | None = None,
     group: AgentGroup | None = None,
 ) -> Namespace:
+    organisation = namespace.organisation
     with audited() as journal:
-        found = Namespace.objects.select_for_update(of=("self",)).select_related("group").get(pk=namespace.pk)
+        levels_hold([organisation])
+        found = namespace_lock(namespace)
         revision_check(found.revision, expected)
         before = described(found)
         found.name = found.name if name is None else name_check(name, may_be_empty=True)
         found.group = group or found.group
         if described(found) == before:
             return found
+        groups_keep([found.group_id])
         found.revision += 1
         found.save(update_fields=["name", "group", "revision"])
-        organisation = namespace.organisation
         journal.record(
             actor,
             "namespace.update",
@@ -95,22 +121,25 @@ def namespace_update(
     return found
 
 
-def namespace_delete(*, actor: Actor, namespace: Namespace, expected: Expected) -> None:
+def namespace_delete(*, actor: Actor, namespace: Namespace, expected: Expected) -> Operation:
     """Stops at once and is purged; the row goes once every agent has shown its receipt."""
     if namespace.slug == DEFAULT:
         raise Conflict([FieldProblem("namespace", "every organisation keeps its namespace default; purge it instead")])
     with audited() as journal:
-        found = Namespace.objects.select_for_update().get(pk=namespace.pk)
+        organisation_lock(namespace.organisation)
+        found = namespace_lock(namespace)
         revision_check(found.revision, expected)
-        _retire(journal, actor, namespace.organisation, found, now=timezone.now())
+        return _retire(journal, actor, namespace.organisation, found, now=timezone.now())
 
 
-def _retire(journal: Journal, actor: Actor, organisation: Organisation, namespace: Namespace, *, now: datetime) -> None:
+def _retire(
+    journal: Journal, actor: Actor, organisation: Organisation, namespace: Namespace, *, now: datetime
+) -> Operation:
     namespace.deleted_at = now
     namespace.save(update_fields=["deleted_at"])
     namespace.pins.all().delete()
-    keys_erase(namespace, now=now)
-    purge_begin(actor=actor, organisation=organisation, namespace=namespace, now=now)
+    keys_erase([namespace], now=now)
+    operation = purge_begin(actor=actor, organisation=organisation, namespace=namespace, now=now)
     journal.record(
         actor,
         "namespace.delete",
@@ -118,12 +147,11 @@ def _retire(journal: Journal, actor: Actor, organisation: Organisation, namespac
         organisation=organisation,
         before=described(namespace),
     )
+    return operation
 
 
-def inherits_promises(organisation: Organisation) -> bool:
-    """Whether a namespace that says nothing is promised something here, in general or for one model."""
-    place = Place(organisation)
-    chain = [level.policy for level in (*levels_above(place), level_of(place))]
+def inherits_promises(chain: Sequence[Values]) -> bool:
+    """Whether a namespace that says nothing is promised something by these levels, in general or for one model."""
     return any(promised(effective_values(chain, model)) > 0 for model in (None, *models_named(chain)))
 
 
@@ -140,13 +168,18 @@ def target(organisation: Organisation, namespace: Namespace) -> str:
     return f"{organisation.slug}/{namespace.slug}"
 
 
-def _room_check(organisation: Organisation, more: int) -> None:
-    limit = limits_of(organisation.limits).max_namespaces
-    if organisation.namespaces.filter(deleted_at=None).count() + more > limit:
-        raise LimitReached("max_namespaces", limit)
+def _room_check(organisations: Sequence[Organisation], wanted: Sequence[NewNamespace]) -> None:
+    more = Counter(one.organisation.pk for one in wanted)
+    living = Namespace.objects.filter(organisation__in=organisations, deleted_at=None)
+    there = dict(living.values_list("organisation").annotate(Count("pk")))
+    for one in organisations:
+        limit = limits_of(one.limits).max_namespaces
+        if there.get(one.pk, 0) + more[one.pk] > limit:
+            raise LimitReached("max_namespaces", limit)
 
 
-def _first_taken(organisation: Organisation, wanted: Sequence[Namespace]) -> str:
-    slugs = [one.slug for one in wanted]
-    living = organisation.namespaces.filter(deleted_at=None, slug__in=slugs).values_list("slug", flat=True)
-    return living.first() or slugs[0]
+def _first_taken(wanted: Sequence[Namespace]) -> str:
+    organisations, slugs = {one.organisation_id for one in wanted}, {one.slug for one in wanted}
+    living = Namespace.objects.filter(organisation__in=organisations, deleted_at=None, slug__in=slugs)
+    taken = set(living.values_list("organisation_id", "slug"))
+    return next((one.slug for one in wanted if (one.organisation_id, one.slug) in taken), wanted[0].slug)

@@ -2,12 +2,17 @@
 
 from datetime import datetime
 
+from django.db.models import F
 from django.utils import timezone
 
 from tenants.actor import Actor
 from tenants.audit import audited
+from tenants.errors import NotFound
+from tenants.locks import organisation_lock
 from tenants.models import Namespace, NamespaceKey, Operation, Organisation, Pin
 from tenants.services.namespace_keys import key_new, keys_erase
+
+BATCH = 5_000
 
 
 def purge(
@@ -16,13 +21,14 @@ def purge(
     """Rotate the epoch of a namespace, or of all of an organisation's: from this commit on nothing older is desired."""
     now = timezone.now()
     with audited() as journal:
-        living = Namespace.objects.select_for_update().filter(organisation=organisation, deleted_at=None).order_by("pk")
-        chosen = list(living if namespace is None else living.filter(pk=namespace.pk))
-        for one in chosen:
-            one.epoch += 1
-            keys_erase(one, now=now)
-        Namespace.objects.bulk_update(chosen, ["epoch"])
-        NamespaceKey.objects.bulk_create(key_new(one, one.epoch) for one in chosen)
+        organisation_lock(organisation)
+        living = Namespace.objects.select_for_update(no_key=True).filter(organisation=organisation, deleted_at=None)
+        chosen = list(living.order_by("pk") if namespace is None else living.filter(pk=namespace.pk))
+        if namespace is not None and not chosen:
+            raise NotFound("namespace")
+        keys_erase(chosen, now=now)
+        Namespace.objects.filter(pk__in=[one.pk for one in chosen]).update(epoch=F("epoch") + 1)
+        NamespaceKey.objects.bulk_create((key_new(one, one.epoch + 1) for one in chosen), batch_size=BATCH)
         if include_pins:
             Pin.objects.filter(namespace__in=chosen).delete()
         operation = purge_begin(actor=actor, organisation=organisation, namespace=namespace, now=now)

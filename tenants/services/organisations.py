@@ -1,6 +1,8 @@
 """Organisations: created with their default namespace, suspended and brought back, deleted in two steps."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from django.db import IntegrityError, transaction
 from django.utils import timezone
@@ -10,33 +12,42 @@ from tenants.audit import audited
 from tenants.bounds import Bounds
 from tenants.errors import FieldProblem, InvalidFields, Taken
 from tenants.fields import name_check, slug_check
+from tenants.levels import fleet_hold
 from tenants.limits import Limits
+from tenants.locks import organisation_lock
 from tenants.models import Namespace, NamespaceKey, Operation, Organisation, Pin, PolicyLevel
 from tenants.models.organisations import DEFAULT
 from tenants.removal import removing
 from tenants.revisions import Expected, revision_check
-from tenants.services.namespaces import namespace_create
+from tenants.services.namespaces import BATCH, NewNamespace, namespaces_add
 from tenants.services.operations import purge_begin
+
+log = logging.getLogger("luminet.tenants")
+
+Row = TypeVar("Row", Organisation, Namespace)
 
 
 def organisation_create(*, actor: Actor, slug: str, name: str) -> Organisation:
-    organisation = Organisation(slug=slug_check(slug), name=name_check(name))
+    return organisations_create(actor=actor, wanted=[(slug, name)])[0]
+
+
+def organisations_create(*, actor: Actor, wanted: Sequence[tuple[str, str]]) -> list[Organisation]:
+    """Any number, by slug and name, with a constant number of queries; each with its namespace default."""
+    made = [Organisation(slug=slug_check(slug), name=name_check(name)) for slug, name in wanted]
     with audited() as journal:
+        fleet_hold()
         try:
             with transaction.atomic():
-                organisation.save()
+                Organisation.objects.bulk_create(made, batch_size=BATCH)
         except IntegrityError:
-            raise Taken("slug", slug, "organisation") from None
-        PolicyLevel.objects.create(kind=PolicyLevel.Kind.ORGANISATION, organisation=organisation)
-        journal.record(
-            actor,
-            "organisation.create",
-            organisation.slug,
-            organisation=organisation,
-            after=described(organisation),
+            raise Taken("slug", _first_taken([one.slug for one in made]), "organisation") from None
+        PolicyLevel.objects.bulk_create(
+            (PolicyLevel(kind=PolicyLevel.Kind.ORGANISATION, organisation=one) for one in made), batch_size=BATCH
         )
-        namespace_create(actor=actor, organisation=organisation, slug=DEFAULT)
-    return organisation
+        for one in made:
+            journal.record(actor, "organisation.create", one.slug, organisation=one, after=described(one))
+        namespaces_add(actor=actor, wanted=[NewNamespace(one, DEFAULT) for one in made])
+    return made
 
 
 def organisation_update(
@@ -83,7 +94,7 @@ def organisation_delete(*, actor: Actor, organisation: Organisation, expected: E
 
 def bounds_put(*, actor: Actor, organisation: Organisation, bounds: Bounds, expected: Expected) -> Organisation:
     with audited() as journal:
-        found = Organisation.objects.select_for_update().get(pk=organisation.pk)
+        found = organisation_lock(organisation)
         revision_check(found.bounds_revision, expected)
         before, found.bounds = found.bounds, bounds.model_dump(exclude_none=True)
         found.bounds_revision += 1
@@ -94,7 +105,7 @@ def bounds_put(*, actor: Actor, organisation: Organisation, bounds: Bounds, expe
 
 def limits_put(*, actor: Actor, organisation: Organisation, limits: Limits, expected: Expected) -> Organisation:
     with audited() as journal:
-        found = Organisation.objects.select_for_update().get(pk=organisation.pk)
+        found = organisation_lock(organisation)
         revision_check(found.limits_revision, expected)
         before, found.limits = found.limits, limits.model_dump(exclude_unset=True)
         found.limits_revision += 1
@@ -105,9 +116,17 @@ def limits_put(*, actor: Actor, organisation: Organisation, limits: Limits, expe
 
 def remains_remove() -> int:
     """Rows of what was deleted and whose purge every agent has proven; how many organisations and namespaces went."""
-    return sum(_organisation_remove(one) for one in _purged_organisations()) + sum(
-        _namespace_remove(one) for one in _purged_namespaces()
-    )
+    organisations = sum(_tried(_organisation_remove, one) for one in _purged_organisations())
+    return organisations + sum(_tried(_namespace_remove, one) for one in _purged_namespaces())
+
+
+def _tried(remove: Callable[[Row], int], row: Row) -> int:
+    """One that fails is tried again by the next sweep, and holds up no other."""
+    try:
+        return remove(row)
+    except Exception:
+        log.exception("could not remove what was deleted", extra={"kind": type(row).__name__, "id": row.pk})
+        return 0
 
 
 def _purged_organisations() -> Sequence[Organisation]:
@@ -124,6 +143,8 @@ def _purged_namespaces() -> Sequence[Namespace]:
 
 def _organisation_remove(organisation: Organisation) -> int:
     with audited() as journal, removing():
+        if not Organisation.objects.select_for_update().filter(pk=organisation.pk):  # another worker was faster
+            return 0
         journal.record(SYSTEM, "organisation.remove", organisation.slug, organisation=organisation)
         organisation.delete()
     return 1
@@ -132,6 +153,8 @@ def _organisation_remove(organisation: Organisation) -> int:
 def _namespace_remove(namespace: Namespace) -> int:
     name = f"{namespace.organisation.slug}/{namespace.slug}"
     with audited() as journal, removing():
+        if not Namespace.objects.select_for_update().filter(pk=namespace.pk):
+            return 0
         journal.record(SYSTEM, "namespace.remove", name, organisation=namespace.organisation)
         namespace.delete()
     return 1
@@ -142,6 +165,11 @@ def described(organisation: Organisation) -> dict[str, object]:
 
 
 def _locked(organisation: Organisation, expected: Expected) -> Organisation:
-    found = Organisation.objects.select_for_update().get(pk=organisation.pk)
+    found = organisation_lock(organisation)
     revision_check(found.revision, expected)
     return found
+
+
+def _first_taken(slugs: Sequence[str]) -> str:
+    living = Organisation.objects.exclude(state=Organisation.State.DELETED).filter(slug__in=slugs)
+    return living.values_list("slug", flat=True).first() or slugs[0]

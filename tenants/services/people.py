@@ -23,6 +23,7 @@ from tenants.sign_in_limits import WINDOW, RecentAttempts, seconds_to_wait
 log = logging.getLogger("luminet.access")
 
 ANSWERS_KEPT = timedelta(hours=24)
+EMAIL_LENGTH = 254  # what a mail server takes, and a column holds
 MAX_PASSWORD_LENGTH = 256  # a hash of megabytes would be somebody's way to keep the processor busy
 
 
@@ -32,6 +33,18 @@ def operator_create(*, email: str, password: str, actor: Actor = SYSTEM) -> User
         user = _user_create(email=email, password=password, is_operator=True)
         journal.record(actor, "operator.create", user.email)
     return user
+
+
+def email_check(value: str) -> str:
+    """As addresses are kept: in lower case."""
+    email = value.strip().lower()
+    try:
+        validate_email(email)
+    except ValidationError:
+        raise InvalidEmail(email) from None
+    if len(email) > EMAIL_LENGTH or not email.isprintable():  # Django takes a domain with invisible characters
+        raise InvalidEmail(email)
+    return email
 
 
 def password_generate() -> str:
@@ -44,8 +57,9 @@ def user_create(*, email: str, password: str) -> User:
 
 
 def password_set(*, user: User, new: str) -> None:
-    """For who proved who they are in another way. Every session of this person ends."""
+    """For who proved who they are in another way. Sessions end with the old one, and links to reset it."""
     _password_check(new, user)
+    OneTimeLink.objects.filter(user=user, used_at=None).update(used_at=timezone.now())
     user.set_password(new)
     user.save(update_fields=["password"])
 
@@ -106,11 +120,7 @@ def _email_hash(email: str) -> bytes:
 
 
 def _user_create(*, email: str, password: str, is_operator: bool) -> User:
-    email = email.strip().lower()
-    try:
-        validate_email(email)
-    except ValidationError:
-        raise InvalidEmail(email) from None
+    email = email_check(email)
     user = User(email=email, is_operator=is_operator, created_at=timezone.now())
     _password_check(password, user)
     user.set_password(password)

@@ -13,6 +13,7 @@ from tenants.crypto import seal, unseal
 from tenants.errors import FieldProblem, InvalidFields, LimitReached, Taken
 from tenants.fields import name_check
 from tenants.limits import limits_of
+from tenants.locks import namespace_lock, organisation_lock
 from tenants.models import Namespace, Organisation, Pin
 
 MAX_CONTENT_BYTES = 512 * 1024
@@ -42,9 +43,10 @@ def pin_create(
         expires_at=expires_at,
         created_by=actor.public_name,
     )
-    pin.sealed_content = seal(data, place=_place(pin))
+    pin.sealed_content = seal(data, place=pin_place(pin))
     with audited() as journal:
         _room_check(namespace.organisation)
+        namespace_lock(namespace)
         try:
             with transaction.atomic():
                 pin.save()
@@ -58,23 +60,23 @@ def pin_create(
 def pin_delete(*, actor: Actor, pin: Pin) -> None:
     with audited() as journal:
         before = {"id": str(pin.pk), "name": pin.name, "model": pin.model}
-        journal.record(actor, "pin.delete", _target(pin), organisation=pin.namespace.organisation, before=before)
-        pin.delete()
+        gone, _ = Pin.objects.filter(pk=pin.pk).delete()
+        if gone:
+            journal.record(actor, "pin.delete", _target(pin), organisation=pin.namespace.organisation, before=before)
 
 
 def pin_content(pin: Pin) -> Any:
     """For the agents that must hold it, and for nobody else."""
-    return json.loads(unseal(pin.sealed_content, place=_place(pin)))
+    return json.loads(unseal(pin.sealed_content, place=pin_place(pin)))
 
 
 def _room_check(organisation: Organisation) -> None:
-    Organisation.objects.select_for_update().get(pk=organisation.pk)  # so that two at once cannot pass the limit
-    limit = limits_of(organisation.limits).max_pins
+    limit = limits_of(organisation_lock(organisation).limits).max_pins
     if Pin.objects.filter(namespace__organisation=organisation).count() >= limit:
         raise LimitReached("max_pins", limit)
 
 
-def _place(pin: Pin) -> str:
+def pin_place(pin: Pin) -> str:
     return f"pin {pin.pk} of namespace {pin.namespace_id}"
 
 

@@ -1,22 +1,37 @@
 """Publishing policies: one transaction that judges, numbers and records, or changes nothing."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
+from django.db.models import Q
 from django.utils import timezone
 
 from tenants.actor import Actor
-from tenants.audit import audited
-from tenants.bounds import bounds_of, out_of_bounds
-from tenants.errors import FieldProblem, InvalidFields, NotFound, OutOfBounds
+from tenants.audit import Journal, audited
+from tenants.bounds import bounds_of
+from tenants.drafts import ROOT, Draft, draft_contradictions, draft_out_of_bounds, promises_more
+from tenants.errors import FieldProblem, InvalidFields, OutOfBounds
 from tenants.fields import note_check
-from tenants.levels import Place, level_lock, level_of, namespaces_below
-from tenants.models import PolicyLevel, PolicyRevision
-from tenants.policy import Below, Policy, Values, contradictions, effective_document, effective_values, models_named
+from tenants.levels import FLEET, Locked, Place, level_of, levels_lock, namespaces_by_place
+from tenants.models import Namespace, PolicyLevel, PolicyRevision
+from tenants.policy import Below, Policy, Values
 from tenants.revisions import Expected, revision_check
 from tenants.services.shares import groups_check
 
-NAMED_AT_MOST = 5  # namespaces in one message
+BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a level shall say from now on. `where`: under which name errors speak of it."""
+
+    place: Place
+    policy: Policy
+    expected: Expected
+    note: str = ""
+    rolled_back_to: int | None = None
+    where: str = ROOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,35 +44,95 @@ def policy_publish(
     *, actor: Actor, place: Place, policy: Policy, expected: Expected, note: str = "", rolled_back_to: int | None = None
 ) -> Published:
     """The next revision of that level, or the error that says why not."""
-    note = note_check(note)
+    (published,) = policies_publish(actor=actor, wanted=[Wanted(place, policy, expected, note, rolled_back_to)])
+    return published
+
+
+def policies_publish(*, actor: Actor, wanted: Sequence[Wanted]) -> list[Published]:
+    """The next revision of each of these levels, or of none; judged as they stand when all of them are there."""
+    notes = [note_check(one.note) for one in wanted]
     with audited() as journal:
-        level, above = level_lock(place)
-        revision_check(level.revision, expected)
-        before, after = level.policy, policy.said()
-        draft = Draft(place, above=tuple(one.policy for one in above), before=before, after=after)
-        draft_check(draft, actor=actor)
-        level.revision, level.policy = level.revision + 1, after
-        level.save(update_fields=["revision", "policy"])
-        level.revisions.create(
-            number=level.revision,
-            policy=after,
-            note=note,
-            author=actor.name,
-            author_is_operator=actor.is_operator,
-            at=timezone.now(),
-            rolled_back_to=rolled_back_to,
-        )
-        if promises_more(draft):
-            groups_check({below.group_id for below in namespaces_below(place)}, actor=actor)
-        journal.record(
-            actor,
-            "policy.publish" if rolled_back_to is None else "policy.rollback",
-            place.name,
-            organisation=place.organisation,
-            before={"revision": level.revision - 1, "policy": before},
-            after={"revision": level.revision, "policy": after, **({"note": note} if note else {})},
-        )
-    return Published(level, (*draft.above, after))
+        locked = levels_lock([one.place for one in wanted])
+        for one, held in zip(wanted, locked, strict=True):
+            revision_check(held.level.revision, one.expected)
+        befores = [held.level.policy for held in locked]
+        _write(actor, wanted, locked, notes, now=timezone.now())
+        drafts = [
+            Draft(tuple(level.policy for level in held.above), before, held.level.policy, one.where)
+            for one, held, before in zip(wanted, locked, befores, strict=True)
+        ]
+        _drafts_check(actor, wanted, drafts)
+        promising = [one.place for one, draft in zip(wanted, drafts, strict=True) if promises_more(draft)]
+        groups_check(_groups_of(promising), actor=actor)
+        for one, draft, held, note in zip(wanted, drafts, locked, notes, strict=True):
+            _record(journal, actor, one, draft, held.level.revision, note)
+    return [Published(held.level, (*draft.above, draft.after)) for held, draft in zip(locked, drafts, strict=True)]
+
+
+def _write(
+    actor: Actor, wanted: Sequence[Wanted], locked: Sequence[Locked], notes: Sequence[str], *, now: datetime
+) -> None:
+    for one, held in zip(wanted, locked, strict=True):
+        held.level.revision, held.level.policy = held.level.revision + 1, one.policy.said()
+    PolicyLevel.objects.bulk_update([held.level for held in locked], ["revision", "policy"], batch_size=BATCH)
+    PolicyRevision.objects.bulk_create(
+        (
+            PolicyRevision(
+                level=held.level,
+                number=held.level.revision,
+                policy=held.level.policy,
+                note=note,
+                author=actor.name,
+                author_is_operator=actor.is_operator,
+                at=now,
+                rolled_back_to=one.rolled_back_to,
+            )
+            for one, held, note in zip(wanted, locked, notes, strict=True)
+        ),
+        batch_size=BATCH,
+    )
+
+
+def _drafts_check(actor: Actor, wanted: Sequence[Wanted], drafts: Sequence[Draft]) -> None:
+    """Every problem of every level at once."""
+    below = namespaces_by_place([one.place for one in wanted])
+    outside, contradictory = list[FieldProblem](), list[FieldProblem]()
+    for one, draft in zip(wanted, drafts, strict=True):
+        outside += _out_of_bounds(actor, one.place, draft)
+        contradictory += draft_contradictions(draft, below.get(one.place.key, list[Below]()), actor=actor)
+    if outside:
+        raise OutOfBounds([*outside, *contradictory])
+    if contradictory:
+        raise InvalidFields(contradictory)
+
+
+def _out_of_bounds(actor: Actor, place: Place, draft: Draft) -> list[FieldProblem]:
+    if place.organisation is None or actor.is_operator:
+        return []
+    return list(draft_out_of_bounds(draft, bounds_of(place.organisation.bounds, place.organisation.bounds_revision)))
+
+
+def _groups_of(places: Sequence[Place]) -> set[int]:
+    """The groups whose agents serve what is below these places."""
+    if not places:
+        return set()
+    namespaces = [place.namespace.pk for place in places if place.namespace is not None]
+    whole = [place.organisation.pk for place in places if place.organisation is not None and place.namespace is None]
+    living = Namespace.objects.filter(deleted_at=None)
+    if FLEET not in places:
+        living = living.filter(Q(pk__in=namespaces) | Q(organisation__in=whole))
+    return set(living.values_list("group_id", flat=True).distinct())
+
+
+def _record(journal: Journal, actor: Actor, one: Wanted, draft: Draft, revision: int, note: str) -> None:
+    journal.record(
+        actor,
+        "policy.publish" if one.rolled_back_to is None else "policy.rollback",
+        one.place.name,
+        organisation=one.place.organisation,
+        before={"revision": revision - 1, "policy": draft.before},
+        after={"revision": revision, "policy": draft.after, **({"note": note} if note else {})},
+    )
 
 
 def policy_rollback(*, actor: Actor, place: Place, to_revision: int, expected: Expected, note: str = "") -> Published:
@@ -78,75 +153,5 @@ def revision_policy(place: Place, number: int) -> Policy:
         return Policy()
     found = PolicyRevision.objects.filter(level=level_of(place), number=number).first()
     if found is None:
-        raise NotFound("revision")
+        raise InvalidFields([FieldProblem("revision", f"there is no revision {number}")])
     return Policy.model_validate(found.policy)
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """A level about to change: what it inherits, what it says, what it would say."""
-
-    place: Place
-    above: tuple[Values, ...]
-    before: Values
-    after: Values
-
-    def chain(self, below: Below, *, old: bool = False) -> tuple[Values, ...]:
-        """The three levels of one namespace, with this one as it is or as it would be."""
-        own = self.before if old else self.after
-        if self.place.namespace is not None:
-            return (*self.above, own)
-        if self.place.organisation is not None:
-            return (*self.above, own, below.namespace_policy)
-        return (own, below.organisation_policy, below.namespace_policy)
-
-
-def draft_check(draft: Draft, *, actor: Actor) -> None:
-    if draft.place.organisation is not None and not actor.is_operator:
-        bounds = bounds_of(draft.place.organisation.bounds, draft.place.organisation.bounds_revision)
-        if problems := list(out_of_bounds(bounds, before=draft.before, after=draft.after)):
-            raise OutOfBounds(problems)
-    if problems := list(draft_contradictions(draft)):
-        raise InvalidFields(problems)
-
-
-def draft_contradictions(draft: Draft) -> Iterator[FieldProblem]:
-    """At the level itself, then in each namespace below it, where another value may be in force."""
-    own = list(contradictions(effective_document((*draft.above, draft.after))))
-    if own:
-        yield from own
-        return
-    by_problem: dict[FieldProblem, list[str]] = {}
-    for below, found in _each_below(draft, lambda chain: list(contradictions(effective_document(chain)))):
-        for problem in found:
-            by_problem.setdefault(problem, []).append(f"{below.organisation}/{below.namespace}")
-    for problem, names in by_problem.items():
-        more = f" and {len(names) - NAMED_AT_MOST} more" if len(names) > NAMED_AT_MOST else ""
-        where = ", ".join(names[:NAMED_AT_MOST]) + more
-        yield FieldProblem(problem.field, f"in {where}: {problem.message}")
-
-
-def _each_below(
-    draft: Draft, judge: Callable[[Sequence[Values]], list[FieldProblem]]
-) -> Iterator[tuple[Below, list[FieldProblem]]]:
-    """Judged once for each different combination of levels: ten thousand namespaces have few."""
-    if draft.place.namespace is not None:
-        return
-    seen: dict[str, list[FieldProblem]] = {}
-    for below in namespaces_below(draft.place):
-        chain = draft.chain(below)
-        combination = repr((below.organisation_policy, below.namespace_policy))
-        if combination not in seen:
-            seen[combination] = judge(chain)
-        if seen[combination]:
-            yield below, seen[combination]
-
-
-def promises_more(draft: Draft) -> bool:
-    """Whether anybody below could get more than before: then, and only then, do others' holdings matter."""
-    before, after = (*draft.above, draft.before), (*draft.above, draft.after)
-    return any(
-        effective_values(after, model)[share] > effective_values(before, model)[share]
-        for model in (None, *models_named(before), *models_named(after))
-        for share in ("reserved_share", "pin_share")
-    )

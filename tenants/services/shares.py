@@ -1,20 +1,41 @@
 """Keeps what is promised of each pool below its bound, whoever promises: publishes, new namespaces, moves."""
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from tenants.actor import Actor
 from tenants.errors import FieldProblem, SharesExceeded
 from tenants.levels import FLEET, namespaces_below
-from tenants.models import AgentGroup, PolicyLevel
-from tenants.shares import PROMISED_AT_MOST, Holding, Promise, heaviest_promise, holding
+from tenants.locks import groups_lock
+from tenants.models import PolicyLevel
+from tenants.shares import PROMISED_AT_MOST, Holding, Promise, heaviest_promise, holdings
 
 NAMED_AT_MOST = 5
+
+
+_later: ContextVar[set[int] | None] = ContextVar("luminet_groups_judged_later", default=None)
+
+
+@contextmanager
+def shares_judged_last(*, actor: Actor) -> Iterator[None]:
+    """Many deeds in one: what they promise is judged once, when all of them are done."""
+    pending: set[int] = set()
+    token = _later.set(pending)
+    try:
+        yield
+    finally:
+        _later.reset(token)
+    groups_check(pending, actor=actor)
 
 
 def groups_check(group_ids: Iterable[int], *, actor: Actor) -> None:
     """Judged after writing and before commit, under the groups' locks: two at once cannot both take the rest."""
     ids = sorted(set(group_ids))
-    list(AgentGroup.objects.select_for_update().filter(pk__in=ids).order_by("pk"))
+    if (pending := _later.get()) is not None:
+        pending.update(ids)
+        return
+    groups_lock(ids)
     for group_id in ids:
         heaviest = group_promise(group_id)
         if heaviest.is_too_much:
@@ -28,17 +49,16 @@ def group_promise(group_id: int) -> Promise:
 
 def group_holdings(group_id: int) -> Iterator[Holding]:
     fleet = PolicyLevel.objects.filter(kind=PolicyLevel.Kind.FLEET).values_list("policy", flat=True).first() or {}
-    for below in namespaces_below(FLEET, group_ids={group_id}):
-        chain = (fleet, below.organisation_policy, below.namespace_policy)
-        yield holding(below, chain)
+    below = namespaces_below(FLEET, group_ids={group_id})
+    return holdings(below, lambda one: (fleet, one.organisation_policy, one.namespace_policy))
 
 
 def shares_problem(promise: Promise, *, actor: Actor) -> FieldProblem:
-    """Operators read who holds what. An organisation reads of its own holdings only."""
+    """Operators read who holds what. An organisation reads of its own holdings only, a bound key of its namespaces'."""
     visible = [
         (held, share)
         for held, share in promise.holders
-        if actor.is_operator or held.organisation_id == actor.organisation_id
+        if actor.is_operator or (held.organisation_id == actor.organisation_id and actor.may_see(held.namespace_id))
     ]
     named = ", ".join(f"{held.name} {share:.1%}" for held, share in visible[:NAMED_AT_MOST])
     more = f" and {len(visible) - NAMED_AT_MOST} more" if len(visible) > NAMED_AT_MOST else ""

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
 import psutil
 
@@ -14,7 +15,7 @@ from controlplane.stack.config import StackConfig
 from controlplane.stack.leftovers import end_leftovers, read_status
 from controlplane.stack.ports import free_port
 from tests.bench.pages import NotAnswered, Pages
-from tests.bench.processes import Launched, launched
+from tests.bench.processes import LAST_CHARACTERS, Launched, NotStarted, launched
 from tests.servers import temporary_home
 
 LUMINET = (sys.executable, "-m", "controlplane.cli")
@@ -107,7 +108,7 @@ class Web:
 
 
 @contextmanager
-def web_running(stack: Stack) -> Iterator[Web]:
+def web_running(stack: Stack, **settings: str) -> Iterator[Web]:
     """One more web process on the stack's database and Redis, timed until /healthz answered."""
     port = free_port()
     address = loopback_address(stack.config.web_host, port)
@@ -116,6 +117,7 @@ def web_running(stack: Stack) -> Iterator[Web]:
         "LUMINET_WEB_PORT": str(port),
         "LUMINET_BASE_URL": address,
         "LUMINET_METRICS_DIR": str(stack.config.run / f"metrics-{port}"),
+        **settings,
     }
     with launched((*LUMINET, "run", "web"), environment, log=stack.config.logs / f"bench-web-{port}.log") as process:
         _, seconds = process.wait_for(lambda: _is_healthy(address))
@@ -127,6 +129,19 @@ def _web_environment(config: StackConfig) -> dict[str, str]:
     (pid,) = [part["pid"] for part in read_status(config.status_file) if part["name"] == "web"]
     environment = psutil.Process(pid).environ()
     return {name: value for name, value in environment.items() if name.startswith("LUMINET_")}
+
+
+def call_inside(stack: Stack, name: str, *arguments: str | int) -> Any:
+    """What a function (`package.module:function`) returns, called with the settings of the stack's own parts."""
+    environment = json.loads(stack.config.environment_file.read_text(encoding="utf-8"))
+    log = stack.config.logs / "bench-inside.log"
+    command = (sys.executable, "-m", "tests.bench.inside", name, *map(json.dumps, arguments))
+    with launched(command, environment, log=log) as process:
+        status = process.process.wait()
+    said = log.read_text(encoding="utf-8", errors="replace")
+    if status != 0:
+        raise NotStarted(f"{name} ended with status {status}:\n{said[-LAST_CHARACTERS:]}")
+    return json.loads(said.splitlines()[-1])
 
 
 def _is_healthy(address: str) -> bool | None:

@@ -7,7 +7,7 @@ import pytest
 from controlplane.cli import parser
 
 CHECKOUT = Path(__file__).parents[2]
-SOURCES = [path for part in ("controlplane", "tenants") for path in (CHECKOUT / part).rglob("*.py")]
+SOURCES = [path for part in ("controlplane", "engine_agent", "tenants") for path in (CHECKOUT / part).rglob("*.py")]
 OPERATIONS = (CHECKOUT / "docs" / "operations.md").read_text()
 SETTING = re.compile(r"LUMINET_[A-Z_]*[A-Z]")
 

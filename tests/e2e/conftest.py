@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.e2e.chromium import LAUNCH_ARGS, ChromiumUnavailable, find_or_fetch
+from tests.e2e.pages import SIZES, Look, looker
 from tests.e2e.stack import Stack, new_home, running
 
 
@@ -56,3 +57,14 @@ def page(browser: Browser, stack: Stack) -> Iterator[Page]:
     context.close()
     serious = [one for one in complaints if "status of 4" not in one and "status of 503" not in one]
     assert not serious
+
+
+@pytest.fixture(params=[(scheme, size) for scheme in ("light", "dark") for size in SIZES], ids="-".join)
+def look(request: pytest.FixtureRequest, browser: Browser, stack: Stack) -> Iterator[Look]:
+    """A page in one theme and one size, and the function that looks at it."""
+    scheme, size = request.param
+    width, height = SIZES[size]
+    context = browser.new_context(base_url=stack.web, color_scheme=scheme, viewport={"width": width, "height": height})
+    page = context.new_page()
+    yield page, looker(page, f"{scheme}-{size}")
+    context.close()

@@ -66,6 +66,7 @@ def shell(readers: Stack, tmp_path: Path) -> Shell:
 def test_up_leads_to_what_the_readme_promises(readers: Stack) -> None:
     assert readers.web in readers.said
     assert readers.demo["operator"]["email"] in readers.said
+    assert readers.demo["orgs"][0]["member"]["email"] in readers.said
 
 
 def test_what_one_looks_around_with(shell: Shell, readers: Stack) -> None:
@@ -74,6 +75,16 @@ def test_what_one_looks_around_with(shell: Shell, readers: Stack) -> None:
     assert json.loads(shell("curl -s http://127.0.0.1:8000/readyz"))["status"] == "ok"
     assert "luminet_build_info" in shell("curl -s http://127.0.0.1:8000/metrics")
     assert json.loads(shell("cat .luminet/demo.json"))["web"] == readers.web
+
+
+ORGANISATIONS = (
+    "curl -s -H \"Authorization: Bearer $(grep -o 'lmo_[0-9A-Za-z]*' .luminet/demo.json)\" "
+    "http://127.0.0.1:8000/api/v1/orgs"
+)
+
+
+def test_a_program_lists_the_organisations_of_the_demo(shell: Shell) -> None:
+    assert [org["slug"] for org in json.loads(shell(ORGANISATIONS))["items"]] == ["acme", "globex", "initech"]
 
 
 def test_make_test_is_what_runs_now_and_check_contains_it() -> None:
@@ -129,6 +140,7 @@ RUN_ABOVE = {
     "curl -s http://127.0.0.1:8000/readyz",
     "curl -s http://127.0.0.1:8000/metrics",
     "cat .luminet/demo.json",
+    ORGANISATIONS,
     "make down",
     "make clean YES=1",
     "make check",

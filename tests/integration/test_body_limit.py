@@ -32,7 +32,7 @@ async def test_a_body_that_announces_too_much_is_refused_unread() -> None:
     status, answered, body = await ask("/api/v1/orgs", method="POST", headers=headers, chunks=())
     assert (status, answered["content-type"]) == (413, "application/problem+json")
     assert json.loads(body) == {
-        "type": "/api/v1/docs#problem-body-too-large",
+        "type": "/api/v1/docs#problem-too-large",
         "title": "The body is too large",
         "status": 413,
         "detail": "body is larger than the 1048576 bytes taken here",

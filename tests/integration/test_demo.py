@@ -1,41 +1,251 @@
+"""The demo's seed: everything in its file works, and a second start takes nothing and brings nothing back."""
+
 import json
+import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
+from django.test import Client
+from django.utils import timezone
 
-from controlplane.stack.prepare import OPERATOR_EMAIL, demo_seed
-from tenants.models import User
+from controlplane.stack.config import StackConfig, folders_make, read_stack_config
+from controlplane.stack.demo import OPERATOR_EMAIL, demo_write
+from tenants.access import actor_for_token
+from tenants.actor import SYSTEM
+from tenants.audit import audit_verify
+from tenants.limits import Limits
+from tenants.models import ApiKey, AuditRecord, Member, OperatorToken, Organisation, PolicyRevision, User
+from tenants.services.keys import key_revoke
+from tenants.services.organisations import limits_put, organisation_create, organisation_delete, remains_remove
+from tenants.services.people import password_change
+from tests.api import REST_SCOPES, Api
+from tests.factories import make_user
 
 pytestmark = pytest.mark.django_db
+SLUGS = ["acme", "globex", "initech"]
 
 
-def seed(file: Path) -> str | None:
-    demo = demo_seed(file)
-    file.write_text(json.dumps(demo))
-    password: str | None = demo["operator"]["password"]
-    return password
+@pytest.fixture
+def config(tmp_path: Path) -> StackConfig:
+    config = read_stack_config({"LUMINET_HOME": str(tmp_path / "home")})
+    config.home.mkdir()
+    folders_make(config)
+    return config
 
 
-def test_the_demo_operator_can_sign_in_with_what_the_file_says_however_often_it_is_seeded(tmp_path: Path) -> None:
-    password = seed(tmp_path / "demo.json")
-    assert password is not None
-    assert User.objects.get(email=OPERATOR_EMAIL).check_password(password)
-    assert seed(tmp_path / "demo.json") == password
-    assert User.objects.count() == 1
+def seed(config: StackConfig) -> dict[str, Any]:
+    demo_write(config)
+    demo: dict[str, Any] = json.loads(config.demo_file.read_text())
+    return demo
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"operator": null}', '{"operator": {"password": 7}}'])
-def test_a_spoiled_file_costs_the_password_and_nothing_else(tmp_path: Path, text: str) -> None:
-    seed(tmp_path / "demo.json")
-    (tmp_path / "demo.json").write_text(text)
-    assert seed(tmp_path / "demo.json") is None
-    assert User.objects.count() == 1
+def rows() -> dict[str, int]:
+    """How much there is of everything a seed writes."""
+    models = (User, Member, Organisation, ApiKey, OperatorToken, PolicyRevision, AuditRecord)
+    return {model.__name__: model.objects.count() for model in models}
 
 
-def test_a_password_its_owner_changed_is_never_written_down(tmp_path: Path) -> None:
-    seed(tmp_path / "demo.json")
-    operator = User.objects.get()
-    operator.set_password("something of my own")
-    operator.save()
-    assert seed(tmp_path / "demo.json") is None
-    assert seed(tmp_path / "demo.json") is None
+def scopes_of(secret: str) -> set[str]:
+    return set(actor_for_token(secret, now=timezone.now(), address="", request_id="").scopes)
+
+
+def signs_in(email: str, password: str) -> bool:
+    return Client().post("/sign-in", {"email": email, "password": password}).status_code == 302
+
+
+def test_everybody_in_the_file_can_sign_in_and_every_token_does_what_it_says(config: StackConfig) -> None:
+    demo = seed(config)
+    assert demo["operator"]["email"] == OPERATOR_EMAIL
+    assert signs_in(OPERATOR_EMAIL, demo["operator"]["password"])
+    assert scopes_of(demo["operator"]["token"]) == set(REST_SCOPES)
+    assert [org["slug"] for org in demo["orgs"]] == SLUGS
+    for org in demo["orgs"]:
+        assert set(org) == {"slug", "api_key", "token", "member"}
+        assert signs_in(org["member"]["email"], org["member"]["password"])
+        assert scopes_of(org["api_key"]) == {"infer"}
+        assert scopes_of(org["token"]) == set(REST_SCOPES)
+
+
+def test_the_file_keeps_its_shape_and_is_for_its_owner_only(config: StackConfig) -> None:
+    demo = seed(config)
+    assert set(demo) == {"web", "gateway", "operator", "orgs"}
+    assert set(demo["operator"]) == {"email", "password", "token"}
+    for file in (config.demo_file, config.run / "demo-proofs.json"):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_the_three_organisations_differ_in_what_they_ask_for(config: StackConfig) -> None:
+    api = Api(seed(config)["operator"]["token"], Client())
+    namespaces = {slug: json.loads(api.get(f"/orgs/{slug}/namespaces").content)["items"] for slug in SLUGS}
+    assert [len(found) for found in namespaces.values()] == [3, 4, 3]
+    policies = set()
+    for slug, found in namespaces.items():
+        for namespace in found:
+            answer = api.get(f"/orgs/{slug}/namespaces/{namespace['slug']}/policy/effective")
+            policies.add(json.loads(answer.content)["effective_hash"])
+    assert len(policies) >= 9
+    assert all(revision.note for revision in PolicyRevision.objects.all())
+
+
+def test_members_are_admins_who_joined_as_people_do(config: StackConfig) -> None:
+    demo = seed(config)
+    members = Member.objects.select_related("organisation", "user")
+    found = {one.organisation.slug: (one.role, one.email, one.user and one.user.email) for one in members}
+    wanted = {org["slug"]: ("admin", org["member"]["email"], org["member"]["email"]) for org in demo["orgs"]}
+    assert found == wanted
+
+
+def test_everything_it_did_stands_in_the_audit_trail(config: StackConfig) -> None:
+    seed(config)
+    verdict = audit_verify()
+    assert verdict.is_sound
+    assert verdict.records == AuditRecord.objects.count() > 30
+    assert set(AuditRecord.objects.values_list("actor_kind", flat=True)) == {"system", "visitor"}
+
+
+def test_a_second_start_changes_nothing(config: StackConfig) -> None:
+    first = seed(config)
+    before = rows()
+    assert [seed(config), seed(config)] == [first, first]
+    assert rows() == before
+
+
+def test_a_second_start_asks_little_and_no_slow_hash(
+    config: StackConfig, django_assert_max_num_queries: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = seed(config)
+    monkeypatch.setattr(User, "check_password", lambda *_: pytest.fail("scrypt at every start"))
+    with django_assert_max_num_queries(30):
+        assert seed(config) == first
+
+
+def test_a_lost_list_of_proofs_costs_time_and_nothing_else(config: StackConfig) -> None:
+    first = seed(config)
+    (config.run / "demo-proofs.json").unlink()
+    assert seed(config) == first
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        "[" * 100_000,
+        '{"operator": null, "orgs": null}',
+        '{"operator": {"password": 7, "token": "\\ud800"}}',
+        '{"orgs": [7, {}, {"slug": "acme", "member": 7, "token": []}]}',
+    ],
+)
+def test_a_spoiled_file_costs_the_passwords_and_new_keys_replace_those_nobody_knows(
+    config: StackConfig, text: str
+) -> None:
+    first = seed(config)
+    before = rows()
+    config.demo_file.write_text(text)
+    demo = seed(config)
+    assert demo["operator"]["password"] is None
+    assert [org["member"]["password"] for org in demo["orgs"]] == [None] * 3
+    assert scopes_of(demo["operator"]["token"]) == set(REST_SCOPES)
+    assert scopes_of(demo["orgs"][0]["api_key"]) == {"infer"}
+    assert demo["orgs"][0]["token"] != first["orgs"][0]["token"]
+    assert ApiKey.objects.filter(revoked_at=None).count() == before["ApiKey"] == 6
+    assert OperatorToken.objects.filter(revoked_at=None).count() == 1
+    assert rows()["User"] == before["User"]
+
+
+def test_a_password_its_owner_changed_is_never_written_down(config: StackConfig) -> None:
+    demo = seed(config)
+    for email, password in (
+        (OPERATOR_EMAIL, demo["operator"]["password"]),
+        (demo["orgs"][1]["member"]["email"], demo["orgs"][1]["member"]["password"]),
+    ):
+        password_change(user=User.objects.get(email=email), current=password, new="something of my own")
+    for again in (seed(config), seed(config)):
+        assert again["operator"]["password"] is None
+        assert [org["member"]["password"] is None for org in again["orgs"]] == [False, True, False]
+    assert "something of my own" not in config.demo_file.read_text()
+
+
+def test_a_key_that_was_revoked_is_replaced_and_keys_of_others_are_left_alone(config: StackConfig) -> None:
+    demo = seed(config)
+    acme = Api(demo["orgs"][0]["token"], Client())
+    own = json.loads(acme.post("/orgs/acme/keys", {"name": "demo, for inference", "scopes": ["infer"]}).content)
+    key_revoke(
+        actor=SYSTEM, key=ApiKey.objects.select_related("organisation").get(prefix=demo["orgs"][0]["api_key"][:12])
+    )
+    again = seed(config)
+    assert again["orgs"][0]["api_key"] != demo["orgs"][0]["api_key"]
+    assert scopes_of(again["orgs"][0]["api_key"]) == {"infer"}
+    assert again["orgs"][0]["token"] == demo["orgs"][0]["token"]
+    assert scopes_of(own["secret"]) == {"infer"}
+
+
+def test_what_was_deleted_stays_deleted(config: StackConfig) -> None:
+    seed(config)
+    organisation_delete(actor=SYSTEM, organisation=Organisation.objects.get(slug="globex"), expected=None)
+    assert [org["slug"] for org in seed(config)["orgs"]] == ["acme", "initech"]
+    for slug in ("acme", "initech"):
+        organisation_delete(actor=SYSTEM, organisation=Organisation.objects.get(slug=slug), expected=None)
+    remains_remove()
+    assert seed(config)["orgs"] == []
+    assert not Organisation.objects.exists()
+
+
+def test_an_organisation_somebody_else_made_under_the_same_name_gets_no_keys(config: StackConfig) -> None:
+    seed(config)
+    organisation_delete(actor=SYSTEM, organisation=Organisation.objects.get(slug="acme"), expected=None)
+    theirs = organisation_create(actor=SYSTEM, slug="acme", name="Another Acme")
+    assert [org["slug"] for org in seed(config)["orgs"]] == ["globex", "initech"]
+    assert not theirs.api_keys.exists()
+
+
+def test_where_there_are_organisations_the_demo_adds_none(config: StackConfig) -> None:
+    organisation_create(actor=SYSTEM, slug="real", name="A real customer")
+    demo = seed(config)
+    assert demo["orgs"] == []
+    assert demo["operator"]["token"]
+    assert Organisation.objects.count() == 1
+
+
+def test_a_member_who_was_removed_is_not_named_and_not_brought_back(config: StackConfig) -> None:
+    seed(config)
+    Member.objects.filter(organisation__slug="acme").delete()
+    assert seed(config)["orgs"][0]["member"] == {"email": None, "password": None}
+    assert Member.objects.count() == 2
+
+
+def test_an_account_that_exists_already_is_invited_and_keeps_its_password(config: StackConfig) -> None:
+    make_user(email="admin@acme.example")
+    demo = seed(config)
+    assert demo["orgs"][0]["member"] == {"email": "admin@acme.example", "password": None}
+    assert not Member.objects.get(email="admin@acme.example").has_joined
+
+
+def test_an_operator_whose_account_was_closed_gets_no_new_token(config: StackConfig) -> None:
+    seed(config)
+    User.objects.filter(email=OPERATOR_EMAIL).update(is_active=False)
+    assert seed(config)["operator"] == {"email": OPERATOR_EMAIL, "password": None, "token": None}
+
+
+def test_an_organisation_without_room_for_keys_does_not_stop_the_start(config: StackConfig) -> None:
+    seed(config)
+    acme = Organisation.objects.get(slug="acme")
+    limits_put(actor=SYSTEM, organisation=acme, limits=Limits(max_keys=0), expected=None)
+    config.demo_file.unlink()
+    assert seed(config)["orgs"][0]["api_key"] is None
+
+
+def test_a_start_that_dies_before_the_commit_leaves_nothing_half_seeded(
+    config: StackConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dies(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("controlplane.stack.demo.bounds_put", dies)  # in the middle of the second organisation
+        with pytest.raises(KeyboardInterrupt):
+            seed(config)
+    assert not any(rows().values())
+    assert [org["slug"] for org in seed(config)["orgs"]] == SLUGS

@@ -27,7 +27,7 @@ def namespaces_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Ans
     return page(rows, kind=kind, by="slug", limit=limit, cursor=cursor, show=lambda found: [*map(shown, found)])
 
 
-@group.post("/orgs/{org}/namespaces", access.MANAGE, NamespaceShown)
+@group.post("/orgs/{org}/namespaces", access.MANAGE, NamespaceShown, gives_etag=True)
 def namespace_create(call: Call, body: NamespaceCreate) -> Answer:
     """Create a namespace.
 
@@ -44,13 +44,13 @@ def namespace_create(call: Call, body: NamespaceCreate) -> Answer:
     return Answer(shown(made), status=201, revision=made.revision, location=location)
 
 
-@group.get("/orgs/{org}/namespaces/{ns}", access.READ, NamespaceShown)
+@group.get("/orgs/{org}/namespaces/{ns}", access.READ, NamespaceShown, gives_etag=True)
 def namespace_get(call: Call) -> Answer:
     """Read one namespace."""
     return Answer(shown(call.namespace), revision=call.namespace.revision)
 
 
-@group.patch("/orgs/{org}/namespaces/{ns}", access.MANAGE, NamespaceShown)
+@group.patch("/orgs/{org}/namespaces/{ns}", access.MANAGE, NamespaceShown, wants_if_match=True, gives_etag=True)
 def namespace_update(call: Call, body: NamespaceUpdate) -> Answer:
     """Rename a namespace, or move it to other agents.
 
@@ -67,14 +67,22 @@ def namespace_update(call: Call, body: NamespaceUpdate) -> Answer:
     return Answer(shown(changed), revision=changed.revision)
 
 
-@group.delete("/orgs/{org}/namespaces/{ns}", access.MANAGE)
+@group.delete(
+    "/orgs/{org}/namespaces/{ns}",
+    access.MANAGE,
+    OperationStarted,
+    status=202,
+    wants_if_match=True,
+    refuses=("conflict",),
+)
 def namespace_delete(call: Call) -> Answer:
     """Delete a namespace.
 
-    With this answer nothing it cached can be addressed any more. `default` cannot be deleted. Wants `If-Match`.
+    With this answer nothing it cached can be addressed any more. Agents prove it with receipts: follow the operation.
+    `default` cannot be deleted. Wants `If-Match`.
     """
-    namespaces.namespace_delete(actor=call.actor, namespace=call.namespace, expected=call.expected())
-    return Answer(status=204)
+    operation = namespaces.namespace_delete(actor=call.actor, namespace=call.namespace, expected=call.expected())
+    return Answer(OperationStarted(operation=operation.pk), status=202, location=f"/api/v1/operations/{operation.pk}")
 
 
 @group.post("/orgs/{org}/namespaces/{ns}/purge", access.PUBLISH, OperationStarted, status=202)

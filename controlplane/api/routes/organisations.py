@@ -26,7 +26,7 @@ def organisations_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> 
     return page(rows, kind="orgs", by="slug", limit=limit, cursor=cursor, show=lambda found: [*map(shown, found)])
 
 
-@group.post("/orgs", access.OPERATE, OrganisationShown)
+@group.post("/orgs", access.OPERATE, OrganisationShown, gives_etag=True)
 def organisation_create(call: Call, body: OrganisationCreate) -> Answer:
     """Create an organisation.
 
@@ -36,13 +36,13 @@ def organisation_create(call: Call, body: OrganisationCreate) -> Answer:
     return Answer(shown(made), status=201, revision=made.revision, location=f"/api/v1/orgs/{made.slug}")
 
 
-@group.get("/orgs/{org}", access.READ, OrganisationShown)
+@group.get("/orgs/{org}", access.READ, OrganisationShown, gives_etag=True)
 def organisation_get(call: Call) -> Answer:
     """Read one organisation."""
     return Answer(shown(call.organisation), revision=call.organisation.revision)
 
 
-@group.patch("/orgs/{org}", access.MANAGE, OrganisationShown)
+@group.patch("/orgs/{org}", access.MANAGE, OrganisationShown, wants_if_match=True, gives_etag=True)
 def organisation_update(call: Call, body: OrganisationUpdate) -> Answer:
     """Rename, suspend or reactivate an organisation.
 
@@ -58,7 +58,7 @@ def organisation_update(call: Call, body: OrganisationUpdate) -> Answer:
     return Answer(shown(changed), revision=changed.revision)
 
 
-@group.delete("/orgs/{org}", access.OPERATE, OperationStarted, status=202)
+@group.delete("/orgs/{org}", access.OPERATE, OperationStarted, status=202, wants_if_match=True)
 def organisation_delete(call: Call) -> Answer:
     """Delete an organisation.
 
@@ -68,7 +68,7 @@ def organisation_delete(call: Call) -> Answer:
     operation = organisations.organisation_delete(
         actor=call.actor, organisation=call.organisation, expected=call.expected()
     )
-    return Answer(OperationStarted(operation=operation.pk), status=202)
+    return Answer(OperationStarted(operation=operation.pk), status=202, location=f"/api/v1/operations/{operation.pk}")
 
 
 @group.post("/orgs/{org}/purge", access.MANAGE, OperationStarted, status=202)
@@ -81,7 +81,7 @@ def organisation_purge(call: Call, body: Purge) -> Answer:
     return Answer(OperationStarted(operation=operation.pk), status=202, location=f"/api/v1/operations/{operation.pk}")
 
 
-@group.get("/orgs/{org}/bounds", access.READ, BoundsShown)
+@group.get("/orgs/{org}/bounds", access.READ, BoundsShown, gives_etag=True)
 def bounds_get(call: Call) -> Answer:
     """Read what the organisation's members may change.
 
@@ -90,7 +90,7 @@ def bounds_get(call: Call) -> Answer:
     return _bounds(call.organisation)
 
 
-@group.put("/orgs/{org}/bounds", access.OPERATE, BoundsShown)
+@group.put("/orgs/{org}/bounds", access.OPERATE, BoundsShown, wants_if_match=True, gives_etag=True)
 def bounds_put(call: Call, body: BoundsPut) -> Answer:
     """Replace what the organisation's members may change, and how far.
 
@@ -103,13 +103,13 @@ def bounds_put(call: Call, body: BoundsPut) -> Answer:
     )
 
 
-@group.get("/orgs/{org}/limits", access.READ, LimitsShown)
+@group.get("/orgs/{org}/limits", access.READ, LimitsShown, gives_etag=True)
 def limits_get(call: Call) -> Answer:
     """Read the organisation's limits."""
     return _limits(call.organisation)
 
 
-@group.put("/orgs/{org}/limits", access.OPERATE, LimitsShown)
+@group.put("/orgs/{org}/limits", access.OPERATE, LimitsShown, wants_if_match=True, gives_etag=True)
 def limits_put(call: Call, body: LimitsPut) -> Answer:
     """Replace the organisation's limits.
 

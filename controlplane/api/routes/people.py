@@ -34,8 +34,8 @@ group = Group("People and keys")
 def whoami(call: Call) -> Answer:
     """Say who this token speaks for, and what it may do."""
     actor = call.actor
-    organisation = None if actor.is_operator else access.organisations_visible(actor).get().slug
-    bound = None if actor.namespace_ids is None else _slugs_of(actor.namespace_ids)
+    organisation = None if actor.is_operator else access.organisation_behind(actor).slug
+    bound = None if actor.namespace_ids is None else sorted(access.namespace_slugs(actor.namespace_ids).values())
     shown = CallerShown(
         kind=actor.kind,  # type: ignore[arg-type]  # nobody else has a token
         name=actor.name,
@@ -85,7 +85,7 @@ def member_update(call: Call, member_id: UUID, body: MemberUpdate) -> Answer:
     return Answer(member_shown(members.member_update(actor=call.actor, member=member, role=body.role)))
 
 
-@group.delete("/orgs/{org}/members/{member_id}", access.MANAGE)
+@group.delete("/orgs/{org}/members/{member_id}", access.MANAGE, refuses=("conflict",))
 def member_remove(call: Call, member_id: UUID) -> Answer:
     """Remove a member.
 
@@ -192,7 +192,7 @@ def member_shown(member: Member) -> MemberShown:
 
 def _keys_shown(found: Sequence[ApiKey]) -> list[KeyShown]:
     ids = {one for key in found for one in key.namespace_ids or ()}
-    slugs = dict(Namespace.objects.filter(pk__in=ids, deleted_at=None).values_list("pk", "slug")) if ids else {}
+    slugs = access.namespace_slugs(ids)
     return [
         KeyShown(
             id=key.pk,
@@ -231,10 +231,6 @@ def _namespaces(call: Call, slugs: Sequence[str]) -> list[Namespace]:
     if missing := [slug for slug in slugs if slug not in known]:
         raise InvalidFields(FieldProblem("namespaces", f"there is no namespace {slug}") for slug in missing)
     return found
-
-
-def _slugs_of(ids: frozenset[int]) -> list[str]:
-    return sorted(Namespace.objects.filter(pk__in=ids, deleted_at=None).values_list("slug", flat=True))
 
 
 def _url(link: members.NewLink) -> str:

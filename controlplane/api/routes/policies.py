@@ -156,13 +156,15 @@ def _declare(
         same.__signature__ = signature(view)  # type: ignore[attr-defined]
         return same
 
-    group.get(f"{prefix}/policy", read, PolicyShown)(named(policy_get))
-    group.put(f"{prefix}/policy", write, PolicyPublished)(named(policy_put))
+    group.get(f"{prefix}/policy", read, PolicyShown, gives_etag=True)(named(policy_get))
+    group.put(f"{prefix}/policy", write, PolicyPublished, wants_if_match=True, gives_etag=True)(named(policy_put))
     group.post(f"{prefix}/policy/preview", preview, PolicyPreviewed, status=200)(named(policy_preview_post))
     group.get(f"{prefix}/policy/effective", read, EffectiveShown)(named(policy_effective))
     group.get(f"{prefix}/policy/revisions", read, Page[RevisionShown])(named(policy_revisions))
     group.get(f"{prefix}/policy/revisions/{{number}}", read, RevisionShown)(named(policy_revision))
-    group.post(f"{prefix}/policy/rollback", write, PolicyPublished, status=200)(named(policy_rollback))
+    group.post(f"{prefix}/policy/rollback", write, PolicyPublished, status=200, wants_if_match=True, gives_etag=True)(
+        named(policy_rollback)
+    )
 
 
 _declare(

@@ -61,7 +61,7 @@ def group_create(call: Call, body: GroupCreate) -> Answer:
     return Answer(_group(groups.group_create(actor=call.actor, slug=body.slug, name=body.name)), status=201)
 
 
-@group.delete("/agent-groups/{slug}", access.OPERATE)
+@group.delete("/agent-groups/{slug}", access.OPERATE, refuses=("conflict",))
 def group_delete(call: Call, slug: str) -> Answer:
     """Delete an agent group that has no namespaces. Operators only."""
     groups.group_delete(actor=call.actor, group=access.group_for(slug))

@@ -1,10 +1,12 @@
 """What all bodies have in common."""
 
+import re
 from typing import Annotated, Any, Generic, TypeVar
 
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 Item = TypeVar("Item")
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
 
 
 def example(**values: Any) -> Any:
@@ -12,9 +14,10 @@ def example(**values: Any) -> Any:
     return {"examples": [values]}
 
 
-def _text_only(value: Any) -> Any:
-    if not isinstance(value, str):
-        raise ValueError("must be a time as text, such as 2027-01-31T23:59:59Z")
+def _moment_only(value: Any) -> Any:
+    """Pydantic would take numbers, days and more for times, each in its own way."""
+    if not isinstance(value, str) or not _MOMENT.fullmatch(value):
+        raise ValueError("must be a time as text with its zone, such as 2036-01-31T23:59:59Z")
     return value
 
 
@@ -29,7 +32,7 @@ class Given(BaseModel):
 
 
 Moment = Annotated[AwareDatetime, Field(strict=False)]
-FutureMoment = Annotated[Moment, BeforeValidator(_text_only)]
+FutureMoment = Annotated[Moment, BeforeValidator(_moment_only)]
 
 
 class Page(BaseModel, Generic[Item]):

@@ -6,8 +6,8 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from controlplane.api.schemas.base import FutureMoment, Given, Taken, example
-from controlplane.api.schemas.tenants import ID, WHEN, Name
+from controlplane.api.schemas.base import Given, Taken, example
+from controlplane.api.schemas.tenants import ID, LATER, WHEN, Ending, Name
 from tenants.policy import ModelName
 
 MAX_TOKENS = 131_072
@@ -18,7 +18,7 @@ class Message(BaseModel):
 
     model_config = ConfigDict(extra="allow")
 
-    role: Annotated[str, StringConstraints(min_length=1, max_length=40)]
+    role: Annotated[str, StringConstraints(min_length=1, max_length=40)] = Field(description="`system`, `user`, …")
 
 
 class PinCreate(Taken):
@@ -29,19 +29,23 @@ class PinCreate(Taken):
             name="handbook",
             model="qwen3-8b",
             messages=[{"role": "system", "content": "You answer from the handbook."}],
-            expires_at="2027-11-21T00:00:00Z",
+            expires_at=LATER,
         )
     )
 
     name: Name
-    model: ModelName
-    messages: Annotated[list[Message], Field(min_length=1, max_length=1000)] | None = None
-    prompt: Annotated[str, StringConstraints(min_length=1)] | None = None
+    model: ModelName = Field(description="The model whose cache it is kept in.")
+    messages: Annotated[list[Message], Field(min_length=1, max_length=1000)] | None = Field(
+        default=None, description="How a conversation begins, as the gateway takes it."
+    )
+    prompt: Annotated[str, StringConstraints(min_length=1)] | None = Field(
+        default=None, description="How a completion's prompt begins."
+    )
     token_ids: (
         Annotated[list[Annotated[int, Field(ge=0, le=4_294_967_295)]], Field(min_length=1, max_length=MAX_TOKENS)]
         | None
-    ) = None
-    expires_at: FutureMoment | None = None
+    ) = Field(default=None, description="The same as the model's own tokens.")
+    expires_at: Ending = None
 
     @model_validator(mode="after")
     def _one_content(self) -> "PinCreate":
@@ -87,7 +91,7 @@ class Purge(Taken):
 
     model_config = ConfigDict(json_schema_extra=example(include_pins=False))
 
-    include_pins: bool = False
+    include_pins: bool = Field(default=False, description="Whether pinned prefixes are purged too.")
 
 
 class OperationStarted(Given):

@@ -11,7 +11,7 @@ from tenants.bounds import BUILT_IN_BOUNDS, Bounds
 from tenants.limits import Limits
 from tenants.policy import BUILT_IN, Policy
 
-Note = Annotated[str, StringConstraints(max_length=500)]
+Note = Annotated[str, StringConstraints(max_length=500), Field(description="Why, for whoever reads the history.")]
 Origin = Literal["fleet", "organisation", "namespace", "model"]
 HASH = "9ddc6a7f7e0f6d0c1e9a3a5f0d6b6f3f6a8c1b2d3e4f5a6b7c8d9e0f1a2b3c4d"
 POLICY = {"ttl_seconds": 600, "kv_dtype": "int8", "models": {"qwen3-8b": {"kv_dtype": "bf16"}}}
@@ -28,7 +28,7 @@ CHANGE = {
 class Rollout(Taken):
     """How the revision is brought to the fleet: to all agents at once."""
 
-    strategy: Literal["all"] = "all"
+    strategy: Literal["all"] = Field(default="all", description="To every agent at once.")
 
 
 class PolicyPut(Taken):
@@ -183,9 +183,9 @@ class RevisionShown(Given):
 class Rollback(Taken):
     """`revision` 0 is the beginning, when the level said nothing."""
 
-    model_config = ConfigDict(json_schema_extra=example(revision=6))
+    model_config = ConfigDict(json_schema_extra=example(revision=1))
 
-    revision: Annotated[int, Field(ge=0, le=2_147_483_647)]
+    revision: Annotated[int, Field(ge=0, le=2_147_483_647)] = Field(description="The one to return to.")
     note: Note = ""
 
 

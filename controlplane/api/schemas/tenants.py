@@ -9,16 +9,24 @@ from pydantic import ConfigDict, Field, StringConstraints
 from controlplane.api.schemas.base import FutureMoment, Given, Taken, example
 from tenants.models.organisations import SLUG_PATTERN
 
-Slug = Annotated[str, StringConstraints(pattern=SLUG_PATTERN)]
-Name = Annotated[str, StringConstraints(min_length=1, max_length=100)]
-OptionalName = Annotated[str, StringConstraints(max_length=100)]
-Email = Annotated[str, StringConstraints(min_length=3, max_length=254)]
-Role = Literal["viewer", "editor", "admin"]
+Slug = Annotated[
+    str, StringConstraints(pattern=SLUG_PATTERN), Field(description="Its name in paths; it never changes.")
+]
+GroupSlug = Annotated[str, StringConstraints(pattern=SLUG_PATTERN), Field(description="The agents that serve it.")]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=100), Field(description="Its name for people.")]
+OptionalName = Annotated[str, StringConstraints(max_length=100), Field(description="Its name for people.")]
+Email = Annotated[str, StringConstraints(min_length=3, max_length=254), Field(description="Where the person signs in.")]
+Role = Annotated[
+    Literal["viewer", "editor", "admin"],
+    Field(description="`viewer` reads, `editor` also changes policies, `admin` also manages people and keys."),
+]
 ScopeName = Literal["infer", "stats:read", "policy:read", "policy:write", "admin"]
 OperatorScopeName = Literal["stats:read", "policy:read", "policy:write", "admin"]
 WHEN = "2026-11-21T15:00:00Z"
 ID = "6e8bc430-9c3a-4d0b-b1e5-5a0b6f0f4c11"
-Scopes = Annotated[list[ScopeName], Field(min_length=1, max_length=5)]
+Scopes = Annotated[list[ScopeName], Field(min_length=1, max_length=5, description="What it may do.")]
+Ending = Annotated[FutureMoment | None, Field(description="When it stops working; null: never.")]
+LATER = "2036-01-01T00:00:00Z"
 
 
 class OrganisationCreate(Taken):
@@ -34,7 +42,7 @@ class OrganisationUpdate(Taken):
     model_config = ConfigDict(json_schema_extra=example(name="Acme International"))
 
     name: Name | None = None
-    state: Literal["active", "suspended"] | None = None
+    state: Literal["active", "suspended"] | None = Field(default=None, description="For operators alone to change.")
 
 
 class OrganisationShown(Given):
@@ -56,7 +64,7 @@ class NamespaceCreate(Taken):
 
     slug: Slug
     name: OptionalName = ""
-    group: Slug | None = None
+    group: GroupSlug | None = None
 
 
 class NamespaceUpdate(Taken):
@@ -65,7 +73,7 @@ class NamespaceUpdate(Taken):
     model_config = ConfigDict(json_schema_extra=example(name="Support chat, all languages"))
 
     name: OptionalName | None = None
-    group: Slug | None = None
+    group: GroupSlug | None = None
 
 
 class NamespaceShown(Given):
@@ -155,15 +163,15 @@ class KeyCreate(Taken):
     """`namespaces` binds the key to some; left out, it is for all of the organisation's. `expires_at` null: never."""
 
     model_config = ConfigDict(
-        json_schema_extra=example(
-            name="production", scopes=["infer"], namespaces=["chat"], expires_at="2027-11-21T00:00:00Z"
-        )
+        json_schema_extra=example(name="production", scopes=["infer"], namespaces=["default"], expires_at=LATER)
     )
 
     name: Name
     scopes: Scopes
-    namespaces: Annotated[list[Slug], Field(min_length=1, max_length=1000)] | None = None
-    expires_at: FutureMoment | None = None
+    namespaces: Annotated[list[Slug], Field(min_length=1, max_length=1000)] | None = Field(
+        default=None, description="The namespaces it is bound to; null: all, also later ones."
+    )
+    expires_at: Ending = None
 
 
 class KeyShown(Given):
@@ -173,7 +181,7 @@ class KeyShown(Given):
             name="production",
             prefix="lmk_7Gq2mZx1",
             scopes=["infer"],
-            namespaces=["chat"],
+            namespaces=["default"],
             created_by="kim@acme.example",
             created_at=WHEN,
             expires_at=None,
@@ -201,7 +209,7 @@ class KeyCreated(KeyShown):
             name="production",
             prefix="lmk_7Gq2mZx1",
             scopes=["infer"],
-            namespaces=["chat"],
+            namespaces=["default"],
             created_by="kim@acme.example",
             created_at=WHEN,
             expires_at=None,
@@ -230,12 +238,12 @@ class GroupShown(Given):
 
 class OperatorTokenCreate(Taken):
     model_config = ConfigDict(
-        json_schema_extra=example(name="deploy pipeline", scopes=["policy:write"], expires_at="2027-11-21T00:00:00Z")
+        json_schema_extra=example(name="deploy pipeline", scopes=["policy:write"], expires_at=LATER)
     )
 
     name: Name
-    scopes: Annotated[list[OperatorScopeName], Field(min_length=1, max_length=4)]
-    expires_at: FutureMoment | None = None
+    scopes: Annotated[list[OperatorScopeName], Field(min_length=1, max_length=4, description="What it may do.")]
+    expires_at: Ending = None
 
 
 class OperatorTokenShown(Given):

@@ -1,0 +1,193 @@
+"""The page for people: the OpenAPI document put into rows and words. Its conventions are written in the template."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.html import escape, format_html
+from django.utils.safestring import SafeString, mark_safe
+
+from controlplane.api.docs_schemas import Row, body_rows, bounds_words, object_rows, prose, resolved, type_words
+from controlplane.api.openapi_words import Document
+from controlplane.api.problem_json import CONTENT_TYPE
+
+OBJECTS = ("Policy", "Bounds", "Limits")  # described once, and linked from the bodies that hold them
+_MEMBER = re.compile(r"^( *)(&quot;.*?&quot;)(?=: )", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    kind: str
+    status: int
+    title: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    status: str
+    words: SafeString
+    headers: list[str]
+    example: SafeString | None
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One operation, as the template shows it."""
+
+    anchor: str
+    method: str
+    path: SafeString
+    summary: str
+    words: SafeString | None
+    who: SafeString
+    parameters: list[Row]
+    body: list[Row]
+    body_words: SafeString | None
+    curl: SafeString
+    answers: list[Answered]
+    refusals: list[Refusal]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    anchor: str
+    name: str
+    words: SafeString
+    operations: list[Described]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """An object that several bodies hold."""
+
+    anchor: str
+    name: str
+    words: SafeString
+    rows: list[Row]
+
+
+def sections(document: Document) -> list[Section]:
+    described = [
+        (operation["tags"][0], _described(document, path, method, operation))
+        for path, methods in document["paths"].items()
+        for method, operation in methods.items()
+    ]
+    return [
+        Section(
+            slug(tag["name"]),
+            tag["name"],
+            prose(tag["description"]),
+            [one for name, one in described if name == tag["name"]],
+        )
+        for tag in document["tags"]
+    ]
+
+
+def shapes(document: Document) -> list[Shape]:
+    found = document["components"]["schemas"]
+    return [
+        Shape(f"object-{name}", name, prose(found[name]["description"]), object_rows(document, found[name]))
+        for name in OBJECTS
+    ]
+
+
+def problems(document: Document) -> list[Refusal]:
+    """Every kind there is, in the order of their statuses."""
+    found = [_refusal(kind, one) for kind, one in document["components"]["responses"].items()]
+    return sorted(found, key=lambda one: one.status)
+
+
+def problem_example(document: Document) -> SafeString:
+    return highlighted(document["components"]["responses"]["invalid"]["content"][CONTENT_TYPE]["example"])
+
+
+def _refusal(kind: str, response: Document) -> Refusal:
+    shown = response["content"][CONTENT_TYPE]["example"]
+    return Refusal(kind, shown["status"], shown["title"], response["description"].removeprefix(f"{shown['title']}: "))
+
+
+def slug(name: str) -> str:
+    return name.lower().replace(" ", "-")
+
+
+def _described(document: Document, path: str, method: str, operation: Document) -> Described:
+    words, summary = operation["description"], operation["summary"]
+    body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+    schema = None if body is None else resolved(document, body["schema"])
+    parameters = [resolved(document, one) for one in operation["parameters"]]
+    return Described(
+        anchor=operation["operationId"],
+        method=method.upper(),
+        path=_path(path),
+        summary=summary,
+        words=None if words.removesuffix(".") == summary else prose(words),
+        who=prose(operation["x-luminet-who"]),
+        parameters=[_parameter(document, one) for one in parameters],
+        body=[] if schema is None else body_rows(document, schema, linked=OBJECTS),
+        body_words=None if schema is None or "description" not in schema else prose(schema["description"]),
+        curl=_curl(path, method, parameters, body),
+        answers=list(_answers(document, operation)),
+        refusals=list(_refusals(document, operation)),
+    )
+
+
+def _path(path: str) -> SafeString:
+    """With places to break a long one, and its variables marked."""
+    breakable = escape(path).replace("/", "/<wbr>")
+    return mark_safe(re.sub(r"\{(\w+)\}", r"<var>{\1}</var>", breakable))  # escaped above
+
+
+def _parameter(document: Document, one: Document) -> Row:
+    schema = resolved(document, one["schema"])
+    return Row(
+        name=one["name"],
+        kind=type_words(document, schema),
+        bounds="" if one["in"] == "path" else bounds_words(document, schema),
+        words=prose(one["description"]),
+        place=one["in"],
+        is_required=one["required"] and one["in"] != "path",
+    )
+
+
+def _curl(path: str, method: str, parameters: list[Document], body: Document | None) -> SafeString:
+    """One command, ready to be pasted where URL and TOKEN are set."""
+    for one in parameters:
+        path = path.replace(f"{{{one['name']}}}", str(one.get("example", "")))
+    verb = "" if method == "get" else f"-X {method.upper()} "
+    headers = [f"{one['name']}: {one['example']}" for one in parameters if one["in"] == "header" and one["required"]]
+    parts = [f'curl {verb}"$URL{path}"', '-H "Authorization: Bearer $TOKEN"']
+    parts += [f"-H {shlex.quote(header)}" for header in headers]
+    if body is not None:
+        example = json.dumps(body["example"], ensure_ascii=False, indent=2).replace("\n", "\n  ")
+        parts += ["-H 'Content-Type: application/json'", f"-d {shlex.quote(example)}"]
+    return format_html("{}", " \\\n  ".join(parts))
+
+
+def _answers(document: Document, operation: Document) -> Iterator[Answered]:
+    for status, found in operation["responses"].items():
+        if status < "400":
+            answer = resolved(document, found)
+            content = answer.get("content", {}).get("application/json")
+            headers = [name for name in answer.get("headers", {}) if not name.startswith("RateLimit")]
+            yield Answered(
+                status,
+                prose(answer["description"]),
+                headers,
+                None if content is None else highlighted(content["example"]),
+            )
+
+
+def _refusals(document: Document, operation: Document) -> Iterator[Refusal]:
+    for status, found in operation["responses"].items():
+        if status >= "400":
+            yield _refusal(found["$ref"].rpartition("/")[2], resolved(document, found))
+
+
+def highlighted(value: Any) -> SafeString:
+    """JSON with the names of members marked."""
+    text = escape(json.dumps(value, indent=2, ensure_ascii=False))
+    return mark_safe(_MEMBER.sub(r"\1<b>\2</b>", text))  # escaped above

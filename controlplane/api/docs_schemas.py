@@ -1,0 +1,130 @@
+"""JSON Schema in words and rows, for the page for people."""
+
+import json
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.html import escape, format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+from controlplane.api.openapi_words import Document
+from tenants.models.organisations import SLUG_PATTERN
+
+_CODE = re.compile(r"`([^`]+)`")
+PATTERNS = {SLUG_PATTERN: "1 to 63 of a-z, 0-9 and inner hyphens"}
+FORMATS = {"uuid": "UUID", "date-time": "time, as in 2036-01-01T00:00:00Z"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One parameter or member of a body."""
+
+    name: str
+    kind: SafeString
+    bounds: str
+    words: SafeString
+    default: str = ""
+    place: str = ""  # of a parameter: path, query or header
+    is_required: bool = False
+
+
+def resolved(document: Document, found: Document) -> Document:
+    """What a reference stands for, with what is said beside it."""
+    if "$ref" not in found:
+        return found
+    _, _, kind, name = found["$ref"].split("/")
+    beside = {key: value for key, value in found.items() if key != "$ref"}
+    return {**document["components"][kind][name], **beside}
+
+
+def prose(text: str) -> SafeString:
+    """Text whose `words in backticks` are code."""
+    return mark_safe(_CODE.sub(r"<code>\1</code>", escape(text)))  # escaped here
+
+
+def body_rows(document: Document, schema: Document, *, linked: Collection[str]) -> list[Row]:
+    """The members of a body; objects that are described elsewhere are linked."""
+    return list(_rows(document, schema, "", linked))
+
+
+def object_rows(document: Document, schema: Document) -> list[Row]:
+    return list(_rows(document, schema, "", ()))
+
+
+def _rows(document: Document, schema: Document, prefix: str, linked: Collection[str]) -> Iterator[Row]:
+    required = schema.get("required", [])
+    for name, member in schema["properties"].items():
+        yield Row(
+            name=prefix + name,
+            kind=type_words(document, member, linked),
+            bounds=bounds_words(document, member),
+            words=prose(description_of(document, member)),
+            default=default_words(member),
+            is_required=name in required,
+        )
+
+
+def description_of(document: Document, schema: Document) -> str:
+    """Its own words, or those of what it is made of."""
+    found = resolved(document, schema)
+    if "description" in found:
+        return str(found["description"])
+    return next((words for one in found.get("anyOf", []) if (words := description_of(document, one))), "")
+
+
+def default_words(schema: Document) -> str:
+    default = schema.get("default")
+    if default in (None, "", {}):
+        return ""
+    return f"default {_number(default)}" if type(default) in (int, float) else f"default {_plain(default)}"
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def type_words(document: Document, schema: Document, linked: Collection[str] = ()) -> SafeString:
+    """What may stand here, in a word or two; a link for an object described elsewhere."""
+    name = schema.get("$ref", "").rpartition("/")[2]
+    if name in linked:
+        return format_html('<a href="#object-{0}">{0}</a>', name)
+    found = resolved(document, schema)
+    if "anyOf" in found:
+        return _joined([type_words(document, one, linked) for one in found["anyOf"]])
+    if "enum" in found or "const" in found:
+        named = [format_html("<code>{}</code>", one) for one in found.get("enum", [found.get("const")])]
+        return _joined(named, ", " if len(named) > 3 else " or ")
+    if found.get("type") == "array":
+        return format_html("list of {}", type_words(document, found["items"], linked))
+    if found.get("type") == "object" and 0 < len(found.get("properties", ())) <= 3:
+        return format_html("{{{}}}", ", ".join(found["properties"]))
+    return SafeString(escape(FORMATS.get(found.get("format", ""), found.get("type", "any value"))))
+
+
+def _joined(alternatives: list[SafeString], between: str = " or ") -> SafeString:
+    return format_html_join(between, "{}", ((one,) for one in alternatives))
+
+
+def bounds_words(document: Document, schema: Document) -> str:
+    """How far it may go."""
+    found = resolved(document, schema)
+    parts = [bounds_words(document, one) for one in found.get("anyOf", [])]
+    if found.get("type") == "array":
+        parts += [_span(found, "minItems", "maxItems", " of them"), bounds_words(document, found["items"])]
+    parts += [_span(found, "minLength", "maxLength", " characters"), _span(found, "minimum", "maximum", "")]
+    if "pattern" in found:
+        parts.append(PATTERNS.get(found["pattern"], ""))
+    return "; ".join(dict.fromkeys(part for part in parts if part))
+
+
+def _span(schema: Document, least: str, most: str, unit: str) -> str:
+    low, high = schema.get(least), schema.get(most)
+    if high is not None:
+        return f"{_number(low)} to {_number(high)}{unit}" if low is not None else f"at most {_number(high)}{unit}"
+    return "" if low is None or (unit and low == 1) else f"at least {_number(low)}{unit}"
+
+
+def _number(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"

@@ -1,0 +1,152 @@
+"""The OpenAPI 3.1 description: what ninja knows of the operations, and what holds for all of them.
+
+The words are in openapi_words.py. The page for people is made from this document alone, in docs.py.
+"""
+
+import json
+import re
+from copy import deepcopy
+from functools import lru_cache
+from typing import Any
+
+from controlplane.api.api import api
+from controlplane.api.idempotency_key import HEADER
+from controlplane.api.openapi_problems import problem_kinds, problem_response, problem_schemas
+from controlplane.api.openapi_words import (
+    ABOUT,
+    AN_ID,
+    BEARER,
+    HEADER_PARAMETERS,
+    PATH_PARAMETERS,
+    RESPONSE_HEADERS,
+    TAGS,
+    Document,
+    reference,
+    untitled,
+    who,
+)
+from controlplane.api.problems import MEANINGS
+from controlplane.api.routing import JSON, OPERATIONS, Operation
+
+BASE = "/api/v1"
+SUCCESS = {200: "Done.", 201: "Created.", 202: "Begun: follow the operation.", 204: "Done; there is nothing to say."}
+_PAGE = re.compile(r"Page_(\w+)_")
+
+
+@lru_cache(maxsize=1)
+def openapi_document() -> Document:
+    """The whole description. It is the same for every caller: do not change what you are given."""
+    raw = json.loads(_PAGE.sub(r"\1Page", json.dumps(api.get_openapi_schema(path_prefix=""))))
+    schemas = {name: untitled(schema) for name, schema in sorted(raw["components"]["schemas"].items())}
+    schemas |= problem_schemas()
+    paths: dict[str, Any] = {}
+    for operation in OPERATIONS:
+        found = raw["paths"][operation.path][operation.method.lower()]
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _described(operation, found, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Luminet", "version": raw["info"]["version"], "description": ABOUT},
+        "servers": [{"url": BASE, "description": "This Luminet."}],
+        "security": [{"bearer": []}],
+        "tags": [{"name": name, "description": words} for name, words in TAGS.items()],
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "parameters": {name: {"name": name, "in": "header", **said} for name, said in HEADER_PARAMETERS.items()},
+            "headers": {name: _header(*said) for name, said in RESPONSE_HEADERS.items()},
+            "responses": {kind: problem_response(kind) for kind in MEANINGS},
+            "securitySchemes": {"bearer": BEARER},
+        },
+    }
+
+
+def _described(operation: Operation, found: Document, schemas: Document) -> Document:
+    body = found.get("requestBody")
+    described = {
+        "operationId": operation.name,
+        "tags": [operation.tag],
+        "summary": found["summary"],
+        "description": " ".join(found["description"].split()),
+        "x-luminet-who": who(operation.rule),
+        "security": [{"bearer": [str(operation.rule.scope)] if operation.rule.scope else []}],
+        "parameters": [*map(_parameter, found["parameters"]), *_header_parameters(operation)],
+    }
+    if body:
+        described["requestBody"] = {"required": True, "content": _content(body["content"][JSON]["schema"], schemas)}
+    has_query = any(one["in"] == "query" for one in found["parameters"])
+    kinds = problem_kinds(operation, has_body=body is not None, has_query=has_query)
+    refused = {str(MEANINGS[kind][0]): reference("responses", kind) for kind in kinds}
+    return described | {"responses": dict(sorted({**_success(operation, found, schemas), **refused}.items()))}
+
+
+def _success(operation: Operation, found: Document, schemas: Document) -> Document:
+    answer = found["responses"][str(operation.status)]
+    names = [name for name, is_sent in _sent_headers(operation).items() if is_sent]
+    headers = {name: reference("headers", name) for name in names}
+    said: Document = {"description": SUCCESS[operation.status], "headers": headers}
+    if "content" in answer:
+        said["content"] = _content(answer["content"][JSON]["schema"], schemas)
+    if operation.method == "GET" and operation.gives_etag:
+        kept = {name: headers[name] for name in ("ETag", "RateLimit", "RateLimit-Policy")}
+        return {str(operation.status): said, "304": {"description": "What you hold is current.", "headers": kept}}
+    return {str(operation.status): said}
+
+
+def _sent_headers(operation: Operation) -> dict[str, bool]:
+    return {
+        "ETag": operation.gives_etag,
+        "Location": gives_location(operation),
+        "Idempotency-Replayed": operation.is_repeatable,
+        "RateLimit": True,
+        "RateLimit-Policy": True,
+    }
+
+
+def gives_location(operation: Operation) -> bool:
+    """Whether the answer says where to read what was begun or made: always where that can be read by itself."""
+    readable = re.compile(re.escape(operation.path) + r"/\{\w+\}")
+    is_readable = any(one.method == "GET" and readable.fullmatch(one.path) for one in OPERATIONS)
+    return operation.status == 202 or (operation.status == 201 and is_readable)
+
+
+def _parameter(found: Document) -> Document:
+    name, schema = found["name"], {key: value for key, value in found["schema"].items() if key != "title"}
+    if found["in"] == "query":
+        schema.pop("description", None)
+        return {"name": name, "in": "query", "required": False, "description": found["description"], "schema": schema}
+    words, more, example = PATH_PARAMETERS[name]
+    schema |= more
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "description": words,
+        "schema": schema,
+        "example": AN_ID if example is None else example,
+    }
+
+
+def _header_parameters(operation: Operation) -> list[Document]:
+    wanted = {
+        "If-Match": operation.wants_if_match,
+        "If-None-Match": operation.method == "GET" and operation.gives_etag,
+        HEADER: operation.is_repeatable,
+    }
+    return [reference("parameters", name) for name, is_wanted in wanted.items() if is_wanted]
+
+
+def _content(schema: Document, schemas: Document) -> Document:
+    return {JSON: {"schema": schema, "example": example_of(schema, schemas)}}
+
+
+def example_of(schema: Document, schemas: Document) -> Any:
+    """A schema's own example; a page's is made of its items'."""
+    found = schemas[schema["$ref"].rpartition("/")[2]]
+    if "examples" in found:
+        example = deepcopy(found["examples"][0])
+        return {name: example[name] for name in found.get("properties", example) if name in example}
+    return {"items": [example_of(found["properties"]["items"]["items"], schemas)], "next_cursor": None}
+
+
+def _header(words: str, example: str) -> Document:
+    return {"description": words, "schema": {"type": "string"}, "example": example}

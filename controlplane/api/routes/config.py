@@ -1,0 +1,85 @@
+"""GitOps: the whole configuration as one document, planned and applied."""
+
+from typing import Annotated
+
+from ninja import Query
+
+from controlplane.api.routing import Answer, Call, Group
+from controlplane.api.schemas.config import (
+    AppliedChange,
+    ConfigApplied,
+    ConfigApply,
+    ConfigExported,
+    ConfigPlan,
+    ConfigPlanned,
+    ConfigSchema,
+    PlannedChangeShown,
+    SummaryShown,
+)
+from controlplane.api.schemas.policies import FieldProblemShown
+from controlplane.api.schemas.tenants import Slug
+from tenants import access
+from tenants.config import apply, plan
+from tenants.config.document import config_schema
+from tenants.config.export import config_export
+
+group = Group("Configuration")
+Organisation = Annotated[Slug | None, Query(None, description="Only this one; left out: all you see.")]
+
+
+@group.get("/config", plan.PLAN, ConfigExported, refuses=("not-found",))
+def config_get(call: Call, organisation: Organisation = None) -> Answer:
+    """Export the configuration as a document.
+
+    What is default or was never set is left out. Planning it changes nothing. An organisation's key gets its own
+    organisation, without what only operators may set.
+    """
+    return Answer(ConfigExported(config_export(actor=call.actor, slug=organisation)))
+
+
+@group.get("/config/schema", access.ANYONE, ConfigSchema)
+def config_schema_get(call: Call) -> Answer:
+    """Read the JSON Schema of configuration documents, for editors."""
+    return Answer(ConfigSchema(config_schema()))
+
+
+@group.post("/config/plan", plan.PLAN, ConfigPlanned, status=200)
+def config_plan(call: Call, body: ConfigPlan) -> Answer:
+    """Say what applying a document would change.
+
+    Changes nothing. `problems` are the reasons for which applying it would be refused, all of them at once. An
+    organisation's key may plan for its own organisation.
+    """
+    found = plan.config_plan(actor=call.actor, document=body.document, prune=body.prune)
+    shown = ConfigPlanned(
+        hash=found.hash,
+        changes=[PlannedChangeShown.model_validate(one, from_attributes=True) for one in found.changes],
+        summary=_summary(found),
+        problems=[FieldProblemShown(field=one.field, message=one.message) for one in found.problems],
+    )
+    return Answer(shown)
+
+
+@group.post("/config/apply", apply.APPLY, ConfigApplied, status=200, refuses=("stale",))
+def config_apply(call: Call, body: ConfigApply) -> Answer:
+    """Apply a document.
+
+    All of it in one transaction, or, for a single error anywhere, nothing. Each change needs the scope it needs alone:
+    `policy:write` for policies, `admin` for all else. Applied again, it changes nothing. With `expected_plan` it
+    refuses with 412 what is not exactly what was planned.
+    """
+    done = apply.config_apply(
+        actor=call.actor, document=body.document, prune=body.prune, expected_hash=body.expected_plan
+    )
+    shown = ConfigApplied(
+        hash=done.plan.hash,
+        changes=[AppliedChange(verb=one.verb, place=one.place) for one in done.plan.changes],  # type: ignore[arg-type]  # one of ours
+        summary=_summary(done.plan),
+        operation=None if done.operation is None else done.operation.pk,
+    )
+    return Answer(shown)
+
+
+def _summary(found: plan.Plan) -> SummaryShown:
+    counts = plan.summary(found.changes)
+    return SummaryShown(create=counts["create"], change=counts["change"], delete=counts["delete"])

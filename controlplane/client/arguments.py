@@ -1,0 +1,158 @@
+"""The commands that speak to a control plane: their arguments, and doors to them, which load nothing until opened."""
+
+import argparse
+import contextlib
+import importlib
+import sys
+from collections.abc import Callable
+from typing import TypeAlias
+
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+NOUNS = (
+    "orgs", "org", "namespaces", "namespace", "policy", "effective", "revisions", "members", "keys", "pins", "bounds",
+    "limits", "operation", "audit", "groups",
+)  # fmt: skip
+SCOPES = ("infer", "stats:read", "policy:read", "policy:write", "admin")
+ROLES = ("viewer", "editor", "admin")
+WAIT_SECONDS = 600.0
+
+
+def client_commands(commands: Commands) -> None:
+    """Adds them to those of this machine."""
+    plan = _add(commands, "plan", "configs.plan", "show what a file would change; status 2 when something would")
+    _file(plan)
+    apply = _add(commands, "apply", "configs.apply", "carry a file out: all of it, or nothing")
+    _file(apply)
+    _waits(apply)
+    _asks(apply)
+    export = _add(commands, "export", "configs.export", "print the configuration as a file that changes nothing")
+    export.add_argument("--org", metavar="SLUG", help="only this organisation")
+    _add(commands, "schema", "configs.schema", "print the JSON Schema of such files, for editors")
+    _reading(commands)
+    _changing(commands)
+    _creating(commands.add_parser("create", help="create one thing").add_subparsers(metavar="WHAT", required=True))
+    _deleting(commands.add_parser("delete", help="delete one thing").add_subparsers(metavar="WHAT", required=True))
+
+
+def _reading(commands: Commands) -> None:
+    get = _add(commands, "get", "reading.get", "show what there is")
+    get.add_argument("noun", choices=NOUNS, metavar="WHAT", help=", ".join(NOUNS))
+    get.add_argument("place", nargs="?", metavar="PLACE", help="acme, acme/chat, or an operation's id; none: the fleet")
+    get.add_argument("--limit", type=_count, metavar="N", help="of a list, the first so many")
+    get.add_argument("--model", help="with effective: what is in force for this model")
+    _add(commands, "whoami", "reading.whoami", "show who the token speaks for, and what it may do")
+
+
+def _changing(commands: Commands) -> None:
+    rollback = _add(commands, "rollback", "changing.rollback", "publish again what an earlier revision said")
+    rollback.add_argument("place", metavar="PLACE", help="fleet, acme or acme/chat")
+    rollback.add_argument("revision", type=_revision, metavar="REVISION", help="0 is before the first")
+    rollback.add_argument("--note", default="", help="why, for whoever reads the history")
+    _asks(rollback)
+    purge = _add(commands, "purge", "changing.purge", "let nothing cached so far match any more")
+    purge.add_argument("place", metavar="PLACE", help="acme or acme/chat")
+    purge.add_argument("--include-pins", action="store_true", help="pins, too; without it they are warmed again")
+    _waits(purge)
+    _asks(purge)
+
+
+def _creating(commands: Commands) -> None:
+    org = _add(commands, "org", "changing.create_org", "create an organisation")
+    org.add_argument("slug", metavar="SLUG")
+    org.add_argument("--name", help="how people call it")
+    namespace = _add(commands, "namespace", "changing.create_namespace", "create a namespace")
+    namespace.add_argument("place", metavar="PLACE", help="acme/chat")
+    namespace.add_argument("--name", help="how people call it")
+    namespace.add_argument("--group", metavar="SLUG", help="which agents serve it")
+    group = _add(commands, "group", "changing.create_group", "create an agent group")
+    group.add_argument("slug", metavar="SLUG")
+    group.add_argument("--name", help="how people call it")
+    key = _add(commands, "key", "changing.create_key", "create an API key and print its secret once")
+    key.add_argument("org", metavar="ORG")
+    key.add_argument("name", metavar="NAME", help="what it is for")
+    key.add_argument("--scope", action="append", required=True, choices=SCOPES, help="may be repeated")
+    key.add_argument("--namespace", action="append", metavar="SLUG", help="bind it to these; may be repeated")
+    key.add_argument("--expires", metavar="WHEN", help="30d, 12h, or a time such as 2027-01-31T23:59:59Z")
+    member = _add(commands, "member", "changing.create_member", "invite somebody and print the link once")
+    member.add_argument("org", metavar="ORG")
+    member.add_argument("email", metavar="EMAIL")
+    member.add_argument("--role", required=True, choices=ROLES)
+
+
+def _deleting(commands: Commands) -> None:
+    org = _add(commands, "org", "changing.delete_org", "delete an organisation with all it has")
+    org.add_argument("org", metavar="ORG")
+    namespace = _add(commands, "namespace", "changing.delete_namespace", "delete a namespace")
+    namespace.add_argument("place", metavar="PLACE", help="acme/chat")
+    key = _add(commands, "key", "changing.delete_key", "revoke an API key")
+    key.add_argument("org", metavar="ORG")
+    key.add_argument("key", metavar="KEY", help="its id, its name or how it begins")
+    member = _add(commands, "member", "changing.delete_member", "remove a member")
+    member.add_argument("org", metavar="ORG")
+    member.add_argument("email", metavar="EMAIL", help="or its id")
+    for parser in (org, namespace, key, member):
+        _asks(parser)
+
+
+def _add(commands: Commands, name: str, target: str, about: str) -> argparse.ArgumentParser:
+    added = commands.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
+    added.add_argument("--url", help="the control plane; else LUMINET_URL, or the stack that runs from here")
+    added.add_argument("--insecure", action="store_true", help="send the token in clear over http")
+    added.add_argument("--json", action="store_true", help="for programs")
+    added.set_defaults(command=_door(target))
+    return added
+
+
+def _file(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-f", "--file", required=True, metavar="FILE", help="YAML or JSON; - reads standard input")
+    parser.add_argument("--prune", action="store_true", help="delete what the file does not name; never default")
+
+
+def _waits(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--wait", action="store_true", help="until every agent has sent its receipt")
+    parser.add_argument(
+        "--timeout", type=float, default=WAIT_SECONDS, metavar="SECONDS", help="wait no longer than this"
+    )
+
+
+def _asks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _revision(text: str) -> int:
+    number = int(text)
+    if not 0 <= number < 2**31:
+        raise ValueError(text)
+    return number
+
+
+def _count(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError(text)
+    return int(text)
+
+
+def _door(target: str) -> Callable[[argparse.Namespace], int]:
+    module, _, name = target.partition(".")
+
+    def open_it(options: argparse.Namespace) -> int:
+        from controlplane.client.errors import ClientError
+        from controlplane.client.session import connect
+        from controlplane.client.tables import Paper
+
+        try:
+            command = getattr(importlib.import_module(f"controlplane.client.{module}"), name)
+            with contextlib.closing(connect(options)) as rest:
+                status: int = command(options, rest, Paper())
+        except ClientError as error:
+            print(f"luminet: {error}", file=sys.stderr)
+            return 1
+        except (LookupError, TypeError, AttributeError) as error:
+            print(
+                f"luminet: an answer was not as expected ({error!r}): is this a Luminet of our version?",
+                file=sys.stderr,
+            )
+            return 1
+        return status
+
+    return open_it

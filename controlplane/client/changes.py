@@ -1,0 +1,58 @@
+"""A plan as people read it: one line a deed, one a field, and what to beware of."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from controlplane.client.tables import DIM, GREEN, RED, YELLOW, Paper, bound, cell, width
+
+SIGNS = {"create": ("+", GREEN), "delete": ("-", RED)}
+CHANGED = ("~", YELLOW)
+WORDS = {
+    "organisation.create": "create the organisation",
+    "organisation.update": "change the organisation",
+    "organisation.delete": "delete the organisation",
+    "namespace.create": "create the namespace",
+    "namespace.update": "change the namespace",
+    "namespace.delete": "delete the namespace",
+    "limits.set": "set limits",
+    "bounds.set": "set bounds",
+    "policy.publish": "publish a policy",
+}
+NAMESPACES = "namespaces"
+
+
+def plan_lines(found: Mapping[str, Any], paper: Paper) -> list[str]:
+    changes, count = found["changes"], found["summary"]
+    if not changes:
+        return ["Nothing to change."]
+    widest = max(width(one["place"]) for one in changes)
+    lines = [line for one in changes for line in _change_lines(one, widest, paper)]
+    return [*lines, "", f"{count['create']} to create, {count['change']} to change, {count['delete']} to delete."]
+
+
+def _change_lines(change: Mapping[str, Any], widest: int, paper: Paper) -> Iterator[str]:
+    verb = str(change["verb"])
+    sign, colour = SIGNS.get(verb.partition(".")[2], CHANGED)
+    words = WORDS.get(verb, verb) + _more(change)
+    yield f"{paper.paint(sign, colour)} {cell(change['place'])}{' ' * (widest - width(change['place']))}  {words}"
+    yield from difference_lines(change["differences"], paper, bound if verb == "bounds.set" else cell)
+    for warning in change["warnings"]:
+        yield f"    {paper.paint('!', YELLOW)} {cell(warning)}"
+
+
+def difference_lines(
+    differences: list[Mapping[str, Any]], paper: Paper, said: Callable[[Any], str] = cell
+) -> Iterator[str]:
+    for one in differences:
+        model = f" ({cell(one['model'])})" if one["model"] else ""
+        before, after = said(one["before"]), said(one["after"])
+        yield f"    {cell(one['field'])}{model}: {paper.paint(before, DIM)} → {after}"
+
+
+def _more(change: Mapping[str, Any]) -> str:
+    if change["verb"] == "policy.publish":
+        same = "" if change["differences"] else ", which changes nothing in force"
+        return f" (revision {change['revision']} → {change['revision'] + 1}{same})"
+    if change["verb"] == "organisation.delete":
+        return f" and its {change['before'][NAMESPACES]} namespaces"
+    return ""

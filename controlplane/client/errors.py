@@ -1,0 +1,42 @@
+"""What can go wrong on the way to a control plane and back, in words for the person at the terminal."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SHOWN_AT_MOST = 50
+
+
+class ClientError(Exception):
+    """Said to the person as it is; the command then ends with status 1."""
+
+
+class Refused(ClientError):
+    """An answer of the control plane that is not the one asked for, with every field it names."""
+
+    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+        self.status = status
+        self.problem = problem
+        super().__init__("\n".join(_lines(status, problem)))
+
+    @property
+    def fields(self) -> list[tuple[str, str]]:
+        return fields_of(self.problem.get("errors"))
+
+
+def fields_of(errors: object) -> list[tuple[str, str]]:
+    rows = errors if isinstance(errors, list) else []
+    return [(str(one.get("field")), str(one.get("message"))) for one in rows if isinstance(one, dict)]
+
+
+def problem_lines(problems: Sequence[tuple[str, str]]) -> list[str]:
+    more = [f"  and {len(problems) - SHOWN_AT_MOST} more"] if len(problems) > SHOWN_AT_MOST else []
+    return [f"  {field}: {message}" for field, message in problems[:SHOWN_AT_MOST]] + more
+
+
+def _lines(status: int, problem: Mapping[str, Any]) -> list[str]:
+    fields = fields_of(problem.get("errors"))
+    title, detail = str(problem.get("title") or "refused"), str(problem.get("detail") or "")
+    lines = [f"{title} ({status})" + ("" if fields or not detail else f": {detail}"), *problem_lines(fields)]
+    if status >= 500 and problem.get("request_id"):
+        lines.append(f"  request_id: {problem['request_id']}")
+    return lines

@@ -1,0 +1,52 @@
+"""How people name what they mean on the command line: `fleet`, `acme`, `acme/chat`."""
+
+from dataclasses import dataclass
+
+from controlplane.client.errors import ClientError
+from controlplane.client.rest import segment
+
+FLEET = "fleet"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Empty: the fleet. An organisation called fleet is written `fleet/`."""
+
+    organisation: str = ""
+    namespace: str = ""
+
+    @property
+    def name(self) -> str:
+        if not self.organisation:
+            return FLEET
+        return f"{self.organisation}/{self.namespace}" if self.namespace else self.organisation
+
+    @property
+    def path(self) -> str:
+        if not self.organisation:
+            return ""
+        path = f"/orgs/{segment(self.organisation)}"
+        return f"{path}/namespaces/{segment(self.namespace)}" if self.namespace else path
+
+
+def place_read(text: str | None) -> Place:
+    if text in (None, "", FLEET):
+        return Place()
+    organisation, _, namespace = str(text).partition("/")
+    if not organisation or "/" in namespace:
+        raise ClientError(f"{text!r} is no place: write acme for an organisation, acme/chat for a namespace of it")
+    return Place(organisation, namespace)
+
+
+def organisation_read(text: str | None) -> Place:
+    place = place_read(text)
+    if not place.organisation or place.namespace:
+        raise ClientError("this wants an organisation, as in: acme")
+    return place
+
+
+def namespace_read(text: str | None) -> Place:
+    place = place_read(text)
+    if not place.namespace:
+        raise ClientError("this wants a namespace, as in: acme/chat")
+    return place

@@ -1,0 +1,190 @@
+"""`get` and `whoami`: what there is, as tables for people and as JSON for programs."""
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from controlplane.client.errors import ClientError
+from controlplane.client.places import namespace_read, organisation_read, place_read
+from controlplane.client.rest import Rest, segment
+from controlplane.client.tables import DIM, Paper, bound
+
+Show = Callable[[argparse.Namespace, Rest, Paper], int]
+Path = Callable[[str | None], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A list of the API: where it is and which of its fields are columns."""
+
+    path: Path
+    columns: Mapping[str, str]  # head → field
+    empty: str
+
+    def __call__(self, options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+        found = list(islice(rest.pages(self.path(options.place)), options.limit))
+        if options.json:
+            paper.json(found)
+        else:
+            rows = [[_at(one, field) for field in self.columns.values()] for one in found]
+            paper.table(list(self.columns), rows, empty=self.empty)
+        return 0
+
+
+@dataclass(frozen=True, slots=True)
+class Single:
+    """One thing of the API, a field a line."""
+
+    path: Path
+    inside: str | None = None  # the member that holds what people want to see
+
+    def __call__(self, options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+        found = rest.get(self.path(options.place)).body
+        if options.json:
+            paper.json(found)
+        else:
+            paper.record(
+                _pairs(found if self.inside is None else {"revision": found["revision"], **found[self.inside]})
+            )
+        return 0
+
+
+def _policy(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+    found = rest.get(f"{place_read(options.place).path}/policy").body
+    if options.json:
+        paper.json(found)
+        return 0
+    paper.record([("revision", found["revision"]), ("effective_hash", found["effective_hash"])])
+    models = found["policy"].get("models", {})
+    rows = [[name, None, value] for name, value in found["policy"].items() if name != "models"]
+    rows += [[name, model, value] for model, values in models.items() for name, value in values.items()]
+    paper.table(["FIELD", "MODEL", "VALUE"], rows, empty="It says nothing itself: everything is inherited.")
+    return 0
+
+
+def _effective(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+    found = rest.get(f"{place_read(options.place).path}/policy/effective", model=options.model).body
+    if options.json:
+        paper.json(found)
+        return 0
+    rows = [[name, value, _origin(found, name)] for name, value in found["policy"].items() if name != "models"]
+    paper.table(["FIELD", "VALUE", "FROM"], rows, empty="")
+    levels = ", ".join(f"{one['level']} {one['revision']}" for one in found["levels"])
+    paper.say(paper.paint(f"revisions: {levels} · hash {found['effective_hash']}", DIM))
+    return 0
+
+
+def _bounds(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+    found = rest.get(f"{organisation_read(options.place).path}/bounds").body
+    if options.json:
+        paper.json(found)
+        return 0
+    paper.table(
+        ["FIELD", "ITS PEOPLE MAY CHOOSE"], [[name, bound(one)] for name, one in found["bounds"].items()], empty=""
+    )
+    paper.say(paper.paint(f"revision {found['revision']} · everything else only operators change", DIM))
+    return 0
+
+
+def _origin(found: Mapping[str, Any], name: str) -> str:
+    via = found["model_origin"].get(name)
+    return f"model, said by {via}" if via else str(found["origin"][name])
+
+
+def _organisation(below: str = "") -> Path:
+    return lambda place: organisation_read(place).path + below
+
+
+def _plain(path: str) -> Path:
+    def find(place: str | None) -> str:
+        if place is not None:
+            raise ClientError(f"this takes no place, and {place!r} was given")
+        return path
+
+    return find
+
+
+def _operation_path(operation: str | None) -> str:
+    if operation is None:
+        raise ClientError("this wants the id of an operation")
+    return f"/operations/{segment(operation)}"
+
+
+NOUNS: dict[str, Show] = {
+    "orgs": Listing(
+        _plain("/orgs"), {"ORGANISATION": "slug", "NAME": "name", "STATE": "state", "SINCE": "created_at"},
+        "There is no organisation yet: luminet create org SLUG",
+    ),
+    "org": Single(_organisation()),
+    "namespaces": Listing(
+        _organisation("/namespaces"),
+        {"NAMESPACE": "slug", "NAME": "name", "GROUP": "group", "POLICY": "policy_revision", "EPOCH": "epoch"},
+        "It has no namespaces.",
+    ),
+    "namespace": Single(lambda place: namespace_read(place).path),
+    "policy": _policy,
+    "effective": _effective,
+    "revisions": Listing(
+        lambda place: f"{place_read(place).path}/policy/revisions",
+        {"REVISION": "revision", "AT": "at", "BY": "author", "NOTE": "note", "POLICY": "policy"},
+        "Nothing has been published here.",
+    ),
+    "members": Listing(
+        _organisation("/members"), {"EMAIL": "email", "ROLE": "role", "STATE": "state", "ID": "id"},
+        "It has no members: luminet create member ORG EMAIL --role viewer",
+    ),
+    "keys": Listing(
+        _organisation("/keys"),
+        {
+            "NAME": "name", "BEGINS": "prefix", "SCOPES": "scopes", "NAMESPACES": "namespaces",
+            "EXPIRES": "expires_at", "LAST USED": "last_used_at", "ID": "id",
+        },
+        "It has no keys: luminet create key ORG NAME --scope infer",
+    ),
+    "pins": Listing(
+        lambda place: f"{namespace_read(place).path}/pins",
+        {
+            "NAME": "name", "MODEL": "model", "CONTENT": "content", "BYTES": "content_bytes",
+            "EXPIRES": "expires_at", "ID": "id",
+        },
+        "Nothing is pinned here.",
+    ),
+    "bounds": _bounds,
+    "limits": Single(_organisation("/limits"), "limits"),
+    "operation": Single(_operation_path),
+    "audit": Listing(
+        _plain("/audit"), {"AT": "at", "WHO": "actor.name", "DID": "verb", "TO": "target", "FROM": "address"},
+        "Nothing has been done yet.",
+    ),
+    "groups": Listing(
+        _plain("/agent-groups"), {"GROUP": "slug", "NAME": "name", "SINCE": "created_at"},
+        "There is no agent group yet.",
+    ),
+}  # fmt: skip
+
+
+def get(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+    if options.model is not None and options.noun != "effective":
+        raise ClientError("--model goes with effective alone")
+    return NOUNS[options.noun](options, rest, paper)
+
+
+def whoami(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+    found = rest.get("/whoami").body
+    if options.json:
+        paper.json(found)
+    else:
+        paper.record([("url", rest.url), *_pairs(found)])
+    return 0
+
+
+def _pairs(found: Mapping[str, Any]) -> Sequence[tuple[str, Any]]:
+    return list(found.items())
+
+
+def _at(item: Mapping[str, Any], field: str) -> Any:
+    for name in field.split("."):
+        item = item[name]
+    return item

@@ -1,0 +1,173 @@
+"""One connection to a control plane's REST API: standard library, kept alive, repeated only where that is harmless."""
+
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+from uuid import uuid4
+
+from controlplane.client.errors import ClientError, Refused
+from controlplane.version import version
+
+ROOT = "/api/v1"
+TRIES = 3
+LONGEST_WAIT_SECONDS = 60.0
+PAGE = 200
+IDLE_SECONDS = 2.0  # after which the other side may be about to hang up; what cannot be repeated then begins anew
+NONE: Mapping[str, str] = {}
+BROKEN = (http.client.HTTPException, OSError, UnicodeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+
+    @property
+    def revision(self) -> str:
+        """The ETag, to be sent back as If-Match."""
+        return self.headers.get("etag", "")
+
+
+@dataclass(slots=True)
+class Rest:
+    """`url` is the control plane's own, without /api."""
+
+    url: str
+    token: str = field(repr=False)
+    timeout: float = 30.0
+    sleep: Callable[[float], None] = time.sleep
+    _connection: http.client.HTTPConnection | None = None
+    _used_at: float = 0.0
+
+    def get(self, path: str, **query: str | int | None) -> Answer:
+        return self.ask("GET", _with_query(path, query), repeatable=True)
+
+    def post(self, path: str, body: Any, *, repeatable: bool = False, headers: Mapping[str, str] = NONE) -> Answer:
+        """A question that changes nothing is `repeatable`; a deed is with an Idempotency-Key, which it gets here."""
+        key = {} if repeatable else {"Idempotency-Key": str(uuid4())}
+        return self.ask("POST", path, body, repeatable=True, headers={**key, **headers})
+
+    def delete(self, path: str, *, headers: Mapping[str, str] = NONE) -> Answer:
+        return self.ask("DELETE", path, headers=headers)
+
+    def pages(self, path: str, **query: str | int | None) -> Iterator[Any]:
+        """Every item of a list, however many pages it has."""
+        cursor: str | None = None
+        while True:
+            found = self.get(path, **query, limit=PAGE, cursor=cursor).body
+            yield from found["items"]
+            cursor = found["next_cursor"]
+            if cursor is None:
+                return
+
+    def ask(
+        self, method: str, path: str, body: Any = None, *, repeatable: bool = False, headers: Mapping[str, str] = NONE
+    ) -> Answer:
+        """A problem is raised as Refused."""
+        data = None if body is None else _bytes(body)
+        for left in reversed(range(TRIES if repeatable else 1)):
+            try:
+                answer = self._once(method, path, data, headers)
+            except BROKEN as error:
+                self.close()
+                if not left:
+                    raise ClientError(f"{self.url} does not answer: {_reason(error)}") from None
+                self.sleep(0.5 * (TRIES - left))
+                continue
+            if not left or answer.status not in (429, 503):
+                return _accepted(answer, self.url)
+            self.sleep(_wait(answer))
+        raise AssertionError("the last try returns or raises")
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _once(self, method: str, path: str, data: bytes | None, more: Mapping[str, str]) -> Answer:
+        headers = {
+            "Authorization": f"Bearer {self.token}",
+            "Accept": "application/json, application/problem+json",
+            "User-Agent": f"luminet/{version()}",
+            **({} if data is None else {"Content-Type": "application/json"}),
+            **more,
+        }
+        if time.monotonic() - self._used_at > IDLE_SECONDS:
+            self.close()
+        self._connection = self._connection or self._open()
+        self._connection.request(method, urlsplit(self.url).path.rstrip("/") + ROOT + path, data, headers)
+        response = self._connection.getresponse()
+        text = response.read()
+        self._used_at = time.monotonic()
+        found = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(response.status, found, _json(text, found.get("content-type", "")))
+
+    def _open(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self.url)
+        if parts.scheme == "https":
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(parts.hostname or "", parts.port, timeout=self.timeout, context=context)
+        return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=self.timeout)
+
+
+def segment(text: str) -> str:
+    """Part of a path, whatever somebody typed."""
+    return quote(text, safe="")
+
+
+def if_match(answer: Answer) -> dict[str, str]:
+    """Only what has been seen is changed."""
+    return {"If-Match": answer.revision}
+
+
+def _bytes(body: Any) -> bytes:
+    try:
+        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError:
+        raise ClientError("there is a number or a letter in it that JSON cannot say (not a number, infinity)") from None
+
+
+def _with_query(path: str, query: Mapping[str, str | int | None]) -> str:
+    given = {name: value for name, value in query.items() if value is not None}
+    return f"{path}?{urlencode(given)}" if given else path
+
+
+def _json(text: bytes, kind: str) -> Any:
+    if not text:
+        return None
+    try:
+        return json.loads(text) if "json" in kind else text.decode(errors="replace")
+    except ValueError:
+        return text.decode(errors="replace")
+
+
+def _accepted(answer: Answer, url: str) -> Answer:
+    if 200 <= answer.status < 300 and not isinstance(answer.body, str):
+        return answer
+    if isinstance(answer.body, dict):
+        raise Refused(answer.status, answer.body)
+    if 300 <= answer.status < 400:
+        where = answer.headers.get("location", "somewhere else")
+        raise ClientError(f"{url} sends us to {where}: set LUMINET_URL to where the control plane is")
+    raise ClientError(f"{url} answers with status {answer.status} and no JSON: is LUMINET_URL a Luminet control plane?")
+
+
+def _wait(answer: Answer) -> float:
+    said = answer.headers.get("retry-after", "")
+    return min(float(said) if said.isascii() and said.isdecimal() else 1.0, LONGEST_WAIT_SECONDS)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message})"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error) or type(error).__name__

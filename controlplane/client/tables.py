@@ -1,0 +1,92 @@
+"""What people read: tables whose columns line up, and colours where a terminal shows them. Programs get JSON."""
+
+import json
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Mapping, Sequence
+from typing import Any, TextIO
+
+GREEN, YELLOW, RED, DIM, BOLD = 32, 33, 31, 2, 1
+GAP = "  "
+_MOMENT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.[0-9]+)?(?:Z|\+00:00)")
+
+
+class Paper:
+    """Where a command writes, and whether colours mean anything there."""
+
+    def __init__(self, stream: TextIO | None = None, environ: Mapping[str, str] = os.environ) -> None:
+        self._stream = stream or sys.stdout
+        self._colourful = self._stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
+
+    def say(self, *lines: str) -> None:
+        for line in lines:
+            print(line, file=self._stream, flush=True)
+
+    def json(self, value: Any) -> None:
+        self.say(json.dumps(value, indent=2, ensure_ascii=False))
+
+    def paint(self, text: str, colour: int) -> str:
+        return f"\x1b[{colour}m{text}\x1b[0m" if self._colourful else text
+
+    def table(self, heads: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str) -> None:
+        """Every cell in full: a shortened id is of no use."""
+        if not rows:
+            self.say(self.paint(empty, DIM))
+            return
+        cells = [[cell(one) for one in row] for row in rows]
+        widths = [max(width(row[index]) for row in ([*heads], *cells)) for index in range(len(heads))]
+        self.say(self.paint(_line(heads, widths), BOLD), *(_line(row, widths) for row in cells))
+
+    def record(self, pairs: Sequence[tuple[str, Any]]) -> None:
+        """One thing, a field a line."""
+        longest = max((width(name) for name, _ in pairs), default=0)
+        for name, value in pairs:
+            self.say(f"{self.paint(_padded(name, longest), DIM)}{GAP}{cell(value)}".rstrip())
+
+
+def cell(value: Any) -> str:
+    """On one line, and with nothing in it that a terminal would obey."""
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+        return plain(", ".join(value)) or "none"
+    if isinstance(value, dict | list):
+        return plain(json.dumps(value, ensure_ascii=False))
+    if isinstance(value, str) and (found := _MOMENT.fullmatch(value)):
+        return f"{found[1]} {found[2]} UTC"
+    return plain(f"{value:g}" if isinstance(value, float) else str(value))
+
+
+def bound(value: Any) -> str:
+    """How far one field may be changed."""
+    if not isinstance(value, dict):
+        return "operators only"
+    if "allowed" in value:
+        return "one of " + (cell(value["allowed"]))
+    least, most = value.get("min"), value.get("max")
+    if least is None and most is None:
+        return "any"
+    return f"{'up' if least is None else cell(least)} to {'any' if most is None else cell(most)}"
+
+
+def plain(text: str) -> str:
+    """Letters people may have put into names and notes, but no control characters."""
+    return "".join(one if one.isprintable() else " " for one in text)
+
+
+def width(text: str) -> int:
+    """Columns a terminal gives it."""
+    wide = sum(unicodedata.east_asian_width(one) in "WF" for one in text)
+    return len(text) + wide - sum(unicodedata.combining(one) > 0 for one in text)
+
+
+def _padded(text: str, columns: int) -> str:
+    return text + " " * (columns - width(text))
+
+
+def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+    return GAP.join(_padded(text, columns) for text, columns in zip(row, widths, strict=True)).rstrip()

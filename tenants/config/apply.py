@@ -1,0 +1,218 @@
+"""Carrying a document out: one transaction of the deeds everybody else does one by one, and all of their rules."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from django.utils import timezone
+
+from tenants.access import Rule, groups, organisation_own, organisations_visible
+from tenants.actor import Actor, Scope
+from tenants.audit import audited
+from tenants.bounds import Bounds
+from tenants.config.document import ConfigDocument
+from tenants.config.overlay import Blame, Problem
+from tenants.config.plan import Plan, PlannedChange, config_plan, slugs_concerned
+from tenants.errors import Conflict, FieldProblem, InvalidFields, OutOfBounds, StalePlan
+from tenants.levels import Place, fleet_lock
+from tenants.limits import Limits
+from tenants.models import AgentGroup, Namespace, Operation, Organisation
+from tenants.policy import Policy
+from tenants.services.namespaces import NewNamespace, namespace_delete, namespace_update, namespaces_add
+from tenants.services.operations import operation_begin
+from tenants.services.organisations import (
+    bounds_put,
+    limits_put,
+    organisation_delete,
+    organisation_update,
+    organisations_create,
+)
+from tenants.services.policies import Wanted, policies_publish
+from tenants.services.shares import shares_judged_last
+
+APPLY = Rule(Scope.POLICY_WRITE, writes=True, whole_organisation=True)
+NOTE = "Applied from a file"
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was done; without changes there is no operation to follow."""
+
+    plan: Plan
+    operation: Operation | None
+
+
+def config_apply(
+    *, actor: Actor, document: ConfigDocument, prune: bool = False, expected_hash: str | None = None
+) -> Applied:
+    """All of it or nothing. With a hash: exactly what was planned, or StalePlan."""
+    own = organisation_own(actor, APPLY)
+    plan = _planned(actor, document, prune, expected_hash)
+    if not plan.changes:
+        return Applied(plan, None)
+    with audited():
+        fleet_lock()
+        organisations = _organisations_lock(actor, slugs_concerned(actor, document, prune=prune))
+        plan = _planned(actor, document, prune, expected_hash)  # nobody can change it any more
+        with shares_judged_last(actor=actor):
+            _Execution(actor, plan, organisations).run()
+        scope = own.slug if own else "fleet"
+        operation = operation_begin(actor=actor, kind="apply", scope=scope, organisation=own, now=timezone.now())
+    return Applied(plan, operation)
+
+
+def _planned(actor: Actor, document: ConfigDocument, prune: bool, expected_hash: str | None) -> Plan:
+    plan = config_plan(actor=actor, document=document, prune=prune, rule=APPLY)
+    problems_refuse([*plan.problems, *_scopes_missing(actor, plan.changes)])
+    if expected_hash is not None and plan.hash != expected_hash:
+        raise StalePlan
+    return plan
+
+
+def problems_refuse(problems: Sequence[Problem]) -> None:
+    """All of them in one error: of the kind that is most the sender's own to mend."""
+    kinds: dict[Blame, type[InvalidFields] | type[OutOfBounds] | type[Conflict]] = {
+        Blame.INVALID: InvalidFields,
+        Blame.FORBIDDEN: OutOfBounds,
+        Blame.CONFLICT: Conflict,
+    }
+    for blame, error in kinds.items():
+        if any(one.blame is blame for one in problems):
+            raise error(FieldProblem(one.field, one.message) for one in problems)
+
+
+def _scopes_missing(actor: Actor, changes: Iterable[PlannedChange]) -> Iterator[Problem]:
+    """The same scopes as each deed needs alone. Planning needs none of them: who may read may know what would be."""
+    for one in changes:
+        scope = Scope.POLICY_WRITE if one.verb == "policy.publish" else Scope.ADMIN
+        if not actor.has(scope):
+            yield Problem(Blame.FORBIDDEN, one.field, f"{one.verb} needs the scope {scope}, which your token lacks")
+
+
+def _organisations_lock(actor: Actor, slugs: Sequence[str] | None) -> dict[str, Organisation]:
+    """By number, as everywhere: so nobody waits in a circle."""
+    visible = organisations_visible(actor)
+    found = visible if slugs is None else visible.filter(slug__in=slugs)
+    return {one.slug: one for one in found.select_for_update(no_key=True).order_by("pk")}
+
+
+@dataclass(slots=True)
+class _Execution:
+    """Carries a plan out: first what makes room, then what is needed by what follows."""
+
+    actor: Actor
+    plan: Plan
+    organisations: dict[str, Organisation]
+    namespaces: dict[tuple[str, str], Namespace] = field(default_factory=dict)
+    groups: dict[str, AgentGroup] = field(default_factory=lambda: {one.slug: one for one in groups()})
+
+    def run(self) -> None:
+        self._namespaces_find()
+        for change in self._of("organisation.delete"):
+            self._organisation_delete(change)
+        for change in self._of("namespace.delete"):
+            namespace = self.namespaces[change.slugs]
+            namespace_delete(actor=self.actor, namespace=namespace, expected=frozenset({change.revision}))
+        self._organisations_create(self._of("organisation.create"))
+        for change in self._of("organisation.update", "limits.set", "bounds.set"):
+            with _named(change.field):
+                self._organisation_change(change)
+        self._namespaces_create()
+        self._namespaces_find()
+        for change in self._of("namespace.update"):
+            with _named(change.field):
+                self._namespace_update(change)
+        self._publish()
+
+    def _of(self, *verbs: str) -> list[PlannedChange]:
+        return [change for change in self.plan.changes if change.verb in verbs]
+
+    def _namespaces_find(self) -> None:
+        living = Namespace.objects.filter(organisation__in=self.organisations.values(), deleted_at=None)
+        for one in living.select_related("organisation", "group"):
+            self.namespaces[one.organisation.slug, one.slug] = one
+
+    def _organisation_delete(self, change: PlannedChange) -> None:
+        organisation = self.organisations.pop(change.place)
+        organisation_delete(actor=self.actor, organisation=organisation, expected=frozenset({change.revision}))
+
+    def _organisations_create(self, changes: Sequence[PlannedChange]) -> None:
+        if not changes:
+            return
+        with _named("organisations"):
+            wanted = [(change.place, change.after["name"]) for change in changes]
+            made = organisations_create(actor=self.actor, wanted=wanted)
+        for change, one in zip(changes, made, strict=True):
+            state = change.after["state"]
+            self.organisations[change.place] = (
+                organisation_update(actor=self.actor, organisation=one, expected=None, state=state)
+                if state != one.state
+                else one
+            )
+
+    def _organisation_change(self, change: PlannedChange) -> None:
+        """Each service answers with the organisation as it is now: what follows must see that one."""
+        now, expected = self.organisations[change.place], frozenset({change.revision})
+        if change.verb == "organisation.update":
+            now = organisation_update(actor=self.actor, organisation=now, expected=expected, **change.after)
+        elif change.verb == "limits.set":
+            limits = Limits.model_validate(change.after)
+            now = limits_put(actor=self.actor, organisation=now, limits=limits, expected=expected)
+        else:
+            bounds = Bounds.model_validate(change.after)
+            now = bounds_put(actor=self.actor, organisation=now, bounds=bounds, expected=expected)
+        self.organisations[change.place] = now
+
+    def _namespaces_create(self) -> None:
+        wanted = [
+            NewNamespace(
+                self.organisations[change.slugs[0]],
+                change.slugs[1],
+                change.after["name"],
+                self.groups.get(change.after["group"]),
+            )
+            for change in self._of("namespace.create")
+        ]
+        if wanted:
+            with _named("organisations"):
+                namespaces_add(actor=self.actor, wanted=wanted)
+
+    def _namespace_update(self, change: PlannedChange) -> None:
+        """Of a new organisation's default namespace nobody could have known the revision."""
+        namespace_update(
+            actor=self.actor,
+            namespace=self.namespaces[change.slugs],
+            expected=frozenset({change.revision}) if change.revision else None,
+            name=change.after["name"],
+            group=self.groups.get(change.after["group"]),
+        )
+
+    def _publish(self) -> None:
+        wanted = [
+            Wanted(
+                place=self._place(change),
+                policy=Policy.model_validate(change.after),
+                expected=frozenset({change.revision}),
+                note=NOTE,
+                where=change.field,
+            )
+            for change in self._of("policy.publish")
+        ]
+        if wanted:
+            policies_publish(actor=self.actor, wanted=wanted)
+
+    def _place(self, change: PlannedChange) -> Place:
+        organisation, namespace = change.slugs
+        if not change.inherited:
+            return Place()
+        return Place(self.organisations[organisation], self.namespaces[change.slugs] if namespace else None)
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """Errors of single deeds, which know nothing of a document, with their place in it."""
+    try:
+        yield
+    except (InvalidFields, Conflict, OutOfBounds) as error:
+        kind = next(one for one in (InvalidFields, Conflict, OutOfBounds) if isinstance(error, one))
+        raise kind(FieldProblem(f"{where}.{one.field}", one.message) for one in error.problems) from None

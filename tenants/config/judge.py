@@ -1,0 +1,127 @@
+"""The rules of policies, limits and shares, asked of a state that is not there yet. Reads holdings; writes nothing."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tenants.actor import Actor
+from tenants.bounds import Bounds
+from tenants.config.overlay import Blame, Problem
+from tenants.config.state import NamespaceState, OrganisationState, State
+from tenants.drafts import Draft, draft_contradictions, draft_out_of_bounds, promises_more
+from tenants.errors import FieldProblem
+from tenants.levels import FLEET, namespaces_below
+from tenants.limits import limits_of
+from tenants.policy import Below, Values, effective_values, models_named
+from tenants.services.shares import shares_problem
+from tenants.shares import Holding, Promise, heaviest_promise, holding, promised
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """A level whose policy would be another; empty slugs: the fleet's, or the organisation's own."""
+
+    organisation: str
+    namespace: str
+    draft: Draft
+
+
+def policy_problems(actor: Actor, before: State, after: State, drafted: Sequence[Drafted]) -> Iterator[Problem]:
+    below = _below(after, drafted)
+    for one in drafted:
+        if not actor.is_operator and one.organisation:
+            bounds = Bounds.model_validate(before.organisations[one.organisation].bounds)
+            yield from _blamed(Blame.FORBIDDEN, draft_out_of_bounds(one.draft, bounds))
+        inside = below.get((one.organisation, one.namespace), [])
+        yield from _blamed(Blame.INVALID, draft_contradictions(one.draft, inside, actor=actor))
+
+
+def _below(after: State, drafted: Sequence[Drafted]) -> dict[tuple[str, str], list[Below]]:
+    """Each namespace under the nearest drafted level above it; those drafted themselves are judged as such."""
+    names = {(one.organisation, one.namespace) for one in drafted}
+    found: dict[tuple[str, str], list[Below]] = {}
+    for organisation, namespace in _namespaces(after):
+        nearest = (organisation.slug, "") if (organisation.slug, "") in names else ("", "")
+        if nearest in names and (organisation.slug, namespace.slug) not in names:
+            found.setdefault(nearest, []).append(organisation.below(namespace))
+    return found
+
+
+def room_problems(before: State, after: State) -> Iterator[Problem]:
+    for slug, organisation in after.organisations.items():
+        most = limits_of(dict(organisation.limits)).max_namespaces
+        is_growing = any(one.id is None for one in organisation.namespaces.values())
+        if is_growing and len(organisation.namespaces) > most:
+            message = f"there would be {len(organisation.namespaces)}, max_namespaces in its limits is {most}"
+            yield Problem(Blame.CONFLICT, f"organisations.{slug}.namespaces", message)
+
+
+def share_problems(actor: Actor, before: State, after: State, drafted: Sequence[Drafted]) -> Iterator[Problem]:
+    """What would be promised of each group's pools, where it could become more than it is."""
+    concerned = _groups_growing(before, after, drafted)
+    if not concerned:
+        return
+    holdings = _others(before, after, concerned)
+    for organisation, namespace in _namespaces(after):
+        if namespace.group in concerned:
+            chain = (after.policy, organisation.policy, namespace.policy)
+            holdings[namespace.group].append(holding(organisation.below(namespace), chain))
+    for promise in (heaviest_promise(holdings[group]) for group in sorted(concerned)):
+        if promise.is_too_much:
+            message = shares_problem(promise, actor=actor).message
+            yield Problem(Blame.CONFLICT, _culprit(promise, before, after, drafted), message)
+
+
+def _groups_growing(before: State, after: State, drafted: Sequence[Drafted]) -> set[str]:
+    promising = {(one.organisation, one.namespace) for one in drafted if promises_more(one.draft)}
+    found = set()
+    for organisation, namespace in _namespaces(after):
+        levels = {("", ""), (organisation.slug, ""), (organisation.slug, namespace.slug)}
+        chain = (after.policy, organisation.policy, namespace.policy)
+        is_new = _was(before, organisation.slug, namespace) != namespace.group
+        if levels & promising or (is_new and _is_promised_something(chain)):
+            found.add(namespace.group)
+    return found
+
+
+def _was(before: State, organisation: str, namespace: NamespaceState) -> str | None:
+    """The group it belonged to."""
+    now = before.organisations.get(organisation)
+    return now.namespaces[namespace.slug].group if now and namespace.slug in now.namespaces else None
+
+
+def _is_promised_something(chain: Sequence[Values]) -> bool:
+    return any(promised(effective_values(chain, model)) > 0 for model in (None, *models_named(chain)))
+
+
+def _others(before: State, after: State, concerned: Iterable[str]) -> dict[str, list[Holding]]:
+    """Holdings of the organisations the document does not speak of."""
+    slugs = {after.groups[group]: group for group in concerned if group in after.groups}
+    ours = {organisation.id for organisation in before.organisations.values()}
+    found: dict[str, list[Holding]] = {group: [] for group in concerned}
+    for below in namespaces_below(FLEET, group_ids=set(slugs)):
+        if below.organisation_id not in ours:
+            chain = (after.policy, below.organisation_policy, below.namespace_policy)
+            found[slugs[below.group_id]].append(holding(below, chain))
+    return found
+
+
+def _culprit(promise: Promise, before: State, after: State, drafted: Sequence[Drafted]) -> str:
+    """The place in the document of the largest holder that it speaks of."""
+    places = {(one.organisation, one.namespace): one.draft.where for one in drafted}
+    for held, _ in promise.holders:
+        for key in ((held.organisation, held.namespace), (held.organisation, "")):
+            if key in places:
+                return f"{places[key]}.reserved_share"
+        if held.namespace_id == 0:
+            return f"organisations.{held.organisation}.namespaces.{held.namespace}"
+    return f"{places.get(('', ''), 'policy')}.reserved_share"
+
+
+def _namespaces(state: State) -> Iterator[tuple[OrganisationState, NamespaceState]]:
+    for organisation in state.organisations.values():
+        for namespace in organisation.namespaces.values():
+            yield organisation, namespace
+
+
+def _blamed(blame: Blame, problems: Iterable[FieldProblem]) -> Iterator[Problem]:
+    return (Problem(blame, one.field, one.message) for one in problems)

@@ -1,0 +1,121 @@
+"""The state a document asks for, laid over the one there is. Pure; what it would take to get there is in plan.py."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from tenants.actor import Actor
+from tenants.config.document import ConfigDocument, NamespaceConfig, OrganisationConfig
+from tenants.config.state import NamespaceState, OrganisationState, State
+from tenants.errors import FieldProblem, InvalidFields
+from tenants.fields import name_check
+from tenants.models.organisations import DEFAULT
+
+Value = TypeVar("Value")
+
+
+class Blame(StrEnum):
+    """Why a document cannot be applied: what it says, who brings it, or what is there beside it."""
+
+    INVALID = "invalid"
+    FORBIDDEN = "forbidden"
+    CONFLICT = "conflict"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    blame: Blame
+    field: str
+    message: str
+
+
+@dataclass(slots=True)
+class Overlay:
+    """One document laid over one state, by one actor; `problems` gathers all that cannot be."""
+
+    actor: Actor
+    prune: bool
+    before: State
+    problems: list[Problem] = field(default_factory=list)
+
+    def after(self, document: ConfigDocument) -> State:
+        policy = None if document.policy is None else document.policy.said()
+        organisations = dict(self.before.organisations)
+        for slug, config in (document.organisations or {}).items():
+            if (now := self._found(slug)) is not None:
+                organisations[slug] = self._organisation(now, config)
+        if self.prune and self.actor.is_operator and document.organisations is not None:
+            organisations = {slug: one for slug, one in organisations.items() if slug in document.organisations}
+        return replace(
+            self.before,
+            policy=self._operators_only("policy", self.before.policy, policy),
+            organisations=dict(sorted(organisations.items())),
+        )
+
+    def _found(self, slug: str) -> OrganisationState | None:
+        """To who may not create any, not there and not theirs are the same."""
+        now = self.before.organisations.get(slug)
+        if now is None and self.actor.is_operator:
+            return OrganisationState(slug, name=slug)
+        if now is None:
+            self._problem(Blame.INVALID, f"organisations.{slug}", "there is no such organisation")
+        return now
+
+    def _organisation(self, now: OrganisationState, config: OrganisationConfig) -> OrganisationState:
+        where = f"organisations.{now.slug}"
+        bounds = None if config.bounds is None else config.bounds.model_dump(exclude_none=True)
+        limits = None if config.limits is None else config.limits.model_dump(exclude_unset=True)
+        return replace(
+            now,
+            name=self._name(f"{where}.name", now.name, config.name),
+            state=self._operators_only(f"{where}.state", now.state, config.state),
+            policy=now.policy if config.policy is None else config.policy.said(),
+            bounds=self._operators_only(f"{where}.bounds", now.bounds, bounds),
+            limits=self._operators_only(f"{where}.limits", now.limits, limits),
+            namespaces=self._namespaces(f"{where}.namespaces", now.namespaces, config.namespaces),
+        )
+
+    def _namespaces(
+        self, where: str, now: Mapping[str, NamespaceState], wanted: Mapping[str, NamespaceConfig] | None
+    ) -> Mapping[str, NamespaceState]:
+        if wanted is None:
+            return now
+        kept = {slug: one for slug, one in now.items() if not self.prune or slug in wanted or slug == DEFAULT}
+        for slug, config in wanted.items():
+            kept[slug] = self._namespace(f"{where}.{slug}", now.get(slug, NamespaceState(slug)), config)
+        return dict(sorted(kept.items()))
+
+    def _namespace(self, where: str, now: NamespaceState, config: NamespaceConfig) -> NamespaceState:
+        group = self._operators_only(f"{where}.group", now.group, config.group)
+        if group != now.group and group not in self.before.groups:
+            self._problem(Blame.INVALID, f"{where}.group", f"there is no agent group {group}")
+        return replace(
+            now,
+            name=self._name(f"{where}.name", now.name, config.name, may_be_empty=True),
+            group=group,
+            policy=now.policy if config.policy is None else config.policy.said(),
+        )
+
+    def _operators_only(self, where: str, now: Value, wanted: Any) -> Value:
+        """Repeating what is so anyway is everybody's right: the same file may serve both."""
+        if wanted is None or wanted == now:
+            return now
+        if not self.actor.is_operator:
+            self._problem(Blame.FORBIDDEN, where, "only operators of this fleet may change this")
+            return now
+        kept: Value = wanted
+        return kept
+
+    def _name(self, where: str, now: str, wanted: str | None, *, may_be_empty: bool = False) -> str:
+        try:
+            return now if wanted is None else name_check(wanted, where, may_be_empty=may_be_empty)
+        except InvalidFields as error:
+            self._blame(Blame.INVALID, error.problems)
+            return now
+
+    def _blame(self, blame: Blame, problems: tuple[FieldProblem, ...]) -> None:
+        self.problems += [Problem(blame, one.field, one.message) for one in problems]
+
+    def _problem(self, blame: Blame, where: str, message: str) -> None:
+        self.problems.append(Problem(blame, where, message))

@@ -1,0 +1,240 @@
+"""What applying a document would do, as data: changes in the order people read them, a hash, and reasons to refuse it.
+
+The rules about policies and shares are asked in judge.py; nothing here or there writes.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine_agent.protocol import canonical_json
+from tenants.access import Rule, organisation_own
+from tenants.actor import Actor, Scope
+from tenants.config.document import ConfigDocument
+from tenants.config.judge import Drafted, policy_problems, room_problems, share_problems
+from tenants.config.overlay import Overlay, Problem
+from tenants.config.state import NamespaceState, OrganisationState, State, state_read
+from tenants.drafts import Draft
+from tenants.limits import limits_of
+from tenants.policy import Values, changes_between, effective_values
+from tenants.preview import warnings_for
+
+PLAN = Rule(Scope.POLICY_READ, whole_organisation=True)
+FLEET_NAME = "fleet"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One field that would differ, and for which model; of policies, in force."""
+
+    field: str
+    before: Any
+    after: Any
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """One deed: its verb is the one the audit trail will have, `field` its place in the document."""
+
+    verb: str
+    place: str
+    field: str
+    revision: int  # of what it changes, as it is; 0: not there yet
+    before: Any = None
+    after: Any = None
+    inherited: tuple[int, ...] = ()  # revisions of the levels above a policy
+    differences: tuple[Difference, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def slugs(self) -> tuple[str, str]:
+        """Of organisation and namespace; empty where there is none."""
+        organisation, _, namespace = self.place.partition("/")
+        return organisation, namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    changes: tuple[PlannedChange, ...]
+    problems: tuple[Problem, ...]
+
+    @property
+    def hash(self) -> str:
+        """Equal for the same changes to the same revisions."""
+        told = [[one.verb, one.place, one.revision, one.before, one.after, list(one.inherited)] for one in self.changes]
+        return hashlib.sha256(b"luminet plan 1\0" + canonical_json(told)).hexdigest()
+
+
+def summary(changes: Iterable[PlannedChange]) -> Counter[str]:
+    """How many are made, changed and deleted."""
+    return Counter(
+        {"create": "create", "delete": "delete"}.get(one.verb.partition(".")[2], "change") for one in changes
+    )
+
+
+def config_plan(*, actor: Actor, document: ConfigDocument, prune: bool = False, rule: Rule = PLAN) -> Plan:
+    """Reads what is concerned with a constant number of queries; changes nothing."""
+    organisation_own(actor, rule)
+    before = state_read(actor, slugs_concerned(actor, document, prune=prune))
+    overlay = Overlay(actor, prune, before)
+    after = overlay.after(document)
+    changes = tuple(changes_planned(before, after))
+    drafted = _drafted(before, after)
+    problems = [
+        *overlay.problems,
+        *policy_problems(actor, before, after, drafted),
+        *room_problems(before, after),
+        *share_problems(actor, before, after, drafted),
+    ]
+    return Plan(changes, tuple(problems))
+
+
+def slugs_concerned(actor: Actor, document: ConfigDocument, *, prune: bool) -> list[str] | None:
+    """The organisations to look at; None: all of them."""
+    named = document.organisations
+    if actor.is_operator and ((prune and named is not None) or document.policy is not None):
+        return None
+    return sorted(named or ())
+
+
+def changes_planned(before: State, after: State) -> Iterator[PlannedChange]:
+    """From the fleet inwards, organisation by organisation; what goes comes last."""
+    yield from _policy_change(FLEET_NAME, "policy", (before.policy_revision, before.policy), after.policy)
+    for slug, organisation in after.organisations.items():
+        now = before.organisations.get(slug)
+        yield from _organisation_changes(now, organisation)
+        yield from _namespaces_changes(after, now, organisation, inherited=(before.policy_revision,))
+    for slug, now in before.organisations.items():
+        if slug in after.organisations:
+            kept = after.organisations[slug].namespaces
+            yield from (_namespace_deletion(now, one) for one in now.namespaces.values() if one.slug not in kept)
+        else:
+            yield _organisation_deletion(now)
+
+
+def _organisation_changes(now: OrganisationState | None, wanted: OrganisationState) -> Iterator[PlannedChange]:
+    place, where = wanted.slug, f"organisations.{wanted.slug}"
+    said = {"name": wanted.name, "state": wanted.state}
+    if now is None:
+        yield PlannedChange("organisation.create", place, where, 0, after=said)
+        now = OrganisationState(wanted.slug, name=wanted.name, state=wanted.state)
+    was = {"name": now.name, "state": now.state}
+    if was != said:
+        yield PlannedChange(
+            "organisation.update", place, where, now.revision, was, said, differences=_differences(was, said)
+        )
+    if now.limits != wanted.limits:
+        shown = _differences(limits_of(dict(now.limits)).model_dump(), limits_of(dict(wanted.limits)).model_dump())
+        yield PlannedChange(
+            "limits.set", place, f"{where}.limits", now.limits_revision, now.limits, wanted.limits, differences=shown
+        )
+    if now.bounds != wanted.bounds:
+        shown = _differences(now.bounds, wanted.bounds)
+        yield PlannedChange(
+            "bounds.set", place, f"{where}.bounds", now.bounds_revision, now.bounds, wanted.bounds, differences=shown
+        )
+
+
+def _namespaces_changes(
+    after: State, now: OrganisationState | None, wanted: OrganisationState, *, inherited: tuple[int, ...]
+) -> Iterator[PlannedChange]:
+    """The organisation's policy, then its namespaces with theirs."""
+    now = now or OrganisationState(wanted.slug)
+    where, fleet = f"organisations.{wanted.slug}", after.policy
+    own = (now.policy_revision, now.policy)
+    yield from _policy_change(wanted.slug, f"{where}.policy", own, wanted.policy, above=(fleet,), inherited=inherited)
+    for slug, namespace in wanted.namespaces.items():
+        earlier, inside = now.namespaces.get(slug), f"{where}.namespaces.{slug}"
+        yield from _namespace_changes(f"{wanted.slug}/{slug}", inside, earlier, namespace)
+        yield from _policy_change(
+            f"{wanted.slug}/{slug}",
+            f"{inside}.policy",
+            (earlier.policy_revision, earlier.policy) if earlier else (0, {}),
+            namespace.policy,
+            above=(fleet, wanted.policy),
+            inherited=(*inherited, now.policy_revision),
+        )
+
+
+def _namespace_changes(
+    place: str, where: str, now: NamespaceState | None, wanted: NamespaceState
+) -> Iterator[PlannedChange]:
+    said = _described(wanted)
+    if now is None:
+        yield PlannedChange("namespace.create", place, where, 0, after=said)
+    elif _described(now) != said:
+        was = _described(now)
+        yield PlannedChange(
+            "namespace.update", place, where, now.revision, was, said, differences=_differences(was, said)
+        )
+
+
+def _policy_change(
+    place: str,
+    where: str,
+    now: tuple[int, Values],
+    wanted: Values,
+    *,
+    above: tuple[Values, ...] = (),
+    inherited: tuple[int, ...] = (),
+) -> Iterator[PlannedChange]:
+    revision, policy = now
+    if policy == wanted:
+        return
+    changes = changes_between((*above, policy), (*above, wanted))
+    yield PlannedChange(
+        "policy.publish",
+        place,
+        where,
+        revision,
+        policy,
+        wanted,
+        inherited,
+        tuple(Difference(one.field, one.before, one.after, one.model) for one in changes),
+        tuple(one.message for one in warnings_for(changes, effective_values((*above, wanted)))),
+    )
+
+
+def _namespace_deletion(organisation: OrganisationState, now: NamespaceState) -> PlannedChange:
+    where = f"organisations.{organisation.slug}.namespaces.{now.slug}"
+    return PlannedChange(
+        "namespace.delete", f"{organisation.slug}/{now.slug}", where, now.revision, before=_described(now)
+    )
+
+
+def _organisation_deletion(now: OrganisationState) -> PlannedChange:
+    was = {"name": now.name, "state": now.state, "namespaces": len(now.namespaces)}
+    return PlannedChange("organisation.delete", now.slug, f"organisations.{now.slug}", now.revision, before=was)
+
+
+def _described(namespace: NamespaceState) -> dict[str, Any]:
+    return {"name": namespace.name, "group": namespace.group}
+
+
+def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:
+    fields = sorted({*before, *after})
+    return tuple(
+        Difference(one, before.get(one), after.get(one)) for one in fields if before.get(one) != after.get(one)
+    )
+
+
+def _drafted(before: State, after: State) -> list[Drafted]:
+    """Every level whose policy would be another."""
+    found = []
+    if before.policy != after.policy:
+        found.append(Drafted("", "", Draft((), before.policy, after.policy, "policy")))
+    for slug, wanted in after.organisations.items():
+        now, where = before.organisations.get(slug) or OrganisationState(slug), f"organisations.{slug}"
+        if now.policy != wanted.policy:
+            draft = Draft((after.policy,), now.policy, wanted.policy, f"{where}.policy")
+            found.append(Drafted(slug, "", draft))
+        for name, namespace in wanted.namespaces.items():
+            was = now.namespaces[name].policy if name in now.namespaces else {}
+            if was != namespace.policy:
+                above = (after.policy, wanted.policy)
+                draft = Draft(above, was, namespace.policy, f"{where}.namespaces.{name}.policy")
+                found.append(Drafted(slug, name, draft))
+    return found

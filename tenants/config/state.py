@@ -1,0 +1,98 @@
+"""What there is, as far as a document may speak of it: read with a constant number of queries, whatever the size."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tenants.access import groups, organisations_visible
+from tenants.actor import Actor
+from tenants.bounds import BUILT_IN_BOUNDS, bounds_of
+from tenants.models import Namespace, PolicyLevel
+from tenants.models.organisations import DEFAULT
+from tenants.policy import Below, Values
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceState:
+    """`id` None: it is not there yet."""
+
+    slug: str
+    id: int | None = None
+    name: str = ""
+    group: str = DEFAULT
+    revision: int = 0
+    policy_revision: int = 0
+    policy: Values = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class OrganisationState:
+    """`bounds` are those in force; `limits` is what was set."""
+
+    slug: str
+    id: int | None = None
+    name: str = ""
+    state: str = "active"
+    revision: int = 0
+    bounds: Values = field(default_factory=lambda: BUILT_IN_BOUNDS.model_dump(exclude_none=True))
+    bounds_revision: int = 0
+    limits: Values = field(default_factory=dict)
+    limits_revision: int = 0
+    policy_revision: int = 0
+    policy: Values = field(default_factory=dict)
+    namespaces: Mapping[str, NamespaceState] = field(default_factory=lambda: {DEFAULT: NamespaceState(DEFAULT)})
+
+    def below(self, namespace: NamespaceState, group_id: int = 0) -> Below:
+        """As the rules about levels know a namespace."""
+        return Below(
+            self.id or 0, self.slug, namespace.id or 0, namespace.slug, group_id, self.policy, namespace.policy
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The fleet's level, the organisations somebody sees and spoke of, and all agent groups with their ids."""
+
+    policy_revision: int = 0
+    policy: Values = field(default_factory=dict)
+    organisations: Mapping[str, OrganisationState] = field(default_factory=dict)
+    groups: Mapping[str, int] = field(default_factory=dict)
+
+
+def state_read(actor: Actor, slugs: Collection[str] | None) -> State:
+    """`slugs` None: of all organisations the actor sees."""
+    fleet = PolicyLevel.objects.filter(kind=PolicyLevel.Kind.FLEET).first() or PolicyLevel()  # reading makes none
+    return State(fleet.revision, fleet.policy, _organisations(actor, slugs), dict(groups().values_list("slug", "pk")))
+
+
+def _organisations(actor: Actor, slugs: Collection[str] | None) -> dict[str, OrganisationState]:
+    visible = organisations_visible(actor).select_related("policy_level").order_by("slug")
+    found = list(visible if slugs is None else visible.filter(slug__in=slugs))
+    namespaces = _namespaces([one.pk for one in found])
+    return {
+        one.slug: OrganisationState(
+            slug=one.slug,
+            id=one.pk,
+            name=one.name,
+            state=one.state,
+            revision=one.revision,
+            bounds=bounds_of(one.bounds, one.bounds_revision).model_dump(exclude_none=True),
+            bounds_revision=one.bounds_revision,
+            limits=one.limits,
+            limits_revision=one.limits_revision,
+            policy_revision=one.policy_level.revision,
+            policy=one.policy_level.policy,
+            namespaces=namespaces.get(one.pk, {}),
+        )
+        for one in found
+    }
+
+
+def _namespaces(organisation_ids: Collection[int]) -> dict[int, dict[str, NamespaceState]]:
+    living = Namespace.objects.filter(organisation__in=organisation_ids, deleted_at=None).order_by("slug")
+    columns = ("slug", "pk", "name", "group__slug", "revision", "policy_level__revision", "policy_level__policy")
+    found: dict[int, dict[str, NamespaceState]] = {}
+    rows: Any = living.values_list("organisation_id", *columns)
+    for organisation_id, slug, *rest in rows.iterator(chunk_size=5000):
+        found.setdefault(organisation_id, {})[slug] = NamespaceState(slug, *rest)
+    return found

@@ -1,0 +1,64 @@
+"""What a person finds after signing in: their organisations, and what is in force in their namespaces. Reads only."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.db.models import Count, Window
+from django.db.models.functions import RowNumber
+
+from tenants.access import memberships_of, namespaces_of
+from tenants.levels import FLEET, level_of
+from tenants.models import Member, Namespace, Organisation, PolicyLevel, User
+from tenants.policy import Effective, effective, models_named
+
+NAMESPACES_AT_MOST = 50  # of each organisation: who has more looks for one, and does not read them all
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceHome:
+    """One namespace and what is in force in it; `models` have values of their own besides."""
+
+    namespace: Namespace
+    effective: Effective
+    models: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """An organisation as one of its people finds it: the first namespaces by slug, and how many there are."""
+
+    member: Member
+    organisation: Organisation
+    namespaces: tuple[NamespaceHome, ...]
+    total: int
+
+
+def homes_of(user: User) -> list[Home]:
+    """Every organisation this person belongs to, in three queries however many there are."""
+    memberships = list(memberships_of(user))
+    if not memberships:
+        return []
+    fleet = level_of(FLEET)
+    rows: dict[int, list[Namespace]] = {member.organisation_id: [] for member in memberships}
+    for namespace in _first_namespaces(memberships):
+        rows[namespace.organisation_id].append(namespace)
+    return [_home(member, rows[member.organisation_id], fleet) for member in memberships]
+
+
+def _first_namespaces(memberships: Sequence[Member]) -> Sequence[Namespace]:
+    by = "organisation_id"
+    counted = namespaces_of(memberships).annotate(
+        place=Window(RowNumber(), partition_by=by, order_by="slug"), total=Window(Count("pk"), partition_by=by)
+    )
+    found = counted.filter(place__lte=NAMESPACES_AT_MOST).order_by("slug")
+    return list(found.select_related("policy_level", "organisation__policy_level"))
+
+
+def _home(member: Member, rows: Sequence[Namespace], fleet: PolicyLevel) -> Home:
+    total = rows[0].total if rows else 0  # type: ignore[attr-defined]
+    return Home(member, member.organisation, tuple(_namespace_home(row, fleet) for row in rows), total)
+
+
+def _namespace_home(namespace: Namespace, fleet: PolicyLevel) -> NamespaceHome:
+    chain = (fleet.policy, namespace.organisation.policy_level.policy, namespace.policy_level.policy)
+    return NamespaceHome(namespace, effective(chain), tuple(models_named(chain)))

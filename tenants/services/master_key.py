@@ -1,0 +1,52 @@
+"""A new master key: what is sealed under the one before is sealed anew, in small transactions that may be repeated."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from django.db import transaction
+from django.db.models import QuerySet
+
+from tenants.crypto import is_sealed_anew, seal, unseal
+from tenants.models import IdempotentRequest, NamespaceKey, Pin
+from tenants.services.idempotency import answer_place
+from tenants.services.namespace_keys import key_place
+from tenants.services.pins import pin_place
+
+BATCH = 500
+
+
+def master_key_rotate() -> int:
+    """How many things were sealed anew. Stopped half-way it is simply run again."""
+    return (
+        _reseal(
+            NamespaceKey.objects.filter(retired_at=None), "sealed", lambda one: key_place(one.namespace_id, one.epoch)
+        )
+        + _reseal(Pin.objects.all(), "sealed_content", pin_place)
+        + _reseal(
+            IdempotentRequest.objects.exclude(sealed_answer=None),
+            "sealed_answer",
+            lambda one: answer_place(one.caller, one.key),
+        )
+    )
+
+
+def _reseal(rows: "QuerySet[Any]", field: str, place: Callable[[Any], str]) -> int:
+    done = 0
+    for ids in _batches(rows):
+        with transaction.atomic():
+            found = [
+                one
+                for one in rows.select_for_update().filter(pk__in=ids).order_by("pk")
+                if not is_sealed_anew(getattr(one, field))
+            ]
+            for one in found:
+                setattr(one, field, seal(unseal(getattr(one, field), place=place(one)), place=place(one)))
+            rows.model.objects.bulk_update(found, [field])
+            done += len(found)
+    return done
+
+
+def _batches(rows: "QuerySet[Any]") -> Iterator[list[Any]]:
+    ids = list(rows.order_by("pk").values_list("pk", flat=True))
+    for start in range(0, len(ids), BATCH):
+        yield ids[start : start + BATCH]

@@ -1,0 +1,259 @@
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any, get_args
+
+import pytest
+from django.http import HttpRequest
+from django.test import Client
+from openapi_schema_validator import OAS31Validator, oas31_format_checker
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from controlplane.api.body_limit import ProblemType
+from controlplane.api.docs import slug
+from controlplane.api.problem_json import CONTENT_TYPE
+from controlplane.api.problems import MEANINGS
+from controlplane.api.routing import OPERATIONS, Call
+from tenants.actor import SYSTEM
+from tenants.levels import Place
+from tests.openapi import SNAPSHOT, document, snapshot_text
+
+JSON = "application/json"
+DOCUMENT = document()
+SCHEMAS = DOCUMENT["components"]["schemas"]
+FOUND = {one["operationId"]: one for methods in DOCUMENT["paths"].values() for one in methods.values()}
+
+# PRODUCT's table, as far as it is real. A line that is gone or a path that is too much fails.
+PATHS = """
+GET|POST /orgs                          GET|PATCH|DELETE /orgs/{org}
+GET|POST /orgs/{org}/members            GET|PATCH|DELETE /orgs/{org}/members/{member_id}
+POST /orgs/{org}/members/{member_id}/link
+GET|POST /orgs/{org}/keys               DELETE /orgs/{org}/keys/{key_id}
+GET|POST /orgs/{org}/namespaces         GET|PATCH|DELETE /orgs/{org}/namespaces/{ns}
+GET|PUT /policy                         POST /policy/preview
+GET /policy/effective                   GET /policy/revisions
+GET /policy/revisions/{number}          POST /policy/rollback
+GET|PUT /orgs/{org}/policy              POST /orgs/{org}/policy/preview
+GET /orgs/{org}/policy/effective        GET /orgs/{org}/policy/revisions
+GET /orgs/{org}/policy/revisions/{number}   POST /orgs/{org}/policy/rollback
+GET|PUT /orgs/{org}/namespaces/{ns}/policy  POST /orgs/{org}/namespaces/{ns}/policy/preview
+GET /orgs/{org}/namespaces/{ns}/policy/effective   GET /orgs/{org}/namespaces/{ns}/policy/revisions
+GET /orgs/{org}/namespaces/{ns}/policy/revisions/{number}   POST /orgs/{org}/namespaces/{ns}/policy/rollback
+GET|PUT /orgs/{org}/bounds              GET|PUT /orgs/{org}/limits
+POST /orgs/{org}/purge                  POST /orgs/{org}/namespaces/{ns}/purge
+GET|POST /orgs/{org}/namespaces/{ns}/pins   DELETE /orgs/{org}/namespaces/{ns}/pins/{pin_id}
+GET /operations/{operation_id}          GET /audit
+GET /whoami                             GET|POST /operator-tokens
+DELETE /operator-tokens/{token_id}      GET|POST /agent-groups
+DELETE /agent-groups/{slug}             GET /config
+GET /config/schema                      POST /config/plan
+POST /config/apply
+"""
+
+
+def inside(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema that can be used by itself: what it refers to goes with it."""
+    return {**schema, "components": DOCUMENT["components"]}
+
+
+def resolved(found: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" not in found:
+        return found
+    _, _, kind, name = found["$ref"].split("/")
+    component: dict[str, Any] = DOCUMENT["components"][kind][name]
+    return component
+
+
+def bodies() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every place where a body is described: requests, answers and refusals."""
+    for name, operation in FOUND.items():
+        contents = [operation.get("requestBody", {}), *map(resolved, operation["responses"].values())]
+        yield from ((name, media) for one in contents for media in one.get("content", {}).values())
+
+
+def test_the_snapshot_is_what_is_served() -> None:
+    assert SNAPSHOT.read_text(encoding="utf-8") == snapshot_text(), "run `make openapi` and look at the difference"
+
+
+def test_it_is_valid_openapi() -> None:
+    OpenAPIV31SpecValidator(DOCUMENT).validate()
+
+
+def test_it_has_the_paths_of_the_product_and_no_others() -> None:
+    promised = {
+        (method, path) for methods, path in re.findall(r"([A-Z|]+) (/\S+)", PATHS) for method in methods.split("|")
+    }
+    described = {(method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods}
+    assert described == promised
+    assert described == {(one.method, one.path) for one in OPERATIONS}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_every_operation_says_what_it_does_and_who_may_call_it(name: str) -> None:
+    operation = FOUND[name]
+    assert operation["summary"][0].isupper()
+    assert not operation["summary"].endswith(".")
+    assert operation["description"]
+    assert operation["x-luminet-who"].endswith(".")
+    assert [one["name"] for one in DOCUMENT["tags"]].count(*operation["tags"]) == 1
+    assert all(one["description"] for one in DOCUMENT["tags"])
+
+
+def test_no_two_operations_have_one_name_or_one_summary() -> None:
+    every = [one for methods in DOCUMENT["paths"].values() for one in methods.values()]
+    for what in ("operationId", "summary"):
+        assert len({one[what] for one in every}) == len(every)
+
+
+def test_every_body_has_an_example_that_fits() -> None:
+    checked = 0
+    for name, media in bodies():
+        validator = OAS31Validator(inside(media["schema"]), format_checker=oas31_format_checker)
+        assert [error.message for error in validator.iter_errors(media["example"])] == [], name
+        checked += 1
+    assert checked > 5 * len(FOUND)
+
+
+def test_an_example_that_does_not_fit_would_be_found() -> None:
+    schema = inside({"$ref": "#/components/schemas/KeyShown"})
+    example = {**FOUND["keys_list"]["responses"]["200"]["content"][JSON]["example"]["items"][0], "id": "no uuid"}
+    assert len(list(OAS31Validator(schema, format_checker=oas31_format_checker).iter_errors(example))) == 1
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_every_refusal_is_a_problem_and_they_are_the_same_for_all(name: str) -> None:
+    answers = FOUND[name]["responses"]
+    assert {"400", "401", "429", "503"} <= set(answers)
+    for status, found in answers.items():
+        if status >= "400":
+            answer = resolved(found)
+            assert list(answer["content"]) == [CONTENT_TYPE]
+            assert answer["content"][CONTENT_TYPE]["example"]["status"] == int(status)
+    assert ("requestBody" in FOUND[name]) is ("415" in answers) is ("413" in answers)
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.name)
+def test_headers_are_described_where_they_count(operation: Any) -> None:
+    found = FOUND[operation.name]
+    asked = {one["name"]: one for one in map(resolved, found["parameters"]) if one["in"] == "header"}
+    assert ("If-Match" in asked) is operation.wants_if_match is ("428" in found["responses"])
+    assert ("412" in found["responses"]) is (operation.wants_if_match or "stale" in operation.refuses)
+    assert ("Idempotency-Key" in asked) is (operation.method in ("POST", "PUT"))
+    answer = found["responses"][str(operation.status)]
+    assert {"RateLimit", "RateLimit-Policy"} <= set(answer["headers"])
+    assert ("ETag" in answer["headers"]) is operation.gives_etag
+    assert ("304" in found["responses"]) is (operation.gives_etag and operation.method == "GET")
+
+
+def test_what_has_a_revision_wants_it_back() -> None:
+    """PRODUCT: PUT, PATCH, rollback and DELETE of revisioned things. Members and keys have no revisions."""
+    wanted = {(one.method, one.path) for one in OPERATIONS if one.wants_if_match}
+    revisioned = {one.path for one in OPERATIONS if one.method == "GET" and one.gives_etag}
+    changes = {(one.method, one.path) for one in OPERATIONS if one.method in ("PUT", "PATCH", "DELETE")}
+    rollbacks = {("POST", one.path) for one in OPERATIONS if one.path.endswith("/rollback")}
+    assert wanted == {(method, path) for method, path in changes if path in revisioned} | rollbacks
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_every_parameter_is_described(name: str) -> None:
+    for one in map(resolved, FOUND[name]["parameters"]):
+        assert one["description"].endswith("."), one["name"]
+        assert one["in"] == "query" or "example" in one
+
+
+def test_every_field_that_may_be_sent_says_what_it_means() -> None:
+    todo = [
+        operation["requestBody"]["content"][JSON]["schema"]
+        for operation in FOUND.values()
+        if "requestBody" in operation
+    ]
+    silent, seen = set(), set()
+    while todo:
+        name = todo.pop()["$ref"].rpartition("/")[2]
+        if name in seen:
+            continue
+        seen.add(name)
+        for field, schema in SCHEMAS[name].get("properties", {}).items():
+            inner = list(references(schema))
+            todo += inner
+            if not says_something(name, field, schema, inner):
+                silent.add(f"{name}.{field}")
+    assert silent == set()
+    assert {"Policy", "Bounds", "Limits", "SecondsRange", "PinCreate"} <= seen
+
+
+def references(schema: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        if "$ref" in schema:
+            yield schema
+        for one in schema.values():
+            yield from references(one)
+    elif isinstance(schema, list):
+        for one in schema:
+            yield from references(one)
+
+
+def says_something(name: str, field: str, schema: dict[str, Any], inner: list[dict[str, Any]]) -> bool:
+    """Itself, one of its alternatives, the object it holds, or the object it is in."""
+    if "description" in schema or any("description" in one for one in schema.get("anyOf", [])):
+        return True
+    if any("description" in resolved(one) for one in inner):
+        return True
+    return f"`{field}`" in SCHEMAS[name].get("description", "")
+
+
+def test_the_address_is_public_cached_by_its_tag_and_json(client: Client) -> None:
+    answer = client.get("/api/v1/openapi.json")
+    assert answer.status_code == 200
+    assert answer.json() == DOCUMENT
+    again = client.get("/api/v1/openapi.json", headers={"If-None-Match": answer["ETag"]})
+    assert (again.status_code, again.content, again["ETag"]) == (304, b"", answer["ETag"])
+    refused = client.post("/api/v1/openapi.json")
+    assert (refused.status_code, refused["Content-Type"], refused["Allow"]) == (405, CONTENT_TYPE, "GET, HEAD")
+
+
+class Page(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.sources: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attributes}
+        if "id" in found:
+            self.ids.append(found["id"])
+        if tag == "a":
+            self.links.append(found["href"])
+        if "src" in found or tag == "link":
+            self.sources.append(found.get("src") or found["href"])
+
+
+@pytest.fixture
+def docs(client: Client) -> Page:
+    answer = client.get("/api/v1/docs")
+    assert answer.status_code == 200
+    return Page(answer.content.decode())
+
+
+def test_every_link_within_the_docs_page_leads_somewhere(docs: Page) -> None:
+    assert {one.removeprefix("#") for one in docs.links if one.startswith("#")} - set(docs.ids) == set()
+    assert len(docs.ids) == len(set(docs.ids))
+
+
+def test_every_operation_group_and_kind_of_problem_has_its_place_on_the_page(docs: Page) -> None:
+    wanted = {*FOUND, *(slug(one["name"]) for one in DOCUMENT["tags"]), *(f"problem-{kind}" for kind in MEANINGS)}
+    assert wanted - set(docs.ids) == set()
+    assert set(get_args(ProblemType)) <= set(MEANINGS)  # what is refused in front of Django
+
+
+def test_the_page_loads_nothing_from_elsewhere(docs: Page) -> None:
+    assert docs.sources
+    assert all(one.startswith("/static/") for one in docs.sources)
+
+
+def test_an_operation_that_does_not_say_so_cannot_ask_for_if_match() -> None:
+    call = Call(HttpRequest(), SYSTEM, Place())
+    with pytest.raises(LookupError, match="wants_if_match"):
+        call.expected()

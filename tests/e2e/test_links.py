@@ -1,0 +1,147 @@
+"""One-time links as people meet them: invited through REST, opened in a browser, and home."""
+
+import json
+import re
+import secrets
+import urllib.request
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.e2e.pages import Look, sign_in_as
+from tests.e2e.stack import Stack
+
+PASSWORD = "four plain words here"
+
+
+def post(stack: Stack, path: str, body: dict[str, Any]) -> dict[str, Any]:
+    """As the demo's operator, over REST."""
+    headers = {"Authorization": f"Bearer {stack.demo['operator']['token']}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{stack.web}/api/v1{path}", json.dumps(body).encode(), headers)
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+def invite(stack: Stack, email: str | None = None, role: str = "editor") -> dict[str, Any]:
+    email = email or f"ada-{secrets.token_hex(4)}@acme.example"
+    return post(stack, "/orgs/acme/members", {"email": email, "role": role})
+
+
+def choose(page: Page, label: str, password: str = PASSWORD) -> None:
+    page.get_by_label(label, exact=True).fill(password)
+    page.get_by_label(re.compile("once more")).fill(password)
+    page.locator("form button").click()
+
+
+def join(page: Page, stack: Stack) -> dict[str, Any]:
+    member = invite(stack)
+    page.goto(member["invitation_url"])
+    choose(page, "Choose a password")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Acme Support has 3 namespaces")
+    return member
+
+
+def test_somebody_invited_chooses_a_password_and_is_home(look: Look, stack: Stack) -> None:
+    page, at = look
+    member = invite(stack)
+    page.goto(member["invitation_url"])
+    expect(page.get_by_role("heading", level=1)).to_have_text("Acme Support invites you")
+    expect(page.get_by_label("Choose a password")).to_be_focused()
+    at("invitation")
+    choose(page, "Choose a password", "short")
+    expect(page.get_by_text("too short")).to_be_visible()
+    at("invitation-refused")
+    choose(page, "Choose a password")
+    expect(page.get_by_role("status")).to_have_text("Welcome. You are part of Acme Support now.")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Acme Support has 3 namespaces")
+    at("customer-joined")
+    page.goto(invite(stack)["invitation_url"])
+    expect(page.get_by_role("heading", level=1)).to_have_text("You are signed in as somebody else")
+    at("link-for-another")
+    page.get_by_role("button", name="Sign out and go on").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Acme Support invites you")
+    page.goto(member["invitation_url"])
+    at("link-spent")
+
+
+def test_somebody_with_an_account_joins_a_second_organisation_with_their_password(look: Look, stack: Stack) -> None:
+    page, at = look
+    email = join(page, stack)["email"]
+    page.locator(".menu summary").click()
+    page.get_by_role("button", name="Sign out").click()
+    page.goto(post(stack, "/orgs/globex/members", {"email": email, "role": "viewer"})["invitation_url"])
+    at("invitation-known")
+    page.get_by_label("Your password").fill("not this one")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("do not match an active account")).to_be_visible()
+    at("invitation-known-refused")
+    page.get_by_label("Your password").fill(PASSWORD)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("You belong to 2 organisations")
+    at("customer-of-two")
+
+
+def test_a_forgotten_password_is_set_anew(look: Look, stack: Stack) -> None:
+    page, at = look
+    member = join(page, stack)
+    page.context.clear_cookies()
+    link = post(stack, f"/orgs/acme/members/{member['id']}/link", {})
+    assert link["kind"] == "reset"
+    page.goto(link["url"])
+    at("reset")
+    choose(page, "New password", "entirely other words")
+    expect(page.get_by_role("status")).to_contain_text("Your new password is set")
+    page.context.clear_cookies()
+    page.goto(link["url"])
+    expect(page.get_by_role("heading", level=1)).to_have_text("This link does not work, or not any more")
+    at("reset-spent")
+    sign_in_as(page, member["email"], "entirely other words")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Acme Support has 3 namespaces")
+
+
+def test_the_longest_names_there_can_be_fit(look: Look, stack: Stack) -> None:
+    page, at = look
+    slug = "x" * 55 + secrets.token_hex(4)
+    post(stack, "/orgs", {"slug": slug, "name": "W" * 100})
+    post(stack, f"/orgs/{slug}/namespaces", {"slug": "n" * 63, "name": "M" * 100})
+    email = f"{'e' * 40}-{secrets.token_hex(4)}@{'d' * 60}.{'d' * 60}.{'d' * 60}.example"
+    member = post(stack, f"/orgs/{slug}/members", {"email": email, "role": "admin"})
+    page.goto(member["invitation_url"])
+    at("long-invitation")
+    choose(page, "Choose a password")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("has 2 namespaces")
+    at("long-customer")
+    page.goto(invite(stack)["invitation_url"])
+    at("long-link-for-another")
+
+
+@pytest.mark.parametrize("kind", ["invitation", "reset"])
+def test_links_work_without_javascript(browser: Browser, stack: Stack, kind: str) -> None:
+    context = browser.new_context(base_url=stack.web, java_script_enabled=False)
+    page = context.new_page()
+    member = join(page, stack)
+    if kind == "reset":
+        page.context.clear_cookies()
+        page.goto(post(stack, f"/orgs/acme/members/{member['id']}/link", {})["url"])
+        choose(page, "New password", "entirely other words")
+        expect(page.get_by_role("status")).to_contain_text("Your new password is set")
+    context.close()
+
+
+def test_the_secret_of_a_link_is_in_no_request_but_its_own(page: Page, stack: Stack) -> None:
+    """No log of ours, and none of a proxy in front, may hold it as a Referer."""
+    url = invite(stack)["invitation_url"]
+    secret = url.rsplit("/", 1)[1]
+    leaks = []
+    page.on(
+        "request", lambda request: leaks.append(request.url) if secret in request.headers.get("referer", "") else None
+    )
+    page.goto(url)
+    choose(page, "Choose a password")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Acme Support has 3 namespaces")
+    assert leaks == []
+    logs = "".join(file.read_text() for file in (stack.home / "logs").iterdir())
+    assert secret not in logs
+    assert "/invitation/…" in logs

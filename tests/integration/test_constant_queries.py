@@ -1,0 +1,135 @@
+"""How many there are changes how long an answer is, never how many questions the database is asked for it."""
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from controlplane.api.routing import OPERATIONS
+from tenants.actor import SYSTEM
+from tenants.levels import FLEET, Place
+from tenants.models import Namespace, Organisation, User
+from tenants.policy import Policy
+from tenants.services.groups import group_create
+from tenants.services.keys import key_create, operator_token_create
+from tenants.services.members import member_invite
+from tenants.services.namespaces import namespaces_create
+from tenants.services.organisations import organisation_create
+from tenants.services.pins import pin_create
+from tenants.services.policies import policy_publish
+from tests.api import Api, make_organisation
+
+FEW, MANY = 3, 60
+LISTS = {
+    "audit_list": "/audit",
+    "fleet_policy_revisions": "/policy/revisions",
+    "groups_list": "/agent-groups",
+    "keys_list": "/orgs/acme/keys",
+    "members_list": "/orgs/acme/members",
+    "namespace_policy_revisions": "/orgs/acme/namespaces/default/policy/revisions",
+    "namespaces_list": "/orgs/acme/namespaces",
+    "operator_tokens_list": "/operator-tokens",
+    "organisation_policy_revisions": "/orgs/acme/policy/revisions",
+    "organisations_list": "/orgs",
+    "pins_list": "/orgs/acme/namespaces/default/pins",
+}
+LEVELS = {"fleet": "/policy", "organisation": "/orgs/acme/policy", "namespace": "/orgs/acme/namespaces/default/policy"}
+# Shares, so that everybody's promises are added up, and a model, so that there is more than one policy in force.
+DRAFT = {"policy": {"ttl_seconds": 77, "reserved_share": 0.001, "models": {"m": {"reserved_share": 0.002}}}}
+
+
+@pytest.fixture
+def acme(db: None) -> Organisation:
+    return make_organisation("acme")
+
+
+def grow(acme: Organisation, numbers: range) -> None:
+    """One more of everything for each number."""
+    slugs = [f"x{number:03}" for number in numbers]
+    made = namespaces_create(actor=SYSTEM, organisation=acme, wanted=[(slug, "", None) for slug in slugs])
+    default = Namespace.objects.select_related("organisation").get(organisation=acme, slug="default")
+    user = User.objects.get(is_operator=True)
+    for number, slug, namespace in zip(numbers, slugs, made, strict=True):
+        organisation_create(actor=SYSTEM, slug=slug, name=slug)
+        group_create(actor=SYSTEM, slug=slug, name=slug)
+        member_invite(actor=SYSTEM, organisation=acme, email=f"{slug}@acme.example", role="viewer")
+        key_create(actor=SYSTEM, organisation=acme, name=slug, scopes=["infer"], namespaces=[default, namespace])
+        operator_token_create(actor=SYSTEM, user=user, name=slug, scopes=["admin"])
+        pin_create(actor=SYSTEM, namespace=default, name=slug, model="m", content_kind="prompt", content="x")
+        for place in (FLEET, Place(acme), Place(acme, default), Place(acme, namespace)):
+            policy_publish(actor=SYSTEM, place=place, policy=Policy(ttl_seconds=60 + number), expected=None)
+
+
+def counted(ask: Callable[[], Any]) -> int:
+    with CaptureQueriesContext(connection) as queries:
+        assert ask().status_code < 300
+    return len(queries)
+
+
+def got(operator: Api, path: str) -> Any:
+    return json.loads(operator.get(path).content)
+
+
+def page_counts(operator: Api, limit: int) -> Mapping[str, int]:
+    operator.get("/whoami")  # so that the token's last use is noted already
+    return {name: counted(partial(operator.get, f"{path}?limit={limit}")) for name, path in LISTS.items()}
+
+
+def test_every_list_is_counted_here() -> None:
+    lists = {one.name for one in OPERATIONS if one.method == "GET" and one.name.endswith(("_list", "_revisions"))}
+    assert lists == set(LISTS)
+
+
+def test_a_page_costs_the_same_however_long_and_of_whatever(operator: Api, acme: Organisation) -> None:
+    grow(acme, range(FEW))
+    few = page_counts(operator, limit=200)
+    grow(acme, range(FEW, MANY))
+    for limit in (1, FEW, 50, 200):
+        assert page_counts(operator, limit) == few
+    for path in LISTS.values():
+        assert len(got(operator, f"{path}?limit=200")["items"]) >= MANY
+
+
+def test_the_last_page_costs_what_the_first_does(operator: Api, acme: Organisation) -> None:
+    grow(acme, range(10))
+    first = page_counts(operator, limit=2)
+    for name, path in LISTS.items():
+        found = got(operator, f"{path}?limit=2")
+        while found["next_cursor"]:
+            at = f"{path}?limit=2&cursor={found['next_cursor']}"
+            assert counted(partial(operator.get, at)) == first[name]
+            found = got(operator, at)
+
+
+def policy_counts(operator: Api, ask: Callable[[str], Any]) -> Mapping[str, int]:
+    operator.get("/whoami")
+    return {level: counted(partial(ask, path)) for level, path in LEVELS.items()}
+
+
+@pytest.mark.parametrize("deed", ["read", "effective", "effective of a model", "preview", "publish", "roll back"])
+def test_policies_cost_the_same_whoever_is_concerned(operator: Api, acme: Organisation, deed: str) -> None:
+    deeds: dict[str, Callable[[str], Any]] = {
+        "read": operator.get,
+        "effective": lambda path: operator.get(f"{path}/effective"),
+        "effective of a model": lambda path: operator.get(f"{path}/effective?model=m"),
+        "preview": lambda path: operator.post(f"{path}/preview", DRAFT),
+        "publish": lambda path: operator.put(path, DRAFT, If_Match="*"),
+        "roll back": lambda path: operator.post(f"{path}/rollback", {"revision": 1}, If_Match="*"),
+    }
+    grow(acme, range(FEW))
+    few = policy_counts(operator, deeds[deed])
+    grow(acme, range(FEW, 20))
+    assert policy_counts(operator, deeds[deed]) == few
+
+
+@pytest.mark.parametrize("path", ["/orgs/acme/purge", "/orgs/acme/namespaces/default/purge"])
+def test_a_purge_costs_the_same_however_much_it_is(operator: Api, acme: Organisation, path: str) -> None:
+    grow(acme, range(FEW))
+    operator.get("/whoami")
+    few = counted(lambda: operator.post(path, {"include_pins": True}))
+    grow(acme, range(FEW, 20))
+    assert counted(lambda: operator.post(path, {"include_pins": True})) == few

@@ -1,0 +1,157 @@
+"""A request repeated with its key is answered again and done once. What a key may look like is tests/unit."""
+
+import time
+from datetime import timedelta
+
+import pytest
+from django.http import HttpResponse
+from django.test import Client
+from django.utils import timezone
+
+from tenants.crypto import Unreadable, seal, unseal
+from tenants.models import ApiKey, AuditRecord, IdempotentRequest, Organisation
+from tenants.services.idempotency import answer_place
+from tenants.services.people import ANSWERS_KEPT, housekeeping
+from tests.api import Api, make_key, make_organisation, said
+from tests.threads import at_once
+
+pytestmark = pytest.mark.django_db
+KEY = "a-key-of-their-choice"
+BODY = {"name": "ci", "scopes": ["infer"]}
+
+
+def create(api: Api, key: str = KEY, **body: object) -> HttpResponse:
+    return api.post("/orgs/acme/keys", {**BODY, **body}, Idempotency_Key=key)
+
+
+def made() -> int:
+    return ApiKey.objects.filter(name="ci").count()
+
+
+def age(**by: float) -> None:
+    IdempotentRequest.objects.update(created_at=timezone.now() - timedelta(**by))
+
+
+def test_the_second_answer_is_the_first_letter_by_letter_with_its_secret(acme: Api) -> None:
+    first, second = create(acme), create(acme)
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert said(first)["secret"].startswith("lmk_")
+    assert first.content == second.content
+    assert (first.get("Idempotency-Replayed"), second["Idempotency-Replayed"]) == (None, "true")
+    assert (made(), AuditRecord.objects.filter(verb="key.create", after__contains='"ci"').count()) == (1, 1)
+
+
+def test_status_headers_and_etag_come_again_too(operator: Api) -> None:
+    body = {"slug": "globex", "name": "Globex"}
+    first, second = (operator.post("/orgs", body, Idempotency_Key=KEY) for _ in range(2))
+    for name in ("Content-Type", "Location", "ETag"):
+        assert first.get(name) == second.get(name)
+    assert first.status_code == second.status_code == 201
+    assert Organisation.objects.count() == 1
+
+
+def test_a_put_repeated_publishes_once_though_its_if_match_is_stale_by_then(acme: Api) -> None:
+    answers = [
+        acme.put("/orgs/acme/policy", {"policy": {"ttl_seconds": 60}}, seen=0, Idempotency_Key=KEY) for _ in range(2)
+    ]
+    assert [(one.status_code, one["ETag"]) for one in answers] == [(200, '"1"')] * 2
+    assert Organisation.objects.get().policy_level.revision == 1
+
+
+def test_another_body_under_the_same_key_is_refused(acme: Api) -> None:
+    create(acme)
+    answer = create(acme, name="ci two")
+    assert answer.status_code == 409
+    assert said(answer)["errors"][0]["field"] == "Idempotency-Key"
+    assert made() == 1
+
+
+def test_another_path_or_method_under_the_same_key_is_refused(acme: Api) -> None:
+    assert acme.post("/orgs/acme/purge", {}, Idempotency_Key=KEY).status_code == 202
+    assert acme.post("/orgs/acme/namespaces/default/purge", {}, Idempotency_Key=KEY).status_code == 409
+
+
+def test_another_caller_may_use_the_same_key(acme: Api) -> None:
+    other = Api(make_key(Organisation.objects.get()), Client())
+    first, second = create(acme), create(other)
+    assert said(first)["secret"] != said(second)["secret"]
+    assert made() == 2
+
+
+def test_without_a_key_every_request_is_done(acme: Api) -> None:
+    for _ in range(2):
+        acme.post("/orgs/acme/keys", BODY)
+    assert (made(), IdempotentRequest.objects.count()) == (2, 0)
+
+
+def test_after_a_day_the_key_is_new_and_not_before(acme: Api) -> None:
+    first = create(acme)
+    age(hours=23.9)
+    assert create(acme).content == first.content
+    age(hours=24.1)
+    assert create(acme, name="ci", scopes=["stats:read"]).status_code == 201
+    assert (made(), IdempotentRequest.objects.count()) == (2, 1)
+
+
+def test_housekeeping_forgets_answers_after_a_day_and_not_before(acme: Api) -> None:
+    create(acme)
+    housekeeping(now=timezone.now() + ANSWERS_KEPT - timedelta(minutes=1))
+    assert IdempotentRequest.objects.count() == 1
+    housekeeping(now=timezone.now() + ANSWERS_KEPT + timedelta(minutes=1))
+    assert IdempotentRequest.objects.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/orgs/acme/keys", {"name": "ci", "scopes": ["nonsense"]}, 422),
+        ("POST", "/orgs/acme/namespaces", {"slug": "default"}, 409),
+        ("PUT", "/orgs/acme/policy", {"policy": {"weight": 2}}, 403),
+        ("POST", "/orgs/globex/purge", {}, 404),
+    ],
+)
+def test_what_fails_keeps_nothing_and_may_be_sent_again(
+    acme: Api, method: str, path: str, body: object, status: int
+) -> None:
+    for _ in range(2):
+        answer = acme.ask(method, path, body, Idempotency_Key=KEY, If_Match='"0"')
+        assert (answer.status_code, answer.get("Idempotency-Replayed")) == (status, None)
+    assert not IdempotentRequest.objects.exists()
+    assert create(acme).status_code == 201
+
+
+def test_a_kept_answer_cannot_be_read_where_it_lies_nor_moved_to_another_key(acme: Api) -> None:
+    secret = said(create(acme))["secret"]
+    kept = IdempotentRequest.objects.get()
+    assert kept.sealed_answer is not None
+    assert secret.encode() not in bytes(kept.sealed_answer)
+    assert secret.encode() in unseal(kept.sealed_answer, place=answer_place(kept.caller, KEY))
+    for caller, key in ((kept.caller, "another"), ("key:another", KEY)):
+        with pytest.raises(Unreadable):
+            unseal(kept.sealed_answer, place=answer_place(caller, key))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_twins_sent_at_once_one_is_done_and_all_are_answered_alike() -> None:
+    acme = make_key(make_organisation())
+    answers = at_once(*[lambda: create(Api(acme, Client()))] * 4)
+    assert len({one.content for one in answers}) == 1
+    assert sorted(one.get("Idempotency-Replayed", "") for one in answers) == ["", "true", "true", "true"]
+    assert (made(), IdempotentRequest.objects.count()) == (1, 1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_twin_of_one_that_fails_is_done_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    acme = make_key(make_organisation())
+    turns = iter([True])
+
+    def seal_but_once(plain: bytes, *, place: str) -> bytes:
+        if next(turns, False):
+            time.sleep(0.1)  # the deed is done, and its twin waits
+            raise RuntimeError("crashed")
+        return seal(plain, place=place)
+
+    monkeypatch.setattr("tenants.services.idempotency.seal", seal_but_once)
+    answers = at_once(*[lambda: create(Api(acme, Client(raise_request_exception=False)))] * 2)
+    assert sorted(one.status_code for one in answers) == [201, 500]
+    assert made() == 1

@@ -1,0 +1,117 @@
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.db import transaction
+from django.test import Client
+
+from controlplane.api.routing import OPERATIONS, Operation
+from tests.api import make_operator_token
+from tests.factories import make_operator
+from tests.random_requests import (
+    JSON,
+    Answered,
+    Sent,
+    World,
+    call,
+    complaints,
+    drawn,
+    target_of,
+    targets,
+    world_make,
+)
+
+CALLERS = {  # and how many requests each makes to every operation
+    "nobody": 1,
+    "garbage": 1,
+    "operator": 3,
+    "operator, reading only": 1,
+    "key with every scope": 2,
+    "key, policy:read only": 1,
+    "key, infer only": 1,
+    "key bound to a namespace": 1,
+    "key of a suspended organisation": 1,
+}
+MOST = max(CALLERS.values())
+
+
+def send(sent: Sent) -> Answered:
+    client = Client(raise_request_exception=False)
+    kind = sent.headers.get("Content-Type", "application/octet-stream")
+    response = client.generic(sent.method, sent.target, sent.body, content_type=kind, headers=dict(sent.headers))
+    return Answered(response.status_code, dict(response.headers), response.content)
+
+
+@contextmanager
+def undone() -> Iterator[None]:
+    """Each request meets the same world."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+@pytest.fixture
+def world(db: None) -> World:
+    return world_make(send, make_operator_token(make_operator()), "globex")
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+def test_random_requests_are_answered_as_described(world: World, caller: str) -> None:
+    found, statuses = [], set()
+    for target in targets():
+        for one in drawn(target.name, MOST, zlib.crc32(target.name.encode()))[: CALLERS[caller]]:
+            sent = one.sent(world, world.tokens[caller])
+            with undone():
+                answer = send(sent)
+            statuses.add(answer.status)
+            found += [f"{target.name}: {complaint}\n  {sent}" for complaint in complaints(target, answer)]
+    assert found == []
+    assert statuses == {401} if caller in ("nobody", "garbage") else len(statuses) > 2
+
+
+def test_the_checks_do_find_what_is_wrong(world: World) -> None:
+    """The claim above could not fail otherwise."""
+    target = target_of("organisation_get")
+    problem = call(send, None, "GET", "/whoami")
+    fine = call(send, world.tokens["operator"], "GET", "/orgs/globex")
+    assert list(complaints(target, fine)) == []
+    wrong = [
+        Answered(500, {}, b""),
+        Answered(418, {}, b""),
+        Answered(401, {"Content-Type": JSON}, problem.body),
+        Answered(400, problem.headers, problem.body.replace(b'"Authorization"', b'""')),
+        Answered(200, {"Content-Type": "text/html"}, fine.body),
+        Answered(200, fine.headers, fine.body.replace(b'"revision"', b'"version"')),
+        Answered(304, {}, b"x"),
+    ]
+    assert [len(list(complaints(target, answer))) for answer in wrong] == [1] * len(wrong)
+
+
+def test_every_example_of_the_description_does_what_it_says(world: World) -> None:
+    """As the operator: each operation is reached, with the very body its page shows."""
+    found = []
+    for operation in OPERATIONS:
+        with undone():
+            found += [f"{operation.name}: {one}" for one in example_complaints(world, operation)]
+    assert found == []
+
+
+def example_complaints(world: World, operation: Operation) -> Iterator[str]:
+    target, token = target_of(operation.name), world.tokens["operator"]
+    path = target.path.format(**world.ids)
+    body = target.described.get("requestBody", {}).get("content", {}).get(JSON, {}).get("example")
+    answer = call(send, token, operation.method, path, body, **({"If_Match": "*"} if operation.wants_if_match else {}))
+    yield from complaints(target, answer)
+    if answer.status != operation.status:
+        yield f"expected {operation.status}, found {answer.status}: {answer.body.decode()}"
+    promised = target.described["responses"][str(operation.status)]["headers"]
+    sent = [name for name in ("ETag", "Location", "RateLimit", "RateLimit-Policy") if name in answer.headers]
+    if sent != [name for name in promised if name != "Idempotency-Replayed"]:
+        yield f"promised {list(promised)}, sent {sent}"
+    if operation.gives_etag and operation.method == "GET":
+        again = call(send, token, "GET", path, If_None_Match=answer.headers["ETag"])
+        yield from (f"asked again: {again.status}" for _ in range(again.status != 304))
+    if "Location" in sent:
+        there = call(send, token, "GET", answer.headers["Location"].removeprefix("/api/v1"))
+        yield from (f"its Location answers {there.status}" for _ in range(there.status != 200))

@@ -1,0 +1,55 @@
+"""Deeds done at the same moment, each in a thread with a connection of its own. For tests with transaction=True."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
+from typing import Any
+
+from django.db import connection
+
+from tenants.audit import audited
+
+Deed = Callable[[], Any]
+LEFT_OPEN_SECONDS = 0.15
+
+
+def at_once(*deeds: Deed) -> list[Any]:
+    """What each of them returned or raised."""
+    barrier = Barrier(len(deeds))
+
+    def run(deed: Deed) -> Any:
+        try:
+            barrier.wait(10)
+            return deed()
+        except Exception as error:
+            return error
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(len(deeds)) as pool:
+        return list(pool.map(run, deeds))
+
+
+def while_uncommitted(first: Deed, second: Deed) -> list[Any]:
+    """The second begins when the first is done but not yet committed."""
+    done = Event()
+
+    def left_open() -> Any:
+        with audited():
+            try:
+                return first()
+            finally:
+                done.set()
+                time.sleep(LEFT_OPEN_SECONDS)
+
+    def after() -> Any:
+        done.wait(10)
+        return second()
+
+    return at_once(left_open, after)
+
+
+def failures(outcomes: list[Any]) -> list[str]:
+    """The kinds of errors among them."""
+    return sorted(type(one).__name__ for one in outcomes if isinstance(one, Exception))

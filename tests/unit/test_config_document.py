@@ -1,0 +1,172 @@
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from tenants.actor import REST_SCOPES, Actor, ActorKind
+from tenants.config.document import ConfigDocument, config_schema, document_read
+from tenants.config.overlay import Blame, Overlay
+from tenants.config.plan import Plan, changes_planned, summary
+from tenants.config.state import NamespaceState, OrganisationState, State
+from tenants.errors import InvalidFields
+
+OPERATOR = Actor(ActorKind.OPERATOR_TOKEN, "1", "op", REST_SCOPES)
+KEY = Actor(ActorKind.KEY, "1", "key", REST_SCOPES, organisation_id=7)
+CHAT = NamespaceState("chat", 2, "Chat", "default", 1, 3, {"ttl_seconds": 60})
+ACME = OrganisationState(
+    "acme", 7, "Acme", revision=1, namespaces={"chat": CHAT, "default": NamespaceState("default", 1, revision=1)}
+)
+STATE = State(2, {"ttl_seconds": 400}, {"acme": ACME}, {"default": 1, "h200": 2})
+
+GOOD: list[dict[str, Any]] = [
+    {"version": 1},
+    {"version": 1, "policy": {}, "organisations": {}},
+    {"version": 1, "organisations": {"acme": None, "0": {"namespaces": {"default": None, "a-b": {"policy": {}}}}}},
+    {"version": 1, "organisations": {"acme": {"limits": {"tokens_per_minute": None}, "bounds": {}, "state": "active"}}},
+    {"version": 1, "policy": {"max_age_seconds": None, "models": {"org/m:1": {"weight": 2}}}},
+]
+BAD: list[tuple[Any, set[str]]] = [
+    ([], {"document"}),
+    ({}, {"version"}),
+    ({"version": 2}, {"version"}),
+    ({"version": True}, {"version"}),
+    ({"version": "1"}, {"version"}),
+    ({"version": 1, "organizations": {}}, {"organizations"}),
+    ({"version": 1, "policy": None}, {"policy"}),
+    ({"version": 1, "organisations": {"acme": {"namespaces": None, "limits": None}}}, {
+        "organisations.acme.namespaces", "organisations.acme.limits",
+    }),
+    ({"version": 1, "organisations": {"A": {}}}, {"organisations.A"}),
+    ({"version": 1, "organisations": {"acme": {"name": ""}}}, {"organisations.acme.name"}),
+    ({"version": 1, "organisations": {"acme": {"state": "deleted"}}}, {"organisations.acme.state"}),
+    ({"version": 1, "organisations": {"acme": {"namespaces": {"-": {}, "b": {"policy": {"ttl_seconds": "9"}}}}}}, {
+        "organisations.acme.namespaces.-", "organisations.acme.namespaces.b.policy.ttl_seconds",
+    }),
+    ({"version": 1, "policy": {"models": {"a b": {}, "m": {"models": {}}}}}, {
+        "policy.models.a b", "policy.models.m.models",
+    }),
+]  # fmt: skip
+
+
+def read(**parts: Any) -> ConfigDocument:
+    return document_read({"version": 1, **parts})
+
+
+def planned(actor: Actor, document: ConfigDocument, *, prune: bool = False) -> tuple[Plan, Overlay]:
+    overlay = Overlay(actor, prune, STATE)
+    return Plan(tuple(changes_planned(STATE, overlay.after(document))), ()), overlay
+
+
+@pytest.mark.parametrize("document", GOOD, ids=json.dumps)
+def test_what_may_stand_in_a_file_fits_the_model_and_the_schema(document: dict[str, Any]) -> None:
+    document_read(document)
+    Draft202012Validator(config_schema()).validate(document)
+
+
+@pytest.mark.parametrize(("document", "places"), BAD, ids=lambda one: json.dumps(one, default=sorted))
+def test_what_may_not_is_refused_by_both_and_every_place_is_named(document: Any, places: set[str]) -> None:
+    with pytest.raises(InvalidFields) as caught:
+        document_read(document)
+    assert {one.field for one in caught.value.problems} == places
+    if document != {"version": True}:  # to JSON Schema, as to Python, true is no 1; the validator is not so sure
+        assert not Draft202012Validator(config_schema()).is_valid(document)
+
+
+@given(
+    st.recursive(st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.dictionaries(st.text(), inner))
+)
+def test_anything_at_all_is_a_document_or_refused_as_none(value: Any) -> None:
+    for candidate in (value, {"version": 1, "organisations": value}, {"version": 1, "policy": value}):
+        with contextlib.suppress(InvalidFields):
+            document_read(candidate)
+
+
+def test_the_schema_is_sound_and_describes_every_part() -> None:
+    schema = config_schema()
+    Draft202012Validator.check_schema(schema)
+    assert schema["$schema"].endswith("2020-12/schema")
+    for definition in (schema, *schema["$defs"].values()):
+        assert definition["title"]
+        assert definition["description"]
+        assert definition["additionalProperties"] is False
+    for name in ("NamespaceConfig", "OrganisationConfig"):
+        parts = schema["$defs"][name]["properties"].values()
+        assert all(part["description"] and "default" not in part for part in parts)
+    Draft202012Validator(schema).validate(schema["examples"][0])
+
+
+def test_a_part_left_out_is_not_touched() -> None:
+    for document in (read(), read(organisations={}), read(organisations={"acme": {"namespaces": {"chat": None}}})):
+        assert planned(OPERATOR, document)[0].changes == ()
+
+
+def test_what_is_not_there_is_created_and_called_like_its_slug() -> None:
+    plan, _ = planned(OPERATOR, read(organisations={"globex": {"namespaces": {"x": {"name": "X"}}}}))
+    assert [(one.verb, one.place, one.after) for one in plan.changes] == [
+        ("organisation.create", "globex", {"name": "globex", "state": "active"}),
+        ("namespace.create", "globex/x", {"name": "X", "group": "default"}),
+    ]
+
+
+def test_what_differs_is_changed_with_before_and_after() -> None:
+    document = read(organisations={"acme": {"namespaces": {"chat": {"name": "", "group": "h200", "policy": {}}}}})
+    update, publish = planned(OPERATOR, document)[0].changes
+    assert (update.verb, update.revision) == ("namespace.update", 1)
+    assert [(one.field, one.before, one.after) for one in update.differences] == [
+        ("group", "default", "h200"),
+        ("name", "Chat", ""),
+    ]
+    assert (publish.verb, publish.revision, publish.inherited) == ("policy.publish", 3, (2, 0))
+    assert [(one.field, one.before, one.after) for one in publish.differences] == [("ttl_seconds", 60, 400)]
+
+
+def test_pruning_keeps_default_and_what_is_not_managed() -> None:
+    plan, _ = planned(OPERATOR, read(organisations={"acme": {"namespaces": {}}}), prune=True)
+    assert [(one.verb, one.place) for one in plan.changes] == [("namespace.delete", "acme/chat")]
+    assert planned(OPERATOR, read(organisations={"acme": {}}), prune=True)[0].changes == ()
+    assert planned(OPERATOR, read(), prune=True)[0].changes == ()
+    plan, _ = planned(OPERATOR, read(organisations={}), prune=True)
+    assert [(one.verb, one.place) for one in plan.changes] == [("organisation.delete", "acme")]
+    assert planned(KEY, read(organisations={}), prune=True)[0].changes == ()
+
+
+def test_what_only_operators_may_is_named_for_everybody_else() -> None:
+    document = read(policy={}, organisations={"acme": {"state": "suspended", "limits": {"max_pins": 1}}, "globex": {}})
+    plan, overlay = planned(KEY, document)
+    assert plan.changes == ()
+    assert {(one.blame, one.field) for one in overlay.problems} == {
+        (Blame.FORBIDDEN, "policy"),
+        (Blame.FORBIDDEN, "organisations.acme.state"),
+        (Blame.FORBIDDEN, "organisations.acme.limits"),
+        (Blame.INVALID, "organisations.globex"),
+    }
+    assert (
+        planned(KEY, read(policy={"ttl_seconds": 400}, organisations={"acme": {"state": "active"}}))[1].problems == []
+    )
+
+
+def test_an_unknown_group_is_named() -> None:
+    document = read(organisations={"acme": {"namespaces": {"chat": {"group": "nowhere"}}}})
+    assert [one.field for one in planned(OPERATOR, document)[1].problems] == [
+        "organisations.acme.namespaces.chat.group"
+    ]
+
+
+def test_the_hash_is_of_the_changes_and_of_what_they_are_based_on() -> None:
+    document = read(organisations={"acme": {"policy": {"ttl_seconds": 9}}})
+    plan, _ = planned(OPERATOR, document)
+    assert plan.hash == planned(OPERATOR, document)[0].hash
+    assert plan.hash != planned(OPERATOR, read(organisations={"acme": {"policy": {"ttl_seconds": 8}}}))[0].hash
+    moved = State(3, STATE.policy, STATE.organisations, STATE.groups)
+    after = Overlay(OPERATOR, False, moved).after(document)
+    assert plan.hash != Plan(tuple(changes_planned(moved, after)), ()).hash
+
+
+def test_changes_are_counted_by_what_they_do() -> None:
+    document = read(organisations={"acme": {"name": "A", "namespaces": {"new": {}}}})
+    plan, _ = planned(OPERATOR, document, prune=True)
+    assert summary(plan.changes) == {"create": 1, "change": 1, "delete": 1}
