@@ -1,51 +1,116 @@
-"""What is done beside the database, by who may read its secrets: tokens, links, the audit trail, a new master key."""
+"""What is done beside the database, by who may read its secrets: operators, tokens, links, trail, a new master key."""
 
+import json
 import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import wraps
+from typing import ParamSpec
 
 from django.conf import settings
+from django.db import OperationalError
 
-from tenants.actor import SYSTEM, Scope
+from controlplane.client.asking import working
+from tenants.actor import SYSTEM
 from tenants.audit import audit_lines, audit_verify
-from tenants.errors import TenantsError
+from tenants.errors import EmailTaken, TenantsError
 from tenants.models import User
 from tenants.services.keys import operator_token_create
 from tenants.services.master_key import master_key_rotate
 from tenants.services.members import reset_link
+from tenants.services.operators import account_take_over
+from tenants.services.people import operator_create, password_generate
+
+P = ParamSpec("P")
 
 
-def operator_token(email: str, *, name: str, scopes: list[str]) -> int:
+def _on_the_database(command: Callable[P, int]) -> Callable[P, int]:
+    """A database that is away, or stops answering half-way, is told in a sentence."""
+
+    @wraps(command)
+    def told(*args: P.args, **kwargs: P.kwargs) -> int:
+        try:
+            return command(*args, **kwargs)
+        except OperationalError as error:
+            reason, _, _ = str(error).strip().partition("\n")
+            return _failed(f"the database does not answer: {reason}")
+
+    return told
+
+
+@_on_the_database
+def create_operator(email: str, *, takes_over: bool = False) -> int:
+    password = password_generate()
+    try:
+        user = _operator_make(email, password, takes_over)
+    except EmailTaken as error:
+        advice = "" if takes_over else "; --take-over makes an operator's of it: new password, no memberships any more"
+        return _failed(f"{error}{advice}")
+    except TenantsError as error:
+        return _failed(str(error))
+    print(json.dumps({"email": user.email, "password": password}, indent=2))
+    return 0
+
+
+def _operator_make(email: str, password: str, takes_over: bool) -> User:
+    try:
+        return operator_create(email=email, password=password)
+    except EmailTaken:
+        if not takes_over:
+            raise
+        user, left = account_take_over(email=email, password=password)
+    print(
+        f"{user.email} had an account: it is an operator's now. Its password is new, its sessions ended.",
+        file=sys.stderr,
+    )
+    if left:
+        print(f"It is no member any more of: {', '.join(left)}", file=sys.stderr)
+    return user
+
+
+@_on_the_database
+def operator_token(email: str, *, name: str, scopes: list[str], as_json: bool = False) -> int:
     operator = User.objects.filter(email=email.strip().lower(), is_operator=True, is_active=True).first()
     if operator is None:
         return _failed(f"email: {email[:80]!r} is no active operator; luminet create-operator makes one")
     try:
-        _, secret = operator_token_create(actor=SYSTEM, user=operator, name=name, scopes=scopes or list(REST_SCOPES))
+        token, secret = operator_token_create(actor=SYSTEM, user=operator, name=name, scopes=scopes)
     except TenantsError as error:
         return _failed(str(error))
-    print(secret.secret)
+    facts = {"email": operator.email, "name": token.name, "scopes": sorted({*scopes}), "secret": secret.secret}
+    _told(facts, as_json, secret.secret)
     return 0
 
 
-REST_SCOPES = tuple(scope.value for scope in Scope if scope is not Scope.INFER)
-
-
-def password_reset_link(email: str) -> int:
+@_on_the_database
+def password_reset_link(email: str, *, as_json: bool = False) -> int:
     user = User.objects.filter(email=email.strip().lower(), is_active=True).first()
     if user is None:
         return _failed(f"email: {email[:80]!r} has no active account")
     link = reset_link(actor=SYSTEM, user=user)
-    print(f"{settings.ENVIRONMENT.base_url}{link.path}")
+    url = f"{settings.ENVIRONMENT.base_url}{link.path}"
+    facts = {"email": user.email, "url": url, "expires_at": f"{link.expires_at:%Y-%m-%dT%H:%M:%SZ}"}
+    _told(facts, as_json, url)
     print(f"works once, until {link.expires_at:%Y-%m-%d %H:%M} UTC", file=sys.stderr)
     return 0
 
 
-def rotate_master_key() -> int:
+@_on_the_database
+def rotate_master_key(*, as_json: bool = False) -> int:
     count = master_key_rotate()
-    print(f"{count} secrets encrypted anew; LUMINET_PREVIOUS_MASTER_KEY is not needed any more")
+    words = f"{count} secrets encrypted anew; LUMINET_PREVIOUS_MASTER_KEY is not needed any more"
+    _told({"encrypted_anew": count}, as_json, words)
     return 0
 
 
-def audit_check(remembered_head: str | None) -> int:
-    verdict = audit_verify(remembered_head=remembered_head)
+@_on_the_database
+def audit_check(remembered_head: str | None, *, as_json: bool = False) -> int:
+    with _counting(sys.stderr.isatty()) as seen:
+        verdict = audit_verify(remembered_head=remembered_head, seen=seen)
+    if as_json:
+        facts = {"sound": verdict.problem is None, "records": verdict.records, "head": verdict.head}
+        print(json.dumps({**facts, "problem": verdict.problem}, indent=2))
+        return 0 if verdict.problem is None else 1
     if verdict.problem is not None:
         return _failed(f"the audit trail is not sound: {verdict.problem} ({verdict.records} records before it are)")
     print(f"{verdict.records} records, each as it was written")
@@ -53,10 +118,32 @@ def audit_check(remembered_head: str | None) -> int:
     return 0
 
 
+@_on_the_database
 def audit_export() -> int:
-    for line in audit_lines():
-        print(line)
+    with _counting(sys.stderr.isatty() and not sys.stdout.isatty()) as seen:
+        for line in audit_lines(seen=seen):
+            print(line)
     return 0
+
+
+@contextmanager
+def _counting(is_shown: bool) -> Iterator[Callable[[int], None]]:
+    """How far it has come, for who waits at a terminal; what is given is told how many records have been seen."""
+    count = 0
+
+    def seen(records: int) -> None:
+        nonlocal count
+        count += records
+
+    if not is_shown:
+        yield seen
+        return
+    with working(lambda: f"{count:,} records"):
+        yield seen
+
+
+def _told(facts: Mapping[str, object], as_json: bool, words: str) -> None:
+    print(json.dumps(facts, indent=2) if as_json else words)
 
 
 def _failed(message: str) -> int:

@@ -1,13 +1,12 @@
 """The `luminet` command. One name on every machine; each door imports only what it needs when it is opened."""
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from controlplane.client.arguments import client_commands
+from controlplane.client.arguments import REST_SCOPES, client_commands
 from controlplane.version import version
 
 PARTS = ("web", "worker", "beat", "migrate")
@@ -45,8 +44,7 @@ def parser() -> argparse.ArgumentParser:
 
     stack = commands.add_parser("stack", help="the embedded stack of this machine").add_subparsers(required=True)
     _add(stack, "up", _stack_up, "start PostgreSQL, Redis, web, worker and beat; stop with Ctrl-C")
-    status = _add(stack, "status", _stack_status, "list what runs")
-    status.add_argument("--json", action="store_true", help="for programs")
+    _for_programs(_add(stack, "status", _stack_status, "list what runs"))
     _add(stack, "down", _stack_down, "stop the stack that runs from this folder")
     clean = _add(stack, "clean", _stack_clean, "delete this stack's data, logs and secrets")
     clean.add_argument("--yes", action="store_true", help="do not ask")
@@ -57,8 +55,11 @@ def parser() -> argparse.ArgumentParser:
     health = _add(commands, "health", _health, "ask one part whether it does its work; status 1 when not")
     health.add_argument("part", choices=HEALTH)
     _add(commands, "secrets", _secrets, "print a fresh set of production secrets for an .env file")
-    operator = _add(commands, "create-operator", _create_operator, "create a person who runs the fleet")
+    operator = _add(
+        commands, "create-operator", _create_operator, "create a person who runs the fleet, or make one of an account"
+    )
     operator.add_argument("email")
+    operator.add_argument("--take-over", action="store_true", help="also where somebody has an account of that address")
     _local_commands(commands)
     client_commands(commands)
     return top
@@ -69,15 +70,20 @@ def _local_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParse
     token = _add(commands, "operator-token", _operator_token, "create an operator's token and print it once")
     token.add_argument("email")
     token.add_argument("--name", default="command line", help="what it is for, as the list of tokens shows it")
-    token.add_argument("--scope", action="append", default=[], help="stats:read, policy:read, policy:write, admin")
+    token.add_argument("--scope", action="append", default=[], choices=REST_SCOPES, help="may be repeated; else all")
+    _for_programs(token)
     link = _add(commands, "reset-link", _reset_link, "print a link that sets a new password, once")
     link.add_argument("email")
-    _add(commands, "rotate-master-key", _rotate_master_key, "encrypt everything anew under the present master key")
+    _for_programs(link)
+    _for_programs(
+        _add(commands, "rotate-master-key", _rotate_master_key, "encrypt everything anew under the present master key")
+    )
     audit = commands.add_parser("audit", help="the audit trail").add_subparsers(required=True)
     verify = _add(
         audit, "verify", _audit_verify, "name the first changed or missing record; status 1 when there is one"
     )
     verify.add_argument("--head", metavar="SEQ:HASH", help="the head an earlier run printed: shows a cut-off end too")
+    _for_programs(verify)
     _add(audit, "export", _audit_export, "print every record as a line of JSON, oldest first")
 
 
@@ -87,6 +93,10 @@ def _add(
     added = commands.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
     added.set_defaults(command=command)
     return added
+
+
+def _for_programs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="for programs")
 
 
 def _stack_up(options: argparse.Namespace) -> int:
@@ -161,28 +171,18 @@ def _secrets(options: argparse.Namespace) -> int:
 def _create_operator(options: argparse.Namespace) -> int:
     _beside_the_stack()
     _django()
-    from tenants.errors import TenantsError
-    from tenants.services.people import operator_create, password_generate
+    from controlplane.administer import create_operator
 
-    password = password_generate()
-    try:
-        operator = operator_create(email=options.email, password=password)
-    except TenantsError as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(json.dumps({"email": operator.email, "password": password}, indent=2))
-    return 0
+    return create_operator(options.email, takes_over=options.take_over)
 
 
 def _operator_token(options: argparse.Namespace) -> int:
     _beside_the_stack()
     _django()
-    from controlplane.administer import REST_SCOPES, operator_token
+    from controlplane.administer import operator_token
 
-    if unknown := sorted(set(options.scope) - set(REST_SCOPES)):
-        print(f"--scope: {', '.join(unknown)} is none of {', '.join(REST_SCOPES)}", file=sys.stderr)
-        return 2
-    return operator_token(options.email, name=options.name, scopes=options.scope)
+    scopes = options.scope or list(REST_SCOPES)
+    return operator_token(options.email, name=options.name, scopes=scopes, as_json=options.json)
 
 
 def _reset_link(options: argparse.Namespace) -> int:
@@ -190,7 +190,7 @@ def _reset_link(options: argparse.Namespace) -> int:
     _django()
     from controlplane.administer import password_reset_link
 
-    return password_reset_link(options.email)
+    return password_reset_link(options.email, as_json=options.json)
 
 
 def _rotate_master_key(options: argparse.Namespace) -> int:
@@ -198,7 +198,7 @@ def _rotate_master_key(options: argparse.Namespace) -> int:
     _django()
     from controlplane.administer import rotate_master_key
 
-    return rotate_master_key()
+    return rotate_master_key(as_json=options.json)
 
 
 def _audit_verify(options: argparse.Namespace) -> int:
@@ -206,7 +206,7 @@ def _audit_verify(options: argparse.Namespace) -> int:
     _django()
     from controlplane.administer import audit_check
 
-    return audit_check(options.head)
+    return audit_check(options.head, as_json=options.json)
 
 
 def _audit_export(options: argparse.Namespace) -> int:

@@ -1,4 +1,7 @@
-"""Structured logs: one event a line, as JSON for machines or as words for people, always with the request id."""
+"""Structured logs: one event a line, as JSON for machines or as words for people, always with the request id.
+
+Secrets of one-time links are taken out of the finished line, whoever wrote it: Django's own loggers name paths too.
+"""
 
 import json
 import logging
@@ -6,16 +9,17 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
+from controlplane.one_time_links import without_secrets
 from controlplane.request_id import request_id_current
 
 # What every LogRecord carries; whatever else is on a record came in through `extra=` and is worth showing.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
-_CELERY_NOISE = frozenset({"data", "sent_at"})
+_NOISE = frozenset({"data", "sent_at", "request"})  # Celery's two; Django's request, whose repr is its full address
 
 
 def log_fields(record: logging.LogRecord) -> dict[str, Any]:
     """The extras of a record and its request id, in the order they were given."""
-    extras = {key: value for key, value in vars(record).items() if key not in _STANDARD | _CELERY_NOISE}
+    extras = {key: value for key, value in vars(record).items() if key not in _STANDARD | _NOISE}
     request_id = request_id_current()
     if request_id is not None:
         extras.setdefault("request_id", request_id)
@@ -33,7 +37,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return without_secrets(json.dumps(line, default=str, ensure_ascii=False))
 
 
 class TextFormatter(logging.Formatter):
@@ -41,7 +45,7 @@ class TextFormatter(logging.Formatter):
         fields = "".join(f" {key}={value}" for key, value in log_fields(record).items())
         at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
         line = _harmless(f"{at} {record.levelname.lower():<7} {record.getMessage()}{fields}")
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return without_secrets(f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line)
 
 
 def _harmless(line: str) -> str:

@@ -1,7 +1,6 @@
 """What happens to every HTTP request: it is timed, counted, logged once, and leaves with strict security headers."""
 
 import logging
-import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -12,6 +11,7 @@ from django.middleware.gzip import GZipMiddleware
 from django.utils.decorators import sync_and_async_middleware
 
 from controlplane.metrics import http_requests, http_seconds
+from controlplane.one_time_links import is_one_time_link, without_secrets
 
 log = logging.getLogger("luminet.web")
 
@@ -30,9 +30,6 @@ CONTENT_SECURITY_POLICY = "; ".join(
     )
 )
 PERMISSIONS_POLICY = "camera=(), microphone=(), geolocation=(), payment=(), usb=()"
-
-# Also where no route matched, as with a slash too many or before the redirect to https.
-_ONE_TIME_LINK = re.compile(r"^(/(?:invitation|reset)/)[^/]+")
 
 GetResponse = TypeVar("GetResponse", bound=Callable[[HttpRequest], Any])
 
@@ -83,24 +80,17 @@ def _observe(request: HttpRequest, response: HttpResponseBase, seconds: float) -
     level = logging.ERROR if response.status_code >= 500 else logging.INFO
     fields = {
         "method": method,
-        "path": _loggable_path(request),
+        "path": without_secrets(request.path),
         "status": response.status_code,
         "ms": round(seconds * 1000, 1),
     }
     log.log(level, "request", extra=fields)
 
 
-def _loggable_path(request: HttpRequest) -> str:
-    """The path without the secret of a one-time link: whoever reads logs must not be able to use it."""
-    token = request.resolver_match.kwargs.get("token") if request.resolver_match else None
-    path = request.path.replace(token, "…") if isinstance(token, str) and token else request.path
-    return _ONE_TIME_LINK.sub(r"\1…", path)
-
-
 def _harden(request: HttpRequest, response: HttpResponseBase, seconds: float) -> None:
     response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
     response.headers.setdefault("Permissions-Policy", PERMISSIONS_POLICY)
-    if _ONE_TIME_LINK.match(request.path):
+    if is_one_time_link(request.path):
         # The address is a secret, also for our own logs. `no-referrer` would make browsers send `Origin: null` with the
         # form, which the protection against forged forms refuses; this one tells where from, and never which page.
         response.headers["Referrer-Policy"] = "strict-origin"

@@ -257,10 +257,12 @@ _OBJECT: Check = (lambda value: isinstance(value, dict), "must be an object")
 _KIND: Check = (lambda value: value in ("engine", "gateway"), "must be engine or gateway")
 
 _NAMESPACE = {"slug": _TEXT, "epoch": _COUNT, "key": _SECRET, "revision": _COUNT, "policy": _HASH}
+# What a pin holds never changes and may be large: agents fetch it once by its id.
+_PIN = {"name": _TEXT, "model": _TEXT, "kind": _TEXT, "bytes": _COUNT, "expires_at": _INSTANT}
 _FIELDS: Mapping[str, Mapping[str, Check]] = {
     "org": {"org": _ID, "slug": _TEXT, "state": _TEXT, "limits": _OBJECT},
     "ns": {"org": _ID, **_NAMESPACE},
-    "pin": {"org": _ID, "ns": _ID, "name": _TEXT, "model": _TEXT, "content": _OBJECT, "expires_at": _INSTANT},
+    "pin": {"org": _ID, "ns": _ID, **_PIN},
     "key": {"org": _ID, "hash": _HASH, "namespaces": _IDS, "scopes": _TEXTS, "expires_at": _INSTANT},
 }
 _PREFIXES: Mapping[AgentKind, tuple[str, ...]] = {"engine": ("org", "ns", "pin"), "gateway": ("org", "ns", "key")}

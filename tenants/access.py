@@ -11,7 +11,7 @@ from uuid import UUID
 
 from django.db.models import Q, QuerySet
 
-from tenants.actor import ROLE_SCOPES, Actor, ActorKind, Scope, scopes_expanded
+from tenants.actor import REST_SCOPES, ROLE_SCOPES, Actor, ActorKind, Scope, scopes_expanded
 from tenants.crypto import secret_hash, secret_is_well_formed
 from tenants.errors import InvalidToken, MissingScope, NotFound, NotPermitted, OrganisationSuspended
 from tenants.models import (
@@ -43,6 +43,7 @@ class Rule:
 
 ANYONE = Rule(None)
 READ = Rule(Scope.POLICY_READ)
+READ_WHOLE = Rule(Scope.POLICY_READ, whole_organisation=True)
 PUBLISH = Rule(Scope.POLICY_WRITE, writes=True)
 PUBLISH_WHOLE = Rule(Scope.POLICY_WRITE, writes=True, whole_organisation=True)
 PREVIEW = Rule(Scope.POLICY_READ)
@@ -87,6 +88,11 @@ def _operator_token_actor(hash_: bytes, now: datetime, address: str, request_id:
     name = f"{token.user.email} ({token.name})"[:254]
     scopes = scopes_expanded(token.scopes)
     return Actor(ActorKind.OPERATOR_TOKEN, str(token.pk), name, scopes, address=address, request_id=request_id)
+
+
+def actor_for_operator(user: User, *, address: str = "", request_id: str = "") -> Actor:
+    """Whom a signed-in operator speaks for."""
+    return Actor(ActorKind.OPERATOR, str(user.pk), user.email, REST_SCOPES, address=address, request_id=request_id)
 
 
 def actor_for_member(member: Member, *, address: str = "", request_id: str = "") -> Actor:
@@ -139,6 +145,14 @@ def organisation_own(actor: Actor, rule: Rule) -> Organisation | None:
     return organisation
 
 
+def permit_anywhere(actor: Actor, rule: Rule) -> None:
+    """For a path that names no organisation: what the rule says of the actor's own holds there too."""
+    if rule.writes or rule.whole_organisation:
+        organisation_own(actor, rule)
+    else:
+        permit(actor, rule)
+
+
 def organisation_behind(actor: Actor) -> Organisation:
     """Whose the actor is; deleted since the token was looked at, there is nothing it speaks for."""
     organisation = organisations_visible(actor).first()
@@ -151,7 +165,13 @@ def _permit_within(actor: Actor, organisation: Organisation, rule: Rule) -> None
     permit(actor, rule)
     if rule.whole_organisation and actor.namespace_ids is not None:
         raise NotPermitted("This token is bound to single namespaces; this concerns the whole organisation.")
-    if rule.writes and organisation.is_suspended and not actor.is_operator:
+    if rule.writes:
+        suspension_check(organisation, actor)
+
+
+def suspension_check(organisation: Organisation, actor: Actor) -> None:
+    """Asked when a request comes in, and again by locks.py of the row as it is once nobody else can change it."""
+    if organisation.is_suspended and not actor.is_operator:
         raise OrganisationSuspended
 
 

@@ -1,12 +1,14 @@
 """Support work in Django's admin: find a person, switch an account off or on. Everything else has its own page."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.http import HttpRequest
 
+from tenants.actor import Actor
 from tenants.models import User
+from tenants.services.people import account_close, account_open
 
 # Django's class takes its type argument in the stubs only.
 if TYPE_CHECKING:
@@ -15,6 +17,12 @@ else:
     _UserModelAdmin = admin.ModelAdmin
 
 admin.site.unregister(Group)
+
+
+class KnowsWhoActs(Protocol):
+    """What the site this runs in adds to Django's: it knows requests, which nothing here does."""
+
+    def actor_of(self, request: HttpRequest) -> Actor: ...
 
 
 @admin.register(User)
@@ -31,3 +39,8 @@ class UserAdmin(_UserModelAdmin):
 
     def has_delete_permission(self, request: HttpRequest, obj: User | None = None) -> bool:
         return False
+
+    def save_model(self, request: HttpRequest, obj: User, form: Any, change: bool) -> None:
+        actor = cast(KnowsWhoActs, self.admin_site).actor_of(request)
+        switch = account_open if obj.is_active else account_close
+        switch(actor=actor, user=obj)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from tenants.actor import Actor
 from tenants.bounds import Bounds, out_of_bounds
 from tenants.errors import FieldProblem
-from tenants.policy import Below, Values, contradictions, effective_document, effective_values, models_named
+from tenants.policy import Below, Values, contradictions, effective_values, models_naming
+from tenants.shares import PROMISES
 
 NAMED_AT_MOST = 5  # namespaces in one message
-PROMISES = ("reserved_share", "pin_share")
 ROOT = "policy"  # what problems of a policy are found under when nothing is around it
 
 
@@ -38,7 +38,7 @@ def draft_out_of_bounds(draft: Draft, bounds: Bounds) -> Iterator[FieldProblem]:
 
 def draft_contradictions(draft: Draft, below: Iterable[Below], *, actor: Actor) -> Iterator[FieldProblem]:
     """At the level itself, then in each namespace below it, where another value may be in force."""
-    own = list(contradictions(effective_document((*draft.above, draft.after))))
+    own = list(contradictions((*draft.above, draft.after)))
     return _placed(draft, own or (() if draft.is_of_a_namespace else _contradictions_below(draft, below, actor)))
 
 
@@ -61,7 +61,7 @@ def _each_below(draft: Draft, below: Iterable[Below]) -> Iterator[tuple[Below, l
     for one in below:
         combination = one.combination
         if combination not in seen:
-            seen[combination] = list(contradictions(effective_document(draft.chain(one))))
+            seen[combination] = list(contradictions(draft.chain(one)))
         if seen[combination]:
             yield one, seen[combination]
 
@@ -73,16 +73,26 @@ def _placed(draft: Draft, problems: Iterable[FieldProblem]) -> Iterator[FieldPro
 
 def promises_more(draft: Draft) -> bool:
     """Whether anybody below could get more than before: then, and only then, do others' holdings matter."""
+    if _shares_said(draft.before) == _shares_said(draft.after):
+        return False
     before, after = (*draft.above, draft.before), (*draft.above, draft.after)
-    return _unmasks(draft) or any(
-        effective_values(after, model)[share] > effective_values(before, model)[share]
-        for model in (None, *models_named(before), *models_named(after))
+    return _masks_otherwise(draft) or any(
+        new[share] > old[share]
+        for old, new in (
+            (effective_values(before, model), effective_values(after, model))
+            for model in (None, *models_naming((*before, draft.after), PROMISES))
+        )
         for share in PROMISES
     )
 
 
-def _unmasks(draft: Draft) -> bool:
-    """Whether a model's share is no longer said here: what a namespace below says in general, maybe more, counts."""
-    old, new = draft.before.get("models", {}), draft.after.get("models", {})
-    dropped = (share for model, values in old.items() for share in values if share not in new.get(model, {}))
-    return not draft.is_of_a_namespace and any(share in PROMISES for share in dropped)
+def _shares_said(level: Values) -> dict[tuple[str | None, str], float]:
+    every = [(None, level), *level.get("models", {}).items()]
+    return {(model, share): said[share] for model, said in every for share in PROMISES if share in said}
+
+
+def _masks_otherwise(draft: Draft) -> bool:
+    """Whether a model's share begins or ceases to be said here: it counts instead of what a namespace below says in
+    general, which may be less, or was instead of that."""
+    old, new = ({key for key in _shares_said(level) if key[0] is not None} for level in (draft.before, draft.after))
+    return not draft.is_of_a_namespace and old != new

@@ -134,6 +134,11 @@ class LinkSpent(TenantsError):
         super().__init__("This link has been used, has expired, or was replaced by a newer one. Ask for another.")
 
 
+class AnswerNotKept(TenantsError):
+    def __init__(self) -> None:
+        super().__init__("Idempotency-Key: this request was carried out; its answer was too large to be kept.")
+
+
 class IdempotencyKeyReused(TenantsError):
     def __init__(self) -> None:
         super().__init__("Idempotency-Key: was used within 24 hours for another request; choose a new one.")

@@ -2,6 +2,11 @@
 
 import re
 import unicodedata
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.utils import timezone
 
 from tenants.errors import FieldProblem, InvalidFields
 from tenants.models.organisations import SLUG_PATTERN
@@ -9,6 +14,7 @@ from tenants.models.organisations import SLUG_PATTERN
 _SLUG = re.compile(SLUG_PATTERN)
 NAME_LENGTH = 100
 NOTE_LENGTH = 500
+ENDS_WITHIN = timedelta(days=36_525)
 # Control and format characters, surrogates and the like: invisible, or able to make text read as something else.
 _UNWELCOME = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
@@ -33,6 +39,32 @@ def note_check(value: str, field: str = "note") -> str:
     note = unicodedata.normalize("NFC", value).strip()
     _text_check(note, field, NOTE_LENGTH, allowed="\n\t")
     return note
+
+
+def ending_check(value: datetime | None, field: str = "expires_at") -> datetime | None:
+    """When something stops working; None: never. The database holds years that Python cannot read back."""
+    now = timezone.now()
+    if value is not None and value <= now:
+        raise InvalidFields([FieldProblem(field, f"{value.isoformat()} has passed")])
+    if value is not None and value > now + ENDS_WITHIN:
+        raise InvalidFields([FieldProblem(field, "is more than 100 years ahead; leave it out for never")])
+    return value
+
+
+def all_checked(*checks: Callable[[], Any]) -> list[Any]:
+    """What each check answers, or all that is wrong at once: nobody wants to learn it field by field."""
+    answers: list[Any] = []
+    errors: list[InvalidFields] = []
+    for check in checks:
+        try:
+            answers.append(check())
+        except InvalidFields as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise InvalidFields(problem for error in errors for problem in error.problems)
+    return answers
 
 
 def _text_check(value: str, field: str, most: int, *, allowed: str) -> None:

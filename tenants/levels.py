@@ -10,8 +10,9 @@ from django.db import connection
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast
 
+from tenants.actor import Actor
 from tenants.errors import NotFound
-from tenants.locks import namespace_lock, namespaces_lock, organisation_lock, organisations_lock
+from tenants.locks import namespaces_lock, organisations_lock
 from tenants.models import Namespace, Organisation, PolicyLevel
 from tenants.policy import Below
 
@@ -70,59 +71,53 @@ def levels_of(place: Place) -> list[PolicyLevel]:
     return [found[key] for key in keys]
 
 
-def level_lock(place: Place) -> tuple[PolicyLevel, list[PolicyLevel]]:
-    """The level, for writing, and those above it, which must not change meanwhile. In the order of locks.py."""
-    above: list[PolicyLevel] = []
-    if place.organisation is not None:
-        above.append(fleet_hold())
-        organisation_lock(place.organisation)
-    if place.namespace is not None:
-        above.append(_held(level_of(Place(place.organisation))))
-        namespace_lock(place.namespace)
-    return PolicyLevel.objects.select_for_update().get(pk=level_of(place).pk), above
-
-
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """A level held for writing, and those above it."""
+    """A level held for writing, those above it, which stay as they are, and whose it is, as that is now."""
 
     level: PolicyLevel
     above: tuple[PolicyLevel, ...]
+    organisation: Organisation | None
 
 
-def levels_lock(places: Sequence[Place]) -> list[Locked]:
-    """As `level_lock`; with more than one, nobody else publishes meanwhile, and each level is one object throughout."""
-    if len(places) == 1:
-        level, above = level_lock(places[0])
-        return [Locked(level, tuple(above))]
-    fleet = fleet_lock()
-    organisations_lock({place.organisation.pk for place in places if place.organisation is not None})
+def levels_lock(places: Sequence[Place], *, actor: Actor) -> list[Locked]:
+    """In the order of locks.py; each level is one object throughout. The fleet's is only held where it is not one of
+    them: what is published in one organisation stops nobody else."""
+    fleet = fleet_lock() if FLEET in places else fleet_hold()
+    named = {place.organisation.pk for place in places if place.organisation is not None}
+    organisations = {one.pk: one for one in organisations_lock(named, actor=actor)}
     namespaces_lock({place.namespace.pk for place in places if place.namespace is not None})
     owners = Q(organisation__in={place.key[0] for place in places}) | Q(
         namespace__in={place.key[1] for place in places}
     )
     levels = PolicyLevel.objects.select_for_update().filter(owners).order_by("pk")
     held = {(level.organisation_id, level.namespace_id): level for level in levels}
-    return [_locked(place, fleet, held) for place in places]
+    return [_locked(place, fleet, held, organisations) for place in places]
 
 
-def _locked(place: Place, fleet: PolicyLevel, held: dict[Key, PolicyLevel]) -> Locked:
+def _locked(
+    place: Place, fleet: PolicyLevel, held: dict[Key, PolicyLevel], organisations: dict[int, Organisation]
+) -> Locked:
     organisation_id, namespace_id = place.key
     if organisation_id is None:
-        return Locked(fleet, ())
-    own = held[organisation_id, None]
-    return Locked(own, (fleet,)) if namespace_id is None else Locked(held[None, namespace_id], (fleet, own))
+        return Locked(fleet, (), None)
+    own, organisation = held[organisation_id, None], organisations[organisation_id]
+    if namespace_id is None:
+        return Locked(own, (fleet,), organisation)
+    return Locked(held[None, namespace_id], (fleet, own), organisation)
 
 
 def fleet_lock() -> PolicyLevel:
-    """First of all locks, for who changes much at once: nobody publishes, or makes what inherits, until commit."""
+    """First of all locks, for who changes what everybody inherits: nobody publishes or makes anything until commit."""
     return PolicyLevel.objects.select_for_update(no_key=True).get(pk=level_of(FLEET).pk)
 
 
-def levels_hold(organisations: Iterable[Organisation]) -> dict[int, tuple[Organisation, list[PolicyLevel]]]:
+def levels_hold(
+    organisations: Iterable[Organisation], *, actor: Actor
+) -> dict[int, tuple[Organisation, list[PolicyLevel]]]:
     """The organisations, locked, each with what its namespaces inherit from, which stays as it is until commit."""
     fleet, ids = fleet_hold(), {one.pk for one in organisations}
-    locked = organisations_lock(ids)
+    locked = organisations_lock(ids, actor=actor)
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT 1 FROM tenants_policylevel WHERE organisation_id = ANY(%s) ORDER BY id FOR SHARE", [sorted(ids)]

@@ -9,17 +9,31 @@ somebody who waits for the head.
 from collections.abc import Collection, Iterable
 
 from django.db import connection
+from psycopg.errors import DeadlockDetected, LockNotAvailable, QueryCanceled
 
+from tenants.access import suspension_check
+from tenants.actor import Actor
 from tenants.errors import NotFound
 from tenants.models import AgentGroup, Member, Namespace, Organisation, User
 
 
-def organisation_lock(organisation: Organisation) -> Organisation:
-    """As it is now; deleted meanwhile is not there."""
-    living = Organisation.objects.exclude(state=Organisation.State.DELETED)
-    found = living.select_for_update(no_key=True).filter(pk=organisation.pk).first()
-    if found is None:
-        raise NotFound("organisation")
+def is_busy(error: Exception) -> bool:
+    """Whether the database is there, and gave something up because others held what it needed for too long."""
+    return isinstance(error.__cause__, (LockNotAvailable, DeadlockDetected, QueryCanceled))
+
+
+def lock_patience(*, seconds: int) -> None:
+    """Until commit, wait that long for each lock instead of as long as is usual, as settings/django.py says."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{seconds}s"])
+
+
+def organisation_lock(organisation: Organisation, *, actor: Actor) -> Organisation:
+    """As it is now; deleted meanwhile is not there, and suspended meanwhile is closed to its own people.
+
+    What was read before may have changed while this waited: bounds, limits and state are those of the answer.
+    """
+    (found,) = organisations_lock({organisation.pk}, actor=actor)
     return found
 
 
@@ -32,12 +46,14 @@ def namespace_lock(namespace: Namespace) -> Namespace:
     return found
 
 
-def organisations_lock(ids: Collection[int]) -> list[Organisation]:
+def organisations_lock(ids: Collection[int], *, actor: Actor) -> list[Organisation]:
     """Several, by number."""
     living = Organisation.objects.exclude(state=Organisation.State.DELETED)
     found = list(living.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk"))
     if len(found) < len(ids):
         raise NotFound("organisation")
+    for one in found:
+        suspension_check(one, actor)
     return found
 
 

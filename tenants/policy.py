@@ -1,7 +1,9 @@
 """What a policy may say, how levels combine into what is in force, and where each field came from. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
@@ -12,13 +14,16 @@ from tenants.errors import FieldProblem
 KvDtype = Literal["bf16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8", "k8v4", "int4", "nvfp4"]
 TtlMode = Literal["sliding", "absolute"]
 Offload = Literal["none", "host", "disk"]
-ModelName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}$")]
+MODEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}$"
+ModelName = Annotated[str, StringConstraints(pattern=MODEL_PATTERN)]
 Values = Mapping[str, Any]
 
 WEEK_SECONDS = 604_800
 YEAR_SECONDS = 31_536_000
 MAX_MODELS = 50
 LEVELS = ("fleet", "organisation", "namespace")
+JUDGED = frozenset({"ttl_seconds", "max_age_seconds", "limit_share", "reserved_share", "pin_share"})  # together
+NOTHING: Values = {}
 
 
 def _distinct(values: list[KvDtype]) -> list[KvDtype]:
@@ -112,6 +117,18 @@ def models_named(chain: Sequence[Values]) -> list[str]:
     return sorted({model for level in chain for model in level.get("models", {})})
 
 
+def models_naming(chain: Sequence[Values], fields: AbstractSet[str]) -> list[str]:
+    """Those for which some level says one of these fields: all others have the general values of them."""
+    return sorted(
+        {
+            model
+            for level in chain
+            for model, said in level.get("models", NOTHING).items()
+            if not fields.isdisjoint(said)
+        }
+    )
+
+
 def effective_document(chain: Sequence[Values]) -> dict[str, Any]:
     """All that is in force, for every model: what agents hold and acknowledge by its hash."""
     document = effective_values(chain)
@@ -123,11 +140,11 @@ def effective_hash(chain: Sequence[Values], model: str | None = None) -> str:
     return policy_hash(effective_document(chain) if model is None else effective_values(chain, model))
 
 
-def contradictions(document: Values) -> Iterator[FieldProblem]:
-    """What cannot be true together in a policy in force, for it and for each of its models."""
-    yield from _contradictions(document, "policy")
-    for model, values in document.get("models", {}).items():
-        yield from _contradictions(values, f"policy.models.{model}")
+def contradictions(chain: Sequence[Values]) -> Iterator[FieldProblem]:
+    """What cannot be true together in what is in force, in general and for each model with values of its own."""
+    yield from _contradictions(effective_values(chain), "policy")
+    for model in models_naming(chain, JUDGED):
+        yield from _contradictions(effective_values(chain, model), f"policy.models.{model}")
 
 
 def _contradictions(values: Values, where: str) -> Iterator[FieldProblem]:
@@ -152,23 +169,42 @@ class Change:
 
 
 def changes_between(before: Sequence[Values], after: Sequence[Values]) -> list[Change]:
-    """What a person would see differ in force, field by field."""
-    found = []
-    for model in (None, *sorted({*models_named(before), *models_named(after)})):
-        old, new = effective(before, model), effective(after, model)
-        found += [
-            Change(field, model, old.values[field], new.values[field], old.origin[field], new.origin[field])
-            for field in FIELDS
-            if old.values[field] != new.values[field] and not _is_general(field, model, before, after)
-        ]
-    return found
+    """What a person would see differ in force, field by field. A model that follows the general value, or what is
+    inherited as before, is not told again."""
+    said = (_change(before, after, field, model) for field, model in _said_otherwise(before, after))
+    return [one for one in said if one.before != one.after]
 
 
-def _is_general(field: str, model: str | None, before: Sequence[Values], after: Sequence[Values]) -> bool:
-    """Whether a model's field just follows the general value: then it is said once, not once a model."""
-    if model is None:
-        return False
-    return all(field not in level.get("models", {}).get(model, {}) for level in (*before, *after))
+def _said_otherwise(before: Sequence[Values], after: Sequence[Values]) -> Iterator[tuple[str, str | None]]:
+    """Only these can differ in force: the work is that of what is said anew, not of all that is inherited."""
+    levels = [(old, new) for old, new in zip_longest(before, after, fillvalue=NOTHING) if old != new]
+    for model in (None, *models_named([level for pair in levels for level in pair])):
+        pairs = [(_said(old, model), _said(new, model)) for old, new in levels]
+        for field in FIELDS:
+            if any(old.get(field, NOTHING) != new.get(field, NOTHING) for old, new in pairs):
+                yield field, model
+
+
+def _change(before: Sequence[Values], after: Sequence[Values], field: str, model: str | None) -> Change:
+    (old, old_origin), (new, new_origin) = _in_force(before, field, model), _in_force(after, field, model)
+    return Change(field, model, old, new, old_origin, new_origin)
+
+
+def _in_force(chain: Sequence[Values], field: str, model: str | None) -> tuple[Any, str]:
+    """One field's value and origin: what `effective` tells of all of them."""
+    if model is not None:
+        for level in reversed(chain):
+            if field in (said := _said(level, model)):
+                return said[field], "model"
+    for name, level in reversed([*zip(LEVELS, chain, strict=False)]):
+        if field in level:
+            return level[field], name
+    return BUILT_IN[field], LEVELS[0]
+
+
+def _said(level: Values, model: str | None) -> Values:
+    said: Values = level if model is None else level.get("models", NOTHING).get(model, NOTHING)
+    return said
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ GIB = 1024**3
 
 
 @dataclass(frozen=True, slots=True)
-class Warning:
+class PreviewWarning:
     code: str
     field: str
     message: str
@@ -47,40 +47,42 @@ def shares_resolved(values: dict[str, Any], pool: AgentPool) -> Iterator[Resolve
     block_bytes = pool.block_bytes.get(values["kv_dtype"])
     for field in sorted(SHARES):
         if block_bytes is None:
-            continue  # this agent cannot do the format at all; a warning says so
+            continue  # this agent cannot do the format at all
         blocks = int(pool.pool_bytes * values[field] // block_bytes)
         gib = blocks * block_bytes / GIB
         yield ResolvedShare(pool.agent, field, values[field], blocks, blocks * pool.block_tokens, round(gib, 3))
 
 
-def warnings_for(changes: Sequence[Change], values: dict[str, Any]) -> Iterator[Warning]:
+def warnings_for(changes: Sequence[Change], values: dict[str, Any]) -> Iterator[PreviewWarning]:
     for change in changes:
         yield from _warnings_of(change)
     if values["pin_share"] > 0 and not values["prefix_caching"]:
-        yield Warning(
+        yield PreviewWarning(
             "pins_without_caching", "pin_share", "Pins are budgeted, but prefix_caching is off: they hold nothing."
         )
     if values["prefix_caching"] and values["limit_share"] == 0:
-        yield Warning("no_room", "limit_share", "limit_share is 0: nothing can be kept, every request misses.")
+        yield PreviewWarning("no_room", "limit_share", "limit_share is 0: nothing can be kept, every request misses.")
 
 
-def _warnings_of(change: Change) -> Iterator[Warning]:
+def _warnings_of(change: Change) -> Iterator[PreviewWarning]:
     where = f" for {change.model}" if change.model else ""
     if change.field in FORMAT_FIELDS:
         formats = f"{change.before} → {change.after}{where}"
         message = f"{formats} is a cold cache: blocks of the old format never match the new one."
-        yield Warning("cold_cache", change.field, message)
+        yield PreviewWarning("cold_cache", change.field, message)
     if change.field == "prefix_caching" and change.after is False:
-        yield Warning("caching_off", change.field, f"Nothing is matched or kept any more{where}: every request misses.")
+        yield PreviewWarning(
+            "caching_off", change.field, f"Nothing is matched or kept any more{where}: every request misses."
+        )
     if change.field in SECONDS and _is_less(change.after, change.before):
         message = f"Blocks older than {change.after} s stop matching{where} as soon as agents apply this."
-        yield Warning("expires_now", change.field, message)
+        yield PreviewWarning("expires_now", change.field, message)
     if change.field == "limit_share" and change.after < change.before:
-        yield Warning(
+        yield PreviewWarning(
             "evicts_now", change.field, f"What is above {change.after:.1%} of a pool{where} is evicted at once."
         )
     if change.field == "request_kv_dtypes" and (lost := sorted({*change.before} - {*change.after})):
-        yield Warning(
+        yield PreviewWarning(
             "requests_refused", change.field, f"Requests that ask for {', '.join(lost)}{where} get 400 from now on."
         )
 

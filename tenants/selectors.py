@@ -20,7 +20,7 @@ from tenants.policy import (
     effective_hash,
     effective_values,
 )
-from tenants.preview import AgentPool, ResolvedShare, Warning, effects_of, shares_resolved, warnings_for
+from tenants.preview import AgentPool, PreviewWarning, ResolvedShare, effects_of, shares_resolved, warnings_for
 from tenants.services.shares import group_holdings, shares_problem
 from tenants.shares import PROMISED_AT_MOST, Promise, heaviest_promise, holdings
 
@@ -60,7 +60,7 @@ class Preview:
     shares: tuple[ResolvedShare, ...]
     group_share: GroupShare | None
     effects: tuple[str, ...]
-    warnings: tuple[Warning, ...]
+    warnings: tuple[PreviewWarning, ...]
     problems: tuple[FieldProblem, ...]
 
 
@@ -109,7 +109,8 @@ def _problems(
     organisation = place.organisation
     if organisation is not None and not actor.is_operator:
         found += draft_out_of_bounds(draft, bounds_of(organisation.bounds, organisation.bounds_revision))
-    if promises_more(draft):
+    # Who may not ask for it does not learn how much others left: publishing would refuse it before it counted.
+    if promises_more(draft) and (actor.is_operator or not found):
         found += [shares_problem(promise, actor=actor) for promise in promises if promise.is_too_much]
     return found
 

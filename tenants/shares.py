@@ -4,10 +4,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tenants.policy import Below, Values, effective_values, models_named
+from tenants.policy import Below, Values, effective_values, models_naming
 
 PROMISED_AT_MOST = 0.9  # of each pool: what is left keeps everybody else, and eviction, moving
 TOLERANCE = 1e-9
+PROMISES = frozenset({"reserved_share", "pin_share"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +44,10 @@ def promised(values: Values) -> float:
     return float(values["reserved_share"] + values["pin_share"])
 
 
-def holding(below: Below, chain: Sequence[Values]) -> Holding:
-    return next(holdings([below], lambda one: chain))
+def is_promised_something(chain: Sequence[Values]) -> bool:
+    """Whether who has these levels holds anything, in general or for one model."""
+    general, by_model = _shares(chain)
+    return general > 0 or any(share > 0 for share in by_model.values())
 
 
 def holdings(below: Iterable[Below], chain_of: Callable[[Below], Sequence[Values]]) -> Iterator[Holding]:
@@ -58,7 +61,7 @@ def holdings(below: Iterable[Below], chain_of: Callable[[Below], Sequence[Values
 
 
 def _shares(chain: Sequence[Values]) -> tuple[float, dict[str, float]]:
-    by_model = {model: promised(effective_values(chain, model)) for model in models_named(chain)}
+    by_model = {model: promised(effective_values(chain, model)) for model in models_naming(chain, PROMISES)}
     return promised(effective_values(chain)), by_model
 
 

@@ -20,7 +20,6 @@ from tenants.limits import limits_of
 from tenants.models import ApiKey, Namespace, NamespaceKey, Organisation, Pin, PolicyLevel
 from tenants.policy import Values, effective_document
 from tenants.services.namespace_keys import key_open
-from tenants.services.pins import pin_content
 
 GATEWAY_LIMITS = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
 # Epoch and key come out of one statement: even while somebody purges, they are of each other.
@@ -121,8 +120,9 @@ def _limits(stored: str) -> dict[str, int]:
 
 
 def _pins_add(found: Entries, served: "QuerySet[Namespace]", now: datetime) -> None:
+    """Not what they hold, which may be large and never changes: an agent fetches that once, by the pin's id."""
     pins = Pin.objects.filter(_unexpired(now), namespace__in=served).select_related("namespace")
-    for pin in pins:
+    for pin in pins.defer("sealed_content"):
         if f"ns/{pin.namespace_id}" not in found.entries:
             continue  # made since the namespaces were read; whoever reads next meets both
         entry = {
@@ -130,7 +130,8 @@ def _pins_add(found: Entries, served: "QuerySet[Namespace]", now: datetime) -> N
             "ns": str(pin.namespace_id),
             "name": pin.name,
             "model": pin.model,
-            "content": {pin.content_kind: pin_content(pin)},
+            "kind": pin.content_kind,
+            "bytes": pin.content_bytes,
             "expires_at": _instant(pin.expires_at),
         }
         found.add(f"pin/{pin.pk}", entry, pin.expires_at)

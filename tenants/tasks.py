@@ -3,10 +3,9 @@
 from celery import shared_task
 from django.utils import timezone
 
-from tenants.services import organisations, people
+from tenants.services import housekeeping as services
 
 
 @shared_task(name="tenants.housekeeping")
 def housekeeping() -> None:
-    people.housekeeping(now=timezone.now())
-    organisations.remains_remove()
+    services.housekeeping(now=timezone.now())

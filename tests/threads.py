@@ -50,6 +50,30 @@ def while_uncommitted(first: Deed, second: Deed) -> list[Any]:
     return at_once(left_open, after)
 
 
+def while_held(first: Deed, second: Deed) -> list[Any]:
+    """The first commits when the second has ended. The second gives up at once where it would have to wait for it."""
+    begun, over = Event(), Event()
+
+    def held() -> Any:
+        with audited():
+            try:
+                return first()
+            finally:
+                begun.set()
+                over.wait(10)
+
+    def meanwhile() -> Any:
+        begun.wait(10)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("SET lock_timeout = '50ms'")
+            return second()
+        finally:
+            over.set()
+
+    return at_once(held, meanwhile)
+
+
 def failures(outcomes: list[Any]) -> list[str]:
     """The kinds of errors among them."""
     return sorted(type(one).__name__ for one in outcomes if isinstance(one, Exception))

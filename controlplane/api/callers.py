@@ -13,6 +13,7 @@ from controlplane.api.rates import Verdict
 from controlplane.request_id import request_id_current
 from tenants.access import actor_for_token
 from tenants.actor import Actor
+from tenants.addresses import address_parse
 from tenants.errors import InvalidToken
 
 
@@ -36,7 +37,7 @@ class Bearer(AuthBase):
         actor = actor_for_token(
             _bearer(request.headers.get("Authorization")),
             now=timezone.now(),
-            address=str(request.META.get("REMOTE_ADDR") or ""),
+            address=address_parse(request.META.get("REMOTE_ADDR")),
             request_id=request_id_current() or "",
         )
         verdict = _limiter().take(f"{actor.kind}:{actor.id}")

@@ -1,9 +1,11 @@
 """What every answer below /api/ has: a problem instead of a page when refused, rate limits, no cache."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from asgiref.sync import iscoroutinefunction
+from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.utils.decorators import sync_and_async_middleware
 
@@ -19,18 +21,34 @@ def api_answers(get_response: Callable[[HttpRequest], Awaitable[HttpResponseBase
     if iscoroutinefunction(get_response):
 
         async def asynchronous(request: HttpRequest) -> HttpResponseBase:
-            return _finished(request, await get_response(request))
+            with _head_is_get(request):
+                return _finished(request, await get_response(request))
 
         return asynchronous
 
-    return lambda request: _finished(request, get_response(request))  # type: ignore[arg-type]
+    def synchronous(request: HttpRequest) -> HttpResponseBase:
+        with _head_is_get(request):
+            return _finished(request, get_response(request))  # type: ignore[arg-type]
+
+    return synchronous
+
+
+@contextmanager
+def _head_is_get(request: HttpRequest) -> Iterator[None]:
+    """Whatever can be read can be asked about; the server leaves the body out."""
+    is_head = request.method == "HEAD" and request.path.startswith("/api/")
+    if is_head:
+        request.method = "GET"
+    yield
+    if is_head:
+        request.method = "HEAD"
 
 
 def _finished(request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
     if not request.path.startswith("/api/"):
         return response
     if response.status_code >= 400 and response.headers.get("Content-Type") != CONTENT_TYPE:
-        response = _as_problem(response)
+        response = _as_problem(request, response)
     response.headers.setdefault("Cache-Control", "no-store")
     verdict = getattr(request, "luminet_rate", None)
     if verdict is not None:
@@ -39,10 +57,18 @@ def _finished(request: HttpRequest, response: HttpResponseBase) -> HttpResponseB
     return response
 
 
-def _as_problem(page: HttpResponseBase) -> HttpResponse:
+def _as_problem(request: HttpRequest, page: HttpResponseBase) -> HttpResponse:
     """What never reached an operation was answered for people; programs get the same in their form."""
-    answer = problem_for_status(page.status_code)
+    answer = problem_for_status(page.status_code, [] if _is_host_ours(request) else [("Host", "is not a name of ours")])
     for name in KEPT:
         if page.has_header(name):
             answer[name] = page[name]
     return answer
+
+
+def _is_host_ours(request: HttpRequest) -> bool:
+    try:
+        request.get_host()
+    except DisallowedHost:
+        return False
+    return True

@@ -96,7 +96,7 @@ def _sent_headers(operation: Operation) -> dict[str, bool]:
     return {
         "ETag": operation.gives_etag,
         "Location": gives_location(operation),
-        "Idempotency-Replayed": operation.is_repeatable,
+        "Idempotency-Replayed": operation.is_repeatable and not operation.changes_nothing,
         "RateLimit": True,
         "RateLimit-Policy": True,
     }

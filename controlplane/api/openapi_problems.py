@@ -8,7 +8,12 @@ from controlplane.api.problems import CHALLENGE, MEANINGS
 from controlplane.api.routing import Operation
 from controlplane.api.schemas.problems import Problem
 
-HEADERS = {"unauthenticated": [*CHALLENGE], "rate-limited": ["Retry-After", "RateLimit", "RateLimit-Policy"]}
+HEADERS = {
+    "unauthenticated": [*CHALLENGE],
+    "rate-limited": ["Retry-After", "RateLimit", "RateLimit-Policy"],
+    "unavailable": ["Retry-After"],
+    "busy": ["Retry-After"],
+}
 EXAMPLES: dict[str, tuple[str, str]] = {
     "invalid": ("policy.ttl_seconds", "Input should be less than or equal to 604800"),
     "forbidden": ("scope", "policy:write is needed"),
@@ -45,9 +50,11 @@ def problem_schemas() -> Document:
 
 
 def problem_response(kind: str) -> Document:
-    _, title, meaning = MEANINGS[kind]
+    status, title, meaning = MEANINGS[kind]
+    same = [other for other, said in MEANINGS.items() if said[0] == status and other != kind]
+    also = f" The kind {' and '.join(same)} has this status, too." if same else ""  # operations refer to one for each
     said: Document = {
-        "description": f"{title}: {meaning}",
+        "description": f"{title}: {meaning}{also}",
         "content": {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": _example(kind)}},
     }
     headers = {name: reference("headers", name) for name in HEADERS.get(kind, [])}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig, SuspiciousOperation
-from django.db import OperationalError
+from django.db import DataError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from ninja import NinjaAPI
 from ninja.errors import HttpError, ValidationError
@@ -14,7 +14,8 @@ from controlplane.api import errors as refused
 from controlplane.api.callers import RateLimited, TokenMissing
 from controlplane.api.problem_json import problem_response, refusal
 from tenants import errors as domain
-from tenants.models.organisations import SLUG_PATTERN
+from tenants.locks import is_busy
+from tenants.validation import field_problems
 
 log = logging.getLogger("luminet.api")
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="luminet"'}
@@ -36,6 +37,7 @@ MEANINGS = {
     "rate-limited": (429, "Too many requests", "Wait for as long as Retry-After says."),
     "broken": (500, "Something broke on our side", "Try again; if it stays, give the request_id to an operator."),
     "unavailable": (503, "The database does not answer", "Nothing was changed. Try again in a moment."),
+    "busy": (503, "Somebody else is changing this right now", "Nothing was changed. Try again after Retry-After."),
 }
 
 
@@ -82,7 +84,7 @@ def _weak_password(request: HttpRequest, error: domain.WeakPassword) -> HttpResp
     return _answer("invalid", str(error), [("password", one) for one in error.problems])
 
 
-def _key_reused(request: HttpRequest, error: domain.IdempotencyKeyReused) -> HttpResponse:
+def _key_reused(request: HttpRequest, error: domain.IdempotencyKeyReused | domain.AnswerNotKept) -> HttpResponse:
     return _answer("conflict", str(error), [("Idempotency-Key", str(error))])
 
 
@@ -99,23 +101,11 @@ def _validation(request: HttpRequest, error: ValidationError) -> HttpResponse:
 
 
 def _validation_fields(error: ValidationError) -> Iterator[tuple[str, str]]:
+    """Ninja puts where a value came from before its place, and for bodies the name of our own argument too."""
     for one in error.errors:
         source, *path = one["loc"]
-        inner = path[1:] if source == "body" else path
-        yield ".".join(str(part) for part in inner) or "body", _message(one)
-
-
-def _message(found: dict[str, Any]) -> str:
-    """Pydantic's words, but for the cases in which ours tell more."""
-    match found["type"]:
-        case "missing":
-            return "is required"
-        case "extra_forbidden":
-            return "is no field of this body"
-        case "string_pattern_mismatch" if found.get("ctx", {}).get("pattern") == SLUG_PATTERN:
-            return "must be 1 to 63 of a-z, 0-9 and inner hyphens"
-        case _:
-            return str(found["msg"]).removeprefix("Value error, ")
+        (problem,) = field_problems([{**one, "loc": path[1:] if source == "body" else path}], root="body")
+        yield problem.field, problem.message
 
 
 def _http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
@@ -131,8 +121,19 @@ def _http_error(request: HttpRequest, error: HttpError) -> HttpResponse:
 
 
 def _database_away(request: HttpRequest, error: OperationalError) -> HttpResponse:
+    if is_busy(error):
+        log.warning("others hold what this needs", exc_info=error)
+        detail = "Somebody else is changing this right now; try again. Nothing was changed."
+        return _answer("busy", detail, headers={"Retry-After": "1"})
     log.error("the database does not answer", exc_info=error)
     return _answer("unavailable", "Nothing was changed. Try again in a moment.", headers={"Retry-After": "5"})
+
+
+def _cannot_be_kept(request: HttpRequest, error: DataError) -> HttpResponse:
+    """Some value that our own checks let through is too long or too large for its column."""
+    log.error("a value does not fit its column", exc_info=error)
+    problem = "holds something too long or too large to be kept"
+    return _answer("invalid", f"The request {problem}. Nothing was changed.", [("request", problem)])
 
 
 def _broken(request: HttpRequest, error: Exception) -> HttpResponse:
@@ -157,10 +158,12 @@ HANDLERS: dict[type[Exception], Handler] = {
     domain.WeakPassword: _weak_password,
     domain.Conflict: _with_fields("conflict"),
     domain.IdempotencyKeyReused: _key_reused,
+    domain.AnswerNotKept: _key_reused,
     ValidationError: _validation,
     HttpError: _http_error,
     SuspiciousOperation: _said("malformed"),
     OperationalError: _database_away,
+    DataError: _cannot_be_kept,
     Exception: _broken,
 }
 
@@ -170,10 +173,12 @@ def problems_register(api: NinjaAPI) -> None:
         api.add_exception_handler(error, handler)
 
 
-def problem_for_status(status: int) -> HttpResponse:
+def problem_for_status(status: int, fields: list[tuple[str, str]] | None = None) -> HttpResponse:
     """For what never reached an operation: no such path, no such method, a host that is not ours."""
     kind = next((kind for kind, meaning in MEANINGS.items() if meaning[0] == status), None)
     if kind is None:
         kind = "malformed" if status < 500 else "broken"
-        return problem_response(status, type=kind, title=MEANINGS[kind][1], detail=MEANINGS[kind][2])
-    return _answer(kind, MEANINGS[kind][2])
+        return problem_response(
+            status, type=kind, title=MEANINGS[kind][1], detail=MEANINGS[kind][2], errors=fields or []
+        )
+    return _answer(kind, MEANINGS[kind][2], fields)

@@ -23,7 +23,7 @@ from tenants.actor import Actor
 from tenants.levels import Place
 from tenants.models import Namespace, Organisation
 from tenants.revisions import Expected
-from tenants.services.idempotency import KeptAnswer, once
+from tenants.services.idempotency import KeptAnswer, asked, once
 
 JSON = "application/json"
 REPLAYED = "Idempotency-Replayed"
@@ -79,6 +79,7 @@ class Operation:
     status: int  # of its answer when all goes well
     wants_if_match: bool = False
     gives_etag: bool = False
+    changes_nothing: bool = False  # a question with a body: sent again, it is answered anew
     refuses: tuple[str, ...] = ()  # kinds of problems it knows besides those that all operations like it know
 
     @property
@@ -167,7 +168,7 @@ def _served(view: View, operation: Operation) -> Callable[..., HttpResponse]:
             assert (answer.revision is not None) is operation.gives_etag, operation.name
             return rendered(answer, request)
 
-        return _once(call, perform) if operation.is_repeatable else perform()
+        return _once(call, operation, perform) if operation.is_repeatable else perform()
 
     head = inspect.Parameter("request", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=HttpRequest)
     tail = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in wanted]
@@ -187,7 +188,7 @@ def _found_here(path: str) -> list[str]:
 
 def _place(actor: Actor, rule: access.Rule, named: dict[str, str]) -> Place:
     if "org" not in named:
-        access.permit(actor, rule)
+        access.permit_anywhere(actor, rule)
         return Place()
     organisation = access.organisation_for(actor, named["org"], rule)
     if "ns" not in named:
@@ -213,26 +214,27 @@ def rendered(answer: Answer, request: HttpRequest) -> HttpResponse:
     return HttpResponse(body, status=answer.status, content_type=JSON if body else None, headers=headers)
 
 
-def _once(call: Call, perform: Callable[[], HttpResponse]) -> HttpResponse:
+def _once(call: Call, operation: Operation, perform: Callable[[], HttpResponse]) -> HttpResponse:
     request = call.request
     key = idempotency_key(request.headers.get(HEADER))
     if key is None:
         return perform()
-    fingerprint = request_fingerprint(
+    digest = request_fingerprint(
         method=request.method or "",
         path=request.path,
         query=request.META.get("QUERY_STRING", ""),
         body=request.body,
     )
+    fingerprint, now = bytes.fromhex(digest), timezone.now()
+    if operation.changes_nothing:
+        return asked(actor=call.actor, key=key, fingerprint=fingerprint, now=now, perform=perform)
 
     def kept() -> KeptAnswer:
         response = perform()
         names = [name for name in ("Content-Type", "ETag", "Location") if response.has_header(name)]
         return KeptAnswer(response.status_code, response.content.decode(), {name: response[name] for name in names})
 
-    answer, is_replay = once(
-        actor=call.actor, key=key, fingerprint=bytes.fromhex(fingerprint), now=timezone.now(), perform=kept
-    )
+    answer, is_replay = once(actor=call.actor, key=key, fingerprint=fingerprint, now=now, perform=kept)
     headers = {**answer.headers, **({REPLAYED: "true"} if is_replay else {})}
     return HttpResponse(answer.body.encode(), status=answer.status, headers=headers)
 

@@ -3,17 +3,21 @@
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from controlplane.client.errors import ClientError
 from controlplane.client.rest import Rest, segment
+from controlplane.client.shapes import shaped
+from controlplane.client.tables import plain
 
 QUIET_SECONDS = 1.0
 STEP_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 2.0
 DONE = "done"
+STARTED = {"operation": str}  # what a deed answers that takes its time
+OPERATION = {"state": str, "awaited_agents": [str]}
 
 
 def agreed(question: str, word: str, *, yes: bool) -> None:
@@ -22,13 +26,14 @@ def agreed(question: str, word: str, *, yes: bool) -> None:
         return
     if not sys.stdin.isatty():
         raise ClientError(f"{question}: nobody to ask here; say --yes if it is meant")
-    print(f"{question}. Type {word} to go on: ", end="", file=sys.stderr, flush=True)
-    if sys.stdin.readline().strip() != word:
+    word = plain(word)
+    print(f"{plain(question)}. Type {word} to go on: ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip() != word.strip():
         raise ClientError("nothing was changed")
 
 
 @contextmanager
-def working(what: str) -> Iterator[None]:
+def working(what: str | Callable[[], str]) -> Iterator[None]:
     """Says on standard error what takes so long, once it does."""
     over = threading.Event()
     told = threading.Thread(target=_tell, args=(what, over), daemon=True)
@@ -40,16 +45,20 @@ def working(what: str) -> Iterator[None]:
         told.join()
 
 
-def _tell(what: str, over: threading.Event) -> None:
+def _tell(what: str | Callable[[], str], over: threading.Event) -> None:
     began, moves = time.monotonic(), sys.stderr.isatty()
     if over.wait(QUIET_SECONDS):
         return
     if not moves:
-        print(f"{what} …", file=sys.stderr, flush=True)
+        print(f"{_said(what)} …", file=sys.stderr, flush=True)
         return
     while not over.wait(STEP_SECONDS):
-        print(f"\r{what} … {time.monotonic() - began:.0f} s", end="", file=sys.stderr, flush=True)
+        print(f"\r{_said(what)} … {time.monotonic() - began:.0f} s", end="", file=sys.stderr, flush=True)
     print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def _said(what: str | Callable[[], str]) -> str:
+    return what if isinstance(what, str) else what()
 
 
 def operation_wait(rest: Rest, operation: str, *, seconds: float) -> dict[str, Any]:
@@ -57,7 +66,7 @@ def operation_wait(rest: Rest, operation: str, *, seconds: float) -> dict[str, A
     deadline, pause = time.monotonic() + seconds, STEP_SECONDS
     with working("Waiting for receipts"):
         while True:
-            found: dict[str, Any] = rest.get(f"/operations/{segment(operation)}").body
+            found: dict[str, Any] = shaped(rest.get(f"/operations/{segment(operation)}").body, OPERATION)
             if found["state"] != "running":
                 return found
             if time.monotonic() + pause > deadline:

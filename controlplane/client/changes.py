@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from controlplane.client.shapes import shaped
 from controlplane.client.tables import DIM, GREEN, RED, YELLOW, Paper, bound, cell, width
 
 SIGNS = {"create": ("+", GREEN), "delete": ("-", RED)}
+A_DIFFERENCE = {"field": str, "model": object, "before": object, "after": object}
+A_CHANGE = {"verb": str, "place": str, "differences": [A_DIFFERENCE], "warnings": list}
 CHANGED = ("~", YELLOW)
 WORDS = {
     "organisation.create": "create the organisation",
@@ -25,7 +28,7 @@ def plan_lines(found: Mapping[str, Any], paper: Paper) -> list[str]:
     changes, count = found["changes"], found["summary"]
     if not changes:
         return ["Nothing to change."]
-    widest = max(width(one["place"]) for one in changes)
+    widest = max(width(cell(one["place"])) for one in changes)
     lines = [line for one in changes for line in _change_lines(one, widest, paper)]
     return [*lines, "", f"{count['create']} to create, {count['change']} to change, {count['delete']} to delete."]
 
@@ -33,9 +36,11 @@ def plan_lines(found: Mapping[str, Any], paper: Paper) -> list[str]:
 def _change_lines(change: Mapping[str, Any], widest: int, paper: Paper) -> Iterator[str]:
     verb = str(change["verb"])
     sign, colour = SIGNS.get(verb.partition(".")[2], CHANGED)
-    words = WORDS.get(verb, verb) + _more(change)
-    yield f"{paper.paint(sign, colour)} {cell(change['place'])}{' ' * (widest - width(change['place']))}  {words}"
+    words = WORDS.get(verb, cell(verb)) + _more(change)
+    yield f"{paper.paint(sign, colour)} {cell(change['place'])}{' ' * (widest - width(cell(change['place'])))}  {words}"
     yield from difference_lines(change["differences"], paper, bound if verb == "bounds.set" else cell)
+    if change.get("more_differences"):
+        yield f"    … and {cell(change['more_differences'])} more"
     for warning in change["warnings"]:
         yield f"    {paper.paint('!', YELLOW)} {cell(warning)}"
 
@@ -52,7 +57,8 @@ def difference_lines(
 def _more(change: Mapping[str, Any]) -> str:
     if change["verb"] == "policy.publish":
         same = "" if change["differences"] else ", which changes nothing in force"
-        return f" (revision {change['revision']} → {change['revision'] + 1}{same})"
+        revision = shaped(change, {"revision": int})["revision"]
+        return f" (revision {revision} → {revision + 1}{same})"
     if change["verb"] == "organisation.delete":
-        return f" and its {change['before'][NAMESPACES]} namespaces"
+        return f" and its {shaped(change, {'before': {NAMESPACES: int}})['before'][NAMESPACES]} namespaces"
     return ""

@@ -1,20 +1,22 @@
 """`rollback`, `purge`, `create` and `delete`: single deeds, asked about beforehand where they cannot be undone."""
 
 import argparse
-import re
 import sys
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from controlplane.client.asking import DONE, agreed, operation_wait
-from controlplane.client.changes import difference_lines
+from controlplane.client.asking import DONE, STARTED, agreed, operation_wait
+from controlplane.client.changes import A_DIFFERENCE, difference_lines
 from controlplane.client.errors import ClientError, fields_of, problem_lines
 from controlplane.client.places import Place, namespace_read, organisation_read, place_read
 from controlplane.client.rest import Rest, if_match, segment
-from controlplane.client.tables import YELLOW, Paper
+from controlplane.client.shapes import shaped
+from controlplane.client.tables import YELLOW, Paper, cell, plain
 
-UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+A_PREVIEW = {"diff": [A_DIFFERENCE], "warnings": [{"message": str}], "problems": list}
+A_KEY = {"id": str, "name": str, "prefix": str}
+A_MEMBER = {"id": str, "email": str}
+AN_INVITATION = {"email": str, "invitation_expires_at": str, "invitation_url": str}
 
 
 def rollback(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
@@ -23,14 +25,15 @@ def rollback(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
     seen = _preview(rest, place, options.revision)
     same = "" if seen["diff"] else ", which changes nothing in force"
     if not options.json:
-        paper.say(f"{place.name}: revision {now.body['revision']} → what revision {options.revision} said{same}")
+        revision = shaped(now.body, {"revision": int})["revision"]
+        paper.say(f"{place.name}: revision {revision} → what revision {options.revision} said{same}")
         paper.say(*difference_lines(seen["diff"], paper))
-        paper.say(*(f"    {paper.paint('!', YELLOW)} {one['message']}" for one in seen["warnings"]))
+        paper.say(*(f"    {paper.paint('!', YELLOW)} {cell(one['message'])}" for one in seen["warnings"]))
     if problems := fields_of(seen["problems"]):
         raise ClientError("\n".join(["It would be refused, nothing was changed:", *problem_lines(problems)]))
     agreed(f"This rolls {place.name} back", place.name, yes=options.yes)
     body = {"revision": options.revision, "note": options.note}
-    done = rest.post(f"{place.path}/policy/rollback", body, headers=if_match(now)).body
+    done = shaped(rest.post(f"{place.path}/policy/rollback", body, headers=if_match(now)).body, {"revision": int})
     if options.json:
         paper.json(done)
     else:
@@ -39,9 +42,11 @@ def rollback(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
 
 
 def _preview(rest: Rest, place: Place, revision: int) -> Mapping[str, Any]:
-    policy = rest.get(f"{place.path}/policy/revisions/{revision}").body["policy"] if revision else {}
-    found: Mapping[str, Any] = rest.post(f"{place.path}/policy/preview", {"policy": policy}, repeatable=True).body
-    return {**found, "diff": list(found["diff"])}
+    path, policy = f"{place.path}/policy", {}
+    if revision:
+        policy = shaped(rest.get(f"{path}/revisions/{revision}").body, {"policy": dict})["policy"]
+    found: Mapping[str, Any] = shaped(rest.post(f"{path}/preview", {"policy": policy}, repeatable=True).body, A_PREVIEW)
+    return found
 
 
 def purge(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
@@ -50,31 +55,33 @@ def purge(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
         raise ClientError("this wants an organisation or a namespace, as in: acme or acme/chat")
     pins = ", pins included" if options.include_pins else ""
     agreed(f"From now on nothing cached in {place.name} matches any more{pins}", place.name, yes=options.yes)
-    done = rest.post(f"{place.path}/purge", {"include_pins": options.include_pins}).body
+    done = shaped(rest.post(f"{place.path}/purge", {"include_pins": options.include_pins}).body, STARTED)
     operation = operation_wait(rest, done["operation"], seconds=options.timeout) if options.wait else None
     if options.json:
         paper.json(operation or done)
     elif operation is None:
         paper.say(f"Purged. Operation {done['operation']}")
     else:
-        paper.say(f"Purged: {operation['state']}, {len(operation['receipts'])} receipts. Operation {done['operation']}")
+        receipts = shaped(operation, {"receipts": list})["receipts"]
+        paper.say(f"Purged: {operation['state']}, {len(receipts)} receipts. Operation {done['operation']}")
     return 0 if operation is None or operation["state"] == DONE else 1
 
 
 def create_org(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    made = rest.post("/orgs", {"slug": options.slug, "name": options.name or options.slug}).body
+    made = shaped(rest.post("/orgs", {"slug": options.slug, "name": options.name or options.slug}).body, {"slug": str})
     return _made(options, paper, made, f"{made['slug']} is there, with its namespace default.")
 
 
 def create_namespace(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
     place = namespace_read(options.place)
     body = {"slug": place.namespace, "name": options.name or "", **_given(group=options.group)}
-    made = rest.post(f"/orgs/{segment(place.organisation)}/namespaces", body).body
+    made = shaped(rest.post(f"/orgs/{segment(place.organisation)}/namespaces", body).body, dict)
     return _made(options, paper, made, f"{place.name} is there and inherits its policy.")
 
 
 def create_group(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    made = rest.post("/agent-groups", {"slug": options.slug, "name": options.name or options.slug}).body
+    body = {"slug": options.slug, "name": options.name or options.slug}
+    made = shaped(rest.post("/agent-groups", body).body, {"slug": str})
     return _made(options, paper, made, f"{made['slug']} is there.")
 
 
@@ -83,16 +90,17 @@ def create_key(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
     body = {
         "name": options.name,
         "scopes": options.scope,
-        **_given(namespaces=options.namespace or None, expires_at=_moment(options.expires)),
+        **_given(namespaces=options.namespace or None, expires_at=options.expires),
     }
-    made = rest.post(f"{organisation_read(options.org).path}/keys", body).body
+    made = shaped(rest.post(f"{organisation_read(options.org).path}/keys", body).body, {"name": str, "secret": str})
     return _once(options, paper, made, f"Key {made['name']}; its secret is shown now and never again:", made["secret"])
 
 
 def create_member(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
     place = organisation_read(options.org)
-    made = rest.post(f"{place.path}/members", {"email": options.email, "role": options.role}).body
-    words = f"Give {made['email']} this link; it works once, until {made['invitation_expires_at']}:"
+    body = {"email": options.email, "role": options.role}
+    made = shaped(rest.post(f"{place.path}/members", body).body, AN_INVITATION)
+    words = f"Give {made['email']} this link; it works once, until {cell(made['invitation_expires_at'])}:"
     return _once(options, paper, made, words, made["invitation_url"])
 
 
@@ -107,7 +115,8 @@ def delete_namespace(options: argparse.Namespace, rest: Rest, paper: Paper) -> i
 def delete_key(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
     """By id, name or beginning, whatever is at hand."""
     path = f"{organisation_read(options.org).path}/keys"
-    key = _only([one for one in rest.pages(path) if options.key in (one["id"], one["name"], one["prefix"])], "key")
+    keys = (shaped(one, A_KEY) for one in rest.pages(path))
+    key = _only([one for one in keys if options.key in (one["id"], one["name"], one["prefix"])], "key")
     agreed(f"This revokes the key {key['name']} ({key['prefix']}…) for good", key["name"], yes=options.yes)
     rest.delete(f"{path}/{segment(key['id'])}")
     return _made(options, paper, key, f"The key {key['name']} is refused from now on.")
@@ -115,7 +124,8 @@ def delete_key(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
 
 def delete_member(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
     path = f"{organisation_read(options.org).path}/members"
-    member = _only([one for one in rest.pages(path) if options.email in (one["id"], one["email"])], "member")
+    members = (shaped(one, A_MEMBER) for one in rest.pages(path))
+    member = _only([one for one in members if options.email in (one["id"], one["email"])], "member")
     agreed(f"This removes {member['email']} from {options.org}", member["email"], yes=options.yes)
     rest.delete(f"{path}/{segment(member['id'])}")
     return _made(options, paper, member, f"{member['email']} sees nothing of {options.org} any more.")
@@ -123,8 +133,9 @@ def delete_member(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
 
 def _delete(options: argparse.Namespace, rest: Rest, paper: Paper, place: Place) -> int:
     now = rest.get(place.path)
+    shaped(now.body, dict)
     agreed(f"This deletes {place.name} with all that is in it", place.name, yes=options.yes)
-    done = rest.delete(place.path, headers=if_match(now)).body or {}
+    done = shaped(rest.delete(place.path, headers=if_match(now)).body or {}, dict)
     return _made(options, paper, {**now.body, **done}, f"{place.name} is deleted.")
 
 
@@ -140,7 +151,7 @@ def _once(options: argparse.Namespace, paper: Paper, what: Mapping[str, Any], wo
     if options.json:
         paper.json(what)
     else:
-        print(words, file=sys.stderr, flush=True)
+        print(plain(words), file=sys.stderr, flush=True)
         paper.say(secret)
     return 0
 
@@ -153,12 +164,3 @@ def _only(found: list[Any], what: str) -> Any:
 
 def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _moment(text: str | None) -> str | None:
-    """`30d` from now, or a time as it is: which ones do is for the control plane to say."""
-    found = re.fullmatch(r"([0-9]{1,6})([mhdw])", text or "")
-    if found is None:
-        return text
-    until = datetime.now(UTC) + timedelta(**{UNITS[found[2]]: int(found[1])})
-    return until.isoformat(timespec="seconds").replace("+00:00", "Z")

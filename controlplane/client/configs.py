@@ -4,15 +4,22 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from controlplane.client.asking import DONE, agreed, operation_wait, working
-from controlplane.client.changes import plan_lines
+from controlplane.client.asking import DONE, STARTED, agreed, operation_wait, working
+from controlplane.client.changes import A_CHANGE, plan_lines
 from controlplane.client.errors import ClientError, fields_of, problem_lines
 from controlplane.client.files import document_dump, document_load
 from controlplane.client.rest import Rest
+from controlplane.client.shapes import shaped
 from controlplane.client.tables import Paper
 
 SLOW_SECONDS = 300.0  # a large file is a large transaction
 WOULD_CHANGE = 2
+A_PLAN = {
+    "hash": str,
+    "changes": [A_CHANGE],
+    "summary": {"create": int, "change": int, "delete": int},
+    "problems": list,
+}
 
 
 def plan(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
@@ -27,14 +34,14 @@ def plan(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
 
 def apply(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
     body = _body(options)
-    found = _ask(rest, "/config/plan", body, "Planning", repeatable=True)
+    found = shaped(_ask(rest, "/config/plan", body, "Planning", repeatable=True), A_PLAN)
     if not options.json:
         paper.say(*plan_lines(found, paper))
     _problems_refuse(found)
     if not found["changes"]:
         return _told(options, paper, {"hash": found["hash"], "changes": [], "operation": None})
     _deletions_agreed(found, yes=options.yes)
-    done = _ask(rest, "/config/apply", {**body, "expected_plan": found["hash"]}, "Applying")
+    done = shaped(_ask(rest, "/config/apply", {**body, "expected_plan": found["hash"]}, "Applying"), STARTED)
     operation = operation_wait(rest, done["operation"], seconds=options.timeout) if options.wait else None
     if not options.json:
         paper.say(f"Applied. Operation {done['operation']}{': ' + operation['state'] if operation else ''}")
@@ -44,21 +51,22 @@ def apply(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
 
 def export(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
     rest.timeout = SLOW_SECONDS
-    document = rest.get("/config", organisation=options.org).body
+    document = shaped(rest.get("/config", organisation=options.org).body, dict)
     if options.json:
         paper.json(document)
     else:
-        paper.say(document_dump(document).rstrip("\n"))
+        paper.say(*document_dump(document).rstrip("\n").split("\n"))
     return 0
 
 
 def schema(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    paper.json(rest.get("/config/schema").body)
+    paper.json(shaped(rest.get("/config/schema").body, dict))
     return 0
 
 
 def _planned(options: argparse.Namespace, rest: Rest) -> Mapping[str, Any]:
-    return _ask(rest, "/config/plan", _body(options), "Planning", repeatable=True)
+    found: Mapping[str, Any] = shaped(_ask(rest, "/config/plan", _body(options), "Planning", repeatable=True), A_PLAN)
+    return found
 
 
 def _body(options: argparse.Namespace) -> dict[str, Any]:

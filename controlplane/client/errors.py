@@ -3,11 +3,17 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from controlplane.client.tables import plain
+
 SHOWN_AT_MOST = 50
 
 
 class ClientError(Exception):
-    """Said to the person as it is; the command then ends with status 1."""
+    """Said to the person, line by line; the command then ends with status 1."""
+
+    def __str__(self) -> str:
+        """What came from elsewhere is in it: nothing that a terminal would obey."""
+        return "\n".join(map(plain, super().__str__().split("\n")))
 
 
 class Refused(ClientError):
@@ -25,7 +31,7 @@ class Refused(ClientError):
 
 def fields_of(errors: object) -> list[tuple[str, str]]:
     rows = errors if isinstance(errors, list) else []
-    return [(str(one.get("field")), str(one.get("message"))) for one in rows if isinstance(one, dict)]
+    return [(plain(str(one.get("field"))), plain(str(one.get("message")))) for one in rows if isinstance(one, dict)]
 
 
 def problem_lines(problems: Sequence[tuple[str, str]]) -> list[str]:
@@ -35,8 +41,8 @@ def problem_lines(problems: Sequence[tuple[str, str]]) -> list[str]:
 
 def _lines(status: int, problem: Mapping[str, Any]) -> list[str]:
     fields = fields_of(problem.get("errors"))
-    title, detail = str(problem.get("title") or "refused"), str(problem.get("detail") or "")
+    title, detail = plain(str(problem.get("title") or "refused")), plain(str(problem.get("detail") or ""))
     lines = [f"{title} ({status})" + ("" if fields or not detail else f": {detail}"), *problem_lines(fields)]
     if status >= 500 and problem.get("request_id"):
-        lines.append(f"  request_id: {problem['request_id']}")
+        lines.append(f"  request_id: {plain(str(problem['request_id']))}")
     return lines

@@ -1,7 +1,7 @@
 """`get` and `whoami`: what there is, as tables for people and as JSON for programs."""
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -9,9 +9,18 @@ from typing import Any
 from controlplane.client.errors import ClientError
 from controlplane.client.places import namespace_read, organisation_read, place_read
 from controlplane.client.rest import Rest, segment
+from controlplane.client.shapes import Shape, shaped
 from controlplane.client.tables import DIM, Paper, bound
 
 Show = Callable[[argparse.Namespace, Rest, Paper], int]
+A_POLICY = {"revision": int, "effective_hash": str, "policy": dict}
+AN_EFFECTIVE = {
+    "policy": dict,
+    "origin": dict,
+    "model_origin": dict,
+    "effective_hash": str,
+    "levels": [{"level": str, "revision": int}],
+}
 Path = Callable[[str | None], str]
 
 
@@ -28,6 +37,7 @@ class Listing:
         if options.json:
             paper.json(found)
         else:
+            shaped(found, [_shape(self.columns.values())])
             rows = [[_at(one, field) for field in self.columns.values()] for one in found]
             paper.table(list(self.columns), rows, empty=self.empty)
         return 0
@@ -41,31 +51,36 @@ class Single:
     inside: str | None = None  # the member that holds what people want to see
 
     def __call__(self, options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-        found = rest.get(self.path(options.place)).body
+        found = shaped(rest.get(self.path(options.place)).body, dict)
         if options.json:
             paper.json(found)
+        elif self.inside is None:
+            paper.record(_pairs(found))
         else:
-            paper.record(
-                _pairs(found if self.inside is None else {"revision": found["revision"], **found[self.inside]})
-            )
+            shaped(found, {"revision": int, self.inside: dict})
+            paper.record(_pairs({"revision": found["revision"], **found[self.inside]}))
         return 0
 
 
 def _policy(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    found = rest.get(f"{place_read(options.place).path}/policy").body
+    found = shaped(rest.get(f"{place_read(options.place).path}/policy").body, A_POLICY)
     if options.json:
         paper.json(found)
         return 0
     paper.record([("revision", found["revision"]), ("effective_hash", found["effective_hash"])])
-    models = found["policy"].get("models", {})
+    models = shaped(found["policy"].get("models", {}), dict)
     rows = [[name, None, value] for name, value in found["policy"].items() if name != "models"]
-    rows += [[name, model, value] for model, values in models.items() for name, value in values.items()]
-    paper.table(["FIELD", "MODEL", "VALUE"], rows, empty="It says nothing itself: everything is inherited.")
+    rows += [[name, model, value] for model, values in models.items() for name, value in shaped(values, dict).items()]
+    look = " ".join(["luminet get effective", *([options.place] if options.place else [])])
+    empty = f"It says nothing itself: everything is inherited. What is in force: {look}"
+    paper.table(["FIELD", "MODEL", "VALUE"], rows, empty=empty)
     return 0
 
 
 def _effective(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    found = rest.get(f"{place_read(options.place).path}/policy/effective", model=options.model).body
+    found = shaped(
+        rest.get(f"{place_read(options.place).path}/policy/effective", model=options.model).body, AN_EFFECTIVE
+    )
     if options.json:
         paper.json(found)
         return 0
@@ -77,7 +92,7 @@ def _effective(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
 
 
 def _bounds(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    found = rest.get(f"{organisation_read(options.place).path}/bounds").body
+    found = shaped(rest.get(f"{organisation_read(options.place).path}/bounds").body, {"revision": int, "bounds": dict})
     if options.json:
         paper.json(found)
         return 0
@@ -90,7 +105,7 @@ def _bounds(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
 
 def _origin(found: Mapping[str, Any], name: str) -> str:
     via = found["model_origin"].get(name)
-    return f"model, said by {via}" if via else str(found["origin"][name])
+    return f"model, said by {via}" if via else str(found["origin"].get(name, "–"))
 
 
 def _organisation(below: str = "") -> Path:
@@ -121,7 +136,7 @@ NOUNS: dict[str, Show] = {
     "namespaces": Listing(
         _organisation("/namespaces"),
         {"NAMESPACE": "slug", "NAME": "name", "GROUP": "group", "POLICY": "policy_revision", "EPOCH": "epoch"},
-        "It has no namespaces.",
+        "It has no namespaces: luminet create namespace ORG/SLUG",
     ),
     "namespace": Single(lambda place: namespace_read(place).path),
     "policy": _policy,
@@ -129,7 +144,7 @@ NOUNS: dict[str, Show] = {
     "revisions": Listing(
         lambda place: f"{place_read(place).path}/policy/revisions",
         {"REVISION": "revision", "AT": "at", "BY": "author", "NOTE": "note", "POLICY": "policy"},
-        "Nothing has been published here.",
+        "Nothing has been published here: write its policy into a file, then luminet apply -f FILE",
     ),
     "members": Listing(
         _organisation("/members"), {"EMAIL": "email", "ROLE": "role", "STATE": "state", "ID": "id"},
@@ -149,18 +164,18 @@ NOUNS: dict[str, Show] = {
             "NAME": "name", "MODEL": "model", "CONTENT": "content", "BYTES": "content_bytes",
             "EXPIRES": "expires_at", "ID": "id",
         },
-        "Nothing is pinned here.",
+        "Nothing is pinned here: pins are created over the REST API, POST …/pins",
     ),
     "bounds": _bounds,
     "limits": Single(_organisation("/limits"), "limits"),
     "operation": Single(_operation_path),
     "audit": Listing(
         _plain("/audit"), {"AT": "at", "WHO": "actor.name", "DID": "verb", "TO": "target", "FROM": "address"},
-        "Nothing has been done yet.",
+        "Nothing has been done yet: every change will be listed here.",
     ),
     "groups": Listing(
         _plain("/agent-groups"), {"GROUP": "slug", "NAME": "name", "SINCE": "created_at"},
-        "There is no agent group yet.",
+        "There is no agent group yet: luminet create group SLUG",
     ),
 }  # fmt: skip
 
@@ -172,7 +187,7 @@ def get(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
 
 
 def whoami(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    found = rest.get("/whoami").body
+    found = shaped(rest.get("/whoami").body, dict)
     if options.json:
         paper.json(found)
     else:
@@ -182,6 +197,10 @@ def whoami(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
 
 def _pairs(found: Mapping[str, Any]) -> Sequence[tuple[str, Any]]:
     return list(found.items())
+
+
+def _shape(fields: Iterable[str]) -> Shape:
+    return {head: {rest: object} if rest else object for head, _, rest in (field.partition(".") for field in fields)}
 
 
 def _at(item: Mapping[str, Any], field: str) -> Any:

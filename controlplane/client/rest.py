@@ -1,5 +1,6 @@
 """One connection to a control plane's REST API: standard library, kept alive, repeated only where that is harmless."""
 
+import contextlib
 import http.client
 import json
 import ssl
@@ -10,7 +11,9 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 from uuid import uuid4
 
+from controlplane.client.depth import is_too_deep
 from controlplane.client.errors import ClientError, Refused
+from controlplane.client.shapes import Unexpected, shaped
 from controlplane.version import version
 
 ROOT = "/api/v1"
@@ -18,6 +21,7 @@ TRIES = 3
 LONGEST_WAIT_SECONDS = 60.0
 PAGE = 200
 IDLE_SECONDS = 2.0  # after which the other side may be about to hang up; what cannot be repeated then begins anew
+A_PAGE = {"items": list, "next_cursor": (str, type(None))}
 NONE: Mapping[str, str] = {}
 BROKEN = (http.client.HTTPException, OSError, UnicodeError)
 
@@ -60,11 +64,13 @@ class Rest:
         """Every item of a list, however many pages it has."""
         cursor: str | None = None
         while True:
-            found = self.get(path, **query, limit=PAGE, cursor=cursor).body
+            found = shaped(self.get(path, **query, limit=PAGE, cursor=cursor).body, A_PAGE)
             yield from found["items"]
-            cursor = found["next_cursor"]
-            if cursor is None:
+            if found["next_cursor"] is None:
                 return
+            if found["next_cursor"] == cursor:
+                raise Unexpected("a page leads to itself")
+            cursor = found["next_cursor"]
 
     def ask(
         self, method: str, path: str, body: Any = None, *, repeatable: bool = False, headers: Mapping[str, str] = NONE
@@ -117,8 +123,8 @@ class Rest:
 
 
 def segment(text: str) -> str:
-    """Part of a path, whatever somebody typed."""
-    return quote(text, safe="")
+    """Part of a path, whatever somebody typed: even what is no letter."""
+    return quote(text, safe="", errors="surrogatepass")
 
 
 def if_match(answer: Answer) -> dict[str, str]:
@@ -128,23 +134,24 @@ def if_match(answer: Answer) -> dict[str, str]:
 
 def _bytes(body: Any) -> bytes:
     try:
-        return json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+        return json.dumps(body, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except ValueError:
         raise ClientError("there is a number or a letter in it that JSON cannot say (not a number, infinity)") from None
 
 
 def _with_query(path: str, query: Mapping[str, str | int | None]) -> str:
     given = {name: value for name, value in query.items() if value is not None}
-    return f"{path}?{urlencode(given)}" if given else path
+    return f"{path}?{urlencode(given, errors='surrogatepass')}" if given else path
 
 
 def _json(text: bytes, kind: str) -> Any:
     if not text:
         return None
-    try:
-        return json.loads(text) if "json" in kind else text.decode(errors="replace")
-    except ValueError:
-        return text.decode(errors="replace")
+    """As text where it is none, or nested so deep that whoever walks it would fall."""
+    with contextlib.suppress(ValueError, RecursionError):
+        if "json" in kind and not is_too_deep(value := json.loads(text)):
+            return value
+    return text.decode(errors="replace")
 
 
 def _accepted(answer: Answer, url: str) -> Answer:

@@ -10,6 +10,7 @@ from typing import Any, TextIO
 
 GREEN, YELLOW, RED, DIM, BOLD = 32, 33, 31, 2, 1
 GAP = "  "
+_COLOUR = re.compile(rf"(\x1b\[(?:0|{GREEN}|{YELLOW}|{RED}|{DIM}|{BOLD})m)")
 _MOMENT = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})T([0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.[0-9]+)?(?:Z|\+00:00)")
 
 
@@ -21,11 +22,17 @@ class Paper:
         self._colourful = self._stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
     def say(self, *lines: str) -> None:
+        """Each on one line, whatever is in it; of what a terminal obeys, our own colours are left."""
         for line in lines:
-            print(line, file=self._stream, flush=True)
+            print(self._guarded(line), file=self._stream, flush=True)
 
     def json(self, value: Any) -> None:
-        self.say(json.dumps(value, indent=2, ensure_ascii=False))
+        self.say(*(_escaped(line) for line in json.dumps(value, indent=2, ensure_ascii=False).split("\n")))
+
+    def _guarded(self, line: str) -> str:
+        if not self._colourful:
+            return plain(line)
+        return "".join(one if _COLOUR.fullmatch(one) else plain(one) for one in _COLOUR.split(line))
 
     def paint(self, text: str, colour: int) -> str:
         return f"\x1b[{colour}m{text}\x1b[0m" if self._colourful else text
@@ -55,9 +62,9 @@ def cell(value: Any) -> str:
     if isinstance(value, list) and all(isinstance(one, str) for one in value):
         return plain(", ".join(value)) or "none"
     if isinstance(value, dict | list):
-        return plain(json.dumps(value, ensure_ascii=False))
-    if isinstance(value, str) and (found := _MOMENT.fullmatch(value)):
-        return f"{found[1]} {found[2]} UTC"
+        return plain(_MOMENT.sub(r"\1 \2 UTC", json.dumps(value, ensure_ascii=False)))
+    if isinstance(value, str) and _MOMENT.fullmatch(value):
+        return _MOMENT.sub(r"\1 \2 UTC", value)
     return plain(f"{value:g}" if isinstance(value, float) else str(value))
 
 
@@ -75,7 +82,12 @@ def bound(value: Any) -> str:
 
 def plain(text: str) -> str:
     """Letters people may have put into names and notes, but no control characters."""
-    return "".join(one if one.isprintable() else " " for one in text)
+    return text if text.isprintable() else "".join(one if one.isprintable() else " " for one in text)
+
+
+def _escaped(line: str) -> str:
+    """Of JSON, which means the same."""
+    return line if line.isprintable() else "".join(one if one.isprintable() else json.dumps(one)[1:-1] for one in line)
 
 
 def width(text: str) -> int:

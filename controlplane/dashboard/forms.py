@@ -1,5 +1,7 @@
 """What people type, cleaned. Limits here only keep nonsense out; services decide."""
 
+from typing import Any
+
 from django import forms
 
 MAX_TYPED_PASSWORD = 1024
@@ -18,14 +20,16 @@ class SignInForm(forms.Form):
     )
 
 
-def _new_password(label: str, *, hint: str = "", **attrs: object) -> forms.CharField:
+def _new_password(label: str, *, hint: str = "", required: bool = True, **attrs: object) -> forms.CharField:
     widget = forms.PasswordInput(attrs={"autocomplete": "new-password", **attrs})
-    return forms.CharField(label=label, help_text=hint, max_length=MAX_TYPED_PASSWORD, strip=False, widget=widget)
+    return forms.CharField(
+        label=label, help_text=hint, max_length=MAX_TYPED_PASSWORD, strip=False, widget=widget, required=required
+    )
 
 
-def _current_password(label: str, *, hint: str = "") -> forms.CharField:
+def _current_password(label: str) -> forms.CharField:
     widget = forms.PasswordInput(attrs={"autocomplete": "current-password", "autofocus": True})
-    return forms.CharField(label=label, help_text=hint, max_length=MAX_TYPED_PASSWORD, strip=False, widget=widget)
+    return forms.CharField(label=label, max_length=MAX_TYPED_PASSWORD, strip=False, widget=widget)
 
 
 GOOD_PASSWORD = "At least 12 characters. A few unrelated words are easy to remember and hard to guess."  # noqa: S105
@@ -43,6 +47,10 @@ class NewPasswordForm(forms.Form):
             raise forms.ValidationError("This differs from the new password above.")
         return again
 
+    def typed(self) -> dict[str, Any]:
+        """As the services behind one-time links take it."""
+        return {"password": self.cleaned_data["new"]}
+
 
 class PasswordForm(NewPasswordForm):
     field_order = ("current", "new", "again")
@@ -50,14 +58,26 @@ class PasswordForm(NewPasswordForm):
     new = _new_password("New password", hint=GOOD_PASSWORD)
 
 
-class FirstPasswordForm(NewPasswordForm):
-    new = _new_password("Choose a password", hint=GOOD_PASSWORD, autofocus=True)
-    again = _new_password("The same password, once more")
+class JoinForm(NewPasswordForm):
+    """For who is invited: with an account or without, which is nobody's business but theirs, so this form is for both.
 
+    Whoever types a password twice means to choose one; it is judged as such before anybody looks for an account.
+    """
 
-class KnownPasswordForm(forms.Form):
-    """For who is invited and has an account already."""
-
-    password = _current_password(
-        "Your password", hint="The one you sign in with. Forgotten? An operator of this fleet can give you a new start."
+    refused = (
+        "No account here fits this password. If you are new, type the one you choose in both fields; if you forgot "
+        "yours, an operator of this fleet can give you a new start."
     )
+    new = _new_password(
+        "Password",
+        hint="The one you have here. If you are new, one you choose: at least 12 characters; a few unrelated words are "
+        "easy to remember and hard to guess.",
+        autofocus=True,
+    )
+    again = _new_password("The same password, once more", hint="Only if you are new here.", required=False)
+
+    def clean_again(self) -> str:
+        return super().clean_again() if self.cleaned_data["again"] else ""
+
+    def typed(self) -> dict[str, Any]:
+        return {**super().typed(), "is_new_password": bool(self.cleaned_data["again"])}

@@ -10,7 +10,6 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth import login
-from django.forms import Form
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -18,17 +17,16 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
-from controlplane.dashboard.forms import FirstPasswordForm, KnownPasswordForm, NewPasswordForm
-from controlplane.dashboard.requests import address_of, user_of
+from controlplane.dashboard.forms import JoinForm, NewPasswordForm
+from controlplane.dashboard.requests import origin_of, user_of
 from controlplane.dashboard.words import MAY, ROLES, span
 from controlplane.metrics import sign_ins
-from tenants.errors import EmailTaken, LinkSpent, SignInRefused, TooManySignIns, WeakPassword
+from tenants.errors import LinkSpent, SignInRefused, TooManySignIns, WeakPassword
 from tenants.models import OneTimeLink, User
 from tenants.services.members import (
     INVITATION_LASTS,
     RESET_LASTS,
     invitation_accept,
-    invitation_has_account,
     link_open,
     reset_accept,
 )
@@ -42,7 +40,7 @@ def _opened_by(purpose: OneTimeLink.Purpose) -> Callable[[View], Callable[..., H
 
     def around(view: View) -> Callable[..., HttpResponse]:
         @never_cache
-        @sensitive_post_parameters("password", "new", "again")
+        @sensitive_post_parameters("new", "again")
         @require_http_methods(["GET", "HEAD", "POST"])
         @wraps(view)
         def page(request: HttpRequest, token: str) -> HttpResponse:
@@ -64,17 +62,10 @@ def invitation(request: HttpRequest, link: OneTimeLink, token: str) -> HttpRespo
         raise LinkSpent
     if _is_somebody_else(request, member.email):
         return _somebody_else(request, link, member.email)
-    has_account = invitation_has_account(link)
-    form = (KnownPasswordForm if has_account else FirstPasswordForm)(request.POST or None)
-    context = {
-        "link": link,
-        "member": member,
-        "role": ROLES[member.role],
-        "may": MAY[member.role],
-        "has_account": has_account,
-    }
+    context = {"link": link, "member": member, "role": ROLES[member.role], "may": MAY[member.role]}
     told = f"Welcome. You are part of {member.organisation.name} now."
-    return _answer(request, token, LinkPage("dashboard/invitation.html", form, context, invitation_accept, told))
+    page = LinkPage("dashboard/invitation.html", JoinForm(request.POST or None), context, invitation_accept, told)
+    return _answer(request, token, page)
 
 
 @_opened_by(OneTimeLink.Purpose.RESET)
@@ -94,7 +85,7 @@ class LinkPage:
     """A form behind a link: what sending it does, and what its sender is told at home."""
 
     template: str
-    form: Form
+    form: NewPasswordForm
     context: dict[str, Any]
     accept: Callable[..., User]
     told: str
@@ -108,18 +99,15 @@ def _answer(request: HttpRequest, token: str, page: LinkPage) -> HttpResponse:
     if request.method != "POST":
         return page.shown(request, 200)
     if page.form.is_valid():
-        password = page.form.cleaned_data.get("password") or page.form.cleaned_data.get("new")
         try:
-            user = page.accept(secret=token, password=password, address=address_of(request), now=timezone.now())
+            user = page.accept(secret=token, **page.form.typed(), **origin_of(request), now=timezone.now())
         except WeakPassword as error:
             page.form.add_error("new", error.problems)
-        except SignInRefused as error:
+        except SignInRefused:
             sign_ins.labels("refused").inc()
-            page.form.add_error("password", str(error))
+            page.form.add_error("new", JoinForm.refused)
         except TooManySignIns as error:
             return _held_back(request, page, error)
-        except EmailTaken:  # an account was made since this form was shown: the page now asks for its password
-            return redirect(request.path)
         else:
             return _home(request, user, page.told)
     return page.shown(request, 422)

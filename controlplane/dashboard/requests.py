@@ -1,12 +1,13 @@
 """What pages ask of a request: who is signed in, where from, and where to afterwards."""
 
-import ipaddress
 from typing import cast
 
 from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
+from controlplane.request_id import request_id_current
+from tenants.addresses import address_parse
 from tenants.models import User
 
 
@@ -16,14 +17,12 @@ def user_of(request: HttpRequest) -> User:
 
 
 def address_of(request: HttpRequest) -> str:
-    """Whom attempts are counted for. An IPv6 network is one: a single host may own all addresses of it."""
-    try:
-        address = ipaddress.ip_address(str(request.META.get("REMOTE_ADDR", "")))
-    except ValueError:
-        return "::"
-    if address.version == 6:
-        return str(ipaddress.ip_network((address, 64), strict=False).network_address)
-    return str(address)
+    return address_parse(request.META.get("REMOTE_ADDR"))
+
+
+def origin_of(request: HttpRequest) -> dict[str, str]:
+    """What the audit trail keeps beside who did it, as services take it."""
+    return {"address": address_of(request), "request_id": request_id_current() or ""}
 
 
 def next_page(request: HttpRequest, otherwise: str = "home") -> str:

@@ -8,12 +8,19 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 
+from controlplane.dashboard.requests import origin_of, user_of
 from controlplane.dashboard.views import not_found
+from tenants.access import actor_for_operator
+from tenants.actor import Actor
 
 
 class SupportSite(AdminSite):
     site_header = site_title = "Luminet support"
     index_title = "Support work"
+
+    def actor_of(self, request: HttpRequest) -> Actor:
+        """For what is done here, as the audit trail names it."""
+        return actor_for_operator(user_of(request), **origin_of(request))
 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """Django sends everyone here who may not see the admin."""

@@ -19,12 +19,13 @@ from controlplane.dashboard.context import THEME_COOKIE, THEMES
 from controlplane.dashboard.forms import PasswordForm, SignInForm
 from controlplane.dashboard.homes import home_page
 from controlplane.dashboard.parts import advice, headline, parts_observe, pulse_summary
-from controlplane.dashboard.requests import address_of, next_page, user_of
+from controlplane.dashboard.requests import address_of, next_page, origin_of, user_of
 from controlplane.live.selectors import pulse_history
 from controlplane.metrics import sign_ins
 from controlplane.request_id import request_id_current
 from tenants.errors import SignInRefused, TooManySignIns, WeakPassword, WrongPassword
 from tenants.homes import homes_of
+from tenants.locks import is_busy
 from tenants.services.people import password_change
 from tenants.services.people import sign_in as sign_in_user
 
@@ -94,7 +95,9 @@ def password(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         user = user_of(request)
         try:
-            password_change(user=user, current=form.cleaned_data["current"], new=form.cleaned_data["new"])
+            password_change(
+                user=user, current=form.cleaned_data["current"], new=form.cleaned_data["new"], **origin_of(request)
+            )
         except WrongPassword as error:
             form.add_error("current", str(error))
         except WeakPassword as error:
@@ -135,11 +138,12 @@ def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    if isinstance(sys.exc_info()[1], OperationalError):
-        answer = _problem(
-            request, 503, "The database does not answer", "Inference goes on. Reload this page in a moment."
-        )
-        answer["Retry-After"] = "5"
+    error = sys.exc_info()[1]
+    if isinstance(error, OperationalError):
+        is_held = is_busy(error)
+        title = "Somebody else is changing this right now" if is_held else "The database does not answer"
+        answer = _problem(request, 503, title, "Inference goes on. Reload this page in a moment.")
+        answer["Retry-After"] = "1" if is_held else "5"
         return answer
     advice = f"Try again in a moment. If it stays, tell an operator this number: {request_id_current() or 'none'}."
     return _problem(request, 500, "Something broke on our side", advice)

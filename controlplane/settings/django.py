@@ -73,7 +73,8 @@ def _database(url: str) -> dict[str, Any]:
             "connect_timeout": 5,
             # A database that has vanished without a word must not hold a page for minutes.
             "tcp_user_timeout": 10_000,
-            "options": "-c statement_timeout=15000",
+            # Nor one who holds a lock: whoever waits longer than a moment is told so, and gives its connection back.
+            "options": "-c statement_timeout=15000 -c lock_timeout=3000",
             **dict(parse_qsl(parts.query)),
         },
     }

@@ -1,6 +1,6 @@
 """Carrying a document out: one transaction of the deeds everybody else does one by one, and all of their rules."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -12,10 +12,11 @@ from tenants.audit import audited
 from tenants.bounds import Bounds
 from tenants.config.document import ConfigDocument
 from tenants.config.overlay import Blame, Problem
-from tenants.config.plan import Plan, PlannedChange, config_plan, slugs_concerned
-from tenants.errors import Conflict, FieldProblem, InvalidFields, OutOfBounds, StalePlan
-from tenants.levels import Place, fleet_lock
+from tenants.config.plan import Plan, PlannedChange, config_plan
+from tenants.errors import Conflict, FieldProblem, InvalidFields, NotFound, OutOfBounds, StalePlan
+from tenants.levels import Place, fleet_hold, fleet_lock
 from tenants.limits import Limits
+from tenants.locks import lock_patience, organisations_lock
 from tenants.models import AgentGroup, Namespace, Operation, Organisation
 from tenants.policy import Policy
 from tenants.services.namespaces import NewNamespace, namespace_delete, namespace_update, namespaces_add
@@ -32,6 +33,7 @@ from tenants.services.shares import shares_judged_last
 
 APPLY = Rule(Scope.POLICY_WRITE, writes=True, whole_organisation=True)
 NOTE = "Applied from a file"
+WAITS_SECONDS = 10  # for others' locks, once there is much to lose
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +53,13 @@ def config_apply(
     if not plan.changes:
         return Applied(plan, None)
     with audited():
-        fleet_lock()
-        organisations = _organisations_lock(actor, slugs_concerned(actor, document, prune=prune))
+        held = _locked(actor, plan)
         plan = _planned(actor, document, prune, expected_hash)  # nobody can change it any more
+        if not held.covers(plan):
+            raise StalePlan
+        lock_patience(seconds=WAITS_SECONDS)
         with shares_judged_last(actor=actor):
-            _Execution(actor, plan, organisations).run()
+            _Execution(actor, plan, dict(held.organisations)).run()
         scope = own.slug if own else "fleet"
         operation = operation_begin(actor=actor, kind="apply", scope=scope, organisation=own, now=timezone.now())
     return Applied(plan, operation)
@@ -89,11 +93,28 @@ def _scopes_missing(actor: Actor, changes: Iterable[PlannedChange]) -> Iterator[
             yield Problem(Blame.FORBIDDEN, one.field, f"{one.verb} needs the scope {scope}, which your token lacks")
 
 
-def _organisations_lock(actor: Actor, slugs: Sequence[str] | None) -> dict[str, Organisation]:
-    """By number, as everywhere: so nobody waits in a circle."""
-    visible = organisations_visible(actor)
-    found = visible if slugs is None else visible.filter(slug__in=slugs)
-    return {one.slug: one for one in found.select_for_update(no_key=True).order_by("pk")}
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What nobody else changes until commit: only what a plan, made before, would change. Others go on working."""
+
+    fleet: bool
+    organisations: Mapping[str, Organisation]
+
+    def covers(self, plan: Plan) -> bool:
+        """False where something came up between planning and locking that needs more than is held."""
+        known = {*self.organisations, *(one.place for one in plan.changes if one.verb == "organisation.create")}
+        return all(self.fleet if one.is_of_the_fleet else one.slugs[0] in known for one in plan.changes)
+
+
+def _locked(actor: Actor, plan: Plan) -> _Held:
+    fleet = any(one.is_of_the_fleet for one in plan.changes)
+    fleet_lock() if fleet else fleet_hold()
+    slugs = {one.slugs[0] for one in plan.changes if not one.is_of_the_fleet}
+    ids = set(organisations_visible(actor).filter(slug__in=slugs).values_list("pk", flat=True))
+    try:
+        return _Held(fleet, {one.slug: one for one in organisations_lock(ids, actor=actor)})
+    except NotFound:
+        raise StalePlan from None
 
 
 @dataclass(slots=True)
@@ -203,7 +224,7 @@ class _Execution:
 
     def _place(self, change: PlannedChange) -> Place:
         organisation, namespace = change.slugs
-        if not change.inherited:
+        if change.is_of_the_fleet:
             return Place()
         return Place(self.organisations[organisation], self.namespaces[change.slugs] if namespace else None)
 

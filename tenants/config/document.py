@@ -3,7 +3,7 @@
 A part left out is not managed: it stays as it is. What the parts mean beside each other is judged in plan.py.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import (
@@ -17,12 +17,14 @@ from pydantic import (
 )
 
 from tenants.bounds import Bounds
-from tenants.errors import FieldProblem, InvalidFields
+from tenants.errors import InvalidFields
 from tenants.limits import Limits
 from tenants.models.organisations import SLUG_PATTERN
 from tenants.policy import Policy
+from tenants.validation import field_problems
 
 VERSION = 1
+MOST_PARTS = 20_000  # organisations and namespaces: a large fleet of 10,000 namespaces is one document
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 Slug = Annotated[str, StringConstraints(pattern=SLUG_PATTERN)]
@@ -37,6 +39,16 @@ def _given(value: Any) -> Any:
 
 def _empty_for_null(value: Any) -> Any:
     return {} if value is None else value
+
+
+def _counted(value: Any) -> Any:
+    """Before anything in it is read: what costs the least to send would cost the most to work through."""
+    if isinstance(value, dict):
+        inside = [one.get("namespaces") for one in value.values() if isinstance(one, dict)]
+        parts = len(value) + sum(len(one) for one in inside if isinstance(one, dict))
+        if parts > MOST_PARTS:
+            raise ValueError(f"{parts} organisations and namespaces, {MOST_PARTS} is the most in one document")
+    return value
 
 
 def _whole(value: Any) -> Any:
@@ -126,8 +138,8 @@ class ConfigDocument(BaseModel):
 
     version: Annotated[Literal[1], BeforeValidator(_whole)] = Field(description="The version of this format.")
     policy: Managed[Policy] = _part("What the fleet says for everybody. For operators.")
-    organisations: Managed[dict[Slug, Entry[OrganisationConfig]]] = _part(
-        "Organisations by slug. With --prune operators delete all others."
+    organisations: Annotated[Managed[dict[Slug, Entry[OrganisationConfig]]], BeforeValidator(_counted)] = _part(
+        "Organisations by slug; with their namespaces at most 20,000. With --prune operators delete all others."
     )
 
 
@@ -136,7 +148,7 @@ def _named(value: Any, read: Callable[[Any], Any]) -> ConfigDocument:
     try:
         document: ConfigDocument = read(value)
     except ValidationError as error:
-        raise InvalidFields(problems_of(error)) from None
+        raise InvalidFields(field_problems(error.errors(include_url=False, include_input=False))) from None
     return document
 
 
@@ -146,26 +158,6 @@ NamedDocument = Annotated[ConfigDocument, WrapValidator(_named)]
 def document_read(value: Any) -> ConfigDocument:
     """The document, or InvalidFields with every place that is wrong."""
     return _named(value, ConfigDocument.model_validate)
-
-
-def problems_of(error: ValidationError) -> Iterator[FieldProblem]:
-    for one in error.errors(include_url=False, include_context=True, include_input=False):
-        place = [str(part) for part in one["loc"] if part != "[key]"]
-        yield FieldProblem(".".join(place) or "document", _message(one["type"], one["msg"], one.get("ctx", {})))
-
-
-def _message(kind: str, words: str, context: dict[str, Any]) -> str:
-    if kind == "missing":
-        return "is required"
-    if kind in ("model_type", "dict_type"):
-        return "must be an object"
-    if kind == "extra_forbidden":
-        return "is no field here"
-    if kind == "string_pattern_mismatch" and context.get("pattern") == SLUG_PATTERN:
-        return "must be 1 to 63 of a-z, 0-9 and inner hyphens"
-    if kind == "string_pattern_mismatch":
-        return "must be the name of a model: letters, digits and . _ : / @ + -"
-    return words.removeprefix("Value error, ")
 
 
 def config_schema() -> dict[str, Any]:

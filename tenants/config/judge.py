@@ -11,9 +11,9 @@ from tenants.drafts import Draft, draft_contradictions, draft_out_of_bounds, pro
 from tenants.errors import FieldProblem
 from tenants.levels import FLEET, namespaces_below
 from tenants.limits import limits_of
-from tenants.policy import Below, Values, effective_values, models_named
+from tenants.policy import Below
 from tenants.services.shares import shares_problem
-from tenants.shares import Holding, Promise, heaviest_promise, holding, promised
+from tenants.shares import Promise, heaviest_promise, holdings, is_promised_something
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,13 @@ def share_problems(actor: Actor, before: State, after: State, drafted: Sequence[
     concerned = _groups_growing(before, after, drafted)
     if not concerned:
         return
-    holdings = _others(before, after, concerned)
+    below = _others(before, after, concerned)
     for organisation, namespace in _namespaces(after):
         if namespace.group in concerned:
-            chain = (after.policy, organisation.policy, namespace.policy)
-            holdings[namespace.group].append(holding(organisation.below(namespace), chain))
-    for promise in (heaviest_promise(holdings[group]) for group in sorted(concerned)):
+            below[namespace.group].append(organisation.below(namespace))
+    for group in sorted(concerned):
+        held = holdings(below[group], lambda one: (after.policy, one.organisation_policy, one.namespace_policy))
+        promise = heaviest_promise(held)
         if promise.is_too_much:
             message = shares_problem(promise, actor=actor).message
             yield Problem(Blame.CONFLICT, _culprit(promise, before, after, drafted), message)
@@ -78,7 +79,7 @@ def _groups_growing(before: State, after: State, drafted: Sequence[Drafted]) -> 
         levels = {("", ""), (organisation.slug, ""), (organisation.slug, namespace.slug)}
         chain = (after.policy, organisation.policy, namespace.policy)
         is_new = _was(before, organisation.slug, namespace) != namespace.group
-        if levels & promising or (is_new and _is_promised_something(chain)):
+        if levels & promising or (is_new and is_promised_something(chain)):
             found.add(namespace.group)
     return found
 
@@ -89,19 +90,14 @@ def _was(before: State, organisation: str, namespace: NamespaceState) -> str | N
     return now.namespaces[namespace.slug].group if now and namespace.slug in now.namespaces else None
 
 
-def _is_promised_something(chain: Sequence[Values]) -> bool:
-    return any(promised(effective_values(chain, model)) > 0 for model in (None, *models_named(chain)))
-
-
-def _others(before: State, after: State, concerned: Iterable[str]) -> dict[str, list[Holding]]:
-    """Holdings of the organisations the document does not speak of."""
+def _others(before: State, after: State, concerned: Iterable[str]) -> dict[str, list[Below]]:
+    """Namespaces of the organisations the document does not speak of."""
     slugs = {after.groups[group]: group for group in concerned if group in after.groups}
     ours = {organisation.id for organisation in before.organisations.values()}
-    found: dict[str, list[Holding]] = {group: [] for group in concerned}
+    found: dict[str, list[Below]] = {group: [] for group in concerned}
     for below in namespaces_below(FLEET, group_ids=set(slugs)):
         if below.organisation_id not in ours:
-            chain = (after.policy, below.organisation_policy, below.namespace_policy)
-            found[slugs[below.group_id]].append(holding(below, chain))
+            found[slugs[below.group_id]].append(below)
     return found
 
 

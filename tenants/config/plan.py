@@ -6,7 +6,8 @@ The rules about policies and shares are asked in judge.py; nothing here or there
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Any
 
 from engine_agent.protocol import canonical_json
@@ -23,6 +24,9 @@ from tenants.preview import warnings_for
 
 PLAN = Rule(Scope.POLICY_READ, whole_organisation=True)
 FLEET_NAME = "fleet"
+PROBLEMS_AT_MOST = 100  # as many as a refusal tells
+DIFFERENCES_AT_MOST = 20_000  # of a whole plan: one for each namespace a document may name
+DIFFERENCES_OF_ONE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +51,12 @@ class PlannedChange:
     after: Any = None
     inherited: tuple[int, ...] = ()  # revisions of the levels above a policy
     differences: tuple[Difference, ...] = ()
+    more_differences: int = 0  # that there are besides
     warnings: tuple[str, ...] = ()
+
+    @property
+    def is_of_the_fleet(self) -> bool:
+        return self.verb == "policy.publish" and not self.inherited
 
     @property
     def slugs(self) -> tuple[str, str]:
@@ -81,14 +90,15 @@ def config_plan(*, actor: Actor, document: ConfigDocument, prune: bool = False, 
     before = state_read(actor, slugs_concerned(actor, document, prune=prune))
     overlay = Overlay(actor, prune, before)
     after = overlay.after(document)
-    changes = tuple(changes_planned(before, after))
+    if room := list(room_problems(before, after)):  # nobody needs to know what else too many namespaces would do
+        return Plan((), tuple([*room, *overlay.problems][:PROBLEMS_AT_MOST]))
+    changes = tuple(_shortened(changes_planned(before, after)))
     drafted = _drafted(before, after)
-    problems = [
-        *overlay.problems,
-        *policy_problems(actor, before, after, drafted),
-        *room_problems(before, after),
-        *share_problems(actor, before, after, drafted),
-    ]
+    found = chain(overlay.problems, policy_problems(actor, before, after, drafted))
+    problems = list(islice(found, PROBLEMS_AT_MOST))
+    # Who may not ask for it does not learn how much others left.
+    if actor.is_operator or not problems:
+        problems += share_problems(actor, before, after, drafted)
     return Plan(changes, tuple(problems))
 
 
@@ -113,6 +123,20 @@ def changes_planned(before: State, after: State) -> Iterator[PlannedChange]:
             yield from (_namespace_deletion(now, one) for one in now.namespaces.values() if one.slug not in kept)
         else:
             yield _organisation_deletion(now)
+
+
+def _shortened(changes: Iterable[PlannedChange]) -> Iterator[PlannedChange]:
+    """A few bytes can take back thousands of policies with hundreds of fields each: nobody reads all of that."""
+    left = DIFFERENCES_AT_MOST
+    for one in changes:
+        kept = min(left, DIFFERENCES_OF_ONE)
+        left -= min(kept, len(one.differences))
+        yield replace(
+            one,
+            differences=one.differences[:kept],
+            more_differences=max(0, len(one.differences) - kept),
+            warnings=one.warnings[:kept],
+        )
 
 
 def _organisation_changes(now: OrganisationState | None, wanted: OrganisationState) -> Iterator[PlannedChange]:
@@ -193,8 +217,8 @@ def _policy_change(
         policy,
         wanted,
         inherited,
-        tuple(Difference(one.field, one.before, one.after, one.model) for one in changes),
-        tuple(one.message for one in warnings_for(changes, effective_values((*above, wanted)))),
+        differences=tuple(Difference(one.field, one.before, one.after, one.model) for one in changes),
+        warnings=tuple(one.message for one in warnings_for(changes, effective_values((*above, wanted)))),
     )
 
 

@@ -6,7 +6,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from tenants.models.organisations import Namespace, Organisation
+from tenants.models.organisations import Namespace, Organisation, ending_constraint
 
 
 class Pin(models.Model):
@@ -26,6 +26,7 @@ class Pin(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["namespace", "name"], name="pin_names_are_unique"),
+            ending_constraint("pin_end_is_readable"),
             models.CheckConstraint(
                 condition=Q(content_kind__in=["messages", "prompt", "token_ids"]), name="pin_content_is_known"
             ),
@@ -62,6 +63,11 @@ class Operation(models.Model):
                 | (Q(state__in=["done", "failed"]) & Q(finished_at__isnull=False)),
                 name="an_operation_that_ended_says_when",
             )
+        ]
+        # For the sweep that asks every few minutes what still runs, and what ended long ago.
+        indexes = [
+            models.Index(fields=["kind"], condition=Q(state="running"), name="operations_that_run"),
+            models.Index(fields=["finished_at"], condition=Q(finished_at__isnull=False), name="operations_that_ended"),
         ]
 
     def __str__(self) -> str:

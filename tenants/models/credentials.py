@@ -7,7 +7,7 @@ from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from tenants.models.organisations import Organisation
+from tenants.models.organisations import Organisation, ending_constraint
 from tenants.models.people import User
 
 SCOPES = ("infer", "stats:read", "policy:read", "policy:write", "admin")
@@ -48,7 +48,7 @@ class ApiKey(Credential):
     )
 
     class Meta:
-        constraints = [scopes_constraint("key_scopes_are_known")]
+        constraints = [scopes_constraint("key_scopes_are_known"), ending_constraint("key_end_is_readable")]
         indexes = [models.Index(fields=["organisation", "id"], name="keys_by_organisation")]
 
 
@@ -56,4 +56,7 @@ class OperatorToken(Credential):
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="operator_tokens")
 
     class Meta:
-        constraints = [scopes_constraint("operator_token_scopes_are_known")]
+        constraints = [
+            scopes_constraint("operator_token_scopes_are_known"),
+            ending_constraint("operator_token_end_is_readable"),
+        ]

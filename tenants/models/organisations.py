@@ -1,15 +1,23 @@
 """Organisations, their namespaces with one secret key an epoch, and the groups of agents that serve them."""
 
+from datetime import UTC, datetime
+
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
 SLUG_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+READABLE_UNTIL = datetime(9999, 1, 1, tzinfo=UTC)
 DEFAULT = "default"  # the namespace every organisation has, and the group namespaces belong to unless told otherwise
 
 
 def slug_constraint(name: str) -> models.CheckConstraint:
     return models.CheckConstraint(condition=Q(slug__regex=SLUG_PATTERN), name=name)
+
+
+def ending_constraint(name: str) -> models.CheckConstraint:
+    """PostgreSQL holds later years than Python can read back: one such row would make every list unreadable."""
+    return models.CheckConstraint(condition=Q(expires_at=None) | Q(expires_at__lt=READABLE_UNTIL), name=name)
 
 
 class AgentGroup(models.Model):
@@ -112,6 +120,7 @@ class NamespaceKey(models.Model):
                 name="a_retired_key_is_erased",
             ),
         ]
+        indexes = [models.Index(fields=["retired_at"], condition=Q(retired_at__isnull=False), name="erased_keys")]
 
     def __str__(self) -> str:
         return f"epoch {self.epoch}"

@@ -8,16 +8,20 @@ import hmac
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import TypeVar
 
 from django.db import IntegrityError, transaction
 
 from tenants.actor import Actor
 from tenants.audit import audited
 from tenants.crypto import seal, unseal
-from tenants.errors import IdempotencyKeyReused
+from tenants.errors import AnswerNotKept, IdempotencyKeyReused
 from tenants.models import IdempotentRequest
-from tenants.services.people import ANSWERS_KEPT
+
+ANSWERS_KEPT = timedelta(hours=24)
+KEPT_BYTES = 8 * 1024 * 1024  # what the largest document we take can make of an answer: two short lines a namespace
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +37,46 @@ def once(
     *, actor: Actor, key: str, fingerprint: bytes, now: datetime, perform: Callable[[], KeptAnswer]
 ) -> tuple[KeptAnswer, bool]:
     """The answer, and whether it is one given before. What fails is not kept: it has changed nothing."""
-    caller = f"{actor.kind}:{actor.id}"
     with audited():
-        IdempotentRequest.objects.filter(caller=caller, key=key, created_at__lt=now - ANSWERS_KEPT).delete()
-        try:
-            with transaction.atomic():  # waits here for a twin that has not committed yet
-                request = IdempotentRequest.objects.create(
-                    caller=caller, key=key, fingerprint=fingerprint, created_at=now
-                )
-        except IntegrityError:
-            return _earlier(caller, key, fingerprint), True
+        request, is_new = _taken(actor, key, fingerprint, now)
+        place = answer_place(request.caller, key)
+        if not is_new:
+            return _opened(request.sealed_answer, place), True
         answer = perform()
+        said = json.dumps(asdict(answer)).encode()
         request.status = answer.status
-        request.sealed_answer = seal(json.dumps(asdict(answer)).encode(), place=answer_place(caller, key))
+        request.sealed_answer = seal(said, place=place) if len(said) <= KEPT_BYTES else None
         request.save(update_fields=["status", "sealed_answer"])
     return answer, False
 
 
-def _earlier(caller: str, key: str, fingerprint: bytes) -> KeptAnswer:
-    found = IdempotentRequest.objects.get(caller=caller, key=key)
-    if not hmac.compare_digest(bytes(found.fingerprint), fingerprint) or found.sealed_answer is None:
+def _opened(sealed: bytes | memoryview | None, place: str) -> KeptAnswer:
+    if sealed is None:
+        raise AnswerNotKept
+    return KeptAnswer(**json.loads(unseal(sealed, place=place)))
+
+
+def asked(*, actor: Actor, key: str, fingerprint: bytes, now: datetime, perform: Callable[[], Answer]) -> Answer:
+    """For what changes nothing: the key stands for this question, and whoever repeats it is answered anew. Keeping
+    the answer would only cost room, and it would be stale."""
+    with audited():
+        _taken(actor, key, fingerprint, now)
+        return perform()
+
+
+def _taken(actor: Actor, key: str, fingerprint: bytes, now: datetime) -> tuple[IdempotentRequest, bool]:
+    """The request this key stands for, and whether that is this one, for the first time."""
+    caller = f"{actor.kind}:{actor.id}"
+    IdempotentRequest.objects.filter(caller=caller, key=key, created_at__lt=now - ANSWERS_KEPT).delete()
+    try:
+        with transaction.atomic():  # waits here for a twin that has not committed yet
+            made = IdempotentRequest.objects.create(caller=caller, key=key, fingerprint=fingerprint, created_at=now)
+            return made, True
+    except IntegrityError:
+        found = IdempotentRequest.objects.get(caller=caller, key=key)
+    if not hmac.compare_digest(bytes(found.fingerprint), fingerprint):
         raise IdempotencyKeyReused
-    return KeptAnswer(**json.loads(unseal(found.sealed_answer, place=answer_place(caller, key))))
+    return found, False
 
 
 def answer_place(caller: str, key: str) -> str:

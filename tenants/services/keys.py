@@ -10,7 +10,7 @@ from tenants.actor import Actor, Scope
 from tenants.audit import audited
 from tenants.crypto import NewSecret, secret_new
 from tenants.errors import FieldProblem, InvalidFields, LimitReached
-from tenants.fields import name_check
+from tenants.fields import all_checked, ending_check, name_check
 from tenants.limits import limits_of
 from tenants.locks import organisation_lock
 from tenants.models import ApiKey, Namespace, OperatorToken, Organisation, User
@@ -27,15 +27,17 @@ def key_create(
 ) -> tuple[ApiKey, NewSecret]:
     """The key and its secret, which is shown now and never again."""
     wanted = sorted({Scope(scope) for scope in scopes})
-    _check(wanted, expires_at, is_bound=namespaces is not None)
+    is_bound = namespaces is not None
+    checks = (lambda: name_check(name), lambda: _scopes_check(wanted, is_bound), lambda: ending_check(expires_at))
+    name, *_ = all_checked(*checks)
     secret = secret_new(KEY_KIND)
     with audited() as journal:
-        limit = limits_of(organisation_lock(organisation).limits).max_keys
+        limit = limits_of(organisation_lock(organisation, actor=actor).limits).max_keys
         if organisation.api_keys.filter(revoked_at=None).count() >= limit:
             raise LimitReached("max_keys", limit)
         key = ApiKey.objects.create(
             organisation=organisation,
-            name=name_check(name),
+            name=name,
             prefix=secret.prefix,
             hash=secret.hash,
             scopes=wanted,
@@ -60,6 +62,7 @@ def key_create(
 
 
 def key_revoke(*, actor: Actor, key: ApiKey) -> None:
+    """At once: without its organisation's lock, which somebody may hold for seconds."""
     with audited() as journal:
         if ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now()):
             target = f"{key.organisation.slug} key {key.prefix}…"
@@ -72,15 +75,13 @@ def operator_token_create(
     *, actor: Actor, user: User, name: str, scopes: Iterable[str], expires_at: datetime | None = None
 ) -> tuple[OperatorToken, NewSecret]:
     wanted = sorted({Scope(scope) for scope in scopes})
-    _check(wanted, expires_at, is_bound=False)
-    if Scope.INFER in wanted:
-        problem = "an operator's token cannot have infer: inference is an organisation's, with a key of its own"
-        raise InvalidFields([FieldProblem("scopes", problem)])
+    checks = (lambda: name_check(name), lambda: _operator_scopes_check(wanted), lambda: ending_check(expires_at))
+    name, *_ = all_checked(*checks)
     secret = secret_new(OPERATOR_TOKEN_KIND)
     with audited() as journal:
         token = OperatorToken.objects.create(
             user=user,
-            name=name_check(name),
+            name=name,
             prefix=secret.prefix,
             hash=secret.hash,
             scopes=wanted,
@@ -99,14 +100,16 @@ def operator_token_revoke(*, actor: Actor, token: OperatorToken) -> None:
             journal.record(actor, "operator-token.revoke", f"operator token {token.prefix}…", before=before)
 
 
-def _check(scopes: Sequence[Scope], expires_at: datetime | None, *, is_bound: bool) -> None:
-    problems = []
+def _scopes_check(scopes: Sequence[Scope], is_bound: bool) -> None:
     if not scopes:
-        problems.append(FieldProblem("scopes", "names none; a key without scopes can do nothing"))
+        raise InvalidFields([FieldProblem("scopes", "names none; a key without scopes can do nothing")])
     if is_bound and Scope.ADMIN in scopes:
         problem = "a key bound to namespaces cannot have admin, which concerns the whole organisation"
-        problems.append(FieldProblem("scopes", problem))
-    if expires_at is not None and expires_at <= timezone.now():
-        problems.append(FieldProblem("expires_at", f"{expires_at.isoformat()} has passed"))
-    if problems:
-        raise InvalidFields(problems)
+        raise InvalidFields([FieldProblem("scopes", problem)])
+
+
+def _operator_scopes_check(scopes: Sequence[Scope]) -> None:
+    _scopes_check(scopes, is_bound=False)
+    if Scope.INFER in scopes:
+        problem = "an operator's token cannot have infer: inference is an organisation's, with a key of its own"
+        raise InvalidFields([FieldProblem("scopes", problem)])

@@ -7,14 +7,25 @@ from datetime import datetime, timedelta
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from tenants.actor import Actor, ActorKind
+from tenants.actor import SYSTEM, Actor, ActorKind
 from tenants.audit import audited
 from tenants.crypto import secret_hash
-from tenants.errors import Conflict, FieldProblem, InvalidFields, LimitReached, LinkSpent, NotFound, NotPermitted
+from tenants.errors import (
+    Conflict,
+    EmailTaken,
+    FieldProblem,
+    InvalidFields,
+    LimitReached,
+    LinkSpent,
+    NotFound,
+    NotPermitted,
+    SignInRefused,
+)
+from tenants.fields import all_checked
 from tenants.limits import limits_of
 from tenants.locks import member_lock, organisation_lock, user_lock
 from tenants.models import Member, OneTimeLink, Organisation, User
-from tenants.services.people import email_check, password_set, sign_in, user_create
+from tenants.services.people import attempt_begin, email_check, owner_of, password_check, password_set, user_create
 
 INVITATION_LASTS = timedelta(days=7)
 RESET_LASTS = timedelta(hours=24)
@@ -34,10 +45,9 @@ class NewLink:
 
 
 def member_invite(*, actor: Actor, organisation: Organisation, email: str, role: str) -> tuple[Member, NewLink]:
-    email = email_check(email)
-    _role_check(role)
+    email, _ = all_checked(lambda: email_check(email), lambda: _role_check(role))
     with audited() as journal:
-        limit = limits_of(organisation_lock(organisation).limits).max_members
+        limit = limits_of(organisation_lock(organisation, actor=actor).limits).max_members
         if organisation.members.count() >= limit:
             raise LimitReached("max_members", limit)
         member = Member(organisation=organisation, email=email, role=role)
@@ -86,7 +96,7 @@ def member_remove(*, actor: Actor, member: Member) -> None:
 def member_link(*, actor: Actor, member: Member) -> NewLink:
     """A new link for a member, the earlier ones end: an invitation, or for one who has joined a password reset."""
     with audited() as journal:
-        organisation_lock(member.organisation)
+        organisation_lock(member.organisation, actor=actor)
         found = member_lock(member)
         if found.user is None:
             link = _link_new(OneTimeLink.Purpose.INVITATION, member=found)
@@ -114,23 +124,51 @@ def link_open(purpose: str, secret: str, *, now: datetime) -> OneTimeLink:
     return link
 
 
-def invitation_has_account(link: OneTimeLink) -> bool:
-    """Whether the invited person signs in with a password they have, instead of choosing one."""
-    return link.member is not None and User.objects.filter(email=link.member.email).exists()
+def invitation_accept(
+    *,
+    secret: str,
+    password: str,
+    is_new_password: bool = True,
+    address: str,
+    request_id: str = "",
+    now: datetime,
+) -> User:
+    """The member's account, theirs already or made now, joined to the organisation. The link is spent.
 
-
-def invitation_accept(*, secret: str, password: str, address: str, now: datetime) -> User:
-    """The member's account, new or theirs already, joined to the organisation. The link is spent."""
-    user = _account_of(link_open(OneTimeLink.Purpose.INVITATION, secret, now=now), password, address, now)
+    Whether there is an account shows to nobody who lacks its password: refusals are the same, as often, and as slow.
+    `is_new_password` says that the invited person means to choose one, should they have none.
+    """
+    email = _invited_address(link_open(OneTimeLink.Purpose.INVITATION, secret, now=now))
+    if is_new_password:
+        password_check(password, User(email=email))
+    attempt = attempt_begin(email=email, address=address, now=now)  # not in the transaction: refused, it still counts
+    user = owner_of(email, password)
+    if user is None and not is_new_password:
+        raise SignInRefused
     with audited() as journal:
         link = link_open(OneTimeLink.Purpose.INVITATION, secret, now=now)
         member = _invited(link)
-        user = user or user_create(email=member.email, password=password)
+        user = user or _account_new(email, password)
         _spend(link, now=now)
         member.user, member.joined_at = user, now
         member.save(update_fields=["user", "joined_at"])
-        journal.record(_visitor(user, address), "member.join", _target(member), organisation=member.organisation)
+        actor = _visitor(user, address, request_id)
+        journal.record(actor, "member.join", _target(member), organisation=member.organisation)
+        attempt.delete()
     return user
+
+
+def _invited_address(link: OneTimeLink) -> str:
+    if link.member is None:
+        raise LinkSpent
+    return link.member.email
+
+
+def _account_new(email: str, password: str) -> User:
+    try:
+        return user_create(email=email, password=password)
+    except EmailTaken:
+        raise SignInRefused from None
 
 
 def _invited(link: OneTimeLink) -> Member:
@@ -138,7 +176,8 @@ def _invited(link: OneTimeLink) -> Member:
     if link.member is None:
         raise LinkSpent
     try:
-        organisation = organisation_lock(link.member.organisation)
+        # Who was invited may join while it is suspended, too: that changes nothing of what it has.
+        organisation = organisation_lock(link.member.organisation, actor=SYSTEM)
         member = member_lock(link.member)
     except NotFound:
         raise LinkSpent from None
@@ -146,14 +185,7 @@ def _invited(link: OneTimeLink) -> Member:
     return member
 
 
-def _account_of(link: OneTimeLink, password: str, address: str, now: datetime) -> User | None:
-    """Signed in before the transaction begins: a wrong guess must be counted, not rolled back."""
-    if link.member is None or not invitation_has_account(link):
-        return None
-    return sign_in(email=link.member.email, password=password, address=address, now=now)
-
-
-def reset_accept(*, secret: str, password: str, address: str, now: datetime) -> User:
+def reset_accept(*, secret: str, password: str, address: str, request_id: str = "", now: datetime) -> User:
     """Set the password; every open session of this person ends with the old one."""
     with audited() as journal:
         link = link_open(OneTimeLink.Purpose.RESET, secret, now=now)
@@ -162,7 +194,7 @@ def reset_accept(*, secret: str, password: str, address: str, now: datetime) -> 
             raise LinkSpent
         _spend(link, now=now)
         password_set(user=user, new=password)
-        journal.record(_visitor(user, address), "password.reset", user.email)
+        journal.record(_visitor(user, address, request_id), "password.reset", user.email)
     return user
 
 
@@ -185,7 +217,7 @@ def _link_new(purpose: str, *, member: Member | None = None, user: User | None =
 
 def _locked(actor: Actor, member: Member, *, leaves_admin: bool) -> Member:
     """The member for writing; refuses an organisation's people to leave themselves without an admin who has joined."""
-    organisation_lock(member.organisation)
+    organisation_lock(member.organisation, actor=actor)
     found = member_lock(member)
     is_admin = found.role == Member.Role.ADMIN and found.has_joined
     if is_admin and not leaves_admin and not actor.is_operator:
@@ -201,8 +233,8 @@ def _role_check(role: str) -> None:
         raise InvalidFields([FieldProblem("role", f"{role[:80]!r} is none of {', '.join(Member.Role.values)}")])
 
 
-def _visitor(user: User, address: str) -> Actor:
-    return Actor(ActorKind.VISITOR, str(user.pk), user.email, frozenset(), address=address)
+def _visitor(user: User, address: str, request_id: str) -> Actor:
+    return Actor(ActorKind.VISITOR, str(user.pk), user.email, frozenset(), address=address, request_id=request_id)
 
 
 def _target(member: Member) -> str:

@@ -18,12 +18,11 @@ from tenants.limits import limits_of
 from tenants.locks import groups_keep, namespace_lock, organisation_lock
 from tenants.models import AgentGroup, Namespace, NamespaceKey, Operation, Organisation, PolicyLevel
 from tenants.models.organisations import DEFAULT
-from tenants.policy import Values, effective_values, models_named
 from tenants.revisions import Expected, revision_check
 from tenants.services.namespace_keys import key_new, keys_erase
 from tenants.services.operations import purge_begin
 from tenants.services.shares import groups_check
-from tenants.shares import promised
+from tenants.shares import is_promised_something
 
 BATCH = 500
 
@@ -57,7 +56,7 @@ def namespaces_add(*, actor: Actor, wanted: Sequence[NewNamespace]) -> list[Name
     """Any number, in any organisations, with a constant number of queries; each with its first key and empty policy."""
     checked = [one.checked() for one in wanted]
     with audited() as journal:
-        held = levels_hold(one.organisation for one in checked)
+        held = levels_hold((one.organisation for one in checked), actor=actor)
         _room_check([organisation for organisation, _ in held.values()], checked)
         fallback = default_group() if any(one.group is None for one in checked) else None
         made = [
@@ -82,7 +81,7 @@ def namespaces_add(*, actor: Actor, wanted: Sequence[NewNamespace]) -> list[Name
                 organisation=one.organisation,
                 after=described(one),
             )
-        promising = {pk for pk, (_, above) in held.items() if inherits_promises([level.policy for level in above])}
+        promising = {pk for pk, (_, above) in held.items() if is_promised_something([level.policy for level in above])}
         groups_check({one.group_id for one in made if one.organisation_id in promising}, actor=actor)
     return made
 
@@ -97,7 +96,7 @@ def namespace_update(
 ) -> Namespace:
     organisation = namespace.organisation
     with audited() as journal:
-        levels_hold([organisation])
+        levels_hold([organisation], actor=actor)
         found = namespace_lock(namespace)
         revision_check(found.revision, expected)
         before = described(found)
@@ -126,7 +125,7 @@ def namespace_delete(*, actor: Actor, namespace: Namespace, expected: Expected) 
     if namespace.slug == DEFAULT:
         raise Conflict([FieldProblem("namespace", "every organisation keeps its namespace default; purge it instead")])
     with audited() as journal:
-        organisation_lock(namespace.organisation)
+        organisation_lock(namespace.organisation, actor=actor)
         found = namespace_lock(namespace)
         revision_check(found.revision, expected)
         return _retire(journal, actor, namespace.organisation, found, now=timezone.now())
@@ -148,11 +147,6 @@ def _retire(
         before=described(namespace),
     )
     return operation
-
-
-def inherits_promises(chain: Sequence[Values]) -> bool:
-    """Whether a namespace that says nothing is promised something by these levels, in general or for one model."""
-    return any(promised(effective_values(chain, model)) > 0 for model in (None, *models_named(chain)))
 
 
 def default_group() -> AgentGroup:

@@ -21,7 +21,7 @@ def purge(
     """Rotate the epoch of a namespace, or of all of an organisation's: from this commit on nothing older is desired."""
     now = timezone.now()
     with audited() as journal:
-        organisation_lock(organisation)
+        organisation_lock(organisation, actor=actor)
         living = Namespace.objects.select_for_update(no_key=True).filter(organisation=organisation, deleted_at=None)
         chosen = list(living.order_by("pk") if namespace is None else living.filter(pk=namespace.pk))
         if namespace is not None and not chosen:

@@ -11,8 +11,8 @@ from tenants.actor import SYSTEM, Actor
 from tenants.audit import audited
 from tenants.bounds import Bounds
 from tenants.errors import FieldProblem, InvalidFields, Taken
-from tenants.fields import name_check, slug_check
-from tenants.levels import fleet_hold
+from tenants.fields import all_checked, name_check, slug_check
+from tenants.levels import FLEET, fleet_hold
 from tenants.limits import Limits
 from tenants.locks import organisation_lock
 from tenants.models import Namespace, NamespaceKey, Operation, Organisation, Pin, PolicyLevel
@@ -33,7 +33,7 @@ def organisation_create(*, actor: Actor, slug: str, name: str) -> Organisation:
 
 def organisations_create(*, actor: Actor, wanted: Sequence[tuple[str, str]]) -> list[Organisation]:
     """Any number, by slug and name, with a constant number of queries; each with its namespace default."""
-    made = [Organisation(slug=slug_check(slug), name=name_check(name)) for slug, name in wanted]
+    made = [_new(slug, name) for slug, name in wanted]
     with audited() as journal:
         fleet_hold()
         try:
@@ -50,6 +50,18 @@ def organisations_create(*, actor: Actor, wanted: Sequence[tuple[str, str]]) -> 
     return made
 
 
+def _new(slug: str, name: str) -> Organisation:
+    slug, name = all_checked(lambda: _organisation_slug_check(slug), lambda: name_check(name))
+    return Organisation(slug=slug, name=name)
+
+
+def _organisation_slug_check(slug: str) -> str:
+    """One of that name could not be told from the fleet in plans and in the audit trail."""
+    if slug == FLEET.name:
+        raise InvalidFields([FieldProblem("slug", f"{slug!r} is what the fleet itself is called; choose another")])
+    return slug_check(slug)
+
+
 def organisation_update(
     *,
     actor: Actor,
@@ -61,7 +73,7 @@ def organisation_update(
     if state not in (None, Organisation.State.ACTIVE, Organisation.State.SUSPENDED):
         raise InvalidFields([FieldProblem("state", f"{state!r} is neither active nor suspended")])
     with audited() as journal:
-        found = _locked(organisation, expected)
+        found = _locked(actor, organisation, expected)
         before = described(found)
         found.name = found.name if name is None else name_check(name)
         found.state = found.state if state is None else state
@@ -79,7 +91,7 @@ def organisation_delete(*, actor: Actor, organisation: Organisation, expected: E
     """Its keys stop with this commit and its caches cannot be addressed any more; rows go after the receipts."""
     now = timezone.now()
     with audited() as journal:
-        found = _locked(organisation, expected)
+        found = _locked(actor, organisation, expected)
         before = described(found)
         found.state, found.deleted_at = Organisation.State.DELETED, now
         found.revision += 1
@@ -94,7 +106,7 @@ def organisation_delete(*, actor: Actor, organisation: Organisation, expected: E
 
 def bounds_put(*, actor: Actor, organisation: Organisation, bounds: Bounds, expected: Expected) -> Organisation:
     with audited() as journal:
-        found = organisation_lock(organisation)
+        found = organisation_lock(organisation, actor=actor)
         revision_check(found.bounds_revision, expected)
         before, found.bounds = found.bounds, bounds.model_dump(exclude_none=True)
         found.bounds_revision += 1
@@ -105,7 +117,7 @@ def bounds_put(*, actor: Actor, organisation: Organisation, bounds: Bounds, expe
 
 def limits_put(*, actor: Actor, organisation: Organisation, limits: Limits, expected: Expected) -> Organisation:
     with audited() as journal:
-        found = organisation_lock(organisation)
+        found = organisation_lock(organisation, actor=actor)
         revision_check(found.limits_revision, expected)
         before, found.limits = found.limits, limits.model_dump(exclude_unset=True)
         found.limits_revision += 1
@@ -164,8 +176,8 @@ def described(organisation: Organisation) -> dict[str, object]:
     return {"slug": organisation.slug, "name": organisation.name, "state": organisation.state}
 
 
-def _locked(organisation: Organisation, expected: Expected) -> Organisation:
-    found = organisation_lock(organisation)
+def _locked(actor: Actor, organisation: Organisation, expected: Expected) -> Organisation:
+    found = organisation_lock(organisation, actor=actor)
     revision_check(found.revision, expected)
     return found
 

@@ -3,26 +3,26 @@
 import hmac
 import logging
 import secrets
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.contrib.auth import authenticate
 from django.contrib.auth.password_validation import validate_password
-from django.contrib.sessions.models import Session
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
 from tenants.actor import SYSTEM, Actor, ActorKind
+from tenants.addresses import network_of
 from tenants.audit import audited
 from tenants.crypto import purpose_key
 from tenants.errors import EmailTaken, InvalidEmail, SignInRefused, TooManySignIns, WeakPassword, WrongPassword
-from tenants.models import IdempotentRequest, OneTimeLink, SignInAttempt, User
+from tenants.locks import user_lock
+from tenants.models import OneTimeLink, SignInAttempt, User
 from tenants.sign_in_limits import WINDOW, RecentAttempts, seconds_to_wait
 
 log = logging.getLogger("luminet.access")
 
-ANSWERS_KEPT = timedelta(hours=24)
 EMAIL_LENGTH = 254  # what a mail server takes, and a column holds
 MAX_PASSWORD_LENGTH = 256  # a hash of megabytes would be somebody's way to keep the processor busy
 
@@ -58,49 +58,68 @@ def user_create(*, email: str, password: str) -> User:
 
 def password_set(*, user: User, new: str) -> None:
     """For who proved who they are in another way. Sessions end with the old one, and links to reset it."""
-    _password_check(new, user)
+    password_check(new, user)
     OneTimeLink.objects.filter(user=user, used_at=None).update(used_at=timezone.now())
     user.set_password(new)
     user.save(update_fields=["password"])
 
 
-def password_change(*, user: User, current: str, new: str) -> None:
+def password_change(*, user: User, current: str, new: str, address: str = "", request_id: str = "") -> None:
     """Set a new password; every other session of this person ends with it."""
     if len(current) > MAX_PASSWORD_LENGTH or not user.check_password(current):
         raise WrongPassword
     with audited() as journal:
         password_set(user=user, new=new)
         kind = ActorKind.OPERATOR if user.is_operator else ActorKind.MEMBER
-        journal.record(Actor(kind, str(user.pk), user.email, frozenset()), "password.change", user.email)
+        actor = Actor(kind, str(user.pk), user.email, frozenset(), address=address, request_id=request_id)
+        journal.record(actor, "password.change", user.email)
     log.info("password changed", extra={"user_id": user.pk})
+
+
+def account_close(*, actor: Actor, user: User) -> User:
+    """While it is closed nobody signs in with it; its sessions, its links and an operator's tokens do not work."""
+    return _account_switch(actor, user, "account.close", is_active=False)
+
+
+def account_open(*, actor: Actor, user: User) -> User:
+    return _account_switch(actor, user, "account.open", is_active=True)
+
+
+def _account_switch(actor: Actor, user: User, verb: str, *, is_active: bool) -> User:
+    with audited() as journal:
+        found = user_lock(user)
+        if found.is_active != is_active:
+            found.is_active = is_active
+            found.save(update_fields=["is_active"])
+            before, after = {"is_active": not is_active}, {"is_active": is_active}
+            journal.record(actor, verb, found.email, before=before, after=after)
+    return found
 
 
 def sign_in(*, email: str, password: str, address: str, now: datetime) -> User:
     """The person these credentials belong to, or SignInRefused, or TooManySignIns before anything was compared."""
-    attempt = _attempt_begin(email=email, address=address, now=now)
-    user = authenticate(username=email, password=password) if len(password) <= MAX_PASSWORD_LENGTH else None
-    if not isinstance(user, User):
+    attempt = attempt_begin(email=email, address=address, now=now)
+    user = owner_of(email, password)
+    if user is None:
         raise SignInRefused
     attempt.delete()
     return user
 
 
-def housekeeping(*, now: datetime) -> int:
-    """Forget attempts and answers that no longer count, spent links, and sessions that have ended; how many."""
-    attempts, _ = SignInAttempt.objects.filter(at__lt=now - WINDOW).delete()
-    sessions, _ = Session.objects.filter(expire_date__lt=now).delete()
-    answers, _ = IdempotentRequest.objects.filter(created_at__lt=now - ANSWERS_KEPT).delete()
-    links, _ = OneTimeLink.objects.filter(expires_at__lt=now).delete()
-    return attempts + sessions + answers + links
+def owner_of(email: str, password: str) -> User | None:
+    """Whose these are, if anybody's. Within `attempt_begin` only; an address without an account takes as long."""
+    user = authenticate(username=email, password=password) if len(password) <= MAX_PASSWORD_LENGTH else None
+    return user if isinstance(user, User) else None
 
 
-def _attempt_begin(*, email: str, address: str, now: datetime) -> SignInAttempt:
+def attempt_begin(*, email: str, address: str, now: datetime) -> SignInAttempt:
     """Note the attempt, then judge it: of many made at once, each sees those before it, so none slips through."""
-    attempt = SignInAttempt.objects.create(email_hash=_email_hash(email), address=address, at=now)
+    network = network_of(address)
+    attempt = SignInAttempt.objects.create(email_hash=_email_hash(email), address=network, at=now)
     wait = seconds_to_wait(_before(attempt), now=now)
     if wait:
         attempt.delete()
-        log.warning("sign-in held back", extra={"address": address, "wait_seconds": wait})
+        log.warning("sign-in held back", extra={"address": network, "wait_seconds": wait})
         raise TooManySignIns(retry_after_seconds=wait)
     return attempt
 
@@ -122,7 +141,7 @@ def _email_hash(email: str) -> bytes:
 def _user_create(*, email: str, password: str, is_operator: bool) -> User:
     email = email_check(email)
     user = User(email=email, is_operator=is_operator, created_at=timezone.now())
-    _password_check(password, user)
+    password_check(password, user)
     user.set_password(password)
     try:
         with transaction.atomic():
@@ -132,7 +151,7 @@ def _user_create(*, email: str, password: str, is_operator: bool) -> User:
     return user
 
 
-def _password_check(password: str, user: User) -> None:
+def password_check(password: str, user: User) -> None:
     if len(password) > MAX_PASSWORD_LENGTH:
         raise WeakPassword([f"This password has {len(password)} characters; {MAX_PASSWORD_LENGTH} is the most."])
     try:

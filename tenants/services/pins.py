@@ -5,13 +5,12 @@ from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.utils import timezone
 
 from tenants.actor import Actor
 from tenants.audit import audited
 from tenants.crypto import seal, unseal
 from tenants.errors import FieldProblem, InvalidFields, LimitReached, Taken
-from tenants.fields import name_check
+from tenants.fields import all_checked, ending_check, name_check
 from tenants.limits import limits_of
 from tenants.locks import namespace_lock, organisation_lock
 from tenants.models import Namespace, Organisation, Pin
@@ -30,13 +29,11 @@ def pin_create(
     expires_at: datetime | None = None,
 ) -> Pin:
     data = json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
-    if len(data) > MAX_CONTENT_BYTES:
-        raise InvalidFields([FieldProblem(content_kind, f"has {len(data)} bytes, {MAX_CONTENT_BYTES} is the most")])
-    if expires_at is not None and expires_at <= timezone.now():
-        raise InvalidFields([FieldProblem("expires_at", f"{expires_at.isoformat()} has passed")])
+    checks = (lambda: name_check(name), lambda: _size_check(content_kind, data), lambda: ending_check(expires_at))
+    name, *_ = all_checked(*checks)
     pin = Pin(
         namespace=namespace,
-        name=name_check(name),
+        name=name,
         model=model,
         content_kind=content_kind,
         content_bytes=len(data),
@@ -45,7 +42,7 @@ def pin_create(
     )
     pin.sealed_content = seal(data, place=pin_place(pin))
     with audited() as journal:
-        _room_check(namespace.organisation)
+        _room_check(organisation_lock(namespace.organisation, actor=actor))
         namespace_lock(namespace)
         try:
             with transaction.atomic():
@@ -59,6 +56,7 @@ def pin_create(
 
 def pin_delete(*, actor: Actor, pin: Pin) -> None:
     with audited() as journal:
+        organisation_lock(pin.namespace.organisation, actor=actor)
         before = {"id": str(pin.pk), "name": pin.name, "model": pin.model}
         gone, _ = Pin.objects.filter(pk=pin.pk).delete()
         if gone:
@@ -66,12 +64,17 @@ def pin_delete(*, actor: Actor, pin: Pin) -> None:
 
 
 def pin_content(pin: Pin) -> Any:
-    """For the agents that must hold it, and for nobody else."""
+    """For the agents that must hold it, which fetch it once by the pin's id; for nobody else."""
     return json.loads(unseal(pin.sealed_content, place=pin_place(pin)))
 
 
+def _size_check(field: str, data: bytes) -> None:
+    if len(data) > MAX_CONTENT_BYTES:
+        raise InvalidFields([FieldProblem(field, f"has {len(data)} bytes, {MAX_CONTENT_BYTES} is the most")])
+
+
 def _room_check(organisation: Organisation) -> None:
-    limit = limits_of(organisation_lock(organisation).limits).max_pins
+    limit = limits_of(organisation.limits).max_pins
     if Pin.objects.filter(namespace__organisation=organisation).count() >= limit:
         raise LimitReached("max_pins", limit)
 

@@ -14,7 +14,7 @@ from tenants.drafts import ROOT, Draft, draft_contradictions, draft_out_of_bound
 from tenants.errors import FieldProblem, InvalidFields, OutOfBounds
 from tenants.fields import note_check
 from tenants.levels import FLEET, Locked, Place, level_of, levels_lock, namespaces_by_place
-from tenants.models import Namespace, PolicyLevel, PolicyRevision
+from tenants.models import Namespace, Organisation, PolicyLevel, PolicyRevision
 from tenants.policy import Below, Policy, Values
 from tenants.revisions import Expected, revision_check
 from tenants.services.shares import groups_check
@@ -52,7 +52,7 @@ def policies_publish(*, actor: Actor, wanted: Sequence[Wanted]) -> list[Publishe
     """The next revision of each of these levels, or of none; judged as they stand when all of them are there."""
     notes = [note_check(one.note) for one in wanted]
     with audited() as journal:
-        locked = levels_lock([one.place for one in wanted])
+        locked = levels_lock([one.place for one in wanted], actor=actor)
         for one, held in zip(wanted, locked, strict=True):
             revision_check(held.level.revision, one.expected)
         befores = [held.level.policy for held in locked]
@@ -61,7 +61,7 @@ def policies_publish(*, actor: Actor, wanted: Sequence[Wanted]) -> list[Publishe
             Draft(tuple(level.policy for level in held.above), before, held.level.policy, one.where)
             for one, held, before in zip(wanted, locked, befores, strict=True)
         ]
-        _drafts_check(actor, wanted, drafts)
+        _drafts_check(actor, wanted, locked, drafts)
         promising = [one.place for one, draft in zip(wanted, drafts, strict=True) if promises_more(draft)]
         groups_check(_groups_of(promising), actor=actor)
         for one, draft, held, note in zip(wanted, drafts, locked, notes, strict=True):
@@ -93,12 +93,12 @@ def _write(
     )
 
 
-def _drafts_check(actor: Actor, wanted: Sequence[Wanted], drafts: Sequence[Draft]) -> None:
+def _drafts_check(actor: Actor, wanted: Sequence[Wanted], locked: Sequence[Locked], drafts: Sequence[Draft]) -> None:
     """Every problem of every level at once."""
     below = namespaces_by_place([one.place for one in wanted])
     outside, contradictory = list[FieldProblem](), list[FieldProblem]()
-    for one, draft in zip(wanted, drafts, strict=True):
-        outside += _out_of_bounds(actor, one.place, draft)
+    for one, held, draft in zip(wanted, locked, drafts, strict=True):
+        outside += _out_of_bounds(actor, held.organisation, draft)
         contradictory += draft_contradictions(draft, below.get(one.place.key, list[Below]()), actor=actor)
     if outside:
         raise OutOfBounds([*outside, *contradictory])
@@ -106,10 +106,10 @@ def _drafts_check(actor: Actor, wanted: Sequence[Wanted], drafts: Sequence[Draft
         raise InvalidFields(contradictory)
 
 
-def _out_of_bounds(actor: Actor, place: Place, draft: Draft) -> list[FieldProblem]:
-    if place.organisation is None or actor.is_operator:
+def _out_of_bounds(actor: Actor, organisation: Organisation | None, draft: Draft) -> list[FieldProblem]:
+    if organisation is None or actor.is_operator:
         return []
-    return list(draft_out_of_bounds(draft, bounds_of(place.organisation.bounds, place.organisation.bounds_revision)))
+    return list(draft_out_of_bounds(draft, bounds_of(organisation.bounds, organisation.bounds_revision)))
 
 
 def _groups_of(places: Sequence[Place]) -> set[int]:

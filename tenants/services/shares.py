@@ -62,7 +62,8 @@ def shares_problem(promise: Promise, *, actor: Actor) -> FieldProblem:
     ]
     named = ", ".join(f"{held.name} {share:.1%}" for held, share in visible[:NAMED_AT_MOST])
     more = f" and {len(visible) - NAMED_AT_MOST} more" if len(visible) > NAMED_AT_MOST else ""
-    model = f" for the model {promise.model}" if promise.model else ""
+    is_own = actor.is_operator or any(promise.model in held.by_model for held, _ in visible)
+    model = f" for the model {promise.model}" if promise.model and is_own else ""
     if actor.is_operator:
         total = f"reservations and pins would add up to {promise.total:.1%} of each pool{model}"
         return FieldProblem("policy.reserved_share", f"{total}, {PROMISED_AT_MOST:.0%} is the most: {named}{more}")

@@ -22,13 +22,13 @@ from engine_agent.protocol import (
 
 GOLDEN = Path(__file__).parent / "golden"
 SNAPSHOT_HASHES = {
-    "engine": "cc7658a014868600172b836de912dc94bff1189f482e5338d6f6992b1168168c",
+    "engine": "1b77d2e7b7905ee7349914d32a7aa22cea09ac88d3f36a240f2ff9aca9e0d21f",
     "gateway": "bc22359ffcfa1ada3d08a3246ad8f2275276d1478592608b8ab37c399e002355",
 }
 ENCODED = {
-    "snapshot-engine": "533a1b663abeae8b686c693aedffdad150c549084bcdb3dd7325c97cce69c2eb",
+    "snapshot-engine": "d4c338a05262bd37e8ac0dab1570cdafcae6eaac7e1a5d1a5287a83c5c016f3e",
     "snapshot-gateway": "f1112f86e4f46e2273aab2d0f667d889bd3a6e44d9a79eb6dc03227e32a62cc9",
-    "change-engine": "ee6e174820a9369df72280bf39be0c2ad0dad99876c21a6b867f0d829a8385aa",
+    "change-engine": "6ead45a04249c18c183db77ffa58d7751b0cef6206a29518465df6493bbf6e2c",
 }
 
 

@@ -5,12 +5,14 @@ import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib import import_module
+from typing import Any
 
 import pytest
 from django.apps import apps
 from django.db import IntegrityError, connection, transaction
 from django.db.models import Model
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from tenants.actor import SYSTEM
@@ -134,6 +136,18 @@ def test_the_export_is_one_line_of_json_a_record_oldest_first() -> None:
     assert [one["seq"] for one in lines] == [1, 2]
     assert lines[0]["organisation_id"] == made.pk
     assert lines[0]["hash"] == bytes(AuditRecord.objects.get(seq=1).hash).hex()
+
+
+def test_a_long_trail_is_read_a_page_at_a_time(monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: Any) -> None:
+    """For one cursor over all of it the database would first set the whole trail aside."""
+    monkeypatch.setattr("tenants.audit.PAGE", 3)
+    record(*"abcdefgh")
+    pages: list[int] = []
+    with django_assert_num_queries(4), CaptureQueriesContext(connection) as asked:
+        assert [json.loads(one)["target"] for one in audit_lines(seen=pages.append)] == list("abcdefgh")
+    assert (pages, ["CURSOR" in one["sql"] for one in asked]) == ([3, 3, 2], [False] * 4)
+    verdict = audit_verify(seen=pages.append)
+    assert (verdict.is_sound, verdict.records, pages[3:]) == (True, 8, [3, 3, 2])
 
 
 # What was done to it afterwards

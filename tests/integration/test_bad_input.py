@@ -11,7 +11,7 @@ from django.test import Client
 
 from controlplane.api.body_limit import MEBIBYTE
 from tenants.models import AuditHead, Organisation
-from tests.api import Api, make_organisation
+from tests.api import Api, make_organisation, said
 from tests.asgi_clients import ask
 
 PROBLEM = "application/problem+json"
@@ -214,8 +214,8 @@ WRONG_POLICIES: dict[str, tuple[Any, str]] = {
     "a field by another spelling": ({"TTL_SECONDS": 300}, "policy.TTL_SECONDS"),
     "no object": ([], "policy"),
     "no policy": (None, "policy"),
-    "a model that is none": ({"models": {"../etc": {}}}, "policy.models.../etc.[key]"),
-    "a model without a name": ({"models": {"": {}}}, "policy.models..[key]"),
+    "a model that is none": ({"models": {"../etc": {}}}, "policy.models.../etc"),
+    "a model without a name": ({"models": {"": {}}}, "policy.models."),
     "a model within a model": ({"models": {"m": {"models": {}}}}, "policy.models.m.models"),
     "a model's own mistake": ({"models": {"m": {"ttl_seconds": 0}}}, "policy.models.m.ttl_seconds"),
     "too many models": ({"models": {f"m{n}": {} for n in range(51)}}, "policy.models"),
@@ -520,8 +520,49 @@ async def test_what_is_refused_in_front_of_django_is_a_problem_of_the_same_kind(
         assert found["type"].startswith("/api/v1/docs#problem-")
 
 
+def test_a_host_that_is_not_ours_is_named(api: Api) -> None:
+    assert refusal(api.get("/orgs", Host="luminet.example.org")) == (400, "Host")
+    assert refusal(api.get("/no/such/path", Host="a b")) == (400, "Host")
+
+
 def test_what_was_refused_stays_possible(api: Api) -> None:
     """None of the refusals above came from something being wrong with the request that is right."""
     assert api.post("/orgs", {"slug": "globex", "name": "Globex"}).status_code == 201
     assert api.put(POLICY, {"policy": {"ttl_seconds": 60}}, seen=0).status_code == 200
     assert api.post(f"{HERE}/pins", {**PIN, "prompt": "x", "expires_at": "2036-01-01T00:00:00Z"}).status_code == 201
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31T23:59:59-12:00", "9999-12-31T23:59:59-23:59", "9998-01-01T00:00:00Z"])
+@pytest.mark.parametrize("path", ["/orgs/acme/keys", "/orgs/acme/namespaces/default/pins"])
+def test_an_end_beyond_the_calendar_is_refused_and_every_list_can_still_be_read(
+    operator: Api, acme: Api, path: str, moment: str
+) -> None:
+    body = {"name": "x", "scopes": ["infer"]} if path.endswith("keys") else {"name": "x", "model": "m", "prompt": "p"}
+    response = operator.post(path, {**body, "expires_at": moment})
+    assert response.status_code == 422
+    assert [one["field"] for one in said(response)["errors"]] == ["expires_at"]
+    assert operator.get(path).status_code == 200
+
+
+def test_all_that_is_wrong_with_a_key_is_said_at_once(operator: Api, acme: Api) -> None:
+    body = {"name": "\u200b", "scopes": ["admin"], "namespaces": ["default"], "expires_at": "2020-01-01T00:00:00Z"}
+    errors = said(operator.post("/orgs/acme/keys", body))["errors"]
+    assert {one["field"] for one in errors} == {"name", "scopes", "expires_at"}
+
+
+def test_the_name_of_a_model_that_is_none_is_named_in_words(operator: Api, acme: Api) -> None:
+    response = operator.put("/orgs/acme/policy", {"policy": {"models": {"bad name": {}}}}, seen=0)
+    (error,) = said(response)["errors"]
+    assert error["field"] == "policy.models.bad name"
+    assert "name of a model" in error["message"]
+
+
+def test_what_can_be_read_can_be_asked_about_with_head(operator: Api, acme: Api) -> None:
+    response = operator.ask("HEAD", "/orgs/acme")
+    assert (response.status_code, response["ETag"]) == (200, '"1"')
+
+
+def test_no_organisation_is_called_like_the_fleet(operator: Api) -> None:
+    response = operator.post("/orgs", {"slug": "fleet", "name": "Fleet"})
+    assert response.status_code == 422
+    assert said(response)["errors"][0]["field"] == "slug"

@@ -4,7 +4,7 @@ import pytest
 
 from engine_agent.protocol import AgentKind
 from tenants.models import ApiKey, Namespace, NamespaceKey, PolicyLevel
-from tenants.policy import Policy, contradictions, effective_document
+from tenants.policy import Policy, contradictions
 from tests.bench import snapshots, tenants
 from tests.factories import make_operator
 
@@ -34,7 +34,7 @@ def test_what_the_filler_publishes_could_have_been_published() -> None:
         chain = [tenants.organisation_policy(number), tenants.namespace_policy(number)]
         for policy in chain:
             assert Policy(**policy).said() == policy
-        assert not list(contradictions(effective_document(chain)))
+        assert not list(contradictions(chain))
 
 
 @pytest.mark.parametrize("kind", ["engine", "gateway"])

@@ -1,6 +1,7 @@
 """The `luminet` command against a control plane that answers over a real socket."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -168,7 +169,7 @@ def test_each_noun_is_shown_as_a_table_and_as_json(luminet: Run, file: str) -> N
         status, out, _ = luminet(*arguments, "--json")
         assert (status, json.loads(out) is not None) == (0, True)
     assert "kim@acme.example  viewer  invited" in luminet("get", "members", "acme")[1]
-    assert luminet("get", "policy")[1].endswith("It says nothing itself: everything is inherited.\n")
+    assert luminet("get", "policy")[1].endswith("What is in force: luminet get effective\n")
     assert "operator@luminet.example" in luminet("whoami")[1]
 
 
@@ -184,8 +185,9 @@ def test_a_secret_stands_alone_on_standard_output(luminet: Run) -> None:
     status, out, err = luminet("create", "key", "acme", "ci", "--scope", "policy:read", "--scope", "infer")
     assert (status, out[:4], len(out.split())) == (0, "lmk_", 1)
     assert "never again" in err
-    status, out, _ = luminet("create", "member", "acme", "kim@acme.example", "--role", "admin")
+    status, out, err = luminet("create", "member", "acme", "kim@acme.example", "--role", "admin")
     assert (status, "/invitation/" in out, len(out.split())) == (0, True, 1)
+    assert re.search(r"until [0-9-]{10} [0-9:]{8} UTC:", err)
 
 
 def test_single_things_are_made_and_deleted(luminet: Run) -> None:

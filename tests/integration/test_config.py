@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from cProfile import Profile
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +17,7 @@ from tenants.actor import SYSTEM
 from tenants.audit import audit_verify
 from tenants.config.apply import config_apply
 from tenants.config.document import ConfigDocument, document_read
+from tenants.config.plan import config_plan
 from tenants.levels import FLEET, Place, level_of
 from tenants.models import (
     AuditRecord,
@@ -33,7 +35,7 @@ from tenants.services.namespaces import namespace_create
 from tenants.services.operations import purge
 from tenants.services.organisations import organisation_update
 from tests.api import Api, make_key, make_operator_token, make_organisation, said
-from tests.factories import make_user, publish
+from tests.factories import actor_of, make_user, publish
 from tests.integration.test_crashes import crashed_everywhere
 from tests.threads import at_once
 
@@ -565,6 +567,70 @@ def test_a_suspended_organisation_reads_and_changes_nothing(acme: Api) -> None:
 
 def test_the_schema_is_served_to_every_token(acme: Api) -> None:
     assert said(acme.get("/config/schema"))["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+def test_more_namespaces_than_there_is_room_for_are_judged_no_further(acme: Api) -> None:
+    namespaces = {f"n{number}": {"policy": {"ttl_seconds": 60}} for number in range(5_000)}
+    found = plan(acme, document(acme={"namespaces": namespaces}))
+    message = "there would be 5001, max_namespaces in its limits is 5000"
+    assert found["problems"] == [{"field": "organisations.acme.namespaces", "message": message}]
+    assert (found["changes"], found["summary"]) == ([], {"create": 0, "change": 0, "delete": 0})
+
+
+@pytest.mark.parametrize("path", ["plan", "apply"])
+def test_a_document_names_so_many_organisations_and_namespaces_and_no_more(acme: Api, path: str) -> None:
+    too_many = [
+        document(acme={"namespaces": {f"n{number}": None for number in range(20_000)}}),
+        document(**{f"o{number}": {"namespaces": {"a": {}, "b": {}}} for number in range(7_000)}),
+        document(**{f"o{number}": None for number in range(20_001)}),
+    ]
+    for body, count in zip(too_many, (20_001, 21_000, 20_001), strict=True):
+        assert refused(acme, body, 422, path=path) == {
+            "organisations": f"{count} organisations and namespaces, 20000 is the most in one document"
+        }
+
+
+def test_of_many_problems_a_plan_tells_as_many_as_a_refusal(acme: Api) -> None:
+    assert len(plan(acme, document(**{f"o{number}": None for number in range(300)}))["problems"]) == 100
+    namespaces = {f"n{number}": {"policy": {"ttl_seconds": 90_000}} for number in range(300)}
+    assert len(plan(acme, document(acme={"namespaces": namespaces}))["problems"]) == 100
+
+
+def test_of_many_differences_a_plan_tells_some_and_how_many_more(
+    operator: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that takes a policy back may be about five hundred fields."""
+    models = {f"m{number}": {"ttl_seconds": 60, "weight": 2, "offload": "host"} for number in range(50)}
+    applied(operator, document(acme={"namespaces": {"a": {"policy": {"models": models}}}}))
+    body = document(acme={"namespaces": {"a": {"policy": {}}, "b": {"policy": {"ttl_seconds": 60}}}})
+
+    def told() -> list[tuple[int, int]]:
+        found = plan(operator, body)["changes"]
+        return [(len(one["differences"]), one["more_differences"]) for one in found if one["verb"] == "policy.publish"]
+
+    assert told() == [(100, 50), (1, 0)]
+    monkeypatch.setattr("tenants.config.plan.DIFFERENCES_AT_MOST", 20)
+    assert told() == [(20, 130), (0, 1)]
+    monkeypatch.undo()
+    before = plan(operator, body)["hash"]
+    monkeypatch.setattr("tenants.config.plan.DIFFERENCES_AT_MOST", 0)
+    assert plan(operator, body)["hash"] == before
+
+
+def test_what_namespaces_inherit_costs_a_plan_next_to_nothing_for_each() -> None:
+    """Fifty models at the organisation were once worked through anew for every namespace below."""
+    actor = actor_of(make_key(make_organisation("acme"), "policy:read"))
+
+    def calls(models: int) -> int:
+        policy = {"models": {f"m{number}": {"weight": 1.0, "kv_dtype": "int8"} for number in range(models)}}
+        namespaces = {f"n{number}": {"policy": {"ttl_seconds": 60 + number}} for number in range(200)}
+        body = document_read(document(acme={"policy": policy, "namespaces": namespaces}))
+        counted = Profile()
+        counted.runcall(config_plan, actor=actor, document=body)
+        return sum(one.callcount for one in counted.getstats())
+
+    calls(1)
+    assert calls(50) < 2 * calls(1)
 
 
 def test_a_plan_costs_the_same_number_of_queries_whatever_its_size(operator: Api) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from django.apps import apps
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 from django.utils import timezone
 
 from tenants.actor import SYSTEM
@@ -107,10 +107,16 @@ def moving(made: Organisation) -> Deed:
 
 
 def accepting(made: Organisation) -> Deed:
+    """In a transaction, for the one thing meant to stay when this fails: that somebody tried."""
     _, link = member_invite(actor=SYSTEM, organisation=made, email="kim@acme.example", role="viewer")
-    return lambda: invitation_accept(
-        secret=link.secret, password="a fine new password", address="192.0.2.1", now=timezone.now()
-    )
+
+    def deed() -> None:
+        with transaction.atomic():
+            invitation_accept(
+                secret=link.secret, password="a fine new password", address="192.0.2.1", now=timezone.now()
+            )
+
+    return deed
 
 
 def inviting_again(made: Organisation) -> Deed:

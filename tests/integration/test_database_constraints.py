@@ -1,6 +1,7 @@
 """What the database refuses by itself, whatever code asks it. Triggers that keep the trail are in test_audit.py."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -30,6 +31,7 @@ from tests.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 NOW = timezone.now()
+FAR = datetime(9999, 12, 31, tzinfo=UTC)
 NOTHING = b""
 
 
@@ -189,6 +191,9 @@ REFUSED: list[tuple[str, Make]] = [
     ("tenants_onetimelink_hash_", twice(link(purpose="reset", user="yes"))),
     ("pin_names_are_unique", twice(pin())),
     ("pin_content_is_known", pin(content_kind="image")),
+    ("key_end_is_readable", key(expires_at=FAR)),
+    ("operator_token_end_is_readable", token(expires_at=FAR)),
+    ("pin_end_is_readable", pin(expires_at=FAR)),
     ("an_operation_that_ended_says_when", operation(finished_at=NOW)),
     ("an_operation_that_ended_says_when", operation(state="done")),
     ("an_operation_that_ended_says_when", operation(state="lost", finished_at=NOW)),

@@ -2,16 +2,19 @@
 
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
 
+from controlplane.api.routing import OPERATIONS
 from tenants.crypto import Unreadable, seal, unseal
 from tenants.models import ApiKey, AuditRecord, IdempotentRequest, Organisation
-from tenants.services.idempotency import answer_place
-from tenants.services.people import ANSWERS_KEPT, housekeeping
+from tenants.services import idempotency
+from tenants.services.housekeeping import housekeeping
+from tenants.services.idempotency import ANSWERS_KEPT, answer_place
 from tests.api import Api, make_key, make_organisation, said
 from tests.threads import at_once
 
@@ -129,6 +132,55 @@ def test_a_kept_answer_cannot_be_read_where_it_lies_nor_moved_to_another_key(acm
     for caller, key in ((kept.caller, "another"), ("key:another", KEY)):
         with pytest.raises(Unreadable):
             unseal(kept.sealed_answer, place=answer_place(caller, key))
+
+
+QUESTIONS = [
+    ("/orgs/acme/policy/preview", {"policy": {"ttl_seconds": 60}}),
+    ("/config/plan", {"document": {"version": 1, "organisations": {"acme": {"policy": {"ttl_seconds": 60}}}}}),
+]
+
+
+@pytest.mark.parametrize(("path", "body"), QUESTIONS)
+def test_a_question_is_answered_anew_and_its_answer_not_kept(acme: Api, path: str, body: dict[str, Any]) -> None:
+    first = acme.post(path, body, Idempotency_Key=KEY)
+    kept = IdempotentRequest.objects.get()
+    assert (first.status_code, kept.sealed_answer) == (200, None)
+    assert acme.put("/orgs/acme/policy", {"policy": {"ttl_seconds": 60}}, seen=0).status_code == 200
+    second = acme.post(path, body, Idempotency_Key=KEY)
+    assert (second.status_code, second.get("Idempotency-Replayed")) == (200, None)
+    assert second.content != first.content
+    assert IdempotentRequest.objects.count() == 1
+
+
+@pytest.mark.parametrize(("path", "body"), QUESTIONS)
+def test_a_question_has_its_key_for_itself(acme: Api, path: str, body: dict[str, Any]) -> None:
+    assert acme.post(path, body, Idempotency_Key=KEY).status_code == 200
+    for answer in (acme.post(path, {**body, "x": 1}), create(acme)):
+        assert answer.status_code in (409, 422)
+    assert made() == 0
+
+
+def test_a_question_that_fails_leaves_its_key_free(acme: Api) -> None:
+    assert acme.post("/orgs/globex/policy/preview", {"policy": {}}, Idempotency_Key=KEY).status_code == 404
+    assert create(acme).status_code == 201
+
+
+def test_every_operation_that_changes_nothing_says_so() -> None:
+    """A POST that only asks: its answer may be as large as what it is about, and would be kept for a day."""
+    asking = {one.path.rpartition("/")[2] for one in OPERATIONS if one.method == "POST" and one.changes_nothing}
+    assert asking == {"preview", "plan"}
+    assert all(one.changes_nothing for one in OPERATIONS if one.path.endswith(("/preview", "/plan")))
+
+
+def test_an_answer_too_large_to_keep_is_given_once_and_its_deed_done_once(
+    acme: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idempotency, "KEPT_BYTES", 100)
+    assert create(acme).status_code == 201
+    again = create(acme)
+    assert (again.status_code, said(again)["errors"][0]["field"]) == (409, "Idempotency-Key")
+    assert "was carried out" in said(again)["detail"]
+    assert (made(), IdempotentRequest.objects.get().sealed_answer) == (1, None)
 
 
 @pytest.mark.django_db(transaction=True)

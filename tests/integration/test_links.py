@@ -7,9 +7,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.hashers import MD5PasswordHasher
 from django.test import Client
 from django.utils import timezone
 
+from controlplane.request_id import request_id_bound
 from tenants.actor import SYSTEM
 from tenants.models import AuditRecord, Member, OneTimeLink, Organisation, SignInAttempt, User
 from tenants.services.members import member_invite, member_link, reset_link
@@ -67,11 +69,14 @@ def test_an_invitation_made_through_rest_opens(operator: Api, client: Client) ->
 def test_somebody_with_an_account_joins_with_the_password_they_have(client: Client) -> None:
     make_user(email=EMAIL)
     path = invited()
-    page = client.get(path).content.decode()
-    assert 'autocomplete="current-password"' in page
-    assert 'name="new"' not in page
-    assert client.post(path, {"password": PASSWORD})["Location"] == "/"
+    assert client.post(path, {"new": PASSWORD})["Location"] == "/"
     assert "You are part of Acme now" in home(client)
+    assert User.objects.get().check_password(PASSWORD)
+
+
+def test_who_has_an_account_may_also_type_its_password_twice(client: Client) -> None:
+    make_user(email=EMAIL)
+    assert choose(client, invited(), PASSWORD).status_code == 302
     assert User.objects.get().check_password(PASSWORD)
 
 
@@ -84,6 +89,14 @@ def test_looking_spends_nothing_and_writes_nothing(client: Client) -> None:
         assert AuditRecord.objects.count() == before
     assert OneTimeLink.objects.filter(used_at=None).count() == 2
     assert "luminet_session" not in client.cookies
+
+
+def test_the_trail_says_from_where_and_in_which_request_a_link_was_used(client: Client) -> None:
+    for path, verb in ((invited(), "member.join"), (resetting(make_user()), "password.reset")):
+        with request_id_bound("r-7"):
+            choose(Client(), path, REMOTE_ADDR="2001:DB8::7")
+        record = AuditRecord.objects.latest("seq")
+        assert (record.verb, record.address, record.request_id) == (verb, "2001:db8::7", "r-7")
 
 
 def test_a_reset_sets_the_password_signs_in_and_ends_every_other_session(client: Client) -> None:
@@ -146,7 +159,7 @@ def test_every_link_that_does_not_work_leads_to_the_same_page(
 ) -> None:
     path = broken(purpose)
     before = User.objects.count()
-    for answer in (client.get(path), choose(client, path), client.post(path, {"password": PASSWORD})):
+    for answer in (client.get(path), choose(client, path), client.post(path, {"new": PASSWORD})):
         page = answer.content.decode()
         assert answer.status_code == 404
         assert "This link does not work, or not any more" in page
@@ -206,14 +219,68 @@ def test_a_bad_password_is_said_at_its_field_and_the_link_stays(
     assert User.objects.count() == 1
 
 
-def test_a_wrong_password_does_not_join_and_is_limited_like_sign_in(client: Client) -> None:
+CSRF = re.compile(r'name="csrfmiddlewaretoken" value="\w+"')
+
+
+def answered(path: str, new: str, again: str, hashes: list[str]) -> tuple[Any, ...]:
+    """All that somebody with the link, and a clock, can learn by looking and by sending this."""
+    client = Client()
+    SignInAttempt.objects.all().delete()
+    looked = client.get(path)
+    hashes.clear()
+    sent = choose(client, path, new, again)
+    pages = [CSRF.sub("", one.content.decode()) for one in (looked, sent)]
+    return looked.status_code, sent.status_code, *pages, SignInAttempt.objects.count(), len(hashes)
+
+
+@pytest.fixture
+def hashes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """One entry for each password hashed: what takes the time."""
+    made: list[str] = []
+    encode = MD5PasswordHasher.encode
+
+    def counted(self: MD5PasswordHasher, password: str, salt: str) -> str:
+        made.append(password)
+        return encode(self, password, salt)
+
+    monkeypatch.setattr(MD5PasswordHasher, "encode", counted)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("new", "again"),
+    [
+        ("not this one", ""),
+        (NEW, ""),
+        ("x" * 300, ""),
+        ("short", "short"),
+        (EMAIL, EMAIL),
+        (NEW, "another one, not that"),
+        ("", ""),
+    ],
+)
+def test_an_invitation_tells_nobody_whether_its_address_has_an_account(new: str, again: str, hashes: list[str]) -> None:
+    path = invited()
+    without = answered(path, new, again, hashes)
     make_user(email=EMAIL)
+    assert answered(path, new, again, hashes) == without
+    assert without[1] == 422
+
+
+def test_a_password_typed_once_and_wrong_is_answered_with_both_ways_to_join(client: Client) -> None:
+    page = client.post(invited(), {"new": NEW}).content.decode()
+    assert "No account here fits this password." in page
+    assert "If you are new, type the one you choose in both fields;" in page
+
+
+@pytest.mark.parametrize("has_account", [True, False], ids=["account", "no account"])
+def test_a_wrong_password_does_not_join_and_is_limited_like_sign_in(client: Client, has_account: bool) -> None:
+    if has_account:
+        make_user(email=EMAIL)
     path = invited()
     for _ in range(EMAIL_AND_ADDRESS_LIMIT):
-        refused = client.post(path, {"password": "not this one"})
-        assert refused.status_code == 422
-        assert "do not match an active account" in refused.content.decode()
-    held_back = client.post(path, {"password": PASSWORD})
+        assert client.post(path, {"new": "not this one"}).status_code == 422
+    held_back = choose(client, path, PASSWORD)
     assert held_back.status_code == 429
     assert 0 < int(held_back["Retry-After"]) <= 900
     assert "Try again in 15 minutes" in held_back.content.decode()
@@ -221,12 +288,26 @@ def test_a_wrong_password_does_not_join_and_is_limited_like_sign_in(client: Clie
     assert not Member.objects.get().has_joined
 
 
+def test_guesses_typed_twice_are_counted_too(client: Client) -> None:
+    make_user(email=EMAIL)
+    path = invited()
+    for _ in range(EMAIL_AND_ADDRESS_LIMIT):
+        assert choose(client, path, NEW).status_code == 422
+    assert choose(client, path, PASSWORD).status_code == 429
+    assert User.objects.get().check_password(PASSWORD)
+
+
 def test_guesses_here_and_at_the_sign_in_page_are_counted_together(client: Client) -> None:
     make_user(email=EMAIL)
     path = invited()
     for _ in range(EMAIL_AND_ADDRESS_LIMIT):
         client.post("/sign-in", {"email": EMAIL, "password": "wrong"})
-    assert client.post(path, {"password": PASSWORD}).status_code == 429
+    assert client.post(path, {"new": PASSWORD}).status_code == 429
+
+
+def test_what_succeeds_at_an_invitation_counts_as_no_attempt(client: Client) -> None:
+    choose(client, invited())
+    assert not SignInAttempt.objects.exists()
 
 
 def test_who_is_signed_in_as_somebody_else_is_told_and_offered_a_way(customer_client: Client) -> None:
@@ -239,19 +320,6 @@ def test_who_is_signed_in_as_somebody_else_is_told_and_offered_a_way(customer_cl
     assert not User.objects.filter(email=EMAIL).exists()
     assert customer_client.post("/sign-out", {"next": path})["Location"] == path
     assert customer_client.get(path).status_code == 200
-
-
-def test_an_account_made_in_between_turns_the_form_into_one_for_its_password(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = invited()
-    make_user(email=EMAIL)
-    monkeypatch.setattr("tenants.services.members.invitation_has_account", lambda link: False)
-    monkeypatch.setattr("controlplane.dashboard.links.invitation_has_account", lambda link: False)
-    assert choose(client, path)["Location"] == path
-    monkeypatch.undo()
-    assert 'name="password"' in client.get(path).content.decode()
-    assert User.objects.get().check_password(PASSWORD)
 
 
 def test_the_secret_in_the_address_reaches_neither_caches_nor_other_pages(client: Client) -> None:

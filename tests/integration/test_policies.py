@@ -490,6 +490,14 @@ def test_a_fleet_publish_and_one_below_see_each_other() -> None:
     assert failures(outcomes) == ["InvalidFields"]
 
 
+def test_a_share_said_for_a_model_counts_though_a_namespace_says_less_in_general() -> None:
+    place, other = make_place(), make_place("globex")
+    publish(above(place), pin_share=0.3)  # for chat and for default
+    publish(place, pin_share=0.0)
+    publish(other, reserved_share=0.5)
+    assert "policy.reserved_share" in refusal(above(place), models={"m": {"pin_share": 0.3}})
+
+
 def test_a_preview_changes_nothing() -> None:
     place = make_place()
     level_of(FLEET)
@@ -500,3 +508,25 @@ def test_a_preview_changes_nothing() -> None:
 def _refuse_writes(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
     assert sql.lstrip().startswith("SELECT"), sql
     return execute(sql, params, many, context)
+
+
+SECRET_MODEL: dict[str, Any] = {"models": {"secret-model": {"reserved_share": 0.8}}}
+
+
+def test_who_may_not_reserve_does_not_learn_what_others_left() -> None:
+    """Publishing refuses it for its bounds; a preview that also counted would be a measuring device."""
+    publish(make_place("globex"), **SECRET_MODEL)
+    place = make_place("acme")
+    found = policy_preview(actor=key_actor(place), place=place, policy=Policy.model_validate({"reserved_share": 0.5}))
+    assert [one.message for one in found.problems] == ["only an operator may change this"]
+
+
+def test_a_model_of_somebody_else_is_not_named_in_a_refusal() -> None:
+    publish(make_place("globex"), **SECRET_MODEL)
+    place = make_place("acme")
+    assert place.organisation is not None
+    free = Bounds.model_validate({"reserved_share": {}})
+    changed = bounds_put(actor=SYSTEM, organisation=place.organisation, bounds=free, expected=None)
+    with pytest.raises(SharesExceeded) as refused:
+        publish(Place(changed, place.namespace), reserved_share=0.5, actor=key_actor(place))
+    assert "secret-model" not in str(refused.value)

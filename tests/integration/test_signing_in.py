@@ -4,10 +4,14 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from controlplane.request_id import request_id_bound
+from tenants.actor import SYSTEM
 from tenants.errors import EmailTaken, InvalidEmail, SignInRefused, WeakPassword
-from tenants.models import SignInAttempt, User
+from tenants.models import AuditRecord, SignInAttempt, User
 from tenants.services import people
+from tenants.services.housekeeping import housekeeping
 from tenants.sign_in_limits import EMAIL_AND_ADDRESS_LIMIT, WINDOW
+from tests.api import Api, make_operator_token
 from tests.factories import PASSWORD, make_operator, make_user
 
 pytestmark = pytest.mark.django_db
@@ -72,12 +76,12 @@ def test_attempts_are_forgotten_after_the_window_and_after_success() -> None:
             people.sign_in(email="someone@acme.example", password="x", address="192.0.2.1", now=NOW)
     people.sign_in(email="someone@acme.example", password=PASSWORD, address="192.0.2.1", now=NOW)
     assert SignInAttempt.objects.count() == EMAIL_AND_ADDRESS_LIMIT - 1
-    assert people.housekeeping(now=NOW + WINDOW + timedelta(seconds=1)) == EMAIL_AND_ADDRESS_LIMIT - 1
+    assert housekeeping(now=NOW + WINDOW + timedelta(seconds=1)) == EMAIL_AND_ADDRESS_LIMIT - 1
 
 
 def test_sessions_that_have_ended_are_forgotten(customer_client: Client) -> None:
-    assert people.housekeeping(now=datetime.now(UTC)) == 0
-    assert people.housekeeping(now=datetime.now(UTC) + timedelta(hours=13)) == 1
+    assert housekeeping(now=datetime.now(UTC)) == 0
+    assert housekeeping(now=datetime.now(UTC) + timedelta(hours=13)) == 1
     assert customer_client.get("/").status_code == 302
 
 
@@ -111,7 +115,9 @@ def test_the_way_back_never_leads_to_another_site(client: Client, target: str) -
     [
         ("192.0.2.7", "192.0.2.7"),
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),  # one host owns all of its /64
+        ("::ffff:192.0.2.7", "192.0.2.7"),
         ("junk", "::"),
+        ("", "::"),
     ],
 )
 def test_attempts_are_counted_by_the_network_they_come_from(client: Client, shown: str, counted: str) -> None:
@@ -135,6 +141,9 @@ def test_signing_out_takes_a_post_and_ends_the_session(customer_client: Client) 
     assert customer_client.get("/sign-out").status_code == 405
     assert customer_client.post("/sign-out")["Location"] == "/sign-in"
     assert customer_client.get("/").status_code == 302
+
+
+TO_ANOTHER = {"current": PASSWORD, "new": "another fine password", "again": "another fine password"}
 
 
 def change(client: Client, current: str, new: str, again: str) -> Any:
@@ -181,6 +190,42 @@ def test_the_support_site_has_no_sign_in_of_its_own(client: Client) -> None:
 def test_the_support_site_is_for_operators(operator_client: Client, customer_client: Client) -> None:
     assert operator_client.get("/admin/tenants/user/").status_code == 200
     assert customer_client.get("/admin/tenants/user/", follow=True).status_code == 404
+
+
+def test_an_account_switched_off_or_on_is_in_the_trail_with_who_from_where_and_in_which_request(
+    operator_client: Client,
+) -> None:
+    user = make_user(email="leaver@acme.example")
+    page = f"/admin/tenants/user/{user.pk}/change/"
+    for fields in ({}, {}, {"is_active": "on"}):  # switched off twice: the second time nothing happens
+        with request_id_bound("r-7"):
+            assert operator_client.post(page, fields, REMOTE_ADDR="2001:db8::7").status_code == 302
+    records = AuditRecord.objects.order_by("seq")
+    assert [(one.verb, one.before, one.after) for one in records] == [
+        ("account.close", '{"is_active":true}', '{"is_active":false}'),
+        ("account.open", '{"is_active":false}', '{"is_active":true}'),
+    ]
+    for one in records:
+        assert (one.actor_kind, one.actor_name, one.target) == ("operator", "operator@luminet.example", user.email)
+        assert (one.address, one.request_id) == ("2001:db8::7", "r-7")
+
+
+def test_a_changed_password_is_in_the_trail_with_from_where_and_in_which_request(customer_client: Client) -> None:
+    with request_id_bound("r-7"):
+        customer_client.post("/account/password", TO_ANOTHER, REMOTE_ADDR="192.0.2.7")
+    record = AuditRecord.objects.get()
+    assert (record.verb, record.actor_kind, record.actor_name) == ("password.change", "member", "someone@acme.example")
+    assert (record.address, record.request_id) == ("192.0.2.7", "r-7")
+
+
+def test_a_closed_account_has_no_use_for_its_links_and_tokens_until_it_is_opened(operator_client: Client) -> None:
+    user = make_user(email="second@luminet.example", is_operator=True)
+    api = Api(make_operator_token(user), Client())
+    people.account_close(actor=SYSTEM, user=user)
+    assert api.get("/whoami").status_code == 401
+    assert sign_in(Client(), email=user.email).status_code == 422
+    people.account_open(actor=SYSTEM, user=user)
+    assert api.get("/whoami").status_code == 200
 
 
 def test_the_support_site_can_close_an_account_and_nothing_more(operator_client: Client) -> None:

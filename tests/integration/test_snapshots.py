@@ -108,7 +108,8 @@ def test_an_engine_holds_organisations_namespaces_and_pins_of_its_group() -> Non
             "ns": str(default.pk),
             "name": "handbook",
             "model": "m",
-            "content": {"token_ids": [1, 2, 3]},
+            "kind": "token_ids",
+            "bytes": len("[1,2,3]"),
             "expires_at": None,
         },
     }

@@ -1,4 +1,5 @@
 import io
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.client import files
+from controlplane.client import checks, files
 from controlplane.client.errors import ClientError
 from controlplane.client.files import document_dump, document_load
 
@@ -67,6 +68,8 @@ def test_anchors_and_merges_are_understood(tmp_path: Path) -> None:
         ("# nothing\n", "is empty"),
         (b"a: \xff", "is not UTF-8 at byte 3"),
         ("a: \x00", ""),
+        ("a: !!bool x", "cannot be read"),
+        ("a: !!int ''", "cannot be read"),
         ("&a [*a]", "line 1, column 1: is nested more than 30 levels deep, or contains itself"),
         ("a: " + "[" * 100 + "]" * 100, "is nested more than 30 levels deep"),
         ("? [a]\n: 1", "a collection as a name is read as a seq"),
@@ -76,10 +79,71 @@ def test_what_could_mean_two_things_is_refused_with_its_line(tmp_path: Path, tex
     assert said in complaint(tmp_path, text)
 
 
+DEEP = {
+    "lists": "[" * 200_000,
+    "mappings": "{a: " * 100_000,
+    "blocks": "- " * 200_000,
+    "names": "? " * 100_000,
+    "json": '{"a":' + "[" * 200_000,
+    "json that is whole": '{"a":' + "[" * 900 + "]" * 900 + "}",
+    "aliases of aliases": "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 5000)),
+    "merges of merges": "a0: &a0 {}\n" + "".join(f"a{n}: &a{n}\n  <<: *a{n - 1}\n" for n in range(1, 900)),
+}
+
+
+@pytest.mark.parametrize("kind", DEEP)
+def test_depth_is_refused_before_anything_recurses(tmp_path: Path, kind: str) -> None:
+    """In a process of its own: libyaml ends the one that composes such a file."""
+    (tmp_path / "f.yaml").write_text(DEEP[kind])
+    script = (
+        "import sys, yaml; from controlplane.client import files;"
+        "files._Loader = getattr(yaml, sys.argv[1]); files.document_load(sys.argv[2])"
+    )
+    arguments = [sys.executable, "-c", script, files._Loader.__name__, str(tmp_path / "f.yaml")]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, "is nested more than 30 levels deep" in done.stderr) == (1, True), done.stderr[-300:]
+
+
+def test_thirty_levels_are_not_too_many(tmp_path: Path) -> None:
+    for levels, is_fine in ((30, True), (31, False)):
+        for text in ("[" * levels + "]" * levels, '{"a":' + "[" * (levels - 1) + "]" * (levels - 1) + "}"):
+            if is_fine:
+                load(tmp_path, text)
+            else:
+                assert "is nested" in complaint(tmp_path, text)
+
+
 def test_aliases_that_multiply_are_refused_before_they_do(tmp_path: Path) -> None:
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
-    assert "aliases add up to too much" in complaint(tmp_path, "\n".join(lines))
+    assert "once its aliases are written out" in complaint(tmp_path, "\n".join(lines))
+
+
+def test_aliases_of_a_long_text_are_weighed(tmp_path: Path) -> None:
+    text = "a: &a " + "x" * 100_000 + "\nb: [{}]"
+    assert len(load(tmp_path, text.replace("{}", "*a," * 80))["b"]) == 80
+    assert "8388608 bytes once its aliases are written out" in complaint(tmp_path, text.replace("{}", "*a," * 90))
+
+
+def test_many_values_are_refused_while_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "MOST_VALUES", 1000)
+    for text in ("[" + "a," * 1001 + "]", "a: &a x\nb: [" + "*a," * 1000 + "]"):
+        assert "values or 8388608 bytes" in complaint(tmp_path, text)
+
+
+@pytest.mark.parametrize("number", ["1" + ":1" * 500_000, "1" + ":1" * 2000 + ".5", "9" * 5000, "0x" + "1" * 5000])
+def test_numbers_that_take_long_to_read_are_not_read(tmp_path: Path, number: str) -> None:
+    assert "is too long for a number" in complaint(tmp_path, f"a: {number}")
+    assert load(tmp_path, f"a: '{number}'") == {"a": number}
+
+
+def test_tags_of_ones_own_are_not_collected(tmp_path: Path) -> None:
+    assert "%TAG means nothing here" in complaint(tmp_path, "%TAG !a! b\n" * 3 + "--- a")
+
+
+def test_a_name_given_twice_among_very_many_is_found_at_once(tmp_path: Path) -> None:
+    text = "{" + ",".join(f'"{n}":1' for n in range(100_000)) + ',"99999":1}'
+    assert "'99999' is given more than once" in complaint(tmp_path, text)
 
 
 def test_a_file_that_is_too_large_or_not_there_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,3 +174,11 @@ def test_a_dump_keeps_the_order_and_quotes_what_would_be_misread() -> None:
     assert document_dump({"version": 1, "organisations": {"no": {}, "1": None}}) == (
         "version: 1\norganisations:\n  'no': {}\n  '1': null\n"
     )
+
+
+def test_a_dump_says_nothing_to_the_terminal_itself() -> None:
+    document = {"name": "Zoë \x85\x9b2J\u202e", "more": "ü"}
+    text = document_dump(document)
+    assert text.replace("\n", "").isprintable()
+    assert yaml.safe_load(text) == document
+    assert document_dump({"name": "Zoë"}) == "name: Zoë\n"

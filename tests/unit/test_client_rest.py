@@ -2,9 +2,7 @@
 
 import json
 import socket
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -12,63 +10,15 @@ import pytest
 from controlplane.client.errors import ClientError, Refused
 from controlplane.client.rest import Rest, segment
 from controlplane.stack.ports import free_port
+from tests.misbehaving import Reply, Server, misbehaving
 
-Reply = tuple[int, dict[str, str], bytes]
 PROBLEM = {"title": "Some fields cannot be accepted", "detail": "x", "errors": [{"field": "a.b", "message": "is odd"}]}
-
-
-class Server(ThreadingHTTPServer):
-    """Answers with what it was told to, in turn; the last one again and again. None: hangs up."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.replies: list[Reply | None] = [(200, {}, b"{}")]
-        self.seen: list[tuple[str, str, dict[str, str], bytes]] = []
-        self.connections = 0
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Server
-
-    def setup(self) -> None:
-        super().setup()
-        self.server.connections += 1
-
-    def _answer(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.server.seen.append((self.command, self.path, dict(self.headers), body))
-        reply = self.server.replies.pop(0) if len(self.server.replies) > 1 else self.server.replies[0]
-        if reply is None:
-            self.close_connection = True
-            return
-        status, headers, data = reply
-        self.send_response(status)
-        for name, value in {"Content-Type": "application/json", **headers, "Content-Length": str(len(data))}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(data)
-
-    do_GET = do_POST = do_DELETE = _answer  # noqa: N815
-
-    def log_message(self, *args: Any) -> None:
-        """Nobody reads it."""
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with misbehaving() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture
@@ -114,6 +64,12 @@ def test_pages_are_followed_to_the_end(server: Server, rest: Rest) -> None:
     assert server.seen[1][1] == "/api/v1/orgs?limit=200&cursor=a+b%26c"
 
 
+def test_a_page_that_leads_to_itself_is_not_read_for_ever(server: Server, rest: Rest) -> None:
+    server.replies = [ok({"items": [1], "next_cursor": "x"})]
+    with pytest.raises(ClientError, match="leads to itself"):
+        list(rest.pages("/orgs"))
+
+
 def test_a_problem_names_every_field(server: Server, rest: Rest) -> None:
     server.replies = [(422, {"Content-Type": "application/problem+json"}, json.dumps(PROBLEM).encode())]
     with pytest.raises(Refused) as caught:
@@ -125,6 +81,19 @@ def test_a_problem_names_every_field(server: Server, rest: Rest) -> None:
 def test_a_long_list_of_problems_is_cut() -> None:
     many = {"title": "No", "errors": [{"field": f"f{n}", "message": "m"} for n in range(80)]}
     assert str(Refused(422, many)).endswith("  and 30 more")
+
+
+def test_a_problem_says_nothing_to_the_terminal_itself(server: Server, rest: Rest) -> None:
+    evil = "a\x1b[2J\x9b2J\nluminet: all is well"
+    problem = {"title": evil, "errors": [{"field": evil, "message": evil}], "request_id": evil}
+    for status in (422, 500):
+        words = str(Refused(status, problem))
+        assert all(line.isprintable() for line in words.split("\n"))
+        assert not any(line.startswith("luminet:") for line in words.split("\n"))
+    server.replies = [(302, {"Location": "https://x/\x9b2J", "Content-Type": "text/html"}, b"")]
+    with pytest.raises(ClientError) as caught:
+        rest.get("/orgs")
+    assert str(caught.value).isprintable()
 
 
 def test_our_fault_comes_with_the_number_to_tell_an_operator() -> None:
@@ -176,6 +145,8 @@ def test_an_idle_connection_is_not_trusted(server: Server, rest: Rest, monkeypat
     [
         ((200, {"Content-Type": "text/html"}, b"<html>"), "no JSON"),
         ((200, {}, b"{broken"), "no JSON"),
+        ((200, {}, b"[" * 200_000), "no JSON"),
+        ((200, {}, b"[" * 100 + b"]" * 100), "no JSON"),
         ((404, {"Content-Type": "text/html"}, b"nginx"), "status 404"),
         ((302, {"Location": "https://elsewhere/", "Content-Type": "text/html"}, b"moved"), "https://elsewhere/"),
     ],
@@ -208,6 +179,16 @@ def test_what_json_cannot_say_is_not_sent(server: Server, rest: Rest) -> None:
         with pytest.raises(ClientError, match="JSON cannot say"):
             rest.post("/config/plan", {"x": body()})
     assert server.seen == []
+
+
+def test_a_body_is_no_longer_than_it_must_be(server: Server, rest: Rest) -> None:
+    rest.post("/config/plan", {"a": [1, 2], "b": "é"}, repeatable=True)
+    assert server.seen[0][3] == '{"a":[1,2],"b":"é"}'.encode()
+
+
+def test_what_is_no_letter_is_asked_for_and_not_found(server: Server, rest: Rest) -> None:
+    rest.get(f"/orgs/{segment(chr(0xDCFF))}", organisation=chr(0xDCFF))
+    assert server.seen[0][1] == "/api/v1/orgs/%ED%B3%BF?organisation=%ED%B3%BF"
 
 
 def test_a_name_cannot_leave_its_segment() -> None:

@@ -3,6 +3,7 @@
 import argparse
 import io
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,12 +14,12 @@ from controlplane.cli import main, parser
 from controlplane.client import arguments, asking, reading, session
 from controlplane.client.asking import agreed, operation_wait, working
 from controlplane.client.changes import plan_lines
-from controlplane.client.changing import _moment
 from controlplane.client.errors import ClientError
 from controlplane.client.places import Place, namespace_read, organisation_read, place_read
 from controlplane.client.rest import Answer, Rest
 from controlplane.client.session import connect, url_checked
 from controlplane.client.tables import Paper, bound, cell, width
+from tenants.actor import REST_SCOPES, Scope
 
 
 class Tty(io.StringIO):
@@ -132,6 +133,9 @@ def test_a_stack_that_does_not_run_is_not_asked(tmp_path: Path, monkeypatch: pyt
 # Tables.
 
 
+EVIL = "a\x1b[2J\x1b[31m\x9b2J\u202e\nb"
+
+
 def test_columns_line_up_whatever_the_letters() -> None:
     out, stream = paper()
     out.table(["NAME", "N"], [["名前", 1], ["e\u0301t\u00e9", None], ["plain", True]], empty="")
@@ -147,8 +151,29 @@ def test_nothing_in_a_cell_moves_the_cursor() -> None:
     assert cell(0.5) == "0.5"
 
 
+def test_nothing_that_is_said_moves_the_cursor() -> None:
+    for stream in (io.StringIO(), Tty()):
+        out = Paper(stream, {})
+        out.say(EVIL, f"{out.paint('!', 33)} {EVIL}")
+        out.table([EVIL], [[EVIL]], empty="")
+        out.record([(EVIL, EVIL)])
+        seen = re.sub(r"\x1b\[[0-9]{1,2}m", "", stream.getvalue()) if stream.isatty() else stream.getvalue()
+        assert all(line.isprintable() for line in seen.split("\n"))
+        assert len(seen.splitlines()) == 5
+
+
+def test_json_means_the_same_and_moves_no_cursor_either() -> None:
+    out, stream = paper()
+    value = {EVIL: [EVIL, "ü 名前", "\U000e0001", "\ud800"], "at": "2026-11-21T16:49:02.102967Z"}
+    out.json(value)
+    assert all(line.isprintable() for line in stream.getvalue().split("\n"))
+    assert "ü 名前" in stream.getvalue()
+    assert json.loads(stream.getvalue()) == value
+
+
 def test_times_and_bounds_are_said_as_people_say_them() -> None:
     assert cell("2026-11-21T16:49:02.102967Z") == "2026-11-21 16:49:02 UTC"
+    assert cell([{"at": "2026-11-21T16:49:02Z"}]) == '[{"at": "2026-11-21 16:49:02 UTC"}]'
     bounds: tuple[Any, ...] = ({"min": 60, "max": 3600}, {"max": 0.5}, {"min": 1}, {}, {"allowed": ["fp8"]}, None)
     assert [bound(one) for one in bounds] == [
         "60 to 3600", "up to 0.5", "1 to any", "any", "one of fp8", "operators only",
@@ -181,6 +206,7 @@ def test_a_plan_reads_as_sentences() -> None:
             "place": "acme/chat",
             "revision": 6,
             "differences": [{"field": "kv_dtype", "model": "m", "before": "fp8", "after": "int8"}],
+            "more_differences": 7,
             "warnings": ["cold cache"],
         },
         {"verb": "policy.publish", "place": "acme", "revision": 0, "differences": [], "warnings": []},
@@ -190,6 +216,7 @@ def test_a_plan_reads_as_sentences() -> None:
         "- globex     delete the organisation and its 3 namespaces",
         "~ acme/chat  publish a policy (revision 6 → 7)",
         "    kv_dtype (m): fp8 → int8",
+        "    … and 7 more",
         "    ! cold cache",
         "~ acme       publish a policy (revision 0 → 1, which changes nothing in force)",
         "",
@@ -201,7 +228,7 @@ def test_a_plan_reads_as_sentences() -> None:
 # Asking and waiting.
 
 
-def test_consent_is_the_very_word(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_consent_is_the_very_word(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     agreed("Delete it", "acme", yes=True)
     monkeypatch.setattr(sys, "stdin", Tty("acme\n"))
     agreed("Delete it", "acme", yes=False)
@@ -209,6 +236,10 @@ def test_consent_is_the_very_word(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "stdin", Tty(typed))
         with pytest.raises(ClientError, match="nothing was changed"):
             agreed("Delete it", "acme", yes=False)
+    assert capsys.readouterr().err.replace("\n", "").isprintable()
+    monkeypatch.setattr(sys, "stdin", Tty("a [2J 2J\n"))
+    agreed("Delete a\x1b[2J\x9b2J", "a\x1b[2J\x9b2J", yes=False)
+    assert capsys.readouterr().err.isprintable()
     monkeypatch.setattr(sys, "stdin", io.StringIO("acme\n"))
     with pytest.raises(ClientError, match="say --yes"):
         agreed("Delete it", "acme", yes=False)
@@ -242,6 +273,16 @@ def test_an_operation_is_followed_until_it_ends(monkeypatch: pytest.MonkeyPatch)
 # The command line.
 
 
+def test_the_scopes_to_choose_from_are_all_there_are() -> None:
+    assert set(arguments.SCOPES) == {scope.value for scope in Scope}
+    assert set(arguments.REST_SCOPES) == {scope.value for scope in REST_SCOPES}
+
+
+def test_every_empty_list_says_what_to_do_next() -> None:
+    found = {name: one.empty for name, one in reading.NOUNS.items() if isinstance(one, reading.Listing)}
+    assert {name for name, words in found.items() if ": " not in words} == set()
+
+
 def test_every_noun_that_can_be_asked_for_can_be_shown() -> None:
     assert set(arguments.NOUNS) == set(reading.NOUNS)
 
@@ -250,7 +291,12 @@ def test_every_noun_that_can_be_asked_for_can_be_shown() -> None:
     "wrong",
     [
         "plan", "plan -f", "get", "get unicorns", "get audit --limit 0", "rollback acme -1", "rollback acme x",
-        "nonsense", "create key acme ci", "create key acme ci --scope all",
+        "get audit --limit 99999999999999999999", "rollback acme 2147483648", "rollback acme 1_0", "nonsense",
+        "purge acme --wait --timeout nan", "purge acme --timeout inf", "purge acme --timeout 0",
+        "purge acme --timeout 1e9", "purge acme --timeout=-1", "purge acme --timeout soon",
+        "operator-token you@example.com --scope bad",
+        "operator-token you@example.com --scope infer", "create key acme ci --scope infer --expires 999999w",
+        "create key acme ci --scope infer --expires 0d", "create key acme ci", "create key acme ci --scope all",
     ],
 )  # fmt: skip
 def test_a_mistyped_command_does_not_look_like_a_plan_with_changes(
@@ -283,9 +329,3 @@ def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_every_command_that_asks_can_be_told_yes() -> None:
     for command in (["apply", "-f", "x"], ["rollback", "a", "1"], ["purge", "a"], ["delete", "org", "a"]):
         assert parser().parse_args([*command, "--yes"]).yes is True
-
-
-def test_an_expiry_is_a_time_or_a_while_from_now() -> None:
-    assert _moment(None) is None
-    assert _moment("2027-01-31T23:59:59Z") == "2027-01-31T23:59:59Z"
-    assert str(_moment("30d")).endswith("Z")

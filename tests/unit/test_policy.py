@@ -278,7 +278,7 @@ def test_no_difference_in_force_goes_untold(before: list[dict[str, Any]], after:
 
 
 def contradicted(*chain: Values) -> list[tuple[str, str]]:
-    return [(one.field, one.message) for one in contradictions(effective_document(chain))]
+    return [(one.field, one.message) for one in contradictions(chain)]
 
 
 def test_what_is_built_in_contradicts_nothing() -> None:

@@ -45,7 +45,7 @@ def ns(of: str = "1", **more: Any) -> Entry:
 
 
 def pin(of: str = "1", **more: Any) -> Entry:
-    return {"org": of, "ns": "1", "name": "p", "model": "m", "content": {}, "expires_at": None} | more
+    return {"org": of, "ns": "1", "name": "p", "model": "m", "kind": "prompt", "bytes": 7, "expires_at": None} | more
 
 
 def api_key(of: str = "1", **more: Any) -> Entry:
@@ -321,7 +321,7 @@ def test_anything_else_is_refused_in_one_way(message: bytes) -> None:
         ("ns/1", ns(key=None), "ns/1.key"),
         ("ns/1", ns(policy=HASHES[0].upper()), "ns/1.policy"),
         ("pin/1", pin(ns=1), "pin/1.ns"),
-        ("pin/1", pin(content="text"), "pin/1.content"),
+        ("pin/1", pin(bytes=-1), "pin/1.bytes"),
         ("pin/1", pin(expires_at=5), "pin/1.expires_at"),
         ("pin/1", pin(expires_at="2026-02-30T00:00:00Z"), "pin/1.expires_at"),
         ("pin/1", pin(expires_at="2026-02-03T00:00:00+01:00"), "pin/1.expires_at"),

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenants.policy import Below
-from tenants.shares import PROMISED_AT_MOST, Holding, heaviest_promise, holding
+from tenants.shares import PROMISED_AT_MOST, Holding, heaviest_promise, holdings
 
 MODELS = ("a", "b", "c")
 SHARES = st.integers(0, 20).map(lambda n: n / 20)
@@ -30,7 +30,7 @@ def naive_total(holdings: list[Holding], model: str | None) -> float:
 def test_a_holding_is_reservation_and_pins_together() -> None:
     below = Below(1, "acme", 2, "chat", 3, {}, {})
     chain = ({"reserved_share": 0.1}, {"pin_share": 0.2}, {"models": {"m": {"reserved_share": 0.5}}})
-    found = holding(below, chain)
+    (found,) = holdings([below], lambda _: chain)
     assert found.name == "acme/chat"
     assert found.general == pytest.approx(0.3)
     assert found.by_model == {"m": pytest.approx(0.7)}

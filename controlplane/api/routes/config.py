@@ -43,12 +43,12 @@ def config_schema_get(call: Call) -> Answer:
     return Answer(ConfigSchema(config_schema()))
 
 
-@group.post("/config/plan", plan.PLAN, ConfigPlanned, status=200)
+@group.post("/config/plan", plan.PLAN, ConfigPlanned, status=200, changes_nothing=True)
 def config_plan(call: Call, body: ConfigPlan) -> Answer:
     """Say what applying a document would change.
 
-    Changes nothing. `problems` are the reasons for which applying it would be refused, all of them at once. An
-    organisation's key may plan for its own organisation.
+    Changes nothing. `problems` are the reasons for which applying it would be refused, the first 100 of them; more
+    namespaces than there is room for are judged no further. An organisation's key may plan for its own organisation.
     """
     found = plan.config_plan(actor=call.actor, document=body.document, prune=body.prune)
     shown = ConfigPlanned(

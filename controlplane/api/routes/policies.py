@@ -158,7 +158,9 @@ def _declare(
 
     group.get(f"{prefix}/policy", read, PolicyShown, gives_etag=True)(named(policy_get))
     group.put(f"{prefix}/policy", write, PolicyPublished, wants_if_match=True, gives_etag=True)(named(policy_put))
-    group.post(f"{prefix}/policy/preview", preview, PolicyPreviewed, status=200)(named(policy_preview_post))
+    group.post(f"{prefix}/policy/preview", preview, PolicyPreviewed, status=200, changes_nothing=True)(
+        named(policy_preview_post)
+    )
     group.get(f"{prefix}/policy/effective", read, EffectiveShown)(named(policy_effective))
     group.get(f"{prefix}/policy/revisions", read, Page[RevisionShown])(named(policy_revisions))
     group.get(f"{prefix}/policy/revisions/{{number}}", read, RevisionShown)(named(policy_revision))
@@ -173,7 +175,7 @@ _declare(
 )  # fmt: skip
 _declare(
     "/orgs/{org}", "organisation", "an organisation",
-    read=access.READ, write=access.PUBLISH_WHOLE, preview=access.READ,
+    read=access.READ_WHOLE, write=access.PUBLISH_WHOLE, preview=access.READ_WHOLE,
 )  # fmt: skip
 _declare(
     "/orgs/{org}/namespaces/{ns}", "namespace", "a namespace",

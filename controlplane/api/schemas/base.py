@@ -1,9 +1,10 @@
 """What all bodies have in common."""
 
 import re
+from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
 Item = TypeVar("Item")
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,9})?(Z|[+-]\d\d:\d\d)", re.ASCII)
@@ -21,6 +22,14 @@ def _moment_only(value: Any) -> Any:
     return value
 
 
+def _in_utc(value: datetime) -> datetime:
+    """As it is stored. At the ends of the calendar another zone's time has no place in ours."""
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("is outside the calendar") from None
+
+
 class Taken(BaseModel):
     """A body we take: unknown members are refused, types are not guessed."""
 
@@ -32,7 +41,7 @@ class Given(BaseModel):
 
 
 Moment = Annotated[AwareDatetime, Field(strict=False)]
-FutureMoment = Annotated[Moment, BeforeValidator(_moment_only)]
+FutureMoment = Annotated[Moment, BeforeValidator(_moment_only), AfterValidator(_in_utc)]
 
 
 class Page(BaseModel, Generic[Item]):

@@ -39,6 +39,7 @@ CHANGE = {
     "before": {},
     "after": {"kv_dtype": "int8"},
     "differences": [{"field": "kv_dtype", "model": None, "before": "fp8", "after": "int8"}],
+    "more_differences": 0,
     "warnings": ["fp8 → int8 is a cold cache: blocks of the old format never match the new one."],
 }
 SUMMARY = {"create": 0, "change": 1, "delete": 0}
@@ -81,6 +82,7 @@ class PlannedChangeShown(Given):
     before: Any
     after: Any
     differences: list[DifferenceShown] = Field(description="Field by field; of policies, what would be in force.")
+    more_differences: int = Field(description="How many there are besides those shown: at most 100 of one deed.")
     warnings: list[str]
 
 

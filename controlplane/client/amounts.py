@@ -1,0 +1,48 @@
+"""Numbers and times people type: each is finite, and within what anybody can mean."""
+
+import argparse
+import math
+import re
+from datetime import UTC, datetime, timedelta
+
+MOST = 2**31 - 1
+LONGEST_WAIT_SECONDS = 7 * 24 * 3600.0
+LONGEST_EXPIRY = timedelta(days=36_500)
+UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+_SPAN = re.compile(r"([0-9]+)([mhdw])")
+
+
+def revision(text: str) -> int:
+    return _whole(text, least=0)
+
+
+def count(text: str) -> int:
+    return _whole(text, least=1)
+
+
+def seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found <= LONGEST_WAIT_SECONDS:  # false of what is not a number, too
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no time of up to {LONGEST_WAIT_SECONDS:g} seconds")
+    return found
+
+
+def expiry(text: str) -> str:
+    """`30d` from now, or a time as it is: which ones do is for the control plane to say."""
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        return text
+    number, unit = found[1], UNITS[found[2]]
+    if len(number) > 12 or not 1 <= int(number) <= LONGEST_EXPIRY // unit:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no time of up to 100 years from now")
+    until = datetime.now(UTC) + int(number) * unit
+    return until.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _whole(text: str, *, least: int) -> int:
+    if not re.fullmatch(r"[0-9]{1,10}", text) or not least <= int(text) <= MOST:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from {least} to {MOST}")
+    return int(text)

@@ -1,0 +1,20 @@
+"""How deep a value from outside may be nested: what walks it afterwards recurses. Lists and objects of JSON only."""
+
+from typing import Any
+
+DEEPEST = 30
+
+
+def is_too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [child for one in level for child in _children(one)]
+        if not level:
+            return False
+    return any(isinstance(one, dict | list) for one in level)
+
+
+def _children(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []

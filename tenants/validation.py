@@ -1,0 +1,33 @@
+"""What pydantic finds wrong, in our words and with the place as people write it. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tenants.errors import FieldProblem
+from tenants.models.organisations import SLUG_PATTERN
+from tenants.policy import MODEL_PATTERN
+
+SLUG_WORDS = "must be 1 to 63 of a-z, 0-9 and inner hyphens"
+PATTERNS = {
+    SLUG_PATTERN: SLUG_WORDS,
+    MODEL_PATTERN: "must be the name of a model: 1 to 200 letters, digits and . _ : / @ + -, first a letter or digit",
+}
+KINDS = {
+    "missing": "is required",
+    "model_type": "must be an object",
+    "dict_type": "must be an object",
+    "extra_forbidden": "is no field here",
+}
+
+
+def field_problems(found: Iterable[Mapping[str, Any]], *, root: str = "document") -> Iterator[FieldProblem]:
+    """`found`: as ValidationError.errors() tells it; `root` is what the whole is called."""
+    for one in found:
+        place = [str(part) for part in one["loc"] if part != "[key]"]
+        yield FieldProblem(".".join(place) or root, _words(one["type"], one["msg"], one.get("ctx", {})))
+
+
+def _words(kind: str, words: str, context: Mapping[str, Any]) -> str:
+    if kind == "string_pattern_mismatch" and context.get("pattern") in PATTERNS:
+        return PATTERNS[context["pattern"]]
+    return KINDS.get(kind) or words.removeprefix("Value error, ")
