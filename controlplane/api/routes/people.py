@@ -8,7 +8,7 @@ from django.conf import settings
 from controlplane.api.paging import Cursor, Limit, page
 from controlplane.api.routing import Answer, Call, Group
 from controlplane.api.schemas.base import Page
-from controlplane.api.schemas.tenants import (
+from controlplane.api.schemas.people import (
     CallerShown,
     KeyCreate,
     KeyCreated,
