@@ -4,6 +4,8 @@ import os
 from collections.abc import Collection
 from datetime import datetime
 
+from django.db.models import QuerySet
+
 from tenants.crypto import seal, unseal
 from tenants.models import Namespace, NamespaceKey
 
@@ -19,7 +21,7 @@ def key_open(namespace_id: int, epoch: int, sealed: bytes | memoryview) -> bytes
     return unseal(sealed, place=key_place(namespace_id, epoch))
 
 
-def keys_erase(namespaces: Collection[Namespace], *, now: datetime) -> None:
+def keys_erase(namespaces: "Collection[Namespace] | QuerySet[Namespace]", *, now: datetime) -> None:
     """What was cached under them cannot be addressed any more, whatever an agent still holds."""
     NamespaceKey.objects.filter(namespace__in=namespaces, retired_at=None).update(sealed=None, retired_at=now)
 

@@ -15,10 +15,11 @@ from tenants.fields import all_checked, name_check, slug_check
 from tenants.levels import FLEET, fleet_hold
 from tenants.limits import Limits
 from tenants.locks import organisation_lock
-from tenants.models import Namespace, NamespaceKey, Operation, Organisation, Pin, PolicyLevel
+from tenants.models import Namespace, Operation, Organisation, Pin, PolicyLevel
 from tenants.models.organisations import DEFAULT
 from tenants.removal import removing
 from tenants.revisions import Expected, revision_check
+from tenants.services.namespace_keys import keys_erase
 from tenants.services.namespaces import BATCH, NewNamespace, namespaces_add
 from tenants.services.operations import purge_begin
 
@@ -98,7 +99,7 @@ def organisation_delete(*, actor: Actor, organisation: Organisation, expected: E
         found.save(update_fields=["state", "deleted_at", "revision"])
         found.api_keys.filter(revoked_at=None).update(revoked_at=now)
         Pin.objects.filter(namespace__organisation=found).delete()
-        NamespaceKey.objects.filter(namespace__organisation=found, retired_at=None).update(sealed=None, retired_at=now)
+        keys_erase(found.namespaces.all(), now=now)
         operation = purge_begin(actor=actor, organisation=found, namespace=None, now=now)
         journal.record(actor, "organisation.delete", found.slug, organisation=found, before=before)
     return operation
