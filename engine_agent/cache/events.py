@@ -1,0 +1,121 @@
+"""What happened to the index, in order: for a gateway that wants to know which agent holds which prefix.
+
+Every event has a number, and the log a boot id, so a consumer knows what it missed. It asks for what came after its
+last number; when that is no longer kept, or the boot is another, it takes a snapshot and goes on from there. A consumer
+that does so holds exactly the index: under each root, which digests are in which tier. Events carry digests, never
+tokens.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from engine_agent.cache.index import Run, Tree
+from engine_agent.cache.keys import Digest, Digests
+
+Kind = Literal["stored", "removed", "demoted", "loaded", "cleared"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`stored`, `loaded`: now in `tier`. `removed`: no longer in it. `demoted`: from the tier above into `tier`.
+    `cleared`: nothing is left under `root`, in any tier. `parent`: the digest before the first, or the root.
+    """
+
+    number: int
+    kind: Kind
+    namespace: str
+    kv_format: str
+    root: Digest
+    tier: str
+    parent: Digest
+    digests: Digests
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Everything after the number asked for."""
+
+    boot: str
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """What was asked for is gone: take a snapshot."""
+
+    boot: str
+    oldest: int  # the first number still kept
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One run of the index as a snapshot shows it."""
+
+    namespace: str
+    kv_format: str
+    root: Digest
+    tiers: tuple[str, ...]
+    parent: Digest
+    digests: Digests
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSnapshot:
+    """The index after event `number`."""
+
+    boot: str
+    number: int
+    stored: tuple[Stored, ...]
+
+
+class EventLog:
+    """The latest events, as many as together hold `most_digests`."""
+
+    def __init__(
+        self, *, boot: str, most_digests: int, tiers: Sequence[str], trees: Callable[[], Iterable[Tree]]
+    ) -> None:
+        self.boot = boot
+        self.number = 0
+        self._most_digests = most_digests
+        self._digests = 0
+        self._kept: deque[Event] = deque()
+        self._tiers = tuple(tiers)
+        self._trees = trees
+
+    def publish(self, kind: Kind, run: Run, digests: Digests, *, tier: int) -> None:
+        """About the last `len(digests)` blocks of `run`, or about all of its tree."""
+        before = run.end - len(digests) - run.start
+        self.number += 1
+        tree = run.tree
+        parent = run.digests[before - 1] if before > 0 else parent_digest(run)
+        self._keep(
+            Event(self.number, kind, tree.namespace, tree.kv_format, tree.root, self._tiers[tier], parent, digests)
+        )
+
+    def since(self, number: int, *, boot: str) -> Replay | Gap:
+        oldest = self._kept[0].number if self._kept else self.number + 1
+        if boot != self.boot or not oldest - 1 <= number <= self.number:
+            return Gap(self.boot, oldest)
+        skipped = number + 1 - oldest
+        return Replay(self.boot, tuple(event for i, event in enumerate(self._kept) if i >= skipped))
+
+    def snapshot(self) -> IndexSnapshot:
+        stored = tuple(self._stored(run) for tree in self._trees() for run in tree.runs() if not run.is_hollow)
+        return IndexSnapshot(self.boot, self.number, stored)
+
+    def _stored(self, run: Run) -> Stored:
+        tree = run.tree
+        tiers = tuple(name for name, copy in zip(self._tiers, run.copies, strict=True) if copy)
+        return Stored(tree.namespace, tree.kv_format, tree.root, tiers, parent_digest(run), run.digests)
+
+    def _keep(self, event: Event) -> None:
+        self._kept.append(event)
+        self._digests += len(event.digests) + 1
+        while self._digests > self._most_digests and len(self._kept) > 1:
+            self._digests -= len(self._kept.popleft().digests) + 1
+
+
+def parent_digest(run: Run) -> Digest:
+    return run.parent.digests[-1] if run.parent and run.parent.digests else run.tree.root

@@ -1,0 +1,168 @@
+"""Whose block goes first: idle lists, which keep one namespace's order, and the share heap, which weighs namespaces.
+
+In a namespace the block goes that was released longest ago, the deepest of a chain before those above it. Between
+namespaces the one goes that holds most above its reservation for its weight; among those that are about equal in that,
+again the block that was released longest ago. Neither looks at more than a few entries, however large the pool is.
+"""
+
+import heapq
+from collections.abc import Iterator
+from typing import Generic, Protocol, TypeVar
+
+from engine_agent.cache.index import TierCopy
+
+
+class IdleList:
+    """Copies nobody uses, oldest first: a ring of links through the copies themselves."""
+
+    __slots__ = ("_ring",)
+
+    def __init__(self) -> None:
+        self._ring: TierCopy = _Sentinel()
+
+    def oldest(self) -> TierCopy | None:
+        first = self._ring.newer
+        return None if first is self._ring else first
+
+    def add_newest(self, copy: TierCopy) -> None:
+        link_before(copy, self._ring)
+
+    def add_back(self, copy: TierCopy) -> None:
+        """To the place its run's last release gives it: for a use that did not come about."""
+        newer = self._ring
+        while (other := newer.older) is not self._ring and _order(other) > _order(copy):
+            newer = other
+        link_before(copy, newer)
+
+    def __iter__(self) -> Iterator[TierCopy]:
+        copy = self._ring.newer
+        while copy is not self._ring:
+            yield copy
+            copy = copy.newer
+
+
+def link_before(copy: TierCopy, newer: TierCopy) -> None:
+    """Make it the next older one to `newer`, in whichever list that is."""
+    assert not copy.is_listed
+    older = newer.older
+    copy.older, copy.newer = older, newer
+    older.newer = newer.older = copy
+    copy.is_listed = True
+
+
+def unlink(copy: TierCopy) -> None:
+    """Out of whichever list it is in."""
+    assert copy.is_listed
+    copy.older.newer, copy.newer.older = copy.newer, copy.older
+    copy.older = copy.newer = copy
+    copy.is_listed = False
+
+
+class _Sentinel(TierCopy):
+    """Where a ring begins and ends."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.older = self.newer = self
+        self.is_listed = True
+
+
+def _order(copy: TierCopy) -> tuple[int, int]:
+    return (copy.run.stamp, -copy.run.start)
+
+
+class Shareholder(Protocol):
+    """What the heap weighs."""
+
+    @property
+    def serial(self) -> int: ...
+
+    @property
+    def evictable_bytes(self) -> int: ...
+
+    def steps(self, less_bytes: int = 0) -> int:
+        """How far above its reservation it is for its weight, in steps, were it `less_bytes` less."""
+
+    def oldest_stamp(self) -> int:
+        """When what it would lose next was last released."""
+
+
+S = TypeVar("S", bound=Shareholder)
+Rank = tuple[int, int]  # steps, downwards; stamp of what would go next: the smallest rank gives first
+
+
+def rank_of(holder: Shareholder, less_bytes: int = 0) -> Rank:
+    return -holder.steps(less_bytes), holder.oldest_stamp()
+
+
+class ShareHeap(Generic[S]):
+    """Shareholders by rank. One that moved forward is pushed anew at once, one that fell back is put right when it
+    comes up.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[Rank, int]] = []
+        self._listed: dict[int, Rank] = {}  # serial → the rank it is in the heap with; other entries are stale
+        self._holders: dict[int, S] = {}
+
+    def changed(self, holder: S, *, got_older: bool = False) -> None:
+        """`got_older`: what it would lose next may have been released before what it would have lost until now."""
+        if holder.evictable_bytes <= 0:
+            return
+        listed = self._listed.get(holder.serial)
+        if listed is None or got_older or -holder.steps() < listed[0]:
+            self._push(holder, rank_of(holder))
+
+    def forget(self, holder: S) -> None:
+        self._listed.pop(holder.serial, None)
+        self._holders.pop(holder.serial, None)
+
+    def first_two(self) -> tuple[S | None, S | None]:
+        """The one that gives first of those that have something to give, and the next."""
+        first = self._first()
+        if first is None:
+            return None, None
+        rank = self._listed.pop(first.serial)
+        second = self._first()
+        self._push(first, rank)
+        return first, second
+
+    def _first(self) -> S | None:
+        heap = self._heap
+        while heap:
+            rank, serial = heap[0]
+            if self._listed.get(serial) != rank:
+                heapq.heappop(heap)
+                continue
+            holder = self._holders[serial]
+            if holder.evictable_bytes <= 0:
+                self.forget(holder)
+            elif (present := rank_of(holder)) != rank:
+                self._push(holder, present)
+            else:
+                return holder
+        return None
+
+    def _push(self, holder: S, rank: Rank) -> None:
+        self._listed[holder.serial] = rank
+        self._holders[holder.serial] = holder
+        heapq.heappush(self._heap, (rank, holder.serial))
+        if len(self._heap) > 2 * len(self._listed) + 64:
+            self._heap = [(rank, serial) for serial, rank in self._listed.items()]
+            heapq.heapify(self._heap)
+
+
+def blocks_in_turn(victim: Shareholder, runner_up: Shareholder | None, *, page_bytes: int, most: int) -> int:
+    """How many blocks of one run the victim gives, one at a time, before it is the runner-up's turn: 1 to `most`."""
+    if runner_up is None:
+        return most
+    bound, stamp = rank_of(runner_up), victim.oldest_stamp()
+    low, high = 1, most
+    while low < high:  # `low` are certain, `high` may be
+        middle = (low + high + 1) // 2
+        if (-victim.steps((middle - 1) * page_bytes), stamp) < bound:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,532 @@
+"""Reuse gaps: how long a namespace's blocks wait for their next use, and how many other blocks are used meanwhile.
+
+Enough of both is kept to say what another TTL or limit would do to the hit ratio; the traffic itself is not kept.
+Expiry and eviction live elsewhere. Here the cache is an idea: blocks are used at the moment of admission, and memory is
+least recently used first, leaf first.
+
+What is exact. Under a sliding TTL and a limit a block is hit iff its gap is shorter than the TTL and fewer than `limit`
+other blocks were used since: whatever was used since expires later and is evicted later. So one sparse histogram over
+(gap, distance) answers both at once, and its edges are the TTLs that people choose.
+
+What makes it small. Blocks that were used together are one *run* with one last use: a conversation is one run however
+long it gets, the head it shares with others is another. A run is found again by its *marks*, the digests at a few
+depths of the chain (powers of four, and more where much hangs on where chains part), and where it ended by *prints* of
+a few of its last blocks.
+
+Absolute TTLs couple the blocks of a chain, for all after the first miss are made anew. So a run carries when it was
+made under each of a few ages; between those, the loss against the sliding TTL of the same length is interpolated. Its
+first block speaks for a run: within one, creation times grow with depth. With a limit or a shorter sliding TTL on top,
+what an age would cost is lost only where every gap within that age was survived; gaps are taken as independent.
+
+What bounds it. Past about `max_samples` runs the record is thinned: a run stays with a chance that grows with its
+blocks and falls with what was used since, and counts 1 / chance from then on (Horvitz and Thompson). So every octave of
+distance keeps as many runs, hot heads always stay, and luck has no part: survivors are taken at even steps. What comes
+back after it was dropped looks new, which flatters absolute TTLs longer than what the record holds unthinned.
+
+What it costs. Memory is under 1 KB when fresh, about 1 KB more for each conversation, and at most 1 KB × max_samples
+for all of them; the histogram has a few hundred cells of 110 bytes in practice, and 6,300 by construction. To observe
+looks at no more than 36 digests, however long the prompt is.
+"""
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, groupby, pairwise
+from math import exp2, inf, log
+from operator import add, attrgetter
+from typing import Final, cast
+
+from engine_agent.cache.policy import LONGEST_TTL_SECONDS, TtlMode
+
+HALF_LIFE_SECONDS: Final = 86_400.0
+HORIZON_SECONDS: Final = float(LONGEST_TTL_SECONDS)  # what was not used for longer is forgotten
+DEPTHS: Final[Sequence[int]] = (0, *(4**n for n in range(10)))
+
+_HOUR, _DAY = 3_600.0, 86_400.0
+_STEPS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10, 12, 15, 20, 25, 30, 40, 50)
+# Upper edges of bins: a gap is shorter than its edge, a distance at most its edge.
+_GAPS = (
+    *(0.1, 0.2, 0.5),
+    *(unit * step for unit in (1.0, 60.0, _HOUR) for step in _STEPS if unit * step < _DAY),
+    *(_DAY * days for days in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 7)),
+)
+_DISTANCES = (
+    *(8, 16, 32),
+    *(step << octave for octave in range(5, 9) for step in (2, 3)),
+    *(step << octave for octave in range(8, 30) for step in (4, 5, 6, 7)),
+    1 << 62,
+)
+_AGES = (30.0, 60.0, 120.0, 300.0, 600.0, 1_800.0, _HOUR, 6 * _HOUR, _DAY, HORIZON_SECONDS)
+_EVERY_AGE = range(len(_AGES))
+
+_MAX_DEPTHS = 32
+_WORTH_A_MARK = 0.004  # of all blocks may hang on where between two marks chains part
+_SURE = 1 / 64  # what a parting counts of which nothing is unsure, for its mark to be kept
+_BACK, _PRINT = (1, 4, 12, 32), 8
+_RUN_COST = 4  # in marks
+_FULL, _THINNED = 0.9, 0.6  # of the cost allowed
+_MIN_SLOTS = 64
+_CHUNK_BITS = 6
+_TRACE = 1e-3  # of a block: not worth an entry
+
+
+class _Run:
+    """Blocks start … end of one chain that were last used together. Its marks point to it, it does not know them."""
+
+    __slots__ = ("born", "born_by_age", "chance", "dies", "end", "is_shared", "last_use", "slot", "start", "tail")
+
+    def __init__(self, start: int, end: int, *, slot: int, now: float) -> None:
+        self.start = start
+        self.end = end
+        self.tail = b""  # begins of digests at the `_BACK` from its end; empty where its end was estimated
+        self.is_shared = False  # chains part at its end, so what follows it is another run
+        self.slot = slot
+        self.last_use = now
+        self.chance = 1.0  # of still being here since the last use: it stands for 1 / chance such runs
+        self.born = now
+        self.born_by_age: list[float] | None = None  # made anew since then under some of the candidate ages
+        self.dies = now + _AGES[0]  # under the first of them
+
+    def split(self, stop: int) -> "_Run":
+        """The part above `stop` as a run of its own, which others share."""
+        head = _Run(min(self.start, stop), stop, slot=self.slot, now=self.last_use)
+        head.is_shared, head.chance = True, self.chance
+        head.born, head.born_by_age, head.dies = self.born, self.born_by_age, self.dies
+        self.start = max(self.start, stop)
+        return head
+
+    def renew(self, alive: Sequence[int], now: float) -> list[int]:
+        """Under which of these ages it is alive. Under all others it is made anew."""
+        before = self.born_by_age or [self.born] * len(_AGES)
+        self.born_by_age = after = [now] * len(_AGES)
+        still = [which for which in alive if now - before[which] < _AGES[which]]
+        for which in still:
+            after[which] = before[which]
+        self.dies = min(map(add, after, _AGES))
+        return still
+
+
+class _Recency:
+    """How many blocks were last used by each request, the oldest first, with quick sums over the newest."""
+
+    __slots__ = ("_chunks", "_slots")
+
+    def __init__(self) -> None:
+        self._slots: list[float] = []
+        self._chunks: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def append(self, blocks: float) -> None:
+        if len(self._slots) >> _CHUNK_BITS == len(self._chunks):
+            self._chunks.append(0)
+        self._slots.append(blocks)
+        self._chunks[-1] += blocks
+
+    def take(self, slot: int, blocks: float) -> float:
+        """Blocks of this request are used again. How many were used after it?"""
+        chunk = slot >> _CHUNK_BITS
+        self._slots[slot] -= blocks
+        self._chunks[chunk] -= blocks
+        chunk += 1
+        return sum(self._slots[slot + 1 : chunk << _CHUNK_BITS]) + sum(self._chunks[chunk:])
+
+
+class ReuseGaps:
+    """One namespace's record. `observe` every admitted request, then ask. Old traffic fades: see `decay`."""
+
+    __slots__ = (
+        "_absolute",
+        "_blocks",
+        "_depths",
+        "_due",
+        "_first_depths",
+        "_half_life",
+        "_halves_at",
+        "_histogram",
+        "_max_cost",
+        "_parted",
+        "_prompt_tokens",
+        "_recency",
+        "_run_count",
+        "_runs",
+        "_seconds",
+        "_slot_limit",
+        "_until",
+        "_whatever_age",
+        "block_tokens",
+    )
+
+    def __init__(
+        self,
+        *,
+        block_tokens: int,
+        max_samples: int = 2048,
+        half_life_seconds: float = HALF_LIFE_SECONDS,
+        depths: Sequence[int] = DEPTHS,
+    ) -> None:
+        self.block_tokens = block_tokens
+        self._max_cost = 2 * _RUN_COST * max_samples
+        self._half_life = half_life_seconds
+        self._first_depths = self._depths = tuple(depths)
+        self._parted: dict[int, float] = {}  # depth of a mark → blocks before the next one of whose use we were unsure
+        self._runs: dict[bytes, _Run] = {}  # by mark
+        self._run_count = 0  # no fewer than there are; those that lost all their marks are found out when tidying
+        self._recency = _Recency()
+        self._slot_limit = _MIN_SLOTS
+        self._due = 0.5  # of the next run that stays when thinning
+        self._histogram: dict[int, float] = {}  # bin of gap, bin of distance → blocks used again
+        self._whatever_age = 0.0  # blocks used again while alive under every candidate age
+        self._absolute: array[float] | None = None  # and under each, where not under all
+        self._blocks = 0.0
+        self._prompt_tokens = 0.0
+        self._seconds = 0.0
+        self._halves_at = -inf
+        self._until = -inf
+
+    # What is told
+
+    def observe(self, digests: Sequence[bytes], prompt_tokens: int, now: float) -> None:
+        """A request was admitted: the digests of its matchable full blocks, in the order of the chain."""
+        if now >= self._halves_at:
+            self.decay(now)
+        self._until = max(now, self._until)
+        self._prompt_tokens += prompt_tokens
+        self._blocks += len(digests)
+        if digests:
+            self._follow(digests, now)
+            cost = len(self._runs) + _RUN_COST * self._run_count
+            if cost > self._max_cost or len(self._recency) > self._slot_limit:
+                self._tidy(now)
+
+    def decay(self, now: float) -> None:
+        """Halve all counts once per half-life, so that they speak of the last days; forget what is past the horizon.
+
+        `observe` does so by itself. Called from outside it frees the memory of a namespace whose traffic has ended.
+        """
+        if self._halves_at == -inf:
+            self._halves_at = now + self._half_life
+        halvings = 1 + (now - self._halves_at) // self._half_life
+        if halvings < 1:
+            return
+        keep = exp2(-halvings)
+        self._halves_at += halvings * self._half_life
+        self._seconds = self._seconds * keep + self._half_life * (1 - keep)
+        self._blocks *= keep
+        self._prompt_tokens *= keep
+        self._whatever_age *= keep
+        if self._absolute:
+            self._absolute = array("d", [blocks * keep for blocks in self._absolute])
+        self._histogram = {cell: kept for cell, blocks in self._histogram.items() if (kept := blocks * keep) > _TRACE}
+        self._parted = {depth: kept for depth, unsure in self._parted.items() if (kept := unsure * keep) > _TRACE}
+        self._tidy(now)
+
+    # What is asked
+
+    def hit_ratio(
+        self,
+        *,
+        ttl_seconds: float | None,
+        ttl_mode: TtlMode = "sliding",
+        max_age_seconds: float | None = None,
+        limit_blocks: int | None = None,
+    ) -> float | None:
+        """Hit tokens over prompt tokens, had this been the policy. None when there is nothing to say."""
+        if self._prompt_tokens <= 0:
+            return None
+        ttl, age, limit = _bounds(ttl_seconds, ttl_mode, max_age_seconds, limit_blocks)
+        return min(1.0, self._hits(ttl, age, limit) * self.block_tokens / self._prompt_tokens)
+
+    def curve(
+        self,
+        ttls: Iterable[float],
+        *,
+        ttl_mode: TtlMode = "sliding",
+        max_age_seconds: float | None = None,
+        limit_blocks: int | None = None,
+    ) -> list[float | None]:
+        """`hit_ratio` at each of these TTLs."""
+        return [
+            self.hit_ratio(
+                ttl_seconds=ttl, ttl_mode=ttl_mode, max_age_seconds=max_age_seconds, limit_blocks=limit_blocks
+            )
+            for ttl in ttls
+        ]
+
+    def resident_blocks(
+        self,
+        *,
+        ttl_seconds: float | None,
+        ttl_mode: TtlMode = "sliding",
+        max_age_seconds: float | None = None,
+        limit_blocks: int | None = None,
+    ) -> float | None:
+        """How many blocks there would have been on average, if none were in flight. None while no time has passed.
+
+        By Little's law: every use keeps a block until its next use, or for the TTL when that is sooner.
+        """
+        seconds = self._seconds + self._until - self._halves_at + self._half_life
+        if not self._blocks or not seconds > 0:
+            return None
+        ttl, age, limit = _bounds(ttl_seconds, ttl_mode, max_age_seconds, limit_blocks)
+        life = min(ttl, age, HORIZON_SECONDS)
+        shares, edges = _shares(_GAPS, life), (0.0, *_GAPS, inf)
+        area = life * self._blocks
+        for cell, blocks in self._histogram.items():
+            row = cell >> 8
+            area -= blocks * shares[row] * (life - (edges[row] + min(life, edges[row + 1])) / 2)
+        to_come = sum(
+            (run.end - run.start) / run.chance * (life - self._until + run.last_use) * self._faded(run.last_use)
+            for run in set(self._runs.values())
+            if self._until - run.last_use < life
+        )
+        mean = (area - to_come) / seconds
+        if age <= ttl and area > 0:
+            mean *= min(1.0, life * (self._blocks - self._hits(ttl, age, inf)) / area)  # renewed by misses alone
+        return min(limit, max(0.0, mean))
+
+    def _hits(self, ttl: float, age: float, limit: float) -> float:
+        """In blocks. An age costs what it costs alone, times the chance that nothing else ended that life before."""
+        hits, mean_gap = self._hits_without_age(min(ttl, age), limit)
+        if age == inf or not hits:
+            return hits
+        alone, _ = self._hits_without_age(age, inf)
+        lost = alone * (1 - self._survival(age))
+        gaps_within_age = 1 + age / max(mean_gap, age / 1_000)
+        return float(max(0.0, hits - lost * (hits / alone) ** gaps_within_age))
+
+    def _hits_without_age(self, ttl: float, limit: float) -> tuple[float, float]:
+        """Blocks, and the mean gap they waited for."""
+        by_gap, by_distance, edges = _shares(_GAPS, ttl), _shares(_DISTANCES, limit), (0.0, *_GAPS, HORIZON_SECONDS)
+        hits = waited = 0.0
+        for cell, blocks in self._histogram.items():
+            row = cell >> 8
+            some = blocks * by_gap[row] * by_distance[cell & 255]
+            hits += some
+            waited += some * (edges[row] + edges[row + 1]) / 2
+        return hits, waited / hits if hits else 0.0
+
+    def _survival(self, age: float) -> float:
+        """What an absolute TTL leaves of the hits of a sliding one as long: as known, or by straight lines between."""
+        if self._absolute is None:
+            return 1.0
+        at = bisect_left(_AGES, age)
+        if at == 0 or age == _AGES[min(at, len(_AGES) - 1)]:
+            return self._known_survival(at)
+        if at == len(_AGES):
+            return self._known_survival(at - 1)
+        low, high = _AGES[at - 1], _AGES[at]
+        below, above = self._known_survival(at - 1), self._known_survival(at)
+        return below + (above - below) * log(age / low) / log(high / low)
+
+    def _known_survival(self, which: int) -> float:
+        assert self._absolute is not None
+        sliding, _ = self._hits_without_age(_AGES[which], inf)
+        return min(1.0, (self._whatever_age + self._absolute[which]) / sliding) if sliding else 1.0
+
+    # How it is kept
+
+    def _follow(self, digests: Sequence[bytes], now: float) -> None:
+        """Use the runs of a chain again, from its head to where it leaves what is known; the rest is new."""
+        depths, length = self._depths, len(digests)
+        marks = [digests[depth] for depth in depths[: bisect_left(depths, length)]]
+        found = self._known(marks)
+        known = len(found)
+        run: _Run | None = None
+        alive: Sequence[int] = _EVERY_AGE
+        start = first = 0
+        while first < known:
+            run = found[first]
+            after = known if found[-1] is run else first + 1
+            while after < known and found[after] is run:
+                after += 1
+            is_last = after == known
+            stop = self._parting(run, digests, after - 1) if is_last else min(max(start, run.end), depths[after])
+            if stop < run.end:
+                run = self._cut(run, stop, marks[first:after], after)
+            alive = self._use(run, start, stop, alive, now)
+            start, first = stop, after
+        if start < length:
+            self._extend(run, start, digests, marks[known:], now)
+        self._recency.append(length)
+
+    def _known(self, marks: Sequence[bytes]) -> list[_Run]:
+        """The runs of the first so many marks. Whoever has a mark has all above it, also new ones and dropped ones."""
+        found = list(map(self._runs.get, marks))
+        while found and found[-1] is None:
+            found.pop()
+        if None in found:
+            self._fill(found, marks)
+        return cast("list[_Run]", found)
+
+    def _fill(self, found: list[_Run | None], marks: Sequence[bytes]) -> None:
+        """A mark without a run belongs to the run above, if that goes so far, or else to the next one."""
+        for at, run in enumerate(found):
+            if run is None:
+                above = found[at - 1] if at else None
+                if above is None or above.end <= self._depths[at]:
+                    above = next(below for below in found[at:] if below is not None)
+                found[at] = self._runs[marks[at]] = above
+
+    def _parting(self, run: _Run, digests: Sequence[bytes], mark: int) -> int:
+        """Where a chain leaves its last known run: at its end, or somewhere before the next mark or print of it."""
+        end, tail, length = run.end, run.tail, len(digests)
+        if tail and end <= length and digests[end - 1].startswith(tail[:_PRINT]):
+            return end
+        surely, beyond = self._depths[mark] + 1, length
+        if mark + 1 < len(self._depths):
+            beyond = min(beyond, self._depths[mark + 1])
+        for at in range(0, len(tail), _PRINT):
+            depth = end - _BACK[at // _PRINT]
+            if depth < surely:
+                break
+            if depth < length and digests[depth].startswith(tail[at : at + _PRINT]):
+                surely = depth + 1
+                break
+            beyond = min(beyond, depth)
+        self._look_closer(mark, beyond - surely)
+        if not tail and surely <= end <= beyond:
+            return end
+        return max(surely, (surely + min(beyond, end)) // 2)
+
+    def _look_closer(self, mark: int, unsure: int) -> None:
+        """A chain parted between this mark and the next. When much hangs on where, there will be one more between."""
+        depth, below = self._depths[mark], [*self._depths, 0][mark + 1]
+        parted = self._parted[depth] = self._parted.get(depth, 0.0) + max(unsure, _SURE)
+        if parted > _WORTH_A_MARK * self._blocks and below - depth > 1 and len(self._depths) < _MAX_DEPTHS:
+            self._depths = tuple(sorted((*self._depths, (depth + below) // 2)))
+            self._parted[depth] = 0.0
+
+    def _cut(self, run: _Run, stop: int, marks: Sequence[bytes], after: int) -> _Run:
+        """The part above `stop`; these are its marks. What is below stays a run as long as it has marks itself."""
+        if after == len(self._depths) or self._depths[after] >= run.end:
+            run.tail = b""
+            return run
+        head = run.split(stop)
+        self._run_count += 1
+        self._runs.update(dict.fromkeys(marks, head))
+        return head
+
+    def _drop_useless_depths(self) -> None:
+        """Those that were added, where chains no longer part on either side."""
+        parted = [self._parted.get(depth, 0.0) for depth in self._depths]
+        busy = {depth for depth, around in zip(self._depths[1:], pairwise(parted), strict=True) if any(around)}
+        self._depths = tuple(depth for depth in self._depths if depth in busy or depth in self._first_depths)
+
+    def _use(self, run: _Run, start: int, stop: int, alive: Sequence[int], now: float) -> Sequence[int]:
+        """Blocks start … stop of a chain, all of this run, are used again. The ages under which they were alive."""
+        chance = run.chance
+        known_from = start if run.start <= start else min(run.start, stop)  # above it something was forgotten
+        newer = self._recency.take(run.slot, (min(run.end, stop) - min(run.start, stop)) / chance)
+        self._count(now - run.last_use, newer + known_from, stop - known_from, chance)
+        blocks = (stop - known_from) / chance
+        if alive is _EVERY_AGE and now < run.dies:
+            self._whatever_age += blocks
+        else:
+            alive = run.renew(alive, now)
+            self._count_alive(alive, blocks)
+        run.start, run.end, run.slot, run.last_use, run.chance = start, stop, len(self._recency), now, 1.0
+        return alive
+
+    def _extend(
+        self, run: _Run | None, start: int, digests: Sequence[bytes], marks: Sequence[bytes], now: float
+    ) -> None:
+        """The rest of a chain is new: more of its last run, or a run of its own where that is shared."""
+        if run is None or run.is_shared:
+            run = _Run(start, len(digests), slot=len(self._recency), now=now)
+            self._run_count += 1
+        run.end = len(digests)
+        run.tail = b"".join([digests[-back][:_PRINT] for back in _BACK if back <= run.end])
+        for mark in marks:
+            self._runs[mark] = run
+
+    def _count(self, gap: float, newer: float, blocks: float, chance: float) -> None:
+        """Blocks of one run are used again: the first behind `newer` others, the last behind the rest as well."""
+        row, column = bisect_right(_GAPS, gap) << 8, bisect_left(_DISTANCES, newer + 1)
+        histogram = self._histogram
+        while newer + blocks > (edge := _DISTANCES[column]):
+            histogram[row + column] = histogram.get(row + column, 0.0) + (edge - newer) / chance
+            blocks, newer, column = blocks - (edge - newer), edge, column + 1
+        histogram[row + column] = histogram.get(row + column, 0.0) + blocks / chance
+
+    def _count_alive(self, alive: Sequence[int], blocks: float) -> None:
+        if self._absolute is None:
+            self._absolute = array("d", [0.0 for _ in _AGES])
+        for which in alive:
+            self._absolute[which] += blocks
+
+    def _faded(self, then: float) -> float:
+        """What is left by now of what was counted then."""
+        return min(1.0, exp2(-((self._halves_at - then) // self._half_life)))
+
+    def _tidy(self, now: float) -> None:
+        """Forget runs past the horizon or without marks, thin the rest if there are too many, number slots anew."""
+        self._drop_useless_depths()
+        runs = sorted(dict.fromkeys(self._runs.values()), key=attrgetter("slot"))
+        kept = [run for run in runs if now - run.last_use <= HORIZON_SECONDS]
+        while True:
+            if len(kept) < len(runs):
+                staying = set(kept)
+                self._runs = {mark: run for mark, run in self._runs.items() if run in staying}
+                runs = kept
+            cost = len(self._runs) + _RUN_COST * len(runs)
+            if cost <= _FULL * self._max_cost or len(runs) == 1:
+                break
+            kept = self._thin(runs, max(1.0, _THINNED * self._max_cost / cost * len(runs)))
+        self._run_count = len(runs)
+        self._slot_limit = 4 * len(runs) + _MIN_SLOTS
+        self._recency = _Recency()
+        for _, together in groupby(runs, key=attrgetter("slot")):
+            blocks = 0.0
+            for run in together:
+                blocks += (run.end - run.start) / run.chance
+                run.slot = len(self._recency)
+            self._recency.append(blocks)
+
+    def _thin(self, runs: list[_Run], wanted: float) -> list[_Run]:
+        """Oldest first, as given. A run's claim is its share of all that was used since, itself included."""
+        weights = [(run.end - run.start) / run.chance for run in runs]
+        claims = [weight / (newer or 1) for weight, newer in zip(weights[::-1], accumulate(weights[::-1]), strict=True)]
+        factor = _factor(sorted(claims), wanted)
+        kept = []
+        due = self._due
+        for run, claim in zip(runs, reversed(claims), strict=True):
+            stays = factor * claim
+            if stays >= 1:
+                kept.append(run)
+                continue
+            due += stays
+            if due >= 1:
+                due -= 1
+                run.chance *= stays
+                kept.append(run)
+        self._due = due
+        return kept
+
+
+def _factor(claims: list[float], wanted: float) -> float:
+    """What to multiply claims with, the least first, so that chances sum up to what is wanted, and none passes one."""
+    sums = list(accumulate(claims))
+    for surely in range(len(claims)):
+        last = len(claims) - 1 - surely
+        factor = (wanted - surely) / sums[last] if sums[last] else inf
+        if factor * claims[last] <= 1:
+            return max(0.0, factor)
+    return inf
+
+
+def _bounds(
+    ttl_seconds: float | None, ttl_mode: TtlMode, max_age_seconds: float | None, limit_blocks: int | None
+) -> tuple[float, float, float]:
+    """(ttl since the last use, age, blocks), infinite where there is none."""
+    ttl = inf if ttl_seconds is None else ttl_seconds
+    age = inf if max_age_seconds is None else max_age_seconds
+    limit = inf if limit_blocks is None else limit_blocks
+    return (inf, min(ttl, age), limit) if ttl_mode == "absolute" else (ttl, age, limit)
+
+
+def _shares(edges: Sequence[float], value: float) -> list[float]:
+    """How much of each bin is below a value, those beyond the last edge included."""
+    inside = [min(1.0, max(0.0, (value - low) / (high - low))) for low, high in pairwise((0.0, *edges))]
+    return [*inside, float(value == inf)]

@@ -1,0 +1,174 @@
+"""Whether the books agree with each other and with the storage: for once a minute in production, and after each step in
+tests.
+
+Looks at each run and each sequence once, and at pages only by slices and sets.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterator
+
+from engine_agent.cache.books import DEVICE, Books, Namespace
+from engine_agent.cache.index import Run, Tree
+from engine_agent.cache.pinning import covered_runs
+from engine_agent.cache.sequences import Sequence
+from engine_agent.cache.tiers import Tier
+
+
+def problems(books: Books, sequences: Collection[Sequence]) -> list[str]:
+    found: list[str] = []
+    for namespace in books.namespaces.values():
+        found += _namespace_problems(books, namespace)
+    found += _hold_problems(sequences)
+    found += _page_problems(books, sequences)
+    for tier in books.tiers:
+        found += _tier_problems(books, tier)
+    return found
+
+
+def _namespace_problems(books: Books, namespace: Namespace) -> Iterator[str]:
+    name, blocks, runs = namespace.namespace, 0, 0
+    for tree in namespace.trees.values():
+        for run in tree.runs():
+            yield from (f"{name}: {problem}" for problem in _run_problems(run))
+            if not run.is_hollow:
+                blocks += len(run.digests)
+                runs += 1
+        if tree.is_retired or (not tree.top.children and not tree.pins):
+            yield f"{name}: a tree that is retired or empty is still registered"
+    for hold in namespace.holds:
+        if hold.tree and not hold.tree.is_retired and namespace.trees.get(hold.tree.root) is not hold.tree:
+            yield f"{name}: a sequence holds a tree that nobody finds"
+    yield from _pin_problems(namespace)
+    counters = namespace.counters
+    gone = (
+        counters.expired_blocks + counters.evicted_blocks + counters.quota_blocks
+        + counters.purged_blocks + counters.disabled_blocks
+    )  # fmt: skip
+    if blocks != namespace.indexed_blocks or runs != namespace.runs:
+        yield f"{name}: {blocks} blocks in {runs} runs, noted are {namespace.indexed_blocks} in {namespace.runs}"
+    if counters.inserted_blocks != gone + blocks:
+        yield f"{name}: {counters.inserted_blocks} blocks inserted, {gone} gone and {blocks} there"
+    for tier, account in zip(books.tiers, namespace.accounts, strict=True):
+        idle = sum(
+            len(copy.pages) * tier.storage.page_bytes(copy.run.tree.kv_format)
+            for listed in (account.idle, account.shadows)
+            for copy in listed
+        )
+        if idle != account.idle_bytes:
+            yield f"{name}: {idle} bytes idle in {tier.name}, noted are {account.idle_bytes}"
+
+
+def _run_problems(run: Run) -> Iterator[str]:
+    where = f"run at block {run.start}"
+    if len(run.created) != len(run.digests) and not run.is_hollow:
+        yield f"{where}: {len(run.digests)} digests and {len(run.created)} times of creation"
+    if run.parent is None or run.parent.children.get(run.digests[0]) is not run or run.parent.end != run.start:
+        yield f"{where}: not where its parent leads"
+    if run.is_hollow and not run.children and not run.holders and not run.ghost:
+        yield f"{where}: hollow, and leads nowhere"
+    if not 0 <= run.strangers <= run.holders:
+        yield f"{where}: {run.strangers} of {run.holders} holders are strangers"
+    if sum(child.holders for child in run.children.values()) > run.holders:
+        yield f"{where}: {run.holders} holders, fewer than below it"
+    for level, copy in enumerate(run.copies):
+        if copy and len(copy.pages) != len(run.digests):
+            yield f"{where}: {len(copy.pages)} pages for {len(run.digests)} blocks"
+        if copy and copy.is_listed and (run.holders or run.pins) and not any(run.copies[:level]):
+            yield f"{where}: idle, with {run.holders} holders and {run.pins} pins"
+        if copy and not copy.is_listed and not run.holders and not run.pins:
+            yield f"{where}: in no list, and in nobody's use"
+
+
+def _pin_problems(namespace: Namespace) -> Iterator[str]:
+    """Each run is pinned by exactly the active pins that cover it."""
+    pinned: Counter[int] = Counter()
+    for pin in namespace.pins.values():
+        if pin.state == "active" and namespace.trees.get(pin.tree.root) is not pin.tree:
+            yield f"{namespace.namespace}: pin {pin.pin_id} is on a tree that nobody finds"
+        if pin.state == "active":
+            pinned.update(id(run) for run in covered_runs(pin))
+    for tree in namespace.trees.values():
+        for run in tree.runs():
+            if run.pins != pinned[id(run)]:
+                yield f"{namespace.namespace}: {run.pins} pins noted, {pinned[id(run)]} cover the run at {run.start}"
+
+
+def _hold_problems(sequences: Collection[Sequence]) -> Iterator[str]:
+    """Each run has as many holders as sequences whose chain leads through it."""
+    held: Counter[int] = Counter()
+    runs: dict[int, Run] = {}
+    for sequence in sequences:
+        hold = sequence.hold
+        run = hold.anchor if hold and hold.tree and not hold.tree.is_retired else None
+        if hold and run and run.end != hold.depth:
+            yield f"{sequence.namespace}: a sequence holds {hold.depth} blocks by a run that ends at {run.end}"
+        while run and run.parent:
+            held[id(run)] += 1
+            runs[id(run)] = run
+            run = run.parent
+    for number, run in runs.items():
+        if held[number] != run.holders:
+            yield f"{run.tree.namespace}: {run.holders} holders noted, {held[number]} sequences hold the run"
+
+
+def _page_problems(books: Books, sequences: Collection[Sequence]) -> Iterator[str]:
+    """Each account is charged for exactly its own, and together they are what the storage has given out.
+
+    That no page is in the index twice is for the storage's own check to say: it knows the one owner of each.
+    """
+    charged: Counter[int] = Counter()
+    page_bytes = books.device.storage.page_bytes
+    for tree in _trees(books):
+        pages = sum(len(copy.pages) for run in tree.runs() if (copy := run.copies[DEVICE]))
+        charged[books.namespaces[tree.namespace].accounts[DEVICE].serial] += pages * page_bytes(tree.kv_format)
+    loose: set[int] = set()
+    for sequence in sequences:
+        own = set(_loose_pages(sequence)) - loose
+        loose |= own
+        charged[sequence.owner.accounts[DEVICE].serial] += len(own) * page_bytes(sequence.kv_format)
+    accounts = {namespace.accounts[DEVICE].serial: namespace for namespace in books.namespaces.values()}
+    accounts |= {sequence.owner.accounts[DEVICE].serial: sequence.owner for sequence in sequences}
+    for serial, namespace in accounts.items():
+        noted = namespace.accounts[DEVICE].resident_bytes
+        if noted != charged[serial]:
+            yield f"{namespace.namespace}: charged for {noted} bytes of the device, holds {charged[serial]}"
+    used = books.device.storage.used_bytes
+    if used != sum(charged.values()):
+        yield f"the device has {used} bytes in use, {sum(charged.values())} are somebody's"
+    if lost := books.loose.keys() - loose:
+        yield f"{len(lost)} pages are noted as named by tables, and no table names them"
+
+
+def _loose_pages(sequence: Sequence) -> Iterator[int]:
+    """What a sequence's table names that is in no index."""
+    hold = sequence.hold
+    if hold is None or hold.tree is None or hold.tree.is_retired:
+        yield from sequence.pages
+        return
+    yield from sequence.pages[hold.depth :]
+    run = hold.anchor
+    while run and run.parent:
+        copy = run.copies[DEVICE]
+        own = sequence.pages[run.start : run.end]
+        if run.strangers and (copy is None or copy.pages.tolist() != own):
+            yield from own
+        elif copy is None or copy.pages[0] != own[0] or copy.pages[-1] != own[-1]:
+            yield -1  # neither its own nor the run's: charged to nobody else, so the sums will not agree
+        run = run.parent
+
+
+def _tier_problems(books: Books, tier: Tier) -> Iterator[str]:
+    yield from (f"{tier.name}: {problem}" for problem in tier.storage.check())
+    evictable = sum(namespace.accounts[tier.level].evictable_bytes for namespace in books.namespaces.values())
+    if evictable != tier.evictable_bytes:
+        yield f"{tier.name}: {evictable} bytes can be evicted, noted are {tier.evictable_bytes}"
+    for namespace in books.namespaces.values():
+        account = namespace.accounts[tier.level]
+        if account.over_limit_bytes and account.idle_bytes:
+            over = account.over_limit_bytes
+            yield f"{namespace.namespace}: {over} bytes over its limit of {tier.name}, with idle blocks"
+
+
+def _trees(books: Books) -> Iterator[Tree]:
+    for namespace in books.namespaces.values():
+        yield from namespace.trees.values()

@@ -1,0 +1,176 @@
+"""Who a block is: the keyed root of a chain, and the digest that links each full block to all that came before it.
+
+The root is an HMAC under the namespace's secret key, so two namespaces cannot meet, and nobody without the key can even
+look for a collision. Everything that makes K and V differ for equal tokens is in the root: model, KV format, scales,
+block size, and the epoch, whose change is a purge. What the engine, a gateway and any other consumer compute here must
+agree to the bit; the golden vectors in the tests hold them to it.
+"""
+
+import hmac
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import NewType, overload
+
+from engine_agent.cache.errors import InvalidValue
+
+Digest = NewType("Digest", bytes)
+
+KEY_BYTES = 32
+DIGEST_BYTES = 32
+TOKEN_BYTES = 4
+LARGEST_TOKEN = 2**32 - 1
+LABEL = b"luminet/kv-chain/1"
+
+
+@dataclass(frozen=True, slots=True)
+class ChainIdentity:
+    """All that must be equal for one request to read what another wrote, but for the tokens."""
+
+    epoch: int
+    model_revision: str
+    kv_format: str
+    scale_set: str = ""
+    block_tokens: int = 16
+    salt: bytes = field(default=b"", repr=False)  # the client's
+
+    def __post_init__(self) -> None:
+        for name in ("model_revision", "kv_format", "scale_set"):
+            _text_checked(name, getattr(self, name))
+        _bytes_checked("salt", self.salt)
+
+    def packed(self) -> bytes:
+        """Every field behind its own length: no two identities share an encoding."""
+        fields = (
+            LABEL,
+            str(self.epoch).encode(),
+            self.model_revision.encode(),
+            self.kv_format.encode(),
+            self.scale_set.encode(),
+            str(self.block_tokens).encode(),
+            self.salt,
+        )
+        return b"".join(len(field).to_bytes(4, "little") + field for field in fields)
+
+
+def key_checked(key: bytes) -> bytes:
+    """Raises InvalidValue, of which the key is no part."""
+    _bytes_checked("key", key)
+    if len(key) != KEY_BYTES:
+        raise InvalidValue("key", f"{len(key)} bytes", f"{KEY_BYTES} secret bytes")
+    return key
+
+
+def chain_root(namespace_key: bytes, identity: ChainIdentity) -> Digest:
+    """Where a namespace's chain begins. The key is secret, so two organisations can never meet."""
+    return Digest(hmac.digest(namespace_key, identity.packed(), "sha256"))
+
+
+def packed_tokens(tokens: Sequence[int]) -> bytes:
+    """Token ids as little-endian uint32, one after the other. Raises InvalidValue for what is no token id."""
+    try:
+        packed = array("I", tokens)
+    except (OverflowError, TypeError) as problem:
+        wrong: tuple[int, object] = next((i, t) for i, t in enumerate(tokens) if not _is_token(t))
+        index, token = wrong
+        found = token if isinstance(token, int) else type(token).__name__  # what else it may be is not for a log
+        raise InvalidValue(f"tokens[{index}]", found, f"a whole number from 0 to {LARGEST_TOKEN}") from problem
+    if sys.byteorder != "little":
+        packed.byteswap()
+    return packed.tobytes()
+
+
+class Digests(Sequence[Digest]):
+    """The digests of consecutive blocks, side by side in one string of bytes.
+
+    A million blocks are a million digests. As objects of their own they would cost twice the memory, and each look at a
+    chain would wander all over it.
+    """
+
+    __slots__ = ("packed",)
+
+    def __init__(self, packed: bytes = b"") -> None:
+        self.packed = packed
+
+    def __len__(self) -> int:
+        return len(self.packed) // DIGEST_BYTES
+
+    @overload
+    def __getitem__(self, index: int) -> Digest: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Digests": ...
+    def __getitem__(self, index: int | slice) -> "Digest | Digests":
+        if isinstance(index, int):
+            place = (index if index >= 0 else index + len(self)) * DIGEST_BYTES
+            digest = self.packed[place : place + DIGEST_BYTES]
+            if place < 0 or not digest:
+                raise IndexError(index)
+            return Digest(digest)
+        start, stop, step = index.indices(len(self))
+        assert step == 1, "digests are cut, not picked"
+        return Digests(self.packed[start * DIGEST_BYTES : stop * DIGEST_BYTES])
+
+    def __iter__(self) -> Iterator[Digest]:
+        packed = self.packed
+        for place in range(0, len(packed), DIGEST_BYTES):
+            yield Digest(packed[place : place + DIGEST_BYTES])
+
+    def __add__(self, more: "Digests") -> "Digests":
+        return Digests(self.packed + more.packed)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Digests) and self.packed == other.packed
+
+    def __hash__(self) -> int:
+        return hash(self.packed)
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} digests>"
+
+
+def common_blocks(one: Digests, start: int, other: Digests, stop: int) -> int:
+    """How many blocks `one[start:stop]` and `other` have in common from their beginning on.
+
+    A digest commits to all before it, so one comparison tells of a whole stretch, and bisection finds where they part.
+    """
+    ours, theirs = one.packed, other.packed
+    low, high = 0, min(stop, len(one)) - start
+    high = min(high, len(other))
+    probe = high
+    while low < high:  # the first `low` agree; beyond `high` nothing does
+        place = (probe - 1) * DIGEST_BYTES
+        at = start * DIGEST_BYTES + place
+        if ours[at : at + DIGEST_BYTES] == theirs[place : place + DIGEST_BYTES]:
+            low = probe
+        else:
+            high = probe - 1
+        probe = (low + high + 1) // 2
+    return max(0, low)
+
+
+def block_keys(parent: Digest, packed: bytes, block_tokens: int) -> Digests:
+    """The digests of the full blocks in `packed`, in order; `parent` is the root, or the digest of the block before."""
+    width = block_tokens * TOKEN_BYTES
+    digests: list[bytes] = []
+    hashed, digest, add = sha256, bytes(parent), digests.append
+    for start in range(0, len(packed) - width + 1, width):
+        digest = hashed(digest + packed[start : start + width]).digest()
+        add(digest)
+    return Digests(b"".join(digests))
+
+
+def _is_token(token: object) -> bool:
+    return isinstance(token, int) and 0 <= token <= LARGEST_TOKEN
+
+
+def _text_checked(name: str, value: object) -> None:
+    """Text that can be encoded; half a surrogate pair cannot."""
+    if type(value) is not str or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise InvalidValue(name, type(value).__name__, "text")
+
+
+def _bytes_checked(name: str, value: object) -> None:
+    if type(value) is not bytes:
+        raise InvalidValue(name, type(value).__name__, "bytes")

@@ -1,0 +1,313 @@
+"""The block manager: block tables over the prefix cache. What the engine talks to.
+
+A request becomes a sequence (hashed, no memory), is admitted (holds what matched, has pages for the rest), grows and
+fills while it runs, and is released. What the engine must do to bytes meanwhile waits, in order, in `take_operations`:
+to be carried out before the engine's next step. One thread, no locks, no waiting.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from engine_agent.cache import integrity
+from engine_agent.cache.books import CacheLimits, Namespace
+from engine_agent.cache.errors import InvalidValue, NeverFits, SequenceReleased
+from engine_agent.cache.events import EventLog
+from engine_agent.cache.index import Chain, Kinship
+from engine_agent.cache.keys import ChainIdentity, block_keys, chain_root, packed_tokens
+from engine_agent.cache.ledger import Ledger
+from engine_agent.cache.operations import Copy, Operation
+from engine_agent.cache.pinning import pinned_or_reserved_bytes
+from engine_agent.cache.pins import PinStatus
+from engine_agent.cache.policy import NamespacePolicy, ttl_cap_checked
+from engine_agent.cache.prefixes import PrefixCache, PurgeReceipt
+from engine_agent.cache.quota import Account
+from engine_agent.cache.reasons import MissReason
+from engine_agent.cache.sequences import Sequence
+from engine_agent.cache.stats import NamespaceStats, PoolStats, namespace_stats, pool_stats
+from engine_agent.cache.storage import Storage
+from engine_agent.cache.tiers import Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Fixed here once: header, usage and every counter say these numbers. `evicted_by` is for operators alone."""
+
+    cached_tokens: int
+    cached_blocks: int
+    loaded_blocks: int  # of those, how many come from a lower tier
+    miss_reason: MissReason
+    evicted_by: str | None  # the namespace whose need displaced the first missed block
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """Not now, but it can be later: others hold what it needs. Nothing was taken and nothing renewed. It tells of
+    others' use, so it is for the engine, not for customers.
+    """
+
+    reason: str  # "pool", or "limit" where its own namespace holds all it may
+    missing_bytes: int
+
+
+class BlockManager:
+    def __init__(
+        self,
+        device: Storage,
+        host: Storage | None = None,
+        *,
+        clock: Callable[[], float],
+        block_tokens: int = 16,
+        limits: CacheLimits | None = None,
+        boot: str = "",
+    ) -> None:
+        storages = [device] if host is None else [device, host]
+        self.cache = PrefixCache(storages, clock=clock, block_tokens=block_tokens, limits=limits, boot=boot)
+        self._books = self.cache.books
+        self._sequences: set[Sequence] = set()
+
+    @property
+    def events(self) -> EventLog:
+        return self._books.events
+
+    @property
+    def ledger(self) -> Ledger:
+        return self._books.ledger
+
+    # Namespaces
+
+    def set_namespace(self, namespace: str, *, key: bytes, epoch: int, policy: NamespacePolicy) -> PurgeReceipt | None:
+        """Make it known, or change it. A higher epoch is a purge, whose receipt is returned."""
+        return self.cache.set_namespace(namespace, key=key, epoch=epoch, policy=policy)
+
+    def remove_namespace(self, namespace: str) -> PurgeReceipt:
+        return self.cache.remove_namespace(namespace)
+
+    def purge(self, namespace: str, *, key: bytes, epoch: int) -> PurgeReceipt:
+        """From here on nothing from before matches."""
+        return self.cache.purge(namespace, key=key, epoch=epoch)
+
+    def take_receipts(self) -> list[PurgeReceipt]:
+        return self.cache.take_receipts()
+
+    # Requests
+
+    def sequence(
+        self,
+        namespace: str,
+        tokens: Iterable[int],
+        *,
+        kv_format: str,
+        model_revision: str,
+        scale_set: str = "",
+        salt: bytes = b"",
+        ttl_seconds: float | None = None,
+    ) -> Sequence:
+        """A request, hashed. It takes no memory before it is admitted."""
+        owner = self.cache.namespace(namespace)
+        self._books.device.storage.page_bytes(kv_format)
+        identity = ChainIdentity(
+            epoch=owner.epoch,
+            model_revision=model_revision,
+            kv_format=kv_format,
+            scale_set=scale_set,
+            block_tokens=self.cache.block_tokens,
+            salt=salt,
+        )
+        own = _listed(tokens)
+        if not own:
+            raise InvalidValue("tokens", "none", "at least one token")
+        return Sequence(owner, own, identity, cap_seconds=ttl_cap_checked(ttl_seconds))
+
+    def admit(self, sequence: Sequence, *, room_for_tokens: int = 0) -> Admitted | Deferred:
+        """Hold what matches and take pages for the rest. Raises NeverFits, also for a prompt with `room_for_tokens`
+        more.
+        """
+        if sequence.state != "new":
+            raise SequenceReleased(sequence.state, verb="admit")
+        cache, owner = self.cache, self.cache.namespace(sequence.namespace)
+        if owner is not sequence.owner or owner.epoch != sequence.identity.epoch:
+            sequence.rekey(owner)
+        self.check_fits(sequence, room_for_tokens)
+        chain, stop = sequence.chain, sequence.matchable_blocks
+        found = cache.match(owner, chain, stop)
+        miss = cache.miss(owner, chain, stop, found, lambda root: sequence.digests_under(root, found.depth + 1))
+        loaded = sum(min(run.end, found.depth) - run.start for run in found.path if not run.copies[0])
+        hold = cache.open(owner, sequence.kv_format, sequence.cap_seconds)
+        pages = cache.grab(hold, found, more_pages=sequence.blocks_for() - found.depth)
+        if isinstance(pages, Refused):
+            return Deferred(pages.reason, pages.missing_bytes)
+        sequence.hold, sequence.pages, sequence.state = hold, pages, "admitted"
+        sequence.cached_tokens = sequence.filled_tokens = found.depth * cache.block_tokens
+        self._sequences.add(sequence)
+        cache.count_request(
+            owner,
+            chain.digests[:stop],
+            prompt_tokens=len(sequence.tokens),
+            cached_tokens=sequence.cached_tokens,
+            at=found.at,
+        )
+        return Admitted(sequence.cached_tokens, found.depth, loaded, miss.reason, miss.by)
+
+    def check_fits(self, sequence: Sequence, more_tokens: int) -> int:
+        """How many blocks it has with so many tokens more. Raises NeverFits when that can never be."""
+        if type(more_tokens) is not int or more_tokens < 0:
+            raise InvalidValue("room_for_tokens", more_tokens, "a whole number, 0 or more")
+        storage, blocks = self._books.device.storage, sequence.blocks_for(more_tokens)
+        page_bytes = storage.page_bytes(sequence.kv_format)
+        limit_bytes = sequence.owner.accounts[0].shares.limit_bytes
+        most = storage.most_pages(sequence.kv_format)
+        if blocks > most:
+            raise NeverFits("tokens", wanted_bytes=blocks * page_bytes, most_bytes=most * page_bytes)
+        if blocks * page_bytes > limit_bytes:
+            what = f"the limit of {sequence.namespace}"
+            raise NeverFits("tokens", wanted_bytes=blocks * page_bytes, most_bytes=limit_bytes, what=what)
+        return blocks
+
+    def need_bytes(self, sequence: Sequence) -> int:
+        """What its prompt takes where nothing of it is cached."""
+        return sequence.blocks_for() * self._books.device.storage.page_bytes(sequence.kv_format)
+
+    def room_bytes(self, account: Account) -> int:
+        """What a namespace could have of the device now, if it were let: free, or to be evicted for it."""
+        device = self._books.device
+        others = device.evictable_bytes - account.listed_evictable
+        return device.storage.free_bytes + account.idle_bytes + others
+
+    def reachable_bytes(self, owner: Namespace) -> int:
+        """What a namespace could have once all that runs has ended: all but what others have pinned or reserved."""
+        return self._books.device.storage.capacity_bytes - sum(
+            pinned_or_reserved_bytes(other, self._books.device)
+            for other in self._books.namespaces.values()
+            if other is not owner
+        )
+
+    def grow(self, sequence: Sequence, tokens: Iterable[int]) -> Deferred | None:
+        """Append generated tokens, with pages of the sequence's own to write them to; all of it or nothing."""
+        hold, own = sequence.held("grow"), _listed(tokens)
+        packed_tokens(own)
+        more = self.check_fits(sequence, len(own)) - len(sequence.pages)
+        shared = self._shared_to_write(sequence)
+        pages = self.cache.take(hold, more + len(shared))
+        if isinstance(pages, Refused):
+            return Deferred(pages.reason, pages.missing_bytes)
+        for block in shared:
+            source, target = sequence.pages[block], pages.pop()
+            self._books.operations.append(Copy(sequence.kv_format, source, target))
+            sequence.pages[block] = target
+            self.cache.let_go_page(hold, source)
+        sequence.pages += pages
+        sequence.append(own)
+        return None
+
+    def fill(self, sequence: Sequence, upto_tokens: int) -> None:
+        """K and V of `tokens[:upto_tokens]` are written: full blocks become matchable."""
+        hold = sequence.held("fill")
+        if type(upto_tokens) is not int or not sequence.filled_tokens <= upto_tokens <= len(sequence.tokens):
+            wanted = f"{sequence.filled_tokens} to {len(sequence.tokens)}: what is filled stays so"
+            raise InvalidValue("upto_tokens", upto_tokens, wanted)
+        sequence.filled_tokens = upto_tokens
+        upto = upto_tokens // self.cache.block_tokens
+        self.cache.fill(hold, sequence.chain, sequence.pages, upto)
+
+    def fork(self, sequence: Sequence) -> Sequence:
+        """A second sequence with the same past. Whoever first writes to a page both have gets a copy, in `grow`."""
+        hold = sequence.held("fork")
+        twin = sequence.copy(self.cache.fork(hold, sequence.pages))
+        self._sequences.add(twin)
+        return twin
+
+    def release(self, sequence: Sequence) -> None:
+        """Done, preempted or cancelled. What nobody else holds is idle from now on, and what is its own is free."""
+        hold = sequence.held("release")
+        self.cache.let_go(hold, sequence.pages)
+        self._sequences.discard(sequence)
+        sequence.state, sequence.hold, sequence.pages = "released", None, []
+
+    # Pins
+
+    def pin(
+        self,
+        pin_id: str,
+        namespace: str,
+        tokens: Iterable[int],
+        *,
+        kv_format: str,
+        model_revision: str,
+        scale_set: str = "",
+        salt: bytes = b"",
+        owner: str = "",
+        expires_at: float | None = None,
+    ) -> None:
+        """Keep a prefix's full blocks, now and when they come, until `expires_at` of the manager's clock. Raises
+        PinOverBudget.
+        """
+        found = self.cache.namespace(namespace)
+        width = self.cache.block_tokens
+        identity = ChainIdentity(found.epoch, model_revision, kv_format, scale_set, width, salt)
+        root = chain_root(found.key, identity)
+        digests = block_keys(root, packed_tokens(_listed(tokens)), width)
+        chain = Chain(root, Kinship(model_revision, salt), kv_format, digests)
+        ends_at = math.inf if expires_at is None else expires_at
+        self.cache.pin(found, pin_id, chain, owner=owner, ends_at=ends_at)
+
+    def unpin(self, namespace: str, pin_id: str) -> None:
+        self.cache.unpin(self.cache.namespace(namespace), pin_id)
+
+    def pins(self, namespace: str) -> list[PinStatus]:
+        return self.cache.pins(self.cache.namespace(namespace))
+
+    # The engine's turn
+
+    def tick(self) -> None:
+        """Reclaim what expired. For an engine that has nothing else to ask, at least once a second."""
+        self.cache.now()
+
+    def take_operations(self) -> list[Operation]:
+        """What to do to the pages' bytes, in this order, before the next step."""
+        operations = self._books.operations.copy()
+        self._books.operations.clear()
+        return operations
+
+    # What people ask
+
+    def stats(self, namespace: str) -> NamespaceStats:
+        return namespace_stats(self._books, self.cache.namespace(namespace), self.cache.now())
+
+    def pool(self) -> PoolStats:
+        return pool_stats(self._books, self._sequences)
+
+    def what_if(
+        self,
+        namespace: str,
+        *,
+        ttl_seconds: float | None = None,
+        limit_share: float | None = None,
+        kv_format: str | None = None,
+    ) -> float | None:
+        """The token hit ratio its own traffic would have had under another TTL or limit. None: too early to say.
+
+        A limit means so many blocks of its policy's KV format, or of `kv_format`.
+        """
+        found = self.cache.namespace(namespace)
+        return self.cache.what_if(
+            found, kv_format=kv_format or found.policy.kv_dtype, ttl_seconds=ttl_seconds, limit_share=limit_share
+        )
+
+    def check_integrity(self) -> list[str]:
+        """What is wrong with the books; nothing, when they are sound. Cheap enough for once a minute in production."""
+        return integrity.problems(self._books, self._sequences)
+
+    def _shared_to_write(self, sequence: Sequence) -> list[int]:
+        """The blocks it is about to write that another table names too."""
+        first = sequence.filled_tokens // self.cache.block_tokens
+        held = sequence.hold.depth if sequence.hold else 0
+        blocks = range(max(first, held), len(sequence.pages))
+        return [block for block in blocks if self.cache.is_shared(sequence.pages[block])]
+
+
+def _listed(tokens: Iterable[int]) -> list[int]:
+    try:
+        return list(tokens)
+    except TypeError as problem:
+        raise InvalidValue("tokens", type(tokens).__name__, "a list of token ids") from problem

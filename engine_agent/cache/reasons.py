@@ -1,0 +1,159 @@
+"""Why a block was not there: what is remembered of blocks that have gone, within bounds.
+
+Blocks that left stay in their tree as a hollow run, with the departure that emptied it: the ghost. A namespace's ghosts
+are bounded, the oldest go first, and how far back they reach is a number people are shown: "cold" means "not seen
+within that horizon". After a purge its ghosts are gone too; what remains are eight bytes of each purged block's digest,
+under a root no block can have any more, for as long as the blocks would have lived, so that "purged" can be told from
+"cold". Neither holds a token.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from engine_agent.cache.index import Chain, Kinship, Run
+from engine_agent.cache.keys import Digest, Digests
+
+MissReason = Literal["none", "cold", "expired", "evicted", "quota", "purged", "dtype", "disabled"]
+GoneReason = Literal["expired", "evicted", "quota", "disabled"]
+
+MARK_BYTES = 8
+RUN_SIZE = 16  # a hollow run, and a tree of its own, take about as much memory as so many digests
+MOST_PURGED = 64  # chains: each costs a miss the hashing of its prompt
+
+
+class Ghost:
+    """One departure: why those blocks left, and the hollow runs that stand for them. Known by identity."""
+
+    __slots__ = ("at", "by", "live", "reason", "runs")
+
+    def __init__(self, reason: GoneReason, by: str | None, at: float) -> None:
+        self.reason = reason
+        self.by = by  # the namespace whose need displaced it
+        self.at = at
+        self.runs: list[Run] = []
+        self.live = 0  # of those, how many were not computed again since
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """Why the first missed block missed, and for `evicted`, on whose behalf."""
+
+    reason: MissReason
+    by: str | None = None
+
+
+HIT = Miss("none")
+
+
+class Ghosts:
+    """One namespace's departures, the oldest first."""
+
+    __slots__ = ("_departures", "_forgot_at", "blocks", "size")
+
+    def __init__(self) -> None:
+        self._departures: OrderedDict[Ghost, None] = OrderedDict()
+        self._forgot_at: float | None = None
+        self.blocks = 0
+        self.size = 0  # in blocks; a run counts for some, however short it is
+
+    def add(self, run: Run, ghost: Ghost) -> None:
+        """The run has just become hollow."""
+        self._departures[ghost] = None
+        self._join(run, ghost)
+        self.blocks += len(run.digests)
+
+    def split(self, run: Run, upper: Run) -> None:
+        """A hollow run was cut in two."""
+        if run.ghost:
+            self._join(upper, run.ghost)
+            self.size -= len(upper.digests)
+
+    def revive(self, run: Run) -> None:
+        """Somebody computed it again."""
+        if ghost := run.ghost:
+            self._leave(run, ghost)
+            if not ghost.live:
+                del self._departures[ghost]
+
+    def forget_beyond(self, bound: int) -> list[Run]:
+        """The oldest departures, until what remains is within the bound: their runs, which nothing keeps any more."""
+        forgotten = []
+        while self.size > bound and self._departures:
+            ghost, _ = self._departures.popitem(last=False)
+            self._forgot_at = ghost.at
+            for run in ghost.runs:
+                if run.ghost is ghost:
+                    self._leave(run, ghost)
+                    forgotten.append(run)
+        return forgotten
+
+    def horizon_seconds(self, now: float) -> float:
+        """How far back everything is remembered; infinity as long as nothing had to be forgotten."""
+        return math.inf if self._forgot_at is None else now - self._forgot_at
+
+    def clear(self) -> None:
+        self._departures.clear()
+        self._forgot_at = None
+        self.blocks = self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._departures)
+
+    def _join(self, run: Run, ghost: Ghost) -> None:
+        run.ghost = ghost
+        ghost.runs.append(run)
+        ghost.live += 1
+        self.size += len(run.digests) + RUN_SIZE
+
+    def _leave(self, run: Run, ghost: Ghost) -> None:
+        run.ghost = None
+        ghost.live -= 1
+        self.blocks -= len(run.digests)
+        self.size -= len(run.digests) + RUN_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class PurgedChain:
+    """What is left of one purged tree."""
+
+    root: Digest
+    kin: Kinship
+    kv_format: str
+    marks: frozenset[bytes]
+    until: float
+
+    def holds(self, digest: Digest) -> bool:
+        return digest[:MARK_BYTES] in self.marks
+
+
+def marks_of(digests: Iterable[Digest]) -> frozenset[bytes]:
+    return frozenset(digest[:MARK_BYTES] for digest in digests)
+
+
+Rehash = Callable[[Digest], Digests]  # the prompt's digests under another root, up to its first missed block
+
+
+def latest(chains: Sequence[PurgedChain], *, most: int, now: float) -> list[PurgedChain]:
+    """Those that still say something, the newest, so many that their marks are within the bound."""
+    kept: list[PurgedChain] = []
+    for chain in reversed(chains):
+        most -= len(chain.marks) + RUN_SIZE
+        if most < 0 or len(kept) >= MOST_PURGED:
+            break
+        if chain.until > now:
+            kept.append(chain)
+    return kept[::-1]
+
+
+def was_purged(purged: Sequence[PurgedChain], chain: Chain, rehash: Rehash, now: float) -> bool:
+    """Whether the first missed block was there before a purge."""
+    return any(
+        one.until > now
+        and one.kin == chain.kin
+        and one.kv_format == chain.kv_format
+        and one.holds(rehash(one.root)[-1])
+        for one in purged
+    )

@@ -1,0 +1,97 @@
+"""One request as the cache sees it: its tokens, the digests of its full blocks, and its block table."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Literal
+
+from engine_agent.cache.books import Hold, Namespace
+from engine_agent.cache.errors import SequenceReleased
+from engine_agent.cache.index import Chain, Kinship
+from engine_agent.cache.keys import ChainIdentity, Digest, Digests, block_keys, chain_root, packed_tokens
+
+State = Literal["new", "admitted", "released"]
+
+
+class Sequence:
+    """`pages[i]` is the page of block i. Whoever reads or writes K and V takes the table anew in each step: it may
+    change.
+    """
+
+    __slots__ = (
+        "cached_tokens",
+        "cap_seconds",
+        "chain",
+        "filled_tokens",
+        "hold",
+        "identity",
+        "owner",
+        "pages",
+        "state",
+        "tokens",
+    )
+
+    def __init__(self, owner: Namespace, tokens: list[int], identity: ChainIdentity, *, cap_seconds: float) -> None:
+        self.tokens = tokens
+        self.cap_seconds = cap_seconds
+        self.pages: list[int] = []
+        self.filled_tokens = 0  # whose K and V are in the pages
+        self.cached_tokens = 0  # fixed at admission
+        self.state: State = "new"
+        self.hold: Hold | None = None
+        self.identity = identity
+        self.owner = owner
+        root = chain_root(owner.key, identity)
+        digests = block_keys(root, packed_tokens(tokens), identity.block_tokens)
+        self.chain = Chain(root, Kinship(identity.model_revision, identity.salt), identity.kv_format, digests)
+
+    @property
+    def namespace(self) -> str:
+        return self.owner.namespace
+
+    @property
+    def kv_format(self) -> str:
+        return self.identity.kv_format
+
+    @property
+    def matchable_blocks(self) -> int:
+        """The last token is always computed, so that there is something to sample from."""
+        return (len(self.tokens) - 1) // self.identity.block_tokens
+
+    def blocks_for(self, more_tokens: int = 0) -> int:
+        return -(-(len(self.tokens) + more_tokens) // self.identity.block_tokens)
+
+    def rekey(self, owner: Namespace) -> None:
+        """The namespace got another key while this waited."""
+        self.owner = owner
+        self.identity = replace(self.identity, epoch=owner.epoch)
+        root = chain_root(owner.key, self.identity)
+        self.chain.root = root
+        self.chain.digests = self.digests_under(root, len(self.tokens) // self.identity.block_tokens)
+
+    def digests_under(self, root: Digest, blocks: int) -> Digests:
+        """The digests of its first blocks under some root."""
+        width = self.identity.block_tokens
+        return block_keys(root, packed_tokens(self.tokens[: blocks * width]), width)
+
+    def append(self, tokens: Iterable[int]) -> None:
+        self.tokens += tokens
+        chain, width = self.chain, self.identity.block_tokens
+        known = len(chain.digests)
+        parent = chain.digests[-1] if known else chain.root
+        if len(self.tokens) // width > known:
+            chain.digests += block_keys(parent, packed_tokens(self.tokens[known * width :]), width)
+
+    def copy(self, hold: Hold) -> "Sequence":
+        """A second table of the same pages."""
+        twin = Sequence.__new__(Sequence)
+        for name in self.__slots__:
+            setattr(twin, name, getattr(self, name))
+        twin.tokens, twin.chain, twin.pages = self.tokens.copy(), replace(self.chain), self.pages.copy()
+        twin.hold = hold
+        return twin
+
+    def held(self, verb: str) -> Hold:
+        """What it holds. Raises SequenceReleased before admission and after release."""
+        if self.hold is None or self.state != "admitted":
+            raise SequenceReleased(self.state, verb=verb)
+        return self.hold
