@@ -1,6 +1,7 @@
 """The `luminet` command. One name on every machine; each door imports only what it needs when it is opened."""
 
 import argparse
+import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -85,6 +86,11 @@ def _local_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParse
     verify.add_argument("--head", metavar="SEQ:HASH", help="the head an earlier run printed: shows a cut-off end too")
     _for_programs(verify)
     _add(audit, "export", _audit_export, "print every record as a line of JSON, oldest first")
+    about = "say what hit rate each cache policy would give a recorded request trace"
+    # Its options are its own: nothing here is an option, not even -h, so all of them go through the door.
+    replay = commands.add_parser("replay", help=about, add_help=False, prefix_chars="\0")
+    replay.add_argument("arguments", nargs=argparse.REMAINDER)
+    replay.set_defaults(command=_replay)
 
 
 def _add(
@@ -215,6 +221,12 @@ def _audit_export(options: argparse.Namespace) -> int:
     from controlplane.administer import audit_export
 
     return audit_export()
+
+
+def _replay(options: argparse.Namespace) -> int:
+    # By name: of the data plane the control plane imports the protocol alone.
+    status: int = importlib.import_module("engine_agent.replay.command").main(options.arguments)
+    return status
 
 
 def _beside_the_stack() -> None:

@@ -78,7 +78,7 @@ def ensure(names: list[str]) -> None:
     """Install what is missing of these groups; in milliseconds when nothing is."""
     if all(is_installed(name) for name in names) and _venv_works():
         return
-    with _only_one_installer():
+    with only_one_installer(VENV):
         if not _venv_works():
             _make_venv()
         _forget_half_installed()
@@ -124,23 +124,27 @@ def _stamps() -> dict[str, str]:
 
 def _chosen_by_pip(name: str) -> Group:
     """The group, or its CUDA form where pip would take that: asked first, because it is three times as large."""
-    if name != "engine":
-        return GROUPS[name]
-    report = VENV / "luminet-report.json"
-    asked = _run_quietly([*_pip_install(["engine"]), "--quiet", "--dry-run", "--report", str(report)])
+    if name == "engine" and takes_cuda(_pip_install(["engine"]), VENV / "luminet-report.json"):
+        return CUDA
+    return GROUPS[name]
+
+
+def takes_cuda(install: Sequence[str], report: Path) -> bool:
+    """Whether this installation, whose plan pip writes to `report`, would bring torch as built for CUDA."""
+    asked = run_quietly([*install, "--quiet", "--dry-run", "--report", str(report)])
     if asked.returncode != 0:
         raise BootstrapError(_why_pip_failed((asked.stdout + asked.stderr).splitlines()))
     wanted = json.loads(report.read_text(encoding="utf-8"))["install"]
     report.unlink()
-    return CUDA if any(one["metadata"]["name"].startswith("nvidia-") for one in wanted) else GROUPS[name]
+    return any(one["metadata"]["name"].startswith("nvidia-") for one in wanted)
 
 
 def _announce(groups: Sequence[Group]) -> None:
     """Say what will be downloaded and whether there is room for it, before anything is."""
     free_mb = shutil.disk_usage(CHECKOUT).free / 1e6
     for group in groups:
-        _say(f"will install {group.what}: about {group.download_mb} MB to download, {group.disk_mb} MB on disk")
-    _say(f"into {_short(VENV)}, where {free_mb / 1000:,.1f} GB are free")
+        say(f"will install {group.what}: about {group.download_mb} MB to download, {group.disk_mb} MB on disk")
+    say(f"into {_short(VENV)}, where {free_mb / 1000:,.1f} GB are free")
     problem = space_problem(groups, free_mb=free_mb)
     if problem:
         raise BootstrapError(problem)
@@ -150,29 +154,29 @@ def _venv_works() -> bool:
     if not PYTHON.exists():
         return False
     script = f"import pip, sys; sys.exit(not {OLDEST} <= sys.version_info[:2] <= {NEWEST})"
-    return _run_quietly([str(PYTHON), "-I", "-c", script]).returncode == 0
+    return run_quietly([str(PYTHON), "-I", "-c", script]).returncode == 0
 
 
 def _make_venv() -> None:
     """A virtual environment, also where the distribution split `ensurepip` out of Python (Debian's python3-venv)."""
     if any(entry.name != LOCK_NAME for entry in VENV.iterdir()):
-        _say(f"{_short(VENV)} does not work with this Python any more; making it again")
-    _say(f"making {_short(VENV)} with Python {sys.version_info.major}.{sys.version_info.minor}")
-    _empty_venv()
-    made = _run_quietly([sys.executable, "-m", "venv", str(VENV)])
+        say(f"{_short(VENV)} does not work with this Python any more; making it again")
+    say(f"making {_short(VENV)} with Python {sys.version_info.major}.{sys.version_info.minor}")
+    empty(VENV)
+    made = run_quietly([sys.executable, "-m", "venv", str(VENV)])
     if made.returncode == 0:
         return
-    _empty_venv()
-    bare = _run_quietly([sys.executable, "-m", "venv", "--without-pip", str(VENV)])
+    empty(VENV)
+    bare = run_quietly([sys.executable, "-m", "venv", "--without-pip", str(VENV)])
     pip = [sys.executable, "-m", "pip", "--python", str(PYTHON), "install", "--quiet", "pip"]
-    if bare.returncode != 0 or _run_quietly(pip).returncode != 0:
+    if bare.returncode != 0 or run_quietly(pip).returncode != 0:
         reason = (made.stderr or made.stdout).strip().splitlines()
         raise BootstrapError(f"cannot make {VENV}: {reason[-1] if reason else 'python3 -m venv failed'}")
 
 
-def _empty_venv() -> None:
-    """All but the lock, which we hold: a new file in its place would be another lock."""
-    for entry in VENV.iterdir():
+def empty(folder: Path) -> None:
+    """All of an environment but the lock, which we hold: a new file in its place would be another lock."""
+    for entry in folder.iterdir():
         if entry.name != LOCK_NAME:
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
 
@@ -182,8 +186,8 @@ def _install(groups: list[Group]) -> None:
     started = time.monotonic()
     UNFINISHED.touch()
     command = [*_pip_install([extra for group in groups for extra in group.extras]), "--progress-bar", "off"]
-    _show_progress(command, packages=sum(group.packages for group in groups))
-    _say(f"installed {' and '.join(group.what for group in groups)} in {time.monotonic() - started:.0f} s")
+    show_progress(command, packages=sum(group.packages for group in groups))
+    say(f"installed {' and '.join(group.what for group in groups)} in {time.monotonic() - started:.0f} s")
 
 
 def _pip_install(extras: Sequence[str]) -> list[str]:
@@ -191,28 +195,29 @@ def _pip_install(extras: Sequence[str]) -> list[str]:
     return [*pip, "--constraint", str(CHECKOUT / "constraints.txt"), "--editable", f"{CHECKOUT}[{','.join(extras)}]"]
 
 
-def _show_progress(command: list[str], *, packages: int) -> None:
+def show_progress(command: list[str], *, packages: int) -> None:
     """Run pip and say how far it is: on a terminal one line that moves, elsewhere a line every few seconds."""
     lines: list[str] = []
     collected, last_said = 0, time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-    try:
-        for line in process.stdout or ():
-            lines.append(line.rstrip())
-            collected += line.startswith("Collecting ")
-            news = _news(line, collected, packages)
-            if news and sys.stdout.isatty():
-                print(f"\r\x1b[K  {news[: shutil.get_terminal_size().columns - 3]}", end="", flush=True)
-            elif news and time.monotonic() - last_said > QUIET_SECONDS:
-                _say(news)
-                last_said = time.monotonic()
-        code = process.wait()
-    except BaseException:
-        process.kill()
-        raise
-    finally:
-        if sys.stdout.isatty():
-            print("\r\x1b[K", end="", flush=True)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True, errors="replace") as process:
+        try:
+            for line in process.stdout or ():
+                lines.append(line.rstrip())
+                collected += line.startswith("Collecting ")
+                news = _news(line, collected, packages)
+                if news and sys.stdout.isatty():
+                    print(f"\r\x1b[K  {news[: shutil.get_terminal_size().columns - 3]}", end="", flush=True)
+                elif news and time.monotonic() - last_said > QUIET_SECONDS:
+                    say(news)
+                    last_said = time.monotonic()
+            code = process.wait()
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            if sys.stdout.isatty():
+                print("\r\x1b[K", end="", flush=True)
     if code != 0:
         raise BootstrapError(_why_pip_failed(lines))
 
@@ -252,27 +257,27 @@ def _write_stamps(stamps: dict[str, str]) -> None:
 
 
 @contextmanager
-def _only_one_installer() -> Iterator[None]:
+def only_one_installer(folder: Path) -> Iterator[None]:
     """`make up` and `make test` in two terminals must not install into one environment at once."""
     try:
-        VENV.mkdir(exist_ok=True)
-        lock = (VENV / LOCK_NAME).open("a")
+        folder.mkdir(exist_ok=True)
+        lock = (folder / LOCK_NAME).open("a")
     except OSError as error:
         reason = "is read-only" if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM) else f"({error.strerror})"
         raise BootstrapError(
-            f"cannot write to {CHECKOUT}, which {reason}: Luminet installs into .venv there, so copy the checkout to a "
-            "folder of your own"
+            f"cannot write to {CHECKOUT}, which {reason}: Luminet installs into {folder.name} there, so copy "
+            "the checkout to a folder of your own"
         ) from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say("another installation into this environment is running; waiting for it")
+            say("another installation into this environment is running; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _run_quietly(command: list[str]) -> "subprocess.CompletedProcess[str]":
+def run_quietly(command: list[str]) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
@@ -280,7 +285,7 @@ def _short(path: Path) -> str:
     return str(path.relative_to(CHECKOUT.parent)) if path.is_relative_to(CHECKOUT.parent) else str(path)
 
 
-def _say(text: str) -> None:
+def say(text: str) -> None:
     print(f"luminet: {text}", flush=True)
 
 

@@ -135,7 +135,7 @@ def test_an_environment_that_had_to_be_made_again_is_filled_again(
     bootstrap._write_stamps({"control": bootstrap.fingerprint()})
     made = subprocess.CompletedProcess([], 0, "", "")
     monkeypatch.setattr(bootstrap, "_venv_works", lambda: False)
-    monkeypatch.setattr(bootstrap, "_run_quietly", lambda command: made)
+    monkeypatch.setattr(bootstrap, "run_quietly", lambda command: made)
     installed: list[bootstrap.Group] = []
     monkeypatch.setattr(bootstrap, "_install", installed.extend)
     bootstrap.ensure(["control"])
@@ -153,7 +153,7 @@ def test_the_size_of_the_engine_is_that_of_the_build_pip_chose(
         return subprocess.CompletedProcess(command, 0, "", "")
 
     (checkout / ".venv").mkdir()
-    monkeypatch.setattr(bootstrap, "_run_quietly", pip)
+    monkeypatch.setattr(bootstrap, "run_quietly", pip)
     assert group in bootstrap._chosen_by_pip("engine").what
 
 
