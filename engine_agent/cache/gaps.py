@@ -62,7 +62,7 @@ _EVERY_AGE = range(len(_AGES))
 _MAX_DEPTHS = 32
 _WORTH_A_MARK = 0.004  # of all blocks may hang on where between two marks chains part
 _SURE = 1 / 64  # what a parting counts of which nothing is unsure, for its mark to be kept
-_BACK, _PRINT = (1, 4, 12, 32), 8
+_BACK, _PRINT = (1, 2, 4, 8, 16, 32), 8
 _RUN_COST = 4  # in marks
 _FULL, _THINNED = 0.9, 0.6  # of the cost allowed
 _MIN_SLOTS = 64
@@ -333,22 +333,25 @@ class ReuseGaps:
         marks = [digests[depth] for depth in depths[: bisect_left(depths, length)]]
         found = self._known(marks)
         known = len(found)
-        run: _Run | None = None
+        slot = len(self._recency)
+        last: _Run | None = None
         alive: Sequence[int] = _EVERY_AGE
         start = first = 0
-        while first < known:
+        while first < known and found[first].slot != slot:  # a mark may be out of place when depths were dropped
             run = found[first]
             after = known if found[-1] is run else first + 1
             while after < known and found[after] is run:
                 after += 1
-            is_last = after == known
-            stop = self._parting(run, digests, after - 1) if is_last else min(max(start, run.end), depths[after])
-            if stop < run.end:
-                run = self._cut(run, stop, marks[first:after], after)
-            alive = self._use(run, start, stop, alive, now)
+            if after == known:
+                stop = self._parting(run, digests, after - 1)
+            else:
+                stop = min(run.end, max(found[after].start, depths[after]))
+            stop = min(max(start, stop), length)
+            last = run if stop >= run.end else self._cut(run, stop, marks[first:after], after)
+            alive = self._use(last, start, stop, alive, now)
             start, first = stop, after
         if start < length:
-            self._extend(run, start, digests, marks[known:], now)
+            self._extend(last, start, digests, marks[first:], now)
         self._recency.append(length)
 
     def _known(self, marks: Sequence[bytes]) -> list[_Run]:
@@ -371,17 +374,16 @@ class ReuseGaps:
 
     def _parting(self, run: _Run, digests: Sequence[bytes], mark: int) -> int:
         """Where a chain leaves its last known run: at its end, or somewhere before the next mark or print of it."""
-        end, tail, length = run.end, run.tail, len(digests)
-        if tail and end <= length and digests[end - 1].startswith(tail[:_PRINT]):
+        end, tail, surely, beyond = run.end, run.tail, self._depths[mark] + 1, len(digests)
+        if tail and surely <= end <= beyond and digests[end - 1].startswith(tail[:_PRINT]):
             return end
-        surely, beyond = self._depths[mark] + 1, length
         if mark + 1 < len(self._depths):
             beyond = min(beyond, self._depths[mark + 1])
         for at in range(0, len(tail), _PRINT):
             depth = end - _BACK[at // _PRINT]
             if depth < surely:
                 break
-            if depth < length and digests[depth].startswith(tail[at : at + _PRINT]):
+            if depth < len(digests) and digests[depth].startswith(tail[at : at + _PRINT]):
                 surely = depth + 1
                 break
             beyond = min(beyond, depth)

@@ -9,7 +9,7 @@ agree to the bit; the golden vectors in the tests hold them to it.
 import hmac
 import sys
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import NewType, overload
@@ -68,18 +68,24 @@ def chain_root(namespace_key: bytes, identity: ChainIdentity) -> Digest:
     return Digest(hmac.digest(namespace_key, identity.packed(), "sha256"))
 
 
-def packed_tokens(tokens: Sequence[int]) -> bytes:
-    """Token ids as little-endian uint32, one after the other. Raises InvalidValue for what is no token id."""
+def token_array(tokens: Iterable[int]) -> "array[int]":
+    """Token ids, four bytes each. Raises InvalidValue for what is none."""
     try:
-        packed = array("I", tokens)
-    except (OverflowError, TypeError) as problem:
-        wrong: tuple[int, object] = next((i, t) for i, t in enumerate(tokens) if not _is_token(t))
-        index, token = wrong
-        found = token if isinstance(token, int) else type(token).__name__  # what else it may be is not for a log
-        raise InvalidValue(f"tokens[{index}]", found, f"a whole number from 0 to {LARGEST_TOKEN}") from problem
+        return array("I", tokens)
+    except TypeError as problem:
+        if not isinstance(tokens, Iterable):
+            raise InvalidValue("tokens", type(tokens).__name__, "a list of token ids") from problem
+        raise _no_token(tokens) from problem
+    except OverflowError as problem:
+        raise _no_token(tokens) from problem
+
+
+def packed_tokens(tokens: "array[int]") -> bytes:
+    """As little-endian uint32, one after the other."""
     if sys.byteorder != "little":
-        packed.byteswap()
-    return packed.tobytes()
+        tokens = tokens[:]
+        tokens.byteswap()
+    return tokens.tobytes()
 
 
 class Digests(Sequence[Digest]):
@@ -161,8 +167,15 @@ def block_keys(parent: Digest, packed: bytes, block_tokens: int) -> Digests:
     return Digests(b"".join(digests))
 
 
-def _is_token(token: object) -> bool:
-    return isinstance(token, int) and 0 <= token <= LARGEST_TOKEN
+def _no_token(tokens: Iterable[object]) -> InvalidValue:
+    """What is wrong, by its place. A number is shown; what else stands for a token is not for a log."""
+    index, wrong = next(((i, one) for i, one in enumerate(tokens) if not _is_token(one)), (0, None))
+    found = wrong if isinstance(wrong, int) else type(wrong).__name__
+    return InvalidValue(f"tokens[{index}]", found, f"a whole number from 0 to {LARGEST_TOKEN}")
+
+
+def _is_token(one: object) -> bool:
+    return isinstance(one, int) and 0 <= one <= LARGEST_TOKEN
 
 
 def _text_checked(name: str, value: object) -> None:

@@ -14,7 +14,7 @@ from engine_agent.cache.books import CacheLimits, Namespace
 from engine_agent.cache.errors import InvalidValue, NeverFits, SequenceReleased
 from engine_agent.cache.events import EventLog
 from engine_agent.cache.index import Chain, Kinship
-from engine_agent.cache.keys import ChainIdentity, block_keys, chain_root, packed_tokens
+from engine_agent.cache.keys import ChainIdentity, block_keys, chain_root, packed_tokens, token_array
 from engine_agent.cache.ledger import Ledger
 from engine_agent.cache.operations import Copy, Operation
 from engine_agent.cache.pinning import pinned_or_reserved_bytes
@@ -114,7 +114,7 @@ class BlockManager:
             block_tokens=self.cache.block_tokens,
             salt=salt,
         )
-        own = _listed(tokens)
+        own = token_array(tokens)
         if not own:
             raise InvalidValue("tokens", "none", "at least one token")
         return Sequence(owner, own, identity, cap_seconds=ttl_cap_checked(ttl_seconds))
@@ -184,8 +184,7 @@ class BlockManager:
 
     def grow(self, sequence: Sequence, tokens: Iterable[int]) -> Deferred | None:
         """Append generated tokens, with pages of the sequence's own to write them to; all of it or nothing."""
-        hold, own = sequence.held("grow"), _listed(tokens)
-        packed_tokens(own)
+        hold, own = sequence.held("grow"), token_array(tokens)
         more = self.check_fits(sequence, len(own)) - len(sequence.pages)
         shared = self._shared_to_write(sequence)
         pages = self.cache.take(hold, more + len(shared))
@@ -246,7 +245,7 @@ class BlockManager:
         width = self.cache.block_tokens
         identity = ChainIdentity(found.epoch, model_revision, kv_format, scale_set, width, salt)
         root = chain_root(found.key, identity)
-        digests = block_keys(root, packed_tokens(_listed(tokens)), width)
+        digests = block_keys(root, packed_tokens(token_array(tokens)), width)
         chain = Chain(root, Kinship(model_revision, salt), kv_format, digests)
         ends_at = math.inf if expires_at is None else expires_at
         self.cache.pin(found, pin_id, chain, owner=owner, ends_at=ends_at)
@@ -304,10 +303,3 @@ class BlockManager:
         held = sequence.hold.depth if sequence.hold else 0
         blocks = range(max(first, held), len(sequence.pages))
         return [block for block in blocks if self.cache.is_shared(sequence.pages[block])]
-
-
-def _listed(tokens: Iterable[int]) -> list[int]:
-    try:
-        return list(tokens)
-    except TypeError as problem:
-        raise InvalidValue("tokens", type(tokens).__name__, "a list of token ids") from problem

@@ -1,6 +1,6 @@
 """One request as the cache sees it: its tokens, the digests of its full blocks, and its block table."""
 
-from collections.abc import Iterable
+from array import array
 from dataclasses import replace
 from typing import Literal
 
@@ -30,7 +30,7 @@ class Sequence:
         "tokens",
     )
 
-    def __init__(self, owner: Namespace, tokens: list[int], identity: ChainIdentity, *, cap_seconds: float) -> None:
+    def __init__(self, owner: Namespace, tokens: "array[int]", identity: ChainIdentity, *, cap_seconds: float) -> None:
         self.tokens = tokens
         self.cap_seconds = cap_seconds
         self.pages: list[int] = []
@@ -73,7 +73,7 @@ class Sequence:
         width = self.identity.block_tokens
         return block_keys(root, packed_tokens(self.tokens[: blocks * width]), width)
 
-    def append(self, tokens: Iterable[int]) -> None:
+    def append(self, tokens: "array[int]") -> None:
         self.tokens += tokens
         chain, width = self.chain, self.identity.block_tokens
         known = len(chain.digests)
@@ -86,7 +86,7 @@ class Sequence:
         twin = Sequence.__new__(Sequence)
         for name in self.__slots__:
             setattr(twin, name, getattr(self, name))
-        twin.tokens, twin.chain, twin.pages = self.tokens.copy(), replace(self.chain), self.pages.copy()
+        twin.tokens, twin.chain, twin.pages = self.tokens[:], replace(self.chain), self.pages.copy()
         twin.hold = hold
         return twin
 

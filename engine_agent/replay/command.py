@@ -61,7 +61,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _replayed(options)
     except BrokenPipeError:
         raise  # whoever reads us has seen enough: no matter of ours
-    except (ReplayError, CacheError, OSError) as problem:
+    except OSError as problem:
+        reason = f"{problem.filename}: {problem.strerror}" if problem.filename else problem
+        print(f"luminet: {reason}", file=sys.stderr)
+        return 1
+    except (ReplayError, CacheError) as problem:
         print(f"luminet: {problem}", file=sys.stderr)
         return 1
 

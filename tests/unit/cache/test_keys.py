@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_agent.cache.errors import InvalidValue
-from engine_agent.cache.keys import ChainIdentity, Digest, Digests, block_keys, chain_root, key_checked, packed_tokens
+from engine_agent.cache.keys import (
+    ChainIdentity,
+    Digest,
+    Digests,
+    block_keys,
+    chain_root,
+    key_checked,
+    packed_tokens,
+    token_array,
+)
 
 KEY = bytes(range(32))
 IDENTITY = ChainIdentity(epoch=7, model_revision="llama@1", kv_format="fp8", scale_set="s1", salt=b"alice")
@@ -27,7 +36,7 @@ def test_the_root_is_the_golden_one() -> None:
 
 def test_the_links_are_the_golden_ones() -> None:
     tokens = [0, 1, 65_536, 2**32 - 1, *range(4, 32), 99]  # two blocks, and one token more
-    packed = packed_tokens(tokens)
+    packed = packed_tokens(token_array(tokens))
     assert packed[:16].hex() == "000000000100000000000100ffffffff"
     first, second = block_keys(chain_root(KEY, IDENTITY), packed, 16)
     assert first == sha256(chain_root(KEY, IDENTITY) + packed[:64]).digest()
@@ -41,8 +50,8 @@ def test_the_links_are_the_golden_ones() -> None:
 def test_a_chain_goes_on_from_its_last_digest() -> None:
     tokens = list(range(48))
     root = chain_root(KEY, IDENTITY)
-    whole = block_keys(root, packed_tokens(tokens), 16)
-    assert whole[1:] == block_keys(whole[0], packed_tokens(tokens[16:]), 16)
+    whole = block_keys(root, packed_tokens(token_array(tokens)), 16)
+    assert whole[1:] == block_keys(whole[0], packed_tokens(token_array(tokens[16:])), 16)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +95,7 @@ def test_two_identities_never_share_an_encoding(one: ChainIdentity, other: Chain
 @pytest.mark.parametrize("token", [-1, 2**32, 1.5, "7", None])
 def test_what_is_no_token_is_named_with_its_place(token: object) -> None:
     with pytest.raises(InvalidValue, match=r"tokens\[2\]: expected a whole number from 0 to 4294967295"):
-        packed_tokens([1, 2, token])  # type: ignore[list-item]
+        token_array([1, 2, token])  # type: ignore[list-item]
 
 
 @pytest.mark.parametrize("key", [b"", b"short", bytes(33), "x" * 32])
@@ -99,4 +108,4 @@ def test_a_key_of_another_size_is_refused_without_being_shown(key: object) -> No
 
 
 def test_less_than_a_block_has_no_digest() -> None:
-    assert block_keys(Digest(bytes(32)), packed_tokens(list(range(15))), 16) == Digests()
+    assert block_keys(Digest(bytes(32)), packed_tokens(token_array(range(15))), 16) == Digests()
