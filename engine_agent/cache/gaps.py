@@ -25,7 +25,7 @@ back after it was dropped looks new, which flatters absolute TTLs longer than wh
 
 What it costs. Memory is under 1 KB when fresh, about 1 KB more for each conversation, and at most 1 KB × max_samples
 for all of them; the histogram has a few hundred cells of 110 bytes in practice, and 6,300 by construction. To observe
-looks at no more than 36 digests, however long the prompt is.
+looks at no more than 45 digests, however long the prompt is.
 """
 
 from array import array
@@ -311,11 +311,10 @@ class ReuseGaps:
         """What an absolute TTL leaves of the hits of a sliding one as long: as known, or by straight lines between."""
         if self._absolute is None:
             return 1.0
+        age = min(max(age, _AGES[0]), _AGES[-1])
         at = bisect_left(_AGES, age)
-        if at == 0 or age == _AGES[min(at, len(_AGES) - 1)]:
+        if age == _AGES[at]:
             return self._known_survival(at)
-        if at == len(_AGES):
-            return self._known_survival(at - 1)
         low, high = _AGES[at - 1], _AGES[at]
         below, above = self._known_survival(at - 1), self._known_survival(at)
         return below + (above - below) * log(age / low) / log(high / low)
@@ -377,8 +376,9 @@ class ReuseGaps:
         end, tail, surely, beyond = run.end, run.tail, self._depths[mark] + 1, len(digests)
         if tail and surely <= end <= beyond and digests[end - 1].startswith(tail[:_PRINT]):
             return end
-        if mark + 1 < len(self._depths):
-            beyond = min(beyond, self._depths[mark + 1])
+        below = end if mark + 1 == len(self._depths) else min(end, self._depths[mark + 1])
+        lost = below - beyond  # where the chain ends before the run, what follows cannot be found again
+        beyond = min(beyond, below)
         for at in range(0, len(tail), _PRINT):
             depth = end - _BACK[at // _PRINT]
             if depth < surely:
@@ -387,14 +387,14 @@ class ReuseGaps:
                 surely = depth + 1
                 break
             beyond = min(beyond, depth)
-        self._look_closer(mark, beyond - surely)
+        self._look_closer(mark, max(beyond - surely, lost))
         if not tail and surely <= end <= beyond:
             return end
-        return max(surely, (surely + min(beyond, end)) // 2)
+        return max(surely, (surely + beyond) // 2)
 
     def _look_closer(self, mark: int, unsure: int) -> None:
         """A chain parted between this mark and the next. When much hangs on where, there will be one more between."""
-        depth, below = self._depths[mark], [*self._depths, 0][mark + 1]
+        depth, below = [*self._depths, 0][mark : mark + 2]
         parted = self._parted[depth] = self._parted.get(depth, 0.0) + max(unsure, _SURE)
         if parted > _WORTH_A_MARK * self._blocks and below - depth > 1 and len(self._depths) < _MAX_DEPTHS:
             self._depths = tuple(sorted((*self._depths, (depth + below) // 2)))

@@ -229,6 +229,7 @@ class Both:
             self.check_answer(found, expected)
             self.running.append(twin)
             twin.written = found.cached_tokens
+            self.check_hit(twin)
             return twin
         if found != "never fits":
             self.waiting.append(twin)
@@ -400,10 +401,14 @@ class Both:
     def check_bytes(self) -> None:
         self.carry_out()
         for twin in self.running:
-            wrong = self.oracle.wrong_pages(
-                twin.real.pages, twin.kv_format, self.chain(twin), twin.real.tokens, upto=twin.written
-            )
-            assert not wrong, wrong
+            self.check_hit(twin)
+
+    def check_hit(self, twin: Twin) -> None:
+        """What it found and what it wrote is there, and is its own chain's."""
+        wrong = self.oracle.wrong_pages(
+            twin.real.pages, twin.kv_format, self.chain(twin), twin.real.tokens, upto=twin.written
+        )
+        assert not wrong, wrong
 
     def check_zeros(self) -> None:
         in_flight = {twin.model.chain.generation for twin in self.running}
