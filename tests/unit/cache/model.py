@@ -430,9 +430,10 @@ class Model:
             return ghost.reason, ghost.by
         if mark := self.marks.get(_without_generation(missed)):
             return "purged" if mark.surely_until > self.clock() else "purged?", None
-        if any(self._differ_in_format_alone(missed, key) for key in self.blocks):
+        elsewhere = [key for key in self.blocks if self._differ_in_format_alone(missed, key)]
+        if any(self._is_whole(key) for key in elsewhere):
             return "dtype", None
-        return "cold", None
+        return "dtype?" if elsewhere else "cold", None
 
     def _fill_block(self, sequence: Sequence, index: int, key: Key) -> None:
         own, now = sequence.pages[index], self.clock()
@@ -590,6 +591,11 @@ class Model:
     def _keys(self, sequence: Sequence, blocks: int) -> Iterator[Key]:
         for index in range(blocks):
             yield Key(sequence.chain, tuple(sequence.tokens[: (index + 1) * self.block_tokens]))
+
+    def _is_whole(self, key: Key) -> bool:
+        """No block is missing above it, so it matches."""
+        ends = range(self.block_tokens, len(key.tokens) + 1, self.block_tokens)
+        return all(Key(key.chain, key.tokens[:end]) in self.blocks for end in ends)
 
     def _tables_with(self, page: Page) -> int:
         return sum(any(page is other for other in sequence.pages) for sequence in self.sequences)
