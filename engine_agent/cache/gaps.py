@@ -95,9 +95,15 @@ class _Run:
         self.start = max(self.start, stop)
         return head
 
+    def made(self) -> list[float]:
+        return self.born_by_age or [self.born] * len(_AGES)
+
+    def is_as_old_as(self, other: "_Run") -> bool:
+        return all(abs(one - two) <= age / 16 for one, two, age in zip(self.made(), other.made(), _AGES, strict=True))
+
     def renew(self, alive: Sequence[int], now: float) -> list[int]:
         """Under which of these ages it is alive. Under all others it is made anew."""
-        before = self.born_by_age or [self.born] * len(_AGES)
+        before = self.made()
         self.born_by_age = after = [now] * len(_AGES)
         still = [which for which in alive if now - before[which] < _AGES[which]]
         for which in still:
@@ -332,12 +338,13 @@ class ReuseGaps:
         marks = [digests[depth] for depth in depths[: bisect_left(depths, length)]]
         found = self._known(marks)
         known = len(found)
-        slot = len(self._recency)
+        slot = used_in = len(self._recency)
         last: _Run | None = None
         alive: Sequence[int] = _EVERY_AGE
-        start = first = 0
+        start = above = first = 0
         while first < known and found[first].slot != slot:  # a mark may be out of place when depths were dropped
             run = found[first]
+            is_together, used_in = run.slot == used_in, run.slot
             after = known if found[-1] is run else first + 1
             while after < known and found[after] is run:
                 after += 1
@@ -346,9 +353,11 @@ class ReuseGaps:
             else:
                 stop = min(run.end, max(found[after].start, depths[after]))
             stop = min(max(start, stop), length)
-            last = run if stop >= run.end else self._cut(run, stop, marks[first:after], after)
+            head, last = last, run if stop >= run.end else self._cut(run, stop, marks[first:after], after)
             alive = self._use(last, start, stop, alive, now)
-            start, first = stop, after
+            if is_together and head and self._merge(head, last, marks[above:first]):
+                first = above
+            start, above, first = stop, first, after
         if start < length:
             self._extend(last, start, digests, marks[first:], now)
         self._recency.append(length)
@@ -376,8 +385,8 @@ class ReuseGaps:
         end, tail, surely, beyond = run.end, run.tail, self._depths[mark] + 1, len(digests)
         if tail and surely <= end <= beyond and digests[end - 1].startswith(tail[:_PRINT]):
             return end
-        below = end if mark + 1 == len(self._depths) else min(end, self._depths[mark + 1])
-        lost = below - beyond  # where the chain ends before the run, what follows cannot be found again
+        below = self._depths[mark + 1] if mark + 1 < len(self._depths) else max(end, beyond)
+        lost = min(end, below) - beyond  # where the chain ends before the run, what follows cannot be found again
         beyond = min(beyond, below)
         for at in range(0, len(tail), _PRINT):
             depth = end - _BACK[at // _PRINT]
@@ -390,7 +399,7 @@ class ReuseGaps:
         self._look_closer(mark, max(beyond - surely, lost))
         if not tail and surely <= end <= beyond:
             return end
-        return max(surely, (surely + beyond) // 2)
+        return max(surely, (surely + min(beyond, end)) // 2)
 
     def _look_closer(self, mark: int, unsure: int) -> None:
         """A chain parted between this mark and the next. When much hangs on where, there will be one more between."""
@@ -409,6 +418,15 @@ class ReuseGaps:
         self._run_count += 1
         self._runs.update(dict.fromkeys(marks, head))
         return head
+
+    def _merge(self, head: _Run, run: _Run, marks: Sequence[bytes]) -> bool:
+        """Two shared runs, one below the other, that are used together and were made together are one."""
+        if not (head.is_shared and run.is_shared and run.is_as_old_as(head)):
+            return False
+        run.start, head.start = head.start, head.end
+        self._run_count -= 1
+        self._runs.update(dict.fromkeys(marks, run))
+        return True
 
     def _drop_useless_depths(self) -> None:
         """Those that were added, where chains no longer part on either side."""

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from engine_agent.cache.policy import NamespacePolicy
 
@@ -528,12 +528,16 @@ class Model:
 
     def _trim(self, name: str) -> None:
         """A limit that was lowered holds at once, as far as nobody uses what is above it."""
-        for block in self._idle(name, "device", []):
-            if self.resident(name) > self._limit(name, "device"):
-                self._evict_from_device(Victim(block, "quota"), by=name, keep=[])
-        for block in self._idle(name, "host", []):
-            if self.resident(name, "host") > self._limit(name, "host"):
-                self._evict_from_host(Victim(block, "quota"), by=name)
+        while self._is_above(name, "device") and (idle := self._idle(name, "device", [])):
+            self._evict_from_device(Victim(idle[0], "quota"), by=name, keep=[])
+        self._trim_host(name)
+
+    def _trim_host(self, name: str) -> None:
+        while self._is_above(name, "host") and (idle := self._idle(name, "host", [])):
+            self._evict_from_host(Victim(idle[0], "quota"), by=name)
+
+    def _is_above(self, name: str, tier: Tier) -> bool:
+        return self.resident(name, tier) > self._limit(name, tier)
 
     def _may_demote(self, block: Block) -> bool:
         offload = self.namespaces[block.key.chain.namespace].policy.offload
@@ -607,82 +611,3 @@ class Model:
 
 def _without_generation(key: Key) -> Key:
     return Key(key.chain._replace(generation=0), key.tokens)
-
-
-class FollowingModel(Model):
-    """Where the rules leave open who goes, it does what the real one did, and says what was not just about that.
-
-    Of a tier that it follows it knows what is there after each call; the call comes after the real one's.
-    """
-
-    def __init__(self, *, follows: tuple[Tier, ...], is_there: Callable[[Tier, Key], bool], **others: Any) -> None:
-        super().__init__(**others)
-        self.follows = follows
-        self.is_there = is_there
-        self.refused: Refusal | None = None  # what the real one said to the present call
-
-    def admit(self, sequence: Sequence, room_for_tokens: int = 0) -> Admission | Refusal:
-        answer = super().admit(sequence, room_for_tokens)
-        self.follow_host()
-        return answer
-
-    def grow(self, sequence: Sequence, tokens: list[int]) -> Refusal | None:
-        answer = super().grow(sequence, tokens)
-        self.follow_host()
-        return answer
-
-    def _room(self, name: str, need: int, tier: Tier, *, keep: list[Block]) -> list[Victim] | Refusal:
-        if tier not in self.follows:
-            return super()._room(name, need, tier, keep=keep)
-        assert tier == "device", "nobody asks for room in a lower tier that is followed"
-        gone = [block for block in self.blocks.values() if block.page and not self.is_there("device", block.key)]
-        for block in gone:
-            assert self.is_idle(block), f"{block} was taken from those who use it"
-            assert block not in keep, f"{block} was found, and taken to make room for what was not"
-        self._check_just(name, 0 if self.refused else need, gone)
-        victims = [Victim(block, "pressure") for block in gone]
-        if self.refused:
-            self._evict(victims, by=name, keep=keep)  # where formats mix, what goes may lie where it does not help
-        return self.refused or victims
-
-    def _check_just(self, name: str, need: int, gone: list[Block]) -> None:
-        """A limit is not passed, and nobody was brought below a reservation by others."""
-        sizes = Counter[str]()
-        for block in gone:
-            sizes[block.key.chain.namespace] += self._bytes(block)
-        left = self.resident(name) + need - sizes.pop(name, 0)
-        assert self.refused or left <= self._limit(name, "device"), f"{name} has {left}, more than its limit"
-        for other, size in sizes.items():
-            left = self.resident(other) - size
-            assert left >= self._reserved(other, "device"), f"{other} keeps {left} because of {name}"
-
-    def _trim(self, name: str) -> None:
-        if "device" not in self.follows:
-            super()._trim(name)
-            return
-        for block in self._idle(name, "device", []):
-            if self.resident(name) > self._limit(name, "device") and not self.is_there("device", block.key):
-                self._evict_from_device(Victim(block, "quota"), by=name, keep=[])
-
-    def _evict_from_device(self, victim: Victim, *, by: str, keep: list[Block]) -> None:
-        block, name = victim.block, victim.block.key.chain.namespace
-        if "host" not in self.follows or not self._may_demote(block):
-            super()._evict_from_device(victim, by=by, keep=keep)
-        elif block.host_page:
-            block.page = None
-        elif self.is_there("host", block.key):
-            block.page, block.host_page = None, Page(name, block.key.chain.kv_format)
-        else:
-            self._leave(block, "evicted?", by=by)
-
-    def follow_host(self) -> None:
-        if "host" not in self.follows:
-            return
-        for block in [block for block in self.blocks.values() if block.host_page]:
-            if self.is_there("host", block.key):
-                continue
-            if block.page:
-                block.host_page = None
-            else:
-                assert self.is_idle(block), f"{block} was taken from those who use it"
-                self._leave(block, "evicted?")
