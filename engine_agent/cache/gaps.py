@@ -424,7 +424,6 @@ class ReuseGaps:
         if not (head.is_shared and run.is_shared and run.is_as_old_as(head)):
             return False
         run.start, head.start = head.start, head.end
-        self._run_count -= 1
         self._runs.update(dict.fromkeys(marks, run))
         return True
 

@@ -28,7 +28,7 @@ EXAMPLES = int(os.environ.get("LUMINET_CACHE_EXAMPLES", "0"))
 NAMES = ("acme/default", "bolt/default", "coil/default")
 
 ONE_FORMAT = World({"fp8": 64}, pages=12)
-WITH_HOST = World({"fp8": 64}, pages=8, host_pages=6, follows=("host",))
+WITH_HOST = World({"fp8": 64}, pages=8, host_pages=4, follows=("host",))
 ROOMY = World({"fp8": 64, "bf16": 128, "int4": 32}, pages=400)
 MIXED = World({"fp8": 64, "bf16": 128, "int4": 32}, pages=8, host_pages=4, follows=("device", "host"))
 
@@ -48,7 +48,7 @@ policies = st.builds(
     limit_share=st.sampled_from([1, 1, 1 / 2, 1 / 4]),
     weight=st.sampled_from([1, 1, 2, 4]),
     pin_share=st.sampled_from([0, 1 / 8, 1 / 4]),
-    offload=st.sampled_from(["none", "host", "host"]),
+    offload=st.sampled_from(["none", "host", "host", "host"]),
 )
 names = st.sampled_from(NAMES)
 paths: st.SearchStrategy[list[int]] = st.lists(st.sampled_from([0, 0, 0, 1]), min_size=1, max_size=5) | st.just([])
