@@ -550,7 +550,8 @@ class Model:
             self.ghosts[block.key] = Ghost(cause, by)
 
     def _unpin(self, pin_id: str, moment: float) -> None:
-        let_go = self.pinned_blocks(pin_id)
+        protected = pin_id in self.protecting(self.pins[pin_id].namespace)
+        let_go = self.pinned_blocks(pin_id) if protected else []
         del self.pins[pin_id]
         self._touch(let_go, moment)
 
