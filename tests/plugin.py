@@ -16,6 +16,10 @@ POSTGRES_PASSWORD = "only-for-tests"
 os.environ["LUMINET_DATABASE_URL"] = database_url(POSTGRES_PORT, POSTGRES_PASSWORD)
 os.environ["LUMINET_REDIS_URL"] = redis_url(REDIS_PORT, REDIS_PASSWORD)
 
+# Triton decides when it is imported: its interpreter runs the kernels on the CPU's tensors, here and on a GPU machine
+# alike. For the tests on a GPU: TRITON_INTERPRET=0 python -m pytest -m gpu
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[str]:

@@ -5,10 +5,18 @@ from ninja import NinjaAPI
 from controlplane.api.callers import Bearer
 from controlplane.api.parser import StrictParser
 from controlplane.api.problems import problems_register
-from controlplane.api.routes import config, namespaces, organisations, people, policies, trail
+from controlplane.api.routes import calculator, config, namespaces, organisations, people, policies, trail
 from controlplane.version import version
 
-GROUPS = (organisations.group, namespaces.group, policies.group, config.group, people.group, trail.group)
+GROUPS = (
+    organisations.group,
+    namespaces.group,
+    policies.group,
+    config.group,
+    calculator.group,
+    people.group,
+    trail.group,
+)
 
 api = NinjaAPI(
     title="Luminet",

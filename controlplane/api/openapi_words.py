@@ -29,6 +29,7 @@ TAGS = {
     "Namespaces": "The unit of cache isolation. Purges, and prefixes pinned in the cache.",
     "Policies": "What is cached, how long, in which format: for the fleet, an organisation or a namespace.",
     "Configuration": "Organisations, namespaces and policies as one document: planned, then applied as a whole or not.",
+    "Models": "What models' KV caches take in each format, what fits on an accelerator, and how fast at most.",
     "People and keys": "Members, API keys, operators' tokens, and who a token speaks for.",
     "Operations and audit": "What takes agents a while, what was done by whom, and the groups agents belong to.",
 }

@@ -1,6 +1,6 @@
 """One page of a list: always in one order, always a constant number of queries."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
 from django.db.models import Model, QuerySet
@@ -14,6 +14,15 @@ from tenants.crypto import purpose_key
 Limit = Annotated[int, Query(50, ge=1, le=200, description="Items on a page.")]
 Cursor = Annotated[str | None, Query(None, max_length=1024, description="next_cursor of the page before.")]
 Row = TypeVar("Row", bound=Model)
+
+
+def page_of(found: Mapping[str, Any], *, kind: str, limit: int, cursor: str | None) -> Answer:
+    """Of what is no table: things by their slugs, in the order of those."""
+    key = purpose_key("signing_key", "cursors")
+    after = "" if cursor is None else str(cursor_decode(kind, cursor, key=key))
+    slugs = [slug for slug in sorted(found) if slug > after]
+    next_cursor = cursor_encode(kind, slugs[limit - 1], key=key) if len(slugs) > limit else None
+    return Answer(Page[Any](items=[found[slug] for slug in slugs[:limit]], next_cursor=next_cursor))
 
 
 def page(

@@ -13,6 +13,7 @@ from ninja.errors import HttpError, ValidationError
 from controlplane.api import errors as refused
 from controlplane.api.callers import RateLimited, TokenMissing
 from controlplane.api.problem_json import problem_response, refusal
+from kernels.errors import InvalidArgument
 from tenants import errors as domain
 from tenants.locks import is_busy
 from tenants.validation import field_problems
@@ -82,6 +83,10 @@ def _missing_scope(request: HttpRequest, error: domain.MissingScope) -> HttpResp
 
 def _weak_password(request: HttpRequest, error: domain.WeakPassword) -> HttpResponse:
     return _answer("invalid", str(error), [("password", one) for one in error.problems])
+
+
+def _invalid_argument(request: HttpRequest, error: InvalidArgument) -> HttpResponse:
+    return _answer("invalid", str(error), [(error.argument, f"{error.value!r} is not {error.wanted}")])
 
 
 def _key_reused(request: HttpRequest, error: domain.IdempotencyKeyReused | domain.AnswerNotKept) -> HttpResponse:
@@ -156,6 +161,7 @@ HANDLERS: dict[type[Exception], Handler] = {
     domain.StalePlan: _stale_plan,
     domain.InvalidFields: _with_fields("invalid"),
     domain.WeakPassword: _weak_password,
+    InvalidArgument: _invalid_argument,
     domain.Conflict: _with_fields("conflict"),
     domain.IdempotencyKeyReused: _key_reused,
     domain.AnswerNotKept: _key_reused,

@@ -91,8 +91,9 @@ def _os_name() -> str:
 
 
 def _gpu_name() -> str | None:
-    names = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
-    return names.replace("\n", ", ") if names else None
+    """Each with its driver: `NVIDIA H200, 580.95.05`."""
+    names = _output("nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader")
+    return names.replace("\n", "; ") if names else None
 
 
 def _output(*command: str) -> str | None:

@@ -108,6 +108,10 @@ class Bench:
         """Keep values obtained elsewhere: counts, or what a load generator reported."""
         return self._add(name, "record", series_of(name, unit, list(values)), parameters, target)
 
+    def step(self, name: str, k: int, n: int) -> None:
+        """Say where a row is that loops itself and then `record`s: at repetition k of n, 0 while warming up."""
+        self._on_step(self._row, name, k, n)
+
     def note(self, text: str) -> None:
         """Say what a reader must know: why a figure falls short, what could not be measured here."""
         self.notes.append(text)
@@ -121,10 +125,10 @@ class Bench:
         n = self.repetitions(default)
         if n < 1:
             raise ValueError(f"{name}: repetitions is at least 1, found {n}")
-        self._on_step(self._row, name, 0, n)
+        self.step(name, 0, n)
         yield from range(1, warmup + 1)
         for k in range(1, n + 1):
-            self._on_step(self._row, name, k, n)
+            self.step(name, k, n)
             yield k
 
     def _add(

@@ -23,6 +23,18 @@ def test_the_protocol_loads_nothing_but_the_standard_library() -> None:
     assert done.stdout.split() == ["engine_agent"]
 
 
+CALCULATOR = ("kernels.calculator.asked", "kernels.calculator.calculating", "kernels.models.presets", "kernels.layout")
+
+
+def test_the_calculator_loads_nothing_but_the_standard_library() -> None:
+    """The control plane and every machine with the command have it, with torch or without."""
+    code = LOADED.replace("import engine_agent.protocol", f"import {', '.join(CALCULATOR)}")
+    command = [sys.executable, "-I", "-S", "-W", "error", "-c", code, str(CHECKOUT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["kernels"]
+
+
 def test_the_protocol_loads_neither_the_control_plane_nor_a_heavy_library() -> None:
     heavy = ("django", "controlplane", "tenants", "torch", "numpy", "celery", "pydantic")
     code = f"import sys, engine_agent.protocol; print([name for name in {heavy} if name in sys.modules])"

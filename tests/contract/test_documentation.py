@@ -7,7 +7,8 @@ import pytest
 from controlplane.cli import parser
 
 CHECKOUT = Path(__file__).parents[2]
-SOURCES = [path for part in ("controlplane", "engine_agent", "tenants") for path in (CHECKOUT / part).rglob("*.py")]
+PACKAGES = ("controlplane", "engine_agent", "kernels", "tenants")
+SOURCES = [path for part in PACKAGES for path in (CHECKOUT / part).rglob("*.py")]
 OPERATIONS = (CHECKOUT / "docs" / "operations.md").read_text()
 SETTING = re.compile(r"LUMINET_[A-Z_]*[A-Z]")
 
@@ -57,8 +58,8 @@ def test_every_command_is_documented() -> None:
 
 def test_every_make_target_has_a_word_of_help_and_the_readme_names_those_people_use() -> None:
     makefile = (CHECKOUT / "Makefile").read_text()
-    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE)) - {"python"}
-    assert targets == set(re.findall(r"^([a-z]+):.*## ", makefile, re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE)) - {"python"}
+    assert targets == set(re.findall(r"^([a-z-]+):.*## ", makefile, re.MULTILINE))
     readme = (CHECKOUT / "README.md").read_text()
     for target in ("up", "down", "clean", "test", "check", "bench"):
         assert f"make {target}" in readme

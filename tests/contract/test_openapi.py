@@ -47,7 +47,8 @@ GET /whoami                             GET|POST /operator-tokens
 DELETE /operator-tokens/{token_id}      GET|POST /agent-groups
 DELETE /agent-groups/{slug}             GET /config
 GET /config/schema                      POST /config/plan
-POST /config/apply
+POST /config/apply                      GET /models
+POST /calculator/kv
 """
 
 

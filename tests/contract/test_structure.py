@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.stack.lock import OF_TORCHS_BUILD
 from tests.make import planned
 
 CHECKOUT = Path(__file__).parents[2]
@@ -57,7 +58,11 @@ def test_everything_vendored_has_its_licence_beside_it() -> None:
 
 
 def test_every_module_says_what_lives_in_it() -> None:
-    modules = [path for part in ("controlplane", "engine_agent", "tenants") for path in (CHECKOUT / part).rglob("*.py")]
+    modules = [
+        path
+        for part in ("controlplane", "engine_agent", "kernels", "tenants")
+        for path in (CHECKOUT / part).rglob("*.py")
+    ]
     silent = [
         path
         for path in modules
@@ -82,7 +87,8 @@ def test_the_pins_name_no_host_and_cover_every_dependency() -> None:
     pinned = {line.split("==")[0] for line in pins.splitlines()}
     extras = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     wanted = {re.split(r"[\[><=;]", one)[0].lower() for extra in extras.values() for one in extra}
-    assert wanted - pinned == set()
+    # A pin of what torch pins would fit one build of torch only: controlplane/stack/lock.py leaves those out.
+    assert {one for one in wanted - pinned if not one.startswith(OF_TORCHS_BUILD)} == set()
 
 
 def test_ci_calls_check_and_check_calls_what_the_readme_calls() -> None:

@@ -14,7 +14,7 @@ from tests.e2e.pages import Look, violations
 from tests.e2e.stack import CHECKOUT, Stack, environment
 
 DOCS = CHECKOUT / "docs"
-GUIDES = ("api.md", "cli.md")
+GUIDES = ("api.md", "cli.md", "calculator.md")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
 END = "--- end of block ---"

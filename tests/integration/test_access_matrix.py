@@ -97,6 +97,8 @@ TABLE: dict[tuple[str, str], str] = {
     ("GET", "/config/schema"): "anyone",
     ("POST", "/config/plan"): "plan",
     ("POST", "/config/apply"): "apply",
+    ("GET", "/models"): "anyone",
+    ("POST", "/calculator/kv"): "anyone",
 }
 
 YES, WHO, NO, HIDDEN = "answered", 401, 403, 404
@@ -150,6 +152,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/agent-groups"): {"slug": "new", "name": "New"},
     ("POST", "/config/plan"): {"document": {"version": 1}},
     ("POST", "/config/apply"): {"document": {"version": 1}},
+    ("POST", "/calculator/kv"): {"model": "llama-3-8b"},
     ("POST", "/operator-tokens"): {"name": "new", "scopes": ["policy:read"]},
 }
 

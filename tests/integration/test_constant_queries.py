@@ -30,6 +30,7 @@ LISTS = {
     "groups_list": "/agent-groups",
     "keys_list": "/orgs/acme/keys",
     "members_list": "/orgs/acme/members",
+    "models_list": "/models",
     "namespace_policy_revisions": "/orgs/acme/namespaces/default/policy/revisions",
     "namespaces_list": "/orgs/acme/namespaces",
     "operator_tokens_list": "/operator-tokens",
@@ -37,6 +38,7 @@ LISTS = {
     "organisations_list": "/orgs",
     "pins_list": "/orgs/acme/namespaces/default/pins",
 }
+OF_THE_PRODUCT = {"models_list"}  # nobody can add to these
 LEVELS = {"fleet": "/policy", "organisation": "/orgs/acme/policy", "namespace": "/orgs/acme/namespaces/default/policy"}
 # Shares, so that everybody's promises are added up, and a model, so that there is more than one policy in force.
 DRAFT = {"policy": {"ttl_seconds": 77, "reserved_share": 0.001, "models": {"m": {"reserved_share": 0.002}}}}
@@ -90,7 +92,7 @@ def test_a_page_costs_the_same_however_long_and_of_whatever(operator: Api, acme:
     grow(acme, range(FEW, MANY))
     for limit in (1, FEW, 50, 200):
         assert page_counts(operator, limit) == few
-    for path in LISTS.values():
+    for path in (path for name, path in LISTS.items() if name not in OF_THE_PRODUCT):
         assert len(got(operator, f"{path}?limit=200")["items"]) >= MANY
 
 

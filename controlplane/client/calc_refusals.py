@@ -1,0 +1,46 @@
+"""What the calculator refuses, in the options that people type; and options that would mean nothing."""
+
+import argparse
+import re
+
+from controlplane.client.errors import ClientError
+from kernels.errors import InvalidArgument
+
+OPTIONS = {
+    "active_parameters": "--active-parameters",
+    "bandwidth_bytes_per_second": "--bandwidth",
+    "context_tokens": "--context",
+    "kv_dtypes": "--kv-dtype",
+    "memory_bytes": "--memory",
+    "memory_utilisation": "--memory-utilisation",
+    "reserve_bytes": "--reserve",
+    "shared_prefix_tokens": "--shared-prefix",
+    "tensor_parallel": "--tensor-parallel",
+    "weights_bytes": "--weights",
+    "weights_dtype": "--weights-dtype",
+}
+WORDS = {name: f"--{name}" for name in ("accelerator", "concurrency", "model", "parameters")}  # words of sentences, too
+OF_A_MACHINE = ("weights", "weights_dtype", "reserve", "memory_utilisation")
+_NAME = re.compile(rf"\b({'|'.join(sorted(OPTIONS, key=len, reverse=True))})\b")
+
+
+def in_options(error: InvalidArgument) -> str:
+    """A config's own fields keep their names."""
+    field = error.argument.split(".")[0]
+    if field not in OPTIONS | WORDS:
+        return str(error)
+    option = (OPTIONS | WORDS)[field]
+    wanted = _NAME.sub(lambda found: OPTIONS[found[1]], error.wanted)
+    if wanted.startswith("there"):  # nothing was given, and `null` is not what people type
+        return f"{option} is not {wanted}"
+    return f"{option}: {error.value!r} is not {wanted}"
+
+
+def machine_checked(options: argparse.Namespace) -> None:
+    """What a machine's memory is for says nothing without a machine."""
+    if any(one is not None for one in (options.accelerator, options.memory, options.bandwidth)):
+        return
+    for name in OF_A_MACHINE:
+        if getattr(options, name) is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise ClientError(f"{option} needs an accelerator: add --accelerator, or --memory and --bandwidth")

@@ -1,0 +1,39 @@
+"""How a position becomes angles: rotary frequencies with their scalings, and the tables ops read.
+
+`dynamic` scaling changes the angles once a sequence is longer than the model's positions. A page is shared by
+sequences that will grow to different lengths, so its bytes may not depend on how long any of them becomes: we serve
+such a model up to its positions, where `dynamic` and `default` are the same.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from engine_agent.engine.config import ModelConfig, RopeConfig
+
+
+def frequencies(rope: RopeConfig, head_size: int) -> Tensor:
+    """Radians per position of each pair of channels, float32 [head_size / 2]."""
+    exponents = torch.arange(0, head_size, 2, dtype=torch.int64).float() / head_size
+    plain = 1.0 / rope.theta**exponents
+    if rope.kind == "linear":
+        return plain / rope.factor
+    return _llama3(plain, rope) if rope.kind == "llama3" else plain
+
+
+def rope_tables(config: ModelConfig, positions: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines, float32 [positions, head_size / 2]."""
+    places = torch.arange(positions, dtype=torch.float32)
+    angles = torch.outer(places, frequencies(config.rope, config.head_size))
+    return angles.cos(), angles.sin()
+
+
+def _llama3(plain: Tensor, rope: RopeConfig) -> Tensor:
+    """Slow channels as if positions were `factor` times closer, fast ones as they are, a ramp between."""
+    wavelengths = 2 * math.pi / plain
+    turns = rope.original_positions / wavelengths  # over the context the model was first trained on
+    ramp = (turns - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor)
+    between = (1 - ramp) * plain / rope.factor + ramp * plain
+    slowed = torch.where(turns < rope.low_freq_factor, plain / rope.factor, between)
+    return torch.where(turns > rope.high_freq_factor, plain, slowed)

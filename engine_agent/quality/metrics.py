@@ -1,0 +1,118 @@
+"""How two readings of the same text are compared: perplexity, divergence, agreement; and how sure one can be.
+
+Documents are what is drawn anew in the bootstrap, not tokens: tokens of one document go wrong together.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+RESAMPLES = 4_000
+SEED = 20_260
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A figure with its confidence interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def divergence(reference: Tensor, other: Tensor) -> Tensor:
+    """KL(reference || other) of each row, in nats; both are log-probabilities [tokens, vocab]."""
+    return (reference.exp() * (reference - other)).sum(-1)
+
+
+def token_losses(log_probabilities: Tensor, following: Tensor) -> Tensor:
+    """Nats for each token that did follow."""
+    return -log_probabilities.gather(-1, following[..., None]).squeeze(-1)
+
+
+@dataclass(slots=True)
+class Sums:
+    """One document's, over all its tokens."""
+
+    loss: float = 0.0  # nats
+    reference_loss: float = 0.0
+    divergence: float = 0.0
+    tokens: int = 0
+
+
+@dataclass(slots=True)
+class Comparison:
+    """One reading against its reference, document by document."""
+
+    documents: dict[int, Sums] = field(default_factory=dict)
+    agreements: int = 0
+    divergences: list[Tensor] = field(default_factory=list)  # token by token
+    decoded: list[Tensor] = field(default_factory=list)  # the part of them that was decoded
+
+    def add(self, document: int, reference: Tensor, other: Tensor, following: Tensor, *, decoded: int) -> None:
+        """Some of a document: log-probabilities [tokens, vocab] twice, and what followed. The last were decoded."""
+        found = divergence(reference, other).cpu()
+        sums = self.documents.setdefault(document, Sums())
+        sums.loss += token_losses(other, following).double().sum().item()
+        sums.reference_loss += token_losses(reference, following).double().sum().item()
+        sums.divergence += found.double().sum().item()
+        sums.tokens += len(following)
+        self.agreements += int((reference.argmax(-1) == other.argmax(-1)).sum())
+        self.divergences.append(found)
+        self.decoded.append(found[len(found) - decoded :])
+
+    def merge(self, other: "Comparison") -> None:
+        """What was compared elsewhere of the same reading, as if it had been added here."""
+        for number, more in other.documents.items():
+            sums = self.documents.setdefault(number, Sums())
+            for name in ("loss", "reference_loss", "divergence", "tokens"):
+                setattr(sums, name, getattr(sums, name) + getattr(more, name))
+        self.agreements += other.agreements
+        self.divergences += other.divergences
+        self.decoded += other.decoded
+
+    @property
+    def tokens(self) -> int:
+        return sum(one.tokens for one in self.documents.values())
+
+    @property
+    def perplexity(self) -> float:
+        return math.exp(sum(one.loss for one in self.documents.values()) / self.tokens)
+
+    @property
+    def agreement(self) -> float:
+        """Share of tokens both would have chosen alike."""
+        return self.agreements / self.tokens
+
+    @property
+    def p99_divergence(self) -> float:
+        return torch.cat(self.divergences).double().quantile(0.99).item()
+
+    @property
+    def decoded_divergence(self) -> float:
+        return torch.cat(self.decoded).double().mean().item()
+
+    def delta_percent(self) -> Estimate:
+        """By how much perplexity rises, in %."""
+        found = self._per_token([one.loss - one.reference_loss for one in self.documents.values()])
+        return Estimate(*(100 * math.expm1(one) for one in (found.value, found.low, found.high)))
+
+    def mean_divergence(self) -> Estimate:
+        return self._per_token([one.divergence for one in self.documents.values()])
+
+    def _per_token(self, sums: Sequence[float]) -> Estimate:
+        return per_token(sums, [one.tokens for one in self.documents.values()])
+
+
+def per_token(sums: Sequence[float], tokens: Sequence[int]) -> Estimate:
+    """The mean over all tokens, with the interval of a bootstrap over documents."""
+    amounts = torch.tensor([sums, tokens], dtype=torch.float64)
+    drawn = torch.randint(len(sums), (RESAMPLES, len(sums)), generator=torch.Generator().manual_seed(SEED))
+    totals = amounts[:, drawn].sum(-1)
+    tail = (1 - CONFIDENCE) / 2
+    low, high = (totals[0] / totals[1]).quantile(torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
+    return Estimate(sum(sums) / sum(tokens), low, high)

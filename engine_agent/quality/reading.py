@@ -1,0 +1,138 @@
+"""Documents read by a model through pages: prompts in chunks, the last tokens one at a time, all teacher-forced.
+
+Decoding reads back what was quantised long before, as serving does. Everything a token attends to comes out of pages,
+its own key and value too.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from engine_agent.engine.model import Model
+from engine_agent.engine.paged import PagedAttention, Row, paged_attention
+from engine_agent.quality.injection import NOTHING, Injection
+from kernels.kv_write import kv_write
+from kernels.layout import PageLayout
+from kernels.rope import Rope, apply_rope
+from kernels.scales import ScaleSet, neutral_scales
+
+CHUNK_TOKENS = 256
+DECODED_TOKENS = 64
+
+Observe = Callable[[int, Tensor, Tensor], None]  # layer, keys with their positions, values
+
+
+@dataclass(frozen=True, slots=True)
+class InjectedAttention:
+    """Paged attention with something done to keys between their rotary positions and the pages."""
+
+    paged: PagedAttention
+    injection: Injection
+    observe: Observe | None = None
+
+    def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        paged = self.paged
+        keys = self.injection.keys(layer, apply_rope(keys, paged.rope))
+        if self.observe:
+            self.observe(layer, keys, values)
+        kv_write(paged.arena, paged.writes, layer, keys, values, paged.scales.layer(layer))
+        return paged.read(layer, self.injection.queries(apply_rope(queries, paged.rope)))
+
+
+@dataclass(frozen=True, slots=True)
+class DenseAttention:
+    """Whole sequences at once, without a page: what the paged path is compared with."""
+
+    rope: Rope
+    sequences: int
+
+    def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        q, k, v = (
+            part.unflatten(0, (self.sequences, -1)).transpose(1, 2)
+            for part in (apply_rope(queries, self.rope), apply_rope(keys, self.rope), values)
+        )
+        mixed: Tensor = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        return mixed.transpose(1, 2).flatten(0, 1)
+
+
+@dataclass(slots=True)
+class Pages:
+    """An arena with as many pages as some sequences of one length need, one sequence's behind the other's."""
+
+    layout: PageLayout
+    sequences: int
+    tokens: int
+    device: torch.device
+    arena: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.arena = torch.zeros(
+            self.sequences * self.each * self.layout.page_bytes, dtype=torch.uint8, device=self.device
+        )
+
+    @property
+    def each(self) -> int:
+        return -(-self.tokens // self.layout.block_tokens)
+
+    def of(self, sequence: int) -> list[int]:
+        """Where a sequence's pages begin."""
+        first = sequence * self.each
+        return [page * self.layout.page_bytes for page in range(first, first + self.each)]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One model in one KV format with one scale set."""
+
+    model: Model
+    layout: PageLayout
+    scales: ScaleSet
+    injection: Injection = NOTHING
+    observe: Observe | None = None
+
+    def read(self, documents: Tensor, *, decoded_tokens: int = DECODED_TOKENS) -> Tensor:
+        """Logits after each token, [documents, tokens, vocab], of documents of one length, [documents, tokens]."""
+        hidden = self.hidden(documents, decoded_tokens=decoded_tokens)
+        return self.model.logits(hidden.flatten(0, 1)).view(*documents.shape, -1)
+
+    def hidden(
+        self, documents: Tensor, *, chunk_tokens: int = CHUNK_TOKENS, decoded_tokens: int = DECODED_TOKENS
+    ) -> Tensor:
+        """The last layer's output for each token: prompts in chunks, then the last tokens one at a time."""
+        sequences, length = documents.shape
+        pages = Pages(self.layout, sequences, length, documents.device)
+        prompt = length - decoded_tokens
+        steps = [(at, min(at + chunk_tokens, prompt)) for at in range(0, prompt, chunk_tokens)]
+        steps += [(at, at + 1) for at in range(prompt, length)]
+        read = []
+        for begin, end in steps:
+            rows = [Row(pages.of(sequence), begin, end) for sequence in range(sequences)]
+            found = self.step(pages.arena, rows, documents[:, begin:end].flatten(), is_decode=begin >= prompt)
+            read.append(found.unflatten(0, (sequences, -1)))
+        return torch.cat(read, dim=1)
+
+    def step(self, arena: Tensor, rows: Sequence[Row], tokens: Tensor, *, is_decode: bool = False) -> Tensor:
+        """The last layer's output for these rows' tokens; their keys and values are in the pages afterwards."""
+        paged = paged_attention(self.model, arena, self.layout, self.scales, rows, is_decode=is_decode)
+        return self.model.hidden(tokens, InjectedAttention(paged, self.injection, self.observe))
+
+
+def reader(model: Model, layout: PageLayout, scales: ScaleSet | None = None, injection: Injection = NOTHING) -> Reader:
+    """Without scales, neutral ones."""
+    return Reader(model, layout, scales or neutral_scales(layout, model.embedding.device), injection)
+
+
+def read_densely(model: Model, documents: Tensor) -> Tensor:
+    """Logits after each token without pages, [documents, tokens, vocab]."""
+    return model.logits(hidden_densely(model, documents).flatten(0, 1)).view(*documents.shape, -1)
+
+
+def hidden_densely(model: Model, documents: Tensor) -> Tensor:
+    """The last layer's output for each token without pages, [documents, tokens, hidden_size]."""
+    sequences, length = documents.shape
+    positions = torch.arange(length, device=documents.device).repeat(sequences)
+    attend = DenseAttention(Rope(model.cos, model.sin, positions), sequences)
+    return model.hidden(documents.flatten(), attend).view(*documents.shape, -1)

@@ -1,0 +1,31 @@
+"""On what a run was made: backend, device, versions."""
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+import torch
+
+PACKAGES = ("luminet", "torch", "triton", "safetensors", "tokenizers")
+
+
+def backend_of(device: torch.device) -> str:
+    """Which implementation of the ops ran."""
+    return "triton-cuda" if device.type == "cuda" else "torch-cpu"
+
+
+def device_name(device: torch.device) -> str:
+    """The card, or what the processor can and how many cores it has."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{torch.backends.cpu.get_cpu_capability()}, {os.cpu_count()} cores"
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,61 @@
+"""Which implementation runs an op: Triton on a GPU, torch elsewhere. Chosen by where the tensors lie.
+
+`using` forces one: tests run the Triton kernels on CPU tensors under Triton's interpreter, benches compare both.
+Triton is no dependency of a CPU installation, so kernels take `triton`, `tl` and `jit` from here; without Triton a
+kernel is a placeholder that says what is missing when it is launched.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Literal
+
+from torch import Tensor
+
+from kernels.errors import KernelError
+
+__all__ = ["HAS_TRITON", "IS_INTERPRETED", "Implementation", "implementation", "jit", "tl", "triton", "using"]
+
+Implementation = Literal["torch", "triton"]
+
+_forced: ContextVar[Implementation | None] = ContextVar("kernels_implementation", default=None)
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:
+    triton = tl = None
+
+HAS_TRITON = triton is not None
+IS_INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
+
+
+class _Missing:
+    """Stands for a kernel where Triton is not installed."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.__name__ = function.__name__
+
+    def __getitem__(self, grid: object) -> Any:
+        raise KernelError(f"{self.__name__} needs Triton, which is not installed here: pip install triton")
+
+
+def jit(function: Callable[..., Any]) -> Any:
+    """Triton's `jit`, or a placeholder."""
+    return triton.jit(function) if HAS_TRITON else _Missing(function)
+
+
+def implementation(tensor: Tensor) -> Implementation:
+    """What runs an op on this tensor."""
+    return _forced.get() or ("triton" if tensor.is_cuda else "torch")
+
+
+@contextmanager
+def using(name: Implementation) -> Iterator[None]:
+    """Within it every op runs in this implementation."""
+    token = _forced.set(name)
+    try:
+        yield
+    finally:
+        _forced.reset(token)

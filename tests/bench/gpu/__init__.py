@@ -1,0 +1,1 @@
+"""`make bench-gpu`: every Triton kernel compiled, checked against its reference and timed, on the GPU that is here."""
