@@ -60,11 +60,11 @@ def _drawn(artefact: Artefact) -> Any:
     # No pyplot: it keeps every figure alive and picks a window system.
     drawn = importlib.import_module("matplotlib.figure").Figure(figsize=(11, 5.6), layout="constrained")
     axes = drawn.subplots(1, 2, sharey=True)
-    titles = (fact(artefact), "With outlier channels in every key")
+    titles = (fact(artefact), "With outlier channels in every key (colours: verdicts without)")
     for axis, name, title in zip(axes, AXES, titles, strict=True):
         _panel(axis, artefact, name)
         axis.set_title(title, loc="left", pad=10)
-    axes[0].set_ylabel("mean KL against bf16 (bf16 against fp32) [nats]")
+    axes[0].set_ylabel("mean KL against bf16 (bf16 against fp32) [nats per token]")
     handles = [_mark(axes[0], *mark) for mark in _legend()]
     drawn.legend(handles=handles, loc="outside lower left", ncols=5, frameon=False, fontsize=8)
     drawn.canvas.draw()  # only then is it known where points lie
