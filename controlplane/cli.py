@@ -98,6 +98,9 @@ def _local_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParse
     for name, command, about in (
         ("quality", _quality, "measure what each KV format costs in quality on a model, and judge it"),
         ("calibrate", _calibrate, "find a model's static scales and key means on a text, and save them beside it"),
+        ("engine", _engine, "serve a model's folder with an OpenAI API, with one namespace and a key of its own"),
+        ("bench", _bench, "load any OpenAI server and say how it answered: percentiles, throughput, cached tokens"),
+        ("savings", _savings, "measure what prefix caching saves on a model: first-token times, cost, capacity"),
     ):
         door = commands.add_parser(name, help=about, add_help=False, prefix_chars="\0")
         door.add_argument("arguments", nargs=argparse.REMAINDER)
@@ -253,6 +256,21 @@ def _quality(options: argparse.Namespace) -> int:
 
 def _calibrate(options: argparse.Namespace) -> int:
     status: int = importlib.import_module("engine_agent.quality.calibrating").main(options.arguments)
+    return status
+
+
+def _engine(options: argparse.Namespace) -> int:
+    status: int = importlib.import_module("engine_agent.server.command").main(options.arguments)
+    return status
+
+
+def _bench(options: argparse.Namespace) -> int:
+    status: int = importlib.import_module("engine_agent.loadgen.command").main(options.arguments)
+    return status
+
+
+def _savings(options: argparse.Namespace) -> int:
+    status: int = importlib.import_module("engine_agent.savings.command").main(options.arguments)
     return status
 
 

@@ -58,6 +58,14 @@ def web_check(address: str, *, path: str = "/readyz") -> None:
         raise NotReady(f"web: {_first_line(error)}") from error
 
 
+def engine_check(address: str) -> None:
+    """The engine serves."""
+    try:
+        http_get(f"{address}/health")
+    except (OSError, HTTPException, ValueError) as error:
+        raise NotReady(f"engine: {_first_line(error)}") from error
+
+
 def worker_check(url: str, hostname: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
     """The worker of that name answers a ping that went through the broker."""
     from celery import Celery  # heavy, and the only check that wants it

@@ -4,7 +4,7 @@ Both read keys and values from pages only, tile by tile, in any format: units go
 scale is multiplied into its score (keys) or its weight (values), so it costs one product for each vector instead of one
 for each element. What is read beyond a row's end is zeroed or masked: a page's unused slots may hold anything.
 
-No kernel here imports another; the ops are `paged_decode.py`, `paged_prefill.py` and `mixed.py`.
+No kernel here imports another; the ops are `paged_decode.py` and `paged_prefill.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Which implementation runs an op: Triton on a GPU, torch elsewhere. Chosen by where the tensors lie.
+"""Which implementation runs an op: Triton on a GPU; elsewhere C, for the ops that have it, where a compiler was found,
+and torch where none was. Chosen by where the tensors lie.
 
-`using` forces one: tests run the Triton kernels on CPU tensors under Triton's interpreter, benches compare both.
+`using` forces one: tests run the Triton kernels on CPU tensors under Triton's interpreter, benches compare all.
 Triton is no dependency of a CPU installation, so kernels take `triton`, `tl` and `jit` from here; without Triton a
 kernel is a placeholder that says what is missing when it is launched.
 """
@@ -14,10 +15,11 @@ from typing import Any, Literal
 from torch import Tensor
 
 from kernels.errors import KernelError
+from kernels.native.library import is_ready, status
 
 __all__ = ["HAS_TRITON", "IS_INTERPRETED", "Implementation", "implementation", "jit", "tl", "triton", "using"]
 
-Implementation = Literal["torch", "triton"]
+Implementation = Literal["torch", "triton", "native"]
 
 _forced: ContextVar[Implementation | None] = ContextVar("kernels_implementation", default=None)
 
@@ -46,14 +48,19 @@ def jit(function: Callable[..., Any]) -> Any:
     return triton.jit(function) if HAS_TRITON else _Missing(function)
 
 
-def implementation(tensor: Tensor) -> Implementation:
-    """What runs an op on this tensor."""
-    return _forced.get() or ("triton" if tensor.is_cuda else "torch")
+def implementation(tensor: Tensor, *, has_native: bool = False) -> Implementation:
+    """What runs an op on this tensor. `has_native`: whether the op is there in C too."""
+    forced = _forced.get() or ("triton" if tensor.is_cuda else "native")
+    if forced != "native":
+        return forced
+    return "native" if has_native and tensor.is_cpu and is_ready() else "torch"
 
 
 @contextmanager
 def using(name: Implementation) -> Iterator[None]:
-    """Within it every op runs in this implementation."""
+    """Within it every op runs in this implementation; "native": those that are there in C. Raises KernelError."""
+    if name == "native" and not is_ready():
+        raise KernelError(f"no kernels in C: {status()}")
     token = _forced.set(name)
     try:
         yield

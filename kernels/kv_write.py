@@ -22,8 +22,9 @@ from kernels.dispatch import implementation, jit, tl, triton
 from kernels.errors import InvalidArgument
 from kernels.formats import encode, finite_rows, ready_rows, store_vectors
 from kernels.layout import KvFormat, PageLayout
+from kernels.native import calls
 from kernels.places import Side, scatter_bytes, section, vector_places
-from kernels.rope import Rope, apply_rope, rope_checked
+from kernels.rope import Rope, apply_rope_reference, positions_checked, rope_checked
 from kernels.scales import LayerScales
 from kernels.tables import WriteTable, arena_checked
 
@@ -41,7 +42,7 @@ def kv_write_reference(
     """What the kernel does, a step at a time. Returns `refused`."""
     layout = table.layout
     refused = _new_refused(arena, table) if refused is None else refused
-    prepared = keys.float() if rope is None else apply_rope(keys.float(), rope)
+    prepared = keys.float() if rope is None else apply_rope_reference(keys.float(), rope)
     if scales.key_mean is not None and not layout.kv_format.key.is_raw:
         prepared = prepared - scales.key_mean
     layers_at = table.pages + layer * layout.layer_bytes
@@ -145,7 +146,12 @@ def kv_write(
         refused = _new_refused(arena, table)
     else:
         _tensor_checked("refused", refused, torch.int32, (table.tokens,), arena)
-    if implementation(arena) == "torch":
+    by = implementation(arena, has_native=True)
+    if by == "native" and calls.kv_write(arena, table, layer, keys, values, scales, rope, refused):
+        return refused  # it has looked at the positions, which takes torch longer than all the rest
+    if rope is not None:
+        positions_checked(rope)
+    if by == "torch":
         return kv_write_reference(arena, table, layer, keys, values, scales, rope, refused)
     has_mean = scales.key_mean is not None and not layout.kv_format.key.is_raw
     _kv_write_kernel[(triton.cdiv(table.tokens, _TOKENS), layout.kv_heads)](
@@ -196,9 +202,9 @@ def _arguments_checked(
     for name, vectors in (("keys", keys), ("values", values)):
         if vectors.dtype not in (torch.float32, torch.bfloat16, torch.float16):
             raise InvalidArgument(name, vectors.dtype, "float32, bfloat16 or float16")
-        if tuple(vectors.shape) != wanted:
+        if vectors.shape != wanted:
             raise InvalidArgument(name, tuple(vectors.shape), f"{wanted}: tokens, KV heads, head size")
-        if not vectors[0].is_contiguous():
+        if vectors.stride()[1:] != (layout.head_size, 1) and not vectors[0].is_contiguous():
             raise InvalidArgument(name, f"stride {vectors.stride()}", "contiguous but for the tokens")
         if vectors.device != arena.device:
             raise InvalidArgument(name, str(vectors.device), f"on {arena.device}, where the arena is")
@@ -209,7 +215,7 @@ def _arguments_checked(
 
 
 def _tensor_checked(name: str, tensor: Tensor, dtype: torch.dtype, shape: tuple[int, ...], arena: Tensor) -> None:
-    if tensor.dtype != dtype or tuple(tensor.shape) != shape:
+    if tensor.dtype != dtype or tensor.shape != shape:
         raise InvalidArgument(name, f"{tensor.dtype} {tuple(tensor.shape)}", f"{dtype} {shape}")
     if not tensor.is_contiguous():
         raise InvalidArgument(name, f"stride {tensor.stride()}", "contiguous")

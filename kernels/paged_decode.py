@@ -42,6 +42,7 @@ from kernels.attention import (
 from kernels.dispatch import IS_INTERPRETED, implementation, jit, tl, triton
 from kernels.errors import InvalidArgument
 from kernels.layout import ALIGNMENT, BLOCK_TOKENS, KvFormat
+from kernels.native import calls
 from kernels.places import section
 from kernels.scales import LayerScales
 from kernels.tables import PageTable
@@ -78,9 +79,12 @@ def paged_decode(
     scale = _checked(q, arena, table, layer, scales, softmax_scale, window)
     if splits is not None and (type(splits) is not int or not 1 <= splits <= MOST_SPLITS):
         raise InvalidArgument("splits", splits, f"between 1 and {MOST_SPLITS}, or None")
+    by = implementation(arena, has_native=True)
+    if by == "native":
+        return calls.attention(q, arena, table, layer, scales, scale, window)
     vectors = table.layout.kv_format
     turned = rotated(q) if vectors.key.is_rotated else q
-    if implementation(arena) == "triton":
+    if by == "triton":
         out, lse = _on_gpu(turned, arena, table, layer, scales, scale, window, splits)
     else:
         out, lse = _on_cpu(turned, arena, table, layer, scales, scale, window)
@@ -101,7 +105,7 @@ def _checked(
     return attention_checked(q, arena, table, layer, scales, softmax_scale, window)
 
 
-# On a CPU
+# On a CPU without a compiler
 
 CHUNK_VECTORS = 16_384  # keys decoded at once over all rows and heads: 4 MiB of float32 at a head size of 64
 

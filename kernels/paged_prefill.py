@@ -42,6 +42,7 @@ from kernels.attention import (
 )
 from kernels.dispatch import IS_INTERPRETED, implementation, jit, tl, triton
 from kernels.layout import ALIGNMENT, BLOCK_TOKENS, KvFormat, PageLayout
+from kernels.native import calls
 from kernels.places import section
 from kernels.scales import LayerScales
 from kernels.tables import PageTable
@@ -74,14 +75,17 @@ def paged_prefill(
 ) -> tuple[Tensor, Tensor]:
     """Means of values, and the scores' log-sum-exp. Raises InvalidArgument."""
     scale = attention_checked(q, arena, table, layer, scales, softmax_scale, window)
+    by = implementation(arena, has_native=True)
+    if by == "native":
+        return calls.attention(q, arena, table, layer, scales, scale, window)
     vectors = table.layout.kv_format
     turned = rotated(q) if vectors.key.is_rotated else q
-    run = _on_gpu if implementation(arena) == "triton" else _on_cpu
+    run = _on_gpu if by == "triton" else _on_cpu
     out, lse = run(turned, arena, table, layer, scales, scale, window)
     return (rotated(out, inverse=True) if vectors.value.is_rotated else out).to(q.dtype), lse
 
 
-# On a CPU
+# On a CPU without a compiler
 
 CHUNK_VECTORS = 16_384  # of one row, decoded at once over all heads: 2 × 4 MiB of float32 at a head size of 64
 TILE_QUERIES = 64

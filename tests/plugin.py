@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from controlplane.stack.ports import free_port
 from controlplane.stack.services import database_url, redis_url
@@ -19,6 +20,10 @@ os.environ["LUMINET_REDIS_URL"] = redis_url(REDIS_PORT, REDIS_PASSWORD)
 # Triton decides when it is imported: its interpreter runs the kernels on the CPU's tensors, here and on a GPU machine
 # alike. For the tests on a GPU: TRITON_INTERPRET=0 python -m pytest -m gpu
 os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# No test judges by time: on a busy machine one example takes a second now and then, and means nothing by it.
+settings.register_profile("luminet", deadline=None)
+settings.load_profile("luminet")
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ class StackConfig:
     database_url: str | None
     redis_url: str | None
     installs_engine: bool
+    engine_port: int | None  # None: no engine
 
     @property
     def secrets(self) -> Path:
@@ -37,6 +38,11 @@ class StackConfig:
     @property
     def run(self) -> Path:
         return self.home / "run"
+
+    @property
+    def engine(self) -> Path:
+        """The demo engine's state, where `luminet engine` alone would have it: its API key and its journal."""
+        return self.home / f"engine-{self.engine_port}"
 
     @property
     def status_file(self) -> Path:
@@ -69,7 +75,7 @@ class StackConfig:
 
 
 def is_ours(entry: Path) -> bool:
-    return entry.name in OURS or entry.name.startswith((".postgres-", ".demo.json."))
+    return entry.name in OURS or entry.name.startswith((".postgres-", ".demo.json.", "engine-"))
 
 
 def read_stack_config(environ: Mapping[str, str]) -> StackConfig:
@@ -83,6 +89,7 @@ def read_stack_config(environ: Mapping[str, str]) -> StackConfig:
         database_url=_optional_url(reader, environ, "LUMINET_DATABASE_URL", ("postgresql", "postgres")),
         redis_url=_optional_url(reader, environ, "LUMINET_REDIS_URL", ("redis", "rediss")),
         installs_engine=reader.flag("LUMINET_INSTALL_ENGINE", True),
+        engine_port=reader.port("LUMINET_ENGINE_PORT", 8101) if reader.flag("LUMINET_RUN_ENGINE", True) else None,
     )
     reader.finish()
     return config
@@ -117,7 +124,7 @@ def is_reachable_by_others(path: Path) -> bool:
 
 # All that ever lies in a home. What else is there is not ours: it is never deleted, and a folder that held other
 # things before us does not become a home.
-OURS = ("postgres", "secrets", "logs", "run", "static", "bench", "pictures", "demo.json")
+OURS = ("postgres", "secrets", "logs", "run", "static", "bench", "pictures", "quality", "native", "demo.json")
 
 
 def folders_make(config: StackConfig) -> None:

@@ -27,13 +27,14 @@ from controlplane.stack.services import (
     application_services,
     database_url,
     engine_packages_service,
+    engine_service,
     postgres_service,
     redis_service,
     redis_url,
 )
 from controlplane.stack.supervisor import Reporter, Supervisor
 from controlplane.stack.terminal import Terminal
-from controlplane.stack.welcome import welcome
+from controlplane.stack.welcome import DemoEngine, welcome
 
 NEEDED_BYTES = 300_000_000
 PULSE_SECONDS = 30.0
@@ -74,9 +75,16 @@ def describe(config: StackConfig, environ: Mapping[str, str]) -> list[Service]:
     write_private(config.environment_file, json.dumps(environment, indent=2) + "\n")
     stores = tuple(service.name for service in services)
     services += application_services(config, addresses, environment, stores=stores)
-    if config.installs_engine and not is_installed("engine"):
-        services.append(engine_packages_service(BOOTSTRAP))
-    return services
+    return services + _engine_services(config)
+
+
+def _engine_services(config: StackConfig) -> list[Service]:
+    """What installs the engine, if that is still to be done, and the engine, if there is or will be one."""
+    installing = [engine_packages_service(BOOTSTRAP)] if config.installs_engine and not is_installed("engine") else []
+    if config.engine_port is None or not (installing or is_installed("engine")):
+        return installing
+    after = tuple(service.name for service in installing) or ("web", "worker", "beat")
+    return [*installing, engine_service(config, port=config.engine_port, after=after)]
 
 
 async def _run(services: list[Service], config: StackConfig, terminal: Terminal) -> None:
@@ -154,8 +162,15 @@ def _listen_for_signals(supervisor: Supervisor) -> asyncio.Event:
 def _welcome(config: StackConfig, terminal: Terminal, *, seconds: float) -> None:
     demo = json.loads(config.demo_file.read_text(encoding="utf-8"))
     title = terminal.bold(f"Luminet is ready after {seconds:.1f} s: {demo['web']}")
-    for line in ("", title, *welcome(demo, demo_file=config.demo_file, logs=config.logs), ""):
+    lines = welcome(demo, demo_file=config.demo_file, logs=config.logs, engine=_demo_engine(config))
+    for line in ("", title, *lines, ""):
         terminal.say("luminet", line)
+
+
+def _demo_engine(config: StackConfig) -> DemoEngine | None:
+    if config.engine_port is None or not (config.installs_engine or is_installed("engine")):
+        return None
+    return DemoEngine(loopback_address("127.0.0.1", config.engine_port), config.engine / "api-key")
 
 
 def _ports_check(config: StackConfig) -> None:
@@ -163,6 +178,7 @@ def _ports_check(config: StackConfig) -> None:
         (config.web_host, config.web_port, "LUMINET_WEB_PORT"),
         ("127.0.0.1", config.postgres_port, "LUMINET_POSTGRES_PORT"),
         ("127.0.0.1", config.redis_port, "LUMINET_REDIS_PORT"),
+        ("127.0.0.1", config.engine_port, "LUMINET_ENGINE_PORT"),
     )
     for host, port, setting in wanted:
         problem = port_problem(host, port) if port else None

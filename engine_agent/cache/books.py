@@ -78,6 +78,7 @@ class Counters:
     shared_blocks: int = 0  # computed twice at the same time, kept once
     demoted_blocks: int = 0
     loaded_blocks: int = 0
+    damaged_blocks: int = 0  # of those evicted, how many because a load did not bring back what was demoted
 
     def count_gone(self, reason: GoneReason, blocks: int) -> None:
         name = f"{reason}_blocks"

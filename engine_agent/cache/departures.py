@@ -70,6 +70,17 @@ class Departures:
         for forgotten in namespace.ghosts.forget_beyond(books.ghost_bound):
             self.tidy(namespace, forgotten)
 
+    def lose(self, namespace: Namespace, run: Run, page: int, now: float) -> None:
+        """A page of the run holds something else than it should: out of every tier with its block and all below it."""
+        copy = run.copies[DEVICE]
+        assert copy
+        if sound := copy.pages.index(page):
+            self._books.split(run, sound)
+        ghost = Ghost("evicted", None, now)
+        for lost in [one for one in (run, *run.below()) if not one.is_hollow]:
+            namespace.counters.damaged_blocks += len(lost.digests)
+            self.vacate(namespace, lost, ghost)
+
     def tidy(self, namespace: Namespace, run: Run) -> None:
         """Take away structure that leads nowhere, and the tree when nothing is left of it."""
         tree = run.tree

@@ -36,6 +36,8 @@ class Holds:
         for run in path:
             self._use(hold.namespace, run)
         taken = self.take(hold, needed, now)
+        if path:  # making room may have cut a run of it in two, where a part of its copy on the host went
+            path = path[-1].from_root()
         if isinstance(taken, Refused):  # which happens to mixed formats alone
             for run in reversed(path):
                 self._unuse(hold.namespace, run)

@@ -88,6 +88,22 @@ class Run:
     def is_hollow(self) -> bool:
         return not any(self.copies)
 
+    def from_root(self) -> "list[Run]":
+        """The runs that lead to this one, and it."""
+        path, run = [], self
+        while run.parent:
+            path.append(run)
+            run = run.parent
+        return path[::-1]
+
+    def below(self) -> Iterator["Run"]:
+        """Every run under this one, parents first."""
+        waiting = list(self.children.values())
+        while waiting:
+            run = waiting.pop()
+            yield run
+            waiting.extend(run.children.values())
+
 
 @dataclass(frozen=True, slots=True)
 class Kinship:
@@ -141,11 +157,11 @@ class Tree:
 
     def runs(self) -> Iterator[Run]:
         """Every run, parents first."""
-        waiting = list(self.top.children.values())
-        while waiting:
-            run = waiting.pop()
-            yield run
-            waiting.extend(run.children.values())
+        return self.top.below()
+
+    def run_with(self, page: int, tier: int) -> Run | None:
+        """Whose page that is. Looks at every run."""
+        return next((run for run in self.runs() if (copy := run.copies[tier]) and page in copy.pages), None)
 
 
 def add_run(parent: Run, digests: Digests) -> Run:

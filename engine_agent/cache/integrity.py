@@ -116,22 +116,28 @@ def _page_problems(books: Books, sequences: Collection[Sequence]) -> Iterator[st
 
     That no page is in the index twice is for the storage's own check to say: it knows the one owner of each.
     """
-    charged: Counter[int] = Counter()
+    charged: Counter[tuple[int, str]] = Counter()
     page_bytes = books.device.storage.page_bytes
     for tree in _trees(books):
         pages = sum(len(copy.pages) for run in tree.runs() if (copy := run.copies[DEVICE]))
-        charged[books.namespaces[tree.namespace].accounts[DEVICE].serial] += pages * page_bytes(tree.kv_format)
+        serial = books.namespaces[tree.namespace].accounts[DEVICE].serial
+        charged[serial, tree.kv_format] += pages * page_bytes(tree.kv_format)
     loose: set[int] = set()
     for sequence in sequences:
         own = set(_loose_pages(sequence)) - loose
         loose |= own
-        charged[sequence.owner.accounts[DEVICE].serial] += len(own) * page_bytes(sequence.kv_format)
+        serial = sequence.owner.accounts[DEVICE].serial
+        charged[serial, sequence.kv_format] += len(own) * page_bytes(sequence.kv_format)
     accounts = {namespace.accounts[DEVICE].serial: namespace for namespace in books.namespaces.values()}
     accounts |= {sequence.owner.accounts[DEVICE].serial: sequence.owner for sequence in sequences}
     for serial, namespace in accounts.items():
-        noted = namespace.accounts[DEVICE].resident_bytes
-        if noted != charged[serial]:
-            yield f"{namespace.namespace}: charged for {noted} bytes of the device, holds {charged[serial]}"
+        account = namespace.accounts[DEVICE]
+        for kv_format in account.resident_by_format | {name: 0 for one, name in charged if one == serial}:
+            noted, holds = account.resident_by_format.get(kv_format, 0), charged[serial, kv_format]
+            if noted != holds:
+                yield f"{namespace.namespace}: charged for {noted} bytes of {kv_format} on the device, holds {holds}"
+        if account.resident_bytes != (total := sum(account.resident_by_format.values())):
+            yield f"{namespace.namespace}: charged for {account.resident_bytes} bytes, {total} over all formats"
     used = books.device.storage.used_bytes
     if used != sum(charged.values()):
         yield f"the device has {used} bytes in use, {sum(charged.values())} are somebody's"

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from engine_agent.cache import integrity
-from engine_agent.cache.books import CacheLimits, Namespace
+from engine_agent.cache.books import DEVICE, CacheLimits, Namespace
 from engine_agent.cache.errors import InvalidValue, NeverFits, SequenceReleased
 from engine_agent.cache.events import EventLog
 from engine_agent.cache.index import Chain, Kinship
 from engine_agent.cache.keys import ChainIdentity, block_keys, chain_root, packed_tokens, token_array
 from engine_agent.cache.ledger import Ledger
 from engine_agent.cache.operations import Copy, Operation
-from engine_agent.cache.pinning import pinned_or_reserved_bytes
+from engine_agent.cache.pinning import pinned_bytes, pinned_or_reserved_bytes
 from engine_agent.cache.pins import PinStatus
 from engine_agent.cache.policy import NamespacePolicy, ttl_cap_checked
 from engine_agent.cache.prefixes import PrefixCache, PurgeReceipt
@@ -119,9 +119,12 @@ class BlockManager:
             raise InvalidValue("tokens", "none", "at least one token")
         return Sequence(owner, own, identity, cap_seconds=ttl_cap_checked(ttl_seconds))
 
-    def admit(self, sequence: Sequence, *, room_for_tokens: int = 0) -> Admitted | Deferred:
+    def admit(self, sequence: Sequence, *, room_for_tokens: int = 0, counted: bool = True) -> Admitted | Deferred:
         """Hold what matches and take pages for the rest. Raises NeverFits, also for a prompt with `room_for_tokens`
         more.
+
+        Not `counted`: in no counter of its namespace, nor among its reuse gaps, unless `count` says so later. For what
+        was counted before and resumes, and for what no customer asked for.
         """
         if sequence.state != "new":
             raise SequenceReleased(sequence.state, verb="admit")
@@ -140,14 +143,14 @@ class BlockManager:
         sequence.hold, sequence.pages, sequence.state = hold, pages, "admitted"
         sequence.cached_tokens = sequence.filled_tokens = found.depth * cache.block_tokens
         self._sequences.add(sequence)
-        cache.count_request(
-            owner,
-            chain.digests[:stop],
-            prompt_tokens=len(sequence.tokens),
-            cached_tokens=sequence.cached_tokens,
-            at=found.at,
-        )
+        if counted:
+            self._count(sequence, found.at)
         return Admitted(sequence.cached_tokens, found.depth, loaded, miss.reason, miss.by)
+
+    def count(self, sequence: Sequence) -> None:
+        """One more request of its namespace, as it was admitted. Once, and before it grows."""
+        sequence.held("count")
+        self._count(sequence, self.cache.now())
 
     def check_fits(self, sequence: Sequence, more_tokens: int) -> int:
         """How many blocks it has with so many tokens more. Raises NeverFits when that can never be."""
@@ -164,6 +167,9 @@ class BlockManager:
             raise NeverFits("tokens", wanted_bytes=blocks * page_bytes, most_bytes=limit_bytes, what=what)
         return blocks
 
+    def page_bytes(self, kv_format: str) -> int:
+        return self._books.device.storage.page_bytes(kv_format)
+
     def need_bytes(self, sequence: Sequence) -> int:
         """What its prompt takes where nothing of it is cached."""
         return sequence.blocks_for() * self._books.device.storage.page_bytes(sequence.kv_format)
@@ -174,13 +180,39 @@ class BlockManager:
         others = device.evictable_bytes - account.listed_evictable
         return device.storage.free_bytes + account.idle_bytes + others
 
-    def reachable_bytes(self, owner: Namespace) -> int:
-        """What a namespace could have once all that runs has ended: all but what others have pinned or reserved."""
-        return self._books.device.storage.capacity_bytes - sum(
-            pinned_or_reserved_bytes(other, self._books.device)
-            for other in self._books.namespaces.values()
-            if other is not owner
+    @property
+    def runs_nothing(self) -> bool:
+        return not self._sequences
+
+    def is_known(self, owner: Namespace) -> bool:
+        return self._books.namespaces.get(owner.namespace) is owner
+
+    def kept_bytes(self) -> int:
+        """Of the device, what no other namespace can have though no sequence uses it: pinned or reserved."""
+        device = self._books.device
+        return sum(
+            pinned_or_reserved_bytes(one, device)
+            for one in self._books.namespaces.values()
+            if one.pins or one.accounts[DEVICE].shares.reserved_bytes
         )
+
+    def reachable_bytes(self, owner: Namespace, *, kept_bytes: int | None = None) -> int:
+        """What a namespace could have once all that runs has ended: all but what others have pinned or reserved, and
+        what it has pinned itself. `kept_bytes`: of all, where somebody asks for several namespaces.
+        """
+        device = self._books.device
+        kept = self.kept_bytes() if kept_bytes is None else kept_bytes
+        others = kept - pinned_or_reserved_bytes(owner, device)
+        return device.storage.capacity_bytes - others - pinned_bytes(owner, device)
+
+    def pinned_hit_bytes(self, sequence: Sequence) -> int:
+        """Of its prompt, what its own namespace has pinned and it would find."""
+        tree = sequence.owner.trees.get(sequence.chain.root)
+        if tree is None or not tree.pinned_blocks:
+            return 0
+        stop = min(sequence.matchable_blocks, tree.pinned_blocks)
+        depth = self.cache.match(sequence.owner, sequence.chain, stop).depth
+        return depth * self._books.device.storage.page_bytes(sequence.kv_format)
 
     def grow(self, sequence: Sequence, tokens: Iterable[int]) -> Deferred | None:
         """Append generated tokens, with pages of the sequence's own to write them to; all of it or nothing."""
@@ -222,6 +254,16 @@ class BlockManager:
         self.cache.let_go(hold, sequence.pages)
         self._sequences.discard(sequence)
         sequence.state, sequence.hold, sequence.pages = "released", None, []
+
+    def forget(self, kv_format: str, page: int) -> list[Sequence]:
+        """A load brought another content than was demoted: its block and what hangs below it leave the cache, in every
+        tier. The sequences whose tables name the page: what they fill is not kept, and they are to be released.
+        """
+        self.cache.forget(kv_format, page)
+        spoilt = [one for one in self._sequences if one.kv_format == kv_format and page in one.pages]
+        for sequence in spoilt:
+            sequence.held("forget").keeps = False
+        return spoilt
 
     # Pins
 
@@ -296,6 +338,17 @@ class BlockManager:
     def check_integrity(self) -> list[str]:
         """What is wrong with the books; nothing, when they are sound. Cheap enough for once a minute in production."""
         return integrity.problems(self._books, self._sequences)
+
+    def _count(self, sequence: Sequence, at: float) -> None:
+        assert not sequence.is_counted, "a request is counted once"
+        sequence.is_counted = True
+        self.cache.count_request(
+            sequence.owner,
+            sequence.chain.digests[: sequence.matchable_blocks],
+            prompt_tokens=len(sequence.tokens),
+            cached_tokens=sequence.cached_tokens,
+            at=at,
+        )
 
     def _shared_to_write(self, sequence: Sequence) -> list[int]:
         """The blocks it is about to write that another table names too."""

@@ -182,8 +182,13 @@ def shared_blocks(pin: Pin, run: Run) -> int:
 def pinned_or_reserved_bytes(namespace: Namespace, device: Tier) -> int:
     """What of a namespace's part of the device nobody else can have, though no sequence uses it."""
     account = namespace.accounts[DEVICE]
+    return max(pinned_bytes(namespace, device), min(account.resident_bytes, account.shares.reserved_bytes))
+
+
+def pinned_bytes(namespace: Namespace, device: Tier) -> int:
+    """Of the device, what its pins hold."""
     pinned = {id(run): run for pin in namespace.pins.values() if pin.state == "active" for run in covered_runs(pin)}
     pages = sum(len(copy.pages) for run in pinned.values() if (copy := run.copies[DEVICE]))
     formats = [pin.tree.kv_format for pin in namespace.pins.values() if pin.state == "active"]
     largest_page = max((device.storage.page_bytes(kv_format) for kv_format in formats), default=0)
-    return max(pages * largest_page, min(account.resident_bytes, account.shares.reserved_bytes))
+    return pages * largest_page

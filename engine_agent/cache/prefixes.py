@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from engine_agent.cache.books import Books, CacheLimits, Hold, Namespace, Purge
+from engine_agent.cache.books import DEVICE, Books, CacheLimits, Hold, Namespace, Purge
 from engine_agent.cache.departures import Departures
 from engine_agent.cache.errors import InvalidValue, PinOverBudget
 from engine_agent.cache.expiry import SteadyClock, age_ends, cap_ends, life_ends
@@ -217,6 +217,15 @@ class PrefixCache:
         """Whether several tables name this page, which is in no index."""
         return self.books.loose.get(page, 1) > 1
 
+    def forget(self, kv_format: str, page: int) -> None:
+        """What lies in this page of the device is not what should: it is matched no more, nor what hangs below it."""
+        now = self.now()
+        for namespace in self.books.namespaces.values():
+            for tree in namespace.trees.values():
+                if tree.kv_format == kv_format and (run := tree.run_with(page, DEVICE)):
+                    self._departures.lose(namespace, run, page, now)
+                    return
+
     # Pins
 
     def pin(self, namespace: Namespace, pin_id: str, chain: Chain, *, owner: str, ends_at: float) -> None:
@@ -290,6 +299,8 @@ class PrefixCache:
         if before.ttl_mode != policy.ttl_mode:
             for run in (run for tree in namespace.trees.values() for run in tree.runs() if not run.is_hollow):
                 namespace.by_cap.add(cap_ends(run, policy), run)
+        self._appoint(namespace)
+        self._reclaim(now)  # first, so that nothing that is over now counts as displaced
         self._pinning.settle(namespace, now)
         self._appoint(namespace)
         self._reclaim(now)

@@ -41,6 +41,7 @@ class Account:
         "idle_bytes",
         "listed_evictable",
         "namespace",
+        "resident_by_format",
         "resident_bytes",
         "serial",
         "shadows",
@@ -54,6 +55,7 @@ class Account:
         self.shares = shares
         self.step_bytes = step_bytes
         self.resident_bytes = 0
+        self.resident_by_format: dict[str, int] = {}  # in bytes; together they are the line above
         self.idle_bytes = 0
         self.grain_bytes = 1  # the largest page it ever held here
         self.listed_evictable = 0  # what of it the tier's sum holds
@@ -76,6 +78,12 @@ class Account:
         return int(
             (self.resident_bytes - less_bytes - self.shares.reserved_bytes) / self.shares.weight // self.step_bytes
         )
+
+    def charge(self, kv_format: str, size: int) -> None:
+        """So many bytes more, or less."""
+        self.resident_bytes += size
+        held = self.resident_by_format[kv_format] = self.resident_by_format.get(kv_format, 0) + size
+        assert held >= 0, f"{held} bytes of {kv_format}"
 
     def oldest_stamp(self) -> int:
         oldest = self.oldest()

@@ -24,6 +24,7 @@ class Sequence:
         "filled_tokens",
         "hold",
         "identity",
+        "is_counted",
         "owner",
         "pages",
         "state",
@@ -36,6 +37,7 @@ class Sequence:
         self.pages: list[int] = []
         self.filled_tokens = 0  # whose K and V are in the pages
         self.cached_tokens = 0  # fixed at admission
+        self.is_counted = False
         self.state: State = "new"
         self.hold: Hold | None = None
         self.identity = identity

@@ -1,6 +1,6 @@
 """Numbers for people and programs: what a namespace has and did, and how full the pool is."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 
 from engine_agent.cache.books import DEVICE, Books, Counters, Namespace
@@ -23,6 +23,7 @@ class NamespaceStats:
     namespace: str
     epoch: int
     resident_bytes: int  # on the device, in use or not
+    resident_bytes_by_format: Mapping[str, int]  # of those; formats it has nothing in are left out
     resident_blocks: int  # in the index, in any tier
     sequences: int
     ghost_blocks: int
@@ -59,10 +60,12 @@ class PoolStats:
 
 
 def namespace_stats(books: Books, namespace: Namespace, now: float) -> NamespaceStats:
+    on_device = namespace.accounts[DEVICE]
     return NamespaceStats(
         namespace=namespace.namespace,
         epoch=namespace.epoch,
-        resident_bytes=namespace.accounts[DEVICE].resident_bytes,
+        resident_bytes=on_device.resident_bytes,
+        resident_bytes_by_format={name: size for name, size in on_device.resident_by_format.items() if size},
         resident_blocks=namespace.indexed_blocks,
         sequences=len(namespace.holds),
         ghost_blocks=namespace.ghosts.blocks,

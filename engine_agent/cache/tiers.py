@@ -89,10 +89,10 @@ class Tier:
         need_bytes = pages * self.storage.page_bytes(kv_format)
         if refused := self.refusal(account, need_bytes):
             return refused
-        self._charge(account, need_bytes, self.storage.page_bytes(kv_format))
+        self._charge(account, kv_format, need_bytes)
         self.enforce_limit(account, evict)
         if not self._make_room(account, kv_format, pages, evict):
-            self._charge(account, -need_bytes, 1)
+            self._charge(account, kv_format, -need_bytes)
             return Refused("pool", need_bytes)
         return self.storage.take(kv_format, pages)
 
@@ -104,16 +104,15 @@ class Tier:
 
     def give_back(self, account: Account, kv_format: str, pages: Sequence[int]) -> None:
         self.storage.give_back(kv_format, pages)
-        account.resident_bytes -= len(pages) * self.storage.page_bytes(kv_format)
-        assert account.resident_bytes >= 0
+        account.charge(kv_format, -len(pages) * self.storage.page_bytes(kv_format))
         self.changed(account)
 
     def _page_bytes(self, copy: TierCopy) -> int:
         return self.storage.page_bytes(copy.run.tree.kv_format)
 
-    def _charge(self, account: Account, size: int, page_bytes: int) -> None:
-        account.resident_bytes += size
-        account.grain_bytes = max(account.grain_bytes, page_bytes)
+    def _charge(self, account: Account, kv_format: str, size: int) -> None:
+        account.charge(kv_format, size)
+        account.grain_bytes = max(account.grain_bytes, self.storage.page_bytes(kv_format))
         self.changed(account)
 
     def _make_room(self, account: Account, kv_format: str, pages: int, evict: "Evict") -> bool:

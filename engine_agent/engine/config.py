@@ -1,34 +1,58 @@
-"""What a model is, read from a Hugging Face `config.json`: sizes, how positions are counted, nothing about weights.
+"""What a model is, read from a Hugging Face `config.json`: sizes, families, nothing about weights.
 
-Both spellings of rotary settings are read: `rope_theta` with `rope_scaling` (transformers 4), and `rope_parameters`
-(5). What the engine could not honour is refused by name rather than ignored: a model that runs is run as it was meant.
-Standard library only.
+What the engine could not honour is refused by name rather than ignored: a model that runs is run as it was meant. What
+a file leaves out is what `transformers` takes for that family. Standard library only.
 """
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from engine_agent.engine.errors import BadModel
+from engine_agent.engine.fields import Fields, read_object
+from engine_agent.engine.rope_config import RopeConfig, read_rope
+from kernels.layout import MOST_HEAD_SIZE
 
 CONFIG = "config.json"
-ARCHITECTURES = ("LlamaForCausalLM",)
-ROPE_TYPES = ("default", "linear", "dynamic", "llama3")
-DEFAULT_THETA = 10_000.0
+SLIDING, FULL = "sliding_attention", "full_attention"
+DEFAULT_WINDOW = 4096  # where a family has windows and a file does not say how wide
+DEFAULT_WINDOW_LAYERS = 28
+
+# What other models of these names compute with, and these do not: served where it is left out or says nothing
+_NOTHING: tuple[object, ...] = (None, False, 0, [], {})
+STRANGE = (
+    *("quantization_config", "compression_config", "dual_chunk_attention_config", "use_mrope", "num_experts"),
+    *("num_local_experts", "is_encoder_decoder", "no_rope_layers", "attention_chunk_size", "rope_interleaved"),
+    *("attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention", "attention_sinks"),
+    *("qk_layernorm", "use_qk_norm", "clip_qkv", "block_configs"),
+)
+MULTIPLIERS = (
+    *("embedding_multiplier", "residual_multiplier", "attention_multiplier", "logits_scaling", "logit_scale"),
+    *("pretraining_tp", "scale_emb"),
+)
 
 
 @dataclass(frozen=True, slots=True)
-class RopeConfig:
-    """How positions become angles. `factor` and what follows mean something for some types only."""
+class Family:
+    """What is the same in all models of one architecture, and what a file leaves out."""
 
-    kind: str = "default"
-    theta: float = DEFAULT_THETA
-    factor: float = 1.0
-    low_freq_factor: float = 1.0
-    high_freq_factor: float = 4.0
-    original_positions: int = 0
+    name: str
+    kv_heads: int | None = None  # None: as many as there are heads
+    head_size: int | None = None  # None: the hidden size, shared among the heads
+    qkv_bias: bool | None = None  # None: as `attention_bias` says, of the output as well
+    has_mlp_bias_field: bool = False
+    has_qk_norm: bool = False
+    windows: str = ""  # "": none; "all": every layer; "some": those that the file names
+
+
+FAMILIES = {
+    family.name: family
+    for family in (
+        Family("LlamaForCausalLM", has_mlp_bias_field=True),
+        Family("MistralForCausalLM", kv_heads=8, qkv_bias=False, windows="all"),
+        Family("Qwen2ForCausalLM", kv_heads=32, qkv_bias=True, windows="some"),
+        Family("Qwen3ForCausalLM", kv_heads=32, head_size=128, has_qk_norm=True, windows="some"),
+    )
+}
+ARCHITECTURES = tuple(FAMILIES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,108 +69,112 @@ class ModelConfig:
     max_positions: int
     rope: RopeConfig
     is_tied: bool
+    windows: tuple[int | None, ...]  # of each layer: how many of its last tokens one sees; None: all
+    has_qkv_bias: bool = False
+    has_output_bias: bool = False
+    has_mlp_bias: bool = False
+    has_qk_norm: bool = False  # queries and keys of each head are normalised before they get positions
 
 
 def read_config(folder: Path) -> ModelConfig:
     """Raises BadModel, OSError."""
     path = folder / CONFIG
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as problem:
-        raise BadModel(path, "", f"is no JSON: {problem}") from problem
-    if not isinstance(document, dict):
-        raise BadModel(path, "", "is no JSON object")
-    return _Fields(path, document).config()
+    return _config(Fields(path, read_object(path)))
 
 
-class _Fields:
-    """The fields of one file; every complaint names it."""
+def _config(fields: Fields) -> ModelConfig:
+    family = _family(fields)
+    fields.only("hidden_act", "silu")
+    for name in STRANGE:
+        fields.only(name, *_NOTHING)
+    for name in MULTIPLIERS:
+        fields.only(name, 1)
+    layers, positions = fields.whole("num_hidden_layers"), fields.whole("max_position_embeddings")
+    hidden, heads = fields.whole("hidden_size"), fields.whole("num_attention_heads")
+    qkv_bias, output_bias = _attention_biases(fields, family)
+    return ModelConfig(
+        architecture=family.name,
+        vocab_size=fields.whole("vocab_size"),
+        hidden_size=hidden,
+        layers=layers,
+        heads=heads,
+        kv_heads=_kv_heads(fields, family, heads),
+        head_size=_head_size(fields, family, hidden // heads),
+        intermediate_size=fields.whole("intermediate_size"),
+        norm_epsilon=fields.number("rms_norm_eps", 1e-6),
+        max_positions=positions,
+        rope=read_rope(fields, positions),
+        is_tied=fields.flag("tie_word_embeddings"),
+        windows=tuple(one if one and one < positions else None for one in _windows(fields, family, layers)),
+        has_qkv_bias=qkv_bias,
+        has_output_bias=output_bias,
+        has_mlp_bias=_mlp_bias(fields, family),
+        has_qk_norm=family.has_qk_norm,
+    )
 
-    def __init__(self, path: Path, fields: Mapping[str, Any], prefix: str = "") -> None:
-        self._path, self._fields, self._prefix = path, fields, prefix
 
-    def config(self) -> ModelConfig:
-        architecture = self._architecture()
-        self._only("hidden_act", "silu")
-        for name in ("attention_bias", "mlp_bias"):
-            self._only(name, False)
-        self._only("pretraining_tp", 1)
-        hidden, heads = self.whole("hidden_size"), self.whole("num_attention_heads")
-        kv_heads = self.whole("num_key_value_heads", heads)
-        if heads % kv_heads:
-            raise self.bad("num_key_value_heads", f"{kv_heads} does not divide the {heads} attention heads")
-        head_size = self.whole("head_dim", hidden // heads)
-        if head_size % 16:
-            raise self.bad("head_dim", f"{head_size} is no multiple of 16")
-        positions = self.whole("max_position_embeddings")
-        return ModelConfig(
-            architecture=architecture,
-            vocab_size=self.whole("vocab_size"),
-            hidden_size=hidden,
-            layers=self.whole("num_hidden_layers"),
-            heads=heads,
-            kv_heads=kv_heads,
-            head_size=head_size,
-            intermediate_size=self.whole("intermediate_size"),
-            norm_epsilon=self.number("rms_norm_eps", 1e-6),
-            max_positions=positions,
-            rope=self._rope(positions),
-            is_tied=self._flag("tie_word_embeddings"),
-        )
+def _family(fields: Fields) -> Family:
+    named = fields.given("architectures")
+    if not isinstance(named, list) or len(named) != 1 or named[0] not in ARCHITECTURES:
+        raise fields.bad("architectures", f"{named!r} is none of {', '.join(ARCHITECTURES)}")
+    return FAMILIES[named[0]]
 
-    def whole(self, name: str, default: int | None = None) -> int:
-        value = self._fields.get(name)
-        value = default if value is None else value
-        if type(value) is not int or value < 1:
-            raise self.bad(name, "is missing" if value is None else f"{value!r} is no whole number above 0")
-        return value
 
-    def number(self, name: str, default: float | None = None) -> float:
-        value = self._fields.get(name)
-        value = default if value is None else value
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-            raise self.bad(name, "is missing" if value is None else f"{value!r} is no number above 0")
-        return float(value)
+def _kv_heads(fields: Fields, family: Family, heads: int) -> int:
+    kv_heads = fields.whole("num_key_value_heads", family.kv_heads or heads)
+    if heads % kv_heads:
+        raise fields.bad("num_key_value_heads", f"{kv_heads} does not divide the {heads} attention heads")
+    return kv_heads
 
-    def bad(self, name: str, problem: str) -> BadModel:
-        return BadModel(self._path, self._prefix + name, problem)
 
-    def _architecture(self) -> str:
-        named = self._fields.get("architectures")
-        if not isinstance(named, list) or len(named) != 1 or named[0] not in ARCHITECTURES:
-            raise self.bad("architectures", f"{named!r} is none of {', '.join(ARCHITECTURES)}")
-        return str(named[0])
+def _head_size(fields: Fields, family: Family, share: int) -> int:
+    head_size = fields.whole("head_dim", family.head_size or share)
+    if head_size % 16 or head_size > MOST_HEAD_SIZE:
+        raise fields.bad("head_dim", f"{head_size} is no multiple of 16 up to {MOST_HEAD_SIZE}")
+    return head_size
 
-    def _flag(self, name: str) -> bool:
-        value = self._fields.get(name) or False
-        if type(value) is not bool:
-            raise self.bad(name, f"{value!r} is neither true nor false")
-        return value
 
-    def _only(self, name: str, served: object) -> None:
-        value = self._fields.get(name, served)
-        if value is not None and value != served:
-            raise self.bad(name, f"{value!r} is not served, only {served!r}")
+def _attention_biases(fields: Fields, family: Family) -> tuple[bool, bool]:
+    """Of queries, keys and values; and of what attention puts out."""
+    if family.qkv_bias is None:
+        has_both = fields.flag("attention_bias")
+        return has_both, has_both
+    fields.only("attention_bias", family.qkv_bias)
+    return family.qkv_bias, False
 
-    def _rope(self, positions: int) -> RopeConfig:
-        named = next((name for name in ("rope_parameters", "rope_scaling") if self._fields.get(name)), "")
-        given = self._fields.get(named) or {}
-        if not isinstance(given, dict):
-            raise self.bad(named, f"{given!r} is no JSON object")
-        fields = _Fields(self._path, given, f"{named}.")
-        self._only("partial_rotary_factor", 1.0)
-        fields._only("partial_rotary_factor", 1.0)
-        theta = fields.number("rope_theta", self.number("rope_theta", DEFAULT_THETA))
-        kind = given.get("rope_type", given.get("type", "default"))
-        if kind not in ROPE_TYPES:
-            raise fields.bad("rope_type", f"{kind!r} is none of {', '.join(ROPE_TYPES)}")
-        if kind == "default":
-            return RopeConfig(theta=theta)
-        factor = fields.number("factor")
-        if kind != "llama3":
-            return RopeConfig(kind, theta, factor)
-        low, high = fields.number("low_freq_factor"), fields.number("high_freq_factor")
-        if low >= high:
-            raise fields.bad("low_freq_factor", f"{low} is not below high_freq_factor {high}")
-        original = fields.whole("original_max_position_embeddings", positions)
-        return RopeConfig(kind, theta, factor, low, high, original)
+
+def _mlp_bias(fields: Fields, family: Family) -> bool:
+    if family.has_mlp_bias_field:
+        return fields.flag("mlp_bias")
+    fields.only("mlp_bias", False)
+    return False
+
+
+def _windows(fields: Fields, family: Family, layers: int) -> list[int | None]:
+    if family.windows == "some":
+        return _windows_of_some(fields, layers)
+    if family.windows == "all":
+        width = None if fields.is_null("sliding_window") else fields.whole("sliding_window", DEFAULT_WINDOW)
+        fields.only("layer_types", [FULL if width is None else SLIDING] * layers)
+        return [width] * layers
+    if fields.has("sliding_window"):
+        raise fields.bad("sliding_window", f"no layer of {family.name} has a window")
+    fields.only("layer_types", [FULL] * layers)
+    return [None] * layers
+
+
+def _windows_of_some(fields: Fields, layers: int) -> list[int | None]:
+    """Those that `layer_types` names, or those from `max_window_layers` on."""
+    width = None
+    if fields.flag("use_sliding_window") and not fields.is_null("sliding_window"):
+        width = fields.whole("sliding_window", DEFAULT_WINDOW)
+    full = fields.given("max_window_layers", DEFAULT_WINDOW_LAYERS)
+    if type(full) is not int or full < 0:
+        raise fields.bad("max_window_layers", f"{full!r} is no whole number")
+    default = [SLIDING if width and number >= full else FULL for number in range(layers)]
+    kinds = fields.given("layer_types", default)
+    if not isinstance(kinds, list) or len(kinds) != layers or any(kind not in (SLIDING, FULL) for kind in kinds):
+        raise fields.bad("layer_types", f"{kinds!r} names no {layers} layers, each {SLIDING} or {FULL}")
+    if SLIDING in kinds and width is None:
+        raise fields.bad("layer_types", f"{SLIDING} needs use_sliding_window and sliding_window")
+    return [width if kind == SLIDING else None for kind in kinds]

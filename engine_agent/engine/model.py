@@ -1,10 +1,10 @@
-"""Llama's forward pass. Attention is somebody else's: the model hands out queries, keys and values and gets a mix back.
+"""The forward pass of four families. Attention is somebody else's: the model hands out queries, keys and values and
+gets a mix back.
 
 What is promised beyond the arithmetic: **the bits of a token's result depend on its own past alone**, not on how many
 other tokens are computed beside it. A prefix hit computes fewer rows than a miss does and must write the very bytes the
-miss would have written. Two things on a CPU would break that, and both are dealt with here (measured, see
-docs/quality.md): float32 matrix products of one to three rows go through other kernels than larger ones, so rows are
-filled up to a multiple of `ROWS`; and torch's `silu` computes the last few elements of a tensor in another way.
+miss would have written. Two things on a CPU would break that (measured, see docs/quality.md): matrix products, which
+`matrix.py` deals with, and torch's `silu`, which computes the last few elements of a tensor in another way.
 """
 
 from dataclasses import dataclass
@@ -16,19 +16,21 @@ from torch import Tensor
 from torch.nn import functional
 
 from engine_agent.engine.config import ModelConfig, read_config
+from engine_agent.engine.matrix import Matrix, PlainMatrix, matrix
 from engine_agent.engine.rope import rope_tables
-from engine_agent.engine.weights import HEAD, read_weights
+from engine_agent.engine.weights import EMBEDDING, HEAD, NORM, Identity, shapes_of, tensors
 
-ROWS = 4  # matrix products of a multiple of these many rows agree to the bit, row by row, at 1 to 8 threads
-
-ROWS_ON_GPU = 64  # cuBLAS chooses by the number of rows; nobody could measure this yet
+MOST_COPIED_HEAD = 64 << 20  # bytes of an embedding that is laid out a second time, to be a faster head
 
 
 class Attention(Protocol):
     """Where keys and values go, and where attention reads them: one batch, all of its layers."""
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        """[tokens, heads, head_size] before rotary positions, [tokens, kv_heads, head_size] twice -> like queries."""
+        """[tokens, heads, head_size] before rotary positions, [tokens, kv_heads, head_size] twice -> like queries.
+
+        How far a layer sees is `ModelConfig.windows`.
+        """
         ...
 
 
@@ -37,58 +39,56 @@ class Layer:
     """One layer's weights; what multiplies the same input lies side by side in one matrix."""
 
     input_norm: Tensor
-    queries_keys_values: Tensor
-    output: Tensor
+    queries_keys_values: Matrix
+    query_norm: Tensor | None
+    key_norm: Tensor | None
+    output: Matrix
     inner_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
+    gate_up: Matrix
+    down: Matrix
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
     config: ModelConfig
+    revision: str  # as `model_revision` tells it
     embedding: Tensor
     layers: tuple[Layer, ...]
     norm: Tensor
-    head: Tensor
+    head: Matrix
     cos: Tensor  # one table for every batch, so that an angle is always the same bits
     sin: Tensor
 
     @torch.no_grad()
     def hidden(self, tokens: Tensor, attend: Attention) -> Tensor:
         """The last layer's output for each token of a batch, [tokens, hidden_size]; sequences one behind the other."""
-        config = self.config
         x = functional.embedding(tokens, self.embedding)
         for number, layer in enumerate(self.layers):
-            mixed = linear(self._normed(x, layer.input_norm), layer.queries_keys_values)
-            vectors = mixed.view(len(tokens), -1, config.head_size)
-            parts = vectors.split((config.heads, config.kv_heads, config.kv_heads), dim=1)
-            read = attend(number, *parts)
-            x = x + linear(read.reshape(len(tokens), -1), layer.output)
-            gate, up = linear(self._normed(x, layer.inner_norm), layer.gate_up).chunk(2, dim=-1)
-            x = x + linear(silu(gate) * up, layer.down)
+            x = x + self._attended(number, layer, self._normed(x, layer.input_norm), attend)
+            gate, up = layer.gate_up(self._normed(x, layer.inner_norm)).chunk(2, dim=-1)
+            x = x + layer.down(silu(gate) * up)
         return self._normed(x, self.norm)
 
     @torch.no_grad()
     def logits(self, hidden: Tensor) -> Tensor:
         """What comes next, [tokens, vocab_size], float32; of the rows that somebody wants to know."""
-        return linear(hidden, self.head).float()
+        return self.head(hidden).float()
+
+    def _attended(self, number: int, layer: Layer, x: Tensor, attend: Attention) -> Tensor:
+        config = self.config
+        vectors = layer.queries_keys_values(x).view(len(x), -1, config.head_size)
+        queries, keys, values = vectors.split((config.heads, config.kv_heads, config.kv_heads), dim=1)
+        if layer.query_norm is not None and layer.key_norm is not None:
+            queries, keys = self._normed(queries, layer.query_norm), self._normed(keys, layer.key_norm)
+        return layer.output(attend(number, queries, keys, values).reshape(len(x), -1))
 
     def _normed(self, x: Tensor, weight: Tensor) -> Tensor:
         return functional.rms_norm(x, (x.shape[-1],), weight, self.config.norm_epsilon)
 
 
-def linear(x: Tensor, weight: Tensor) -> Tensor:
-    """`x @ weight.T`, each row the same bits however many there are."""
-    missing = -len(x) % (ROWS_ON_GPU if x.is_cuda else ROWS)
-    if not missing:
-        return functional.linear(x, weight)
-    return functional.linear(functional.pad(x, (0, 0, 0, missing)), weight)[:-missing]
-
-
 def silu(x: Tensor) -> Tensor:
     """`x * sigmoid(x)`, each element the same bits wherever it lies."""
-    return x / (1 + torch.exp(-x))
+    return x / x.neg().exp_().add_(1)
 
 
 def load_model(
@@ -98,27 +98,80 @@ def load_model(
     device: torch.device | str = "cpu",
     most_positions: int | None = None,
 ) -> Model:
-    """The model in a Hugging Face folder, for contexts of at most so many positions. Raises BadModel, OSError."""
+    """The model in a Hugging Face folder, for contexts of at most so many positions. Each tensor is read once, and
+    kept once. Raises BadModel, OSError.
+    """
     config = read_config(folder)
-    weights = {name: tensor.to(device) for name, tensor in read_weights(folder, config, dtype=dtype).items()}
-
-    def joined(number: int, *names: str) -> Tensor:
-        parts = [weights.pop(f"model.layers.{number}.{name}.weight") for name in names]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-    embedding = weights["model.embed_tokens.weight"]
-    layers = tuple(
-        Layer(
-            input_norm=joined(number, "input_layernorm"),
-            queries_keys_values=joined(number, "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-            output=joined(number, "self_attn.o_proj"),
-            inner_norm=joined(number, "post_attention_layernorm"),
-            gate_up=joined(number, "mlp.gate_proj", "mlp.up_proj"),
-            down=joined(number, "mlp.down_proj"),
-        )
-        for number in range(config.layers)
-    )
-    head = embedding if config.is_tied else weights[HEAD]
+    identity, room = Identity(config), _Room(config, dtype, device)
+    for name, tensor in tensors(folder, config):
+        identity.add(name, tensor)
+        room.fill(name, tensor)
+    embedding = room.taken(EMBEDDING)
+    layers = tuple(_layer(room, number) for number in range(config.layers))
     positions = min(config.max_positions, most_positions or config.max_positions)
     cos, sin = (table.to(device) for table in rope_tables(config, positions))
-    return Model(config, embedding, layers, weights["model.norm.weight"], head, cos, sin)
+    head = _tied_head(embedding) if config.is_tied else matrix(room.taken(HEAD))
+    return Model(config, identity.revision, embedding, layers, room.taken(NORM), head, cos, sin)
+
+
+class _Room:
+    """Memory for every tensor of a model; those of one matrix side by side."""
+
+    STACKED = (("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), ("mlp.gate_proj", "mlp.up_proj"))
+
+    def __init__(self, config: ModelConfig, dtype: torch.dtype, device: torch.device | str) -> None:
+        self._shapes = shapes_of(config)
+        self._wholes: dict[str, Tensor] = {}
+        self._places: dict[str, tuple[str, int]] = {}  # in which whole a tensor is, and from which row on
+        stacks = [
+            [f"model.layers.{number}.{name}.{kind}" for name in names]
+            for number in range(config.layers)
+            for names in self.STACKED
+            for kind in ("weight", "bias")
+        ]
+        for names in [names for names in stacks if names[0] in self._shapes]:
+            self._add(names, dtype, device)
+        for name in self._shapes.keys() - self._places.keys():
+            self._add([name], dtype, device)
+
+    def _add(self, names: list[str], dtype: torch.dtype, device: torch.device | str) -> None:
+        height = 0
+        for name in names:
+            self._places[name] = names[0], height
+            height += self._shapes[name][0]
+        shape = (height, *self._shapes[names[0]][1:])
+        self._wholes[names[0]] = torch.empty(shape, dtype=dtype, device=device)
+
+    def fill(self, name: str, tensor: Tensor) -> None:
+        whole, begin = self._places[name]
+        self._wholes[whole][begin : begin + len(tensor)].copy_(tensor)
+
+    def taken(self, name: str) -> Tensor:
+        """All that begins with this tensor. Whoever takes it keeps it, or its memory is free again."""
+        return self._wholes.pop(name)
+
+    def maybe(self, name: str) -> Tensor | None:
+        return self.taken(name) if name in self._wholes else None
+
+
+def _layer(room: _Room, number: int) -> Layer:
+    prefix = f"model.layers.{number}."
+
+    def product(name: str) -> Matrix:
+        return matrix(room.taken(f"{prefix}{name}.weight"), room.maybe(f"{prefix}{name}.bias"))
+
+    return Layer(
+        input_norm=room.taken(f"{prefix}input_layernorm.weight"),
+        queries_keys_values=product("self_attn.q_proj"),
+        query_norm=room.maybe(f"{prefix}self_attn.q_norm.weight"),
+        key_norm=room.maybe(f"{prefix}self_attn.k_norm.weight"),
+        output=product("self_attn.o_proj"),
+        inner_norm=room.taken(f"{prefix}post_attention_layernorm.weight"),
+        gate_up=product("mlp.gate_proj"),
+        down=product("mlp.down_proj"),
+    )
+
+
+def _tied_head(embedding: Tensor) -> Matrix:
+    """Where tokens are looked up the embedding stays as it is; a large one is not kept twice."""
+    return matrix(embedding) if embedding.nbytes <= MOST_COPIED_HEAD else PlainMatrix(embedding)

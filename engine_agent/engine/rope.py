@@ -10,7 +10,8 @@ import math
 import torch
 from torch import Tensor
 
-from engine_agent.engine.config import ModelConfig, RopeConfig
+from engine_agent.engine.config import ModelConfig
+from engine_agent.engine.rope_config import RopeConfig, Yarn
 
 
 def frequencies(rope: RopeConfig, head_size: int) -> Tensor:
@@ -19,14 +20,17 @@ def frequencies(rope: RopeConfig, head_size: int) -> Tensor:
     plain = 1.0 / rope.theta**exponents
     if rope.kind == "linear":
         return plain / rope.factor
+    if rope.yarn:
+        return _yarn(plain, rope, rope.yarn)
     return _llama3(plain, rope) if rope.kind == "llama3" else plain
 
 
 def rope_tables(config: ModelConfig, positions: int) -> tuple[Tensor, Tensor]:
-    """Cosines and sines, float32 [positions, head_size / 2]."""
+    """Cosines and sines, float32 [positions, head_size / 2]. What turns by them has their magnitude afterwards."""
     places = torch.arange(positions, dtype=torch.float32)
     angles = torch.outer(places, frequencies(config.rope, config.head_size))
-    return angles.cos(), angles.sin()
+    magnitude = config.rope.yarn.attention_factor if config.rope.yarn else 1.0
+    return angles.cos() * magnitude, angles.sin() * magnitude
 
 
 def _llama3(plain: Tensor, rope: RopeConfig) -> Tensor:
@@ -37,3 +41,23 @@ def _llama3(plain: Tensor, rope: RopeConfig) -> Tensor:
     between = (1 - ramp) * plain / rope.factor + ramp * plain
     slowed = torch.where(turns < rope.low_freq_factor, plain / rope.factor, between)
     return torch.where(turns > rope.high_freq_factor, plain, slowed)
+
+
+def _yarn(plain: Tensor, rope: RopeConfig, yarn: Yarn) -> Tensor:
+    """Channels that turn less than `beta_slow` times over the first context are slowed `factor` times, those that turn
+    more than `beta_fast` times are left as they are, a ramp over the channels between.
+    """
+    channels = 2 * len(plain)
+
+    def channel(turns: float) -> float:
+        """Which one turns so many times."""
+        wavelength = rope.original_positions / (turns * 2 * math.pi)
+        return channels * math.log(wavelength) / (2 * math.log(rope.theta))
+
+    low, high = channel(yarn.beta_fast), channel(yarn.beta_slow)
+    if yarn.truncate:
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, channels - 1)
+    width = high - low if high != low else 0.001
+    slowed = ((torch.arange(len(plain), dtype=torch.float32) - low) / width).clamp(0, 1)
+    return plain / rope.factor * slowed + plain * (1 - slowed)

@@ -1,14 +1,15 @@
 """A model's tensors from a Hugging Face folder, and the model's revision: who it is, whatever its files are called.
 
 `model.safetensors`, or the shards that `model.safetensors.index.json` lists. Every tensor the model needs must be there
-in its shape, and none that it would not use: a bias that nobody adds is another model.
+in its shape and of finite numbers, and none that it would not use: a bias that nobody adds is another model.
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -19,41 +20,40 @@ from engine_agent.engine.errors import BadModel
 
 SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
-HEAD = "lm_head.weight"
+EMBEDDING, NORM, HEAD = "model.embed_tokens.weight", "model.norm.weight", "lm_head.weight"
 REVISION = b"luminet/model/1"
 
 Shapes = dict[str, tuple[int, ...]]
 
 
-def llama_shapes(config: ModelConfig) -> Shapes:
-    """Every tensor of a Llama, by Hugging Face's names."""
-    hidden, inner = config.hidden_size, config.intermediate_size
-    queries, keys = config.heads * config.head_size, config.kv_heads * config.head_size
-    shapes: Shapes = {"model.embed_tokens.weight": (config.vocab_size, hidden), "model.norm.weight": (hidden,)}
+def shapes_of(config: ModelConfig) -> Shapes:
+    """Every tensor of a model, by Hugging Face's names."""
+    hidden = config.hidden_size
+    shapes: Shapes = {EMBEDDING: (config.vocab_size, hidden), NORM: (hidden,)}
     for number in range(config.layers):
-        shapes |= {
-            f"model.layers.{number}.{name}.weight": shape
-            for name, shape in {
-                "input_layernorm": (hidden,),
-                "self_attn.q_proj": (queries, hidden),
-                "self_attn.k_proj": (keys, hidden),
-                "self_attn.v_proj": (keys, hidden),
-                "self_attn.o_proj": (hidden, queries),
-                "post_attention_layernorm": (hidden,),
-                "mlp.gate_proj": (inner, hidden),
-                "mlp.up_proj": (inner, hidden),
-                "mlp.down_proj": (hidden, inner),
-            }.items()
-        }
+        shapes |= {f"model.layers.{number}.{name}": shape for name, shape in _layer_shapes(config).items()}
     return shapes if config.is_tied else shapes | {HEAD: (config.vocab_size, hidden)}
 
 
-SHAPES: dict[str, Callable[[ModelConfig], Shapes]] = {"LlamaForCausalLM": llama_shapes}
-
-
-def read_weights(folder: Path, config: ModelConfig, *, dtype: torch.dtype = torch.float32) -> dict[str, Tensor]:
-    """Every tensor in this dtype, on the CPU. Raises BadModel, OSError."""
-    return {name: tensor.to(dtype) for name, tensor in _tensors(folder, config)}
+def _layer_shapes(config: ModelConfig) -> Shapes:
+    hidden, inner, head = config.hidden_size, config.intermediate_size, config.head_size
+    queries, keys = config.heads * head, config.kv_heads * head
+    shapes: Shapes = {"input_layernorm.weight": (hidden,), "post_attention_layernorm.weight": (hidden,)}
+    if config.has_qk_norm:
+        shapes |= {"self_attn.q_norm.weight": (head,), "self_attn.k_norm.weight": (head,)}
+    for name, rows, columns, has_bias in (
+        ("self_attn.q_proj", queries, hidden, config.has_qkv_bias),
+        ("self_attn.k_proj", keys, hidden, config.has_qkv_bias),
+        ("self_attn.v_proj", keys, hidden, config.has_qkv_bias),
+        ("self_attn.o_proj", hidden, queries, config.has_output_bias),
+        ("mlp.gate_proj", inner, hidden, config.has_mlp_bias),
+        ("mlp.up_proj", inner, hidden, config.has_mlp_bias),
+        ("mlp.down_proj", hidden, inner, config.has_mlp_bias),
+    ):
+        shapes[f"{name}.weight"] = (rows, columns)
+        if has_bias:
+            shapes[f"{name}.bias"] = (rows,)
+    return shapes
 
 
 def model_revision(folder: Path) -> str:
@@ -62,36 +62,77 @@ def model_revision(folder: Path) -> str:
     How weights are cut into files, and whatever else lies in the folder, is no part of it. Raises BadModel, OSError.
     """
     config = read_config(folder)
-    state = sha256(REVISION)
-    _add(state.update, json.dumps(asdict(config), sort_keys=True).encode())
-    for name, tensor in _tensors(folder, config):
-        _add(state.update, f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        _add(state.update, tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return state.hexdigest()
+    identity = Identity(config)
+    for name, tensor in tensors(folder, config):
+        identity.add(name, tensor)
+    return identity.revision
 
 
-def _add(update: Callable[[bytes | memoryview], None], part: bytes | memoryview) -> None:
-    update(len(part).to_bytes(8, "little"))  # no two lists of parts are the same bytes
-    update(part)
+class Identity:
+    """A model's revision while its tensors go by, in the order of `tensors`."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._state = sha256(REVISION)
+        self._part(json.dumps(asdict(config, dict_factory=_said), sort_keys=True).encode())
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        self._part(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        self._part(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+
+    @property
+    def revision(self) -> str:
+        return self._state.hexdigest()
+
+    def _part(self, part: bytes | memoryview) -> None:
+        self._state.update(len(part).to_bytes(8, "little"))  # no two lists of parts are the same bytes
+        self._state.update(part)
 
 
-def _tensors(folder: Path, config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
-    """All tensors of the model as they are stored, in the order of their names, each with the shape it must have."""
-    shapes = SHAPES[config.architecture](config)
+def _said(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Without what says that there is nothing: a field that comes later leaves the revisions of before as they are."""
+    return {
+        name: value
+        for name, value in fields
+        if not (value is None or value is False or (isinstance(value, tuple) and not any(value)))
+    }
+
+
+def tensors(folder: Path, config: ModelConfig) -> Iterator[tuple[str, Tensor]]:
+    """All tensors of the model as they are stored, in the order of their names, each with the shape it must have.
+
+    A tensor lies in its file: whoever wants to keep it copies it, so that no file stays in memory beside the model.
+    Raises BadModel, OSError.
+    """
+    shapes = shapes_of(config)
     files = _files(folder, config)
     if missing := sorted(shapes.keys() - files.keys()):
         raise BadModel(folder, missing[0], "is in none of its files" + _more(missing))
     if strange := sorted(files.keys() - shapes.keys()):
         raise BadModel(files[strange[0]], strange[0], f"is no tensor of {config.architecture}" + _more(strange))
     for name in sorted(shapes):
-        path = files[name]
-        with _opened(path) as file:
+        with _opened(files[name]) as file:
             tensor: Tensor = file.get_tensor(name)
-        if tuple(tensor.shape) != shapes[name]:
-            raise BadModel(path, name, f"expected shape {shapes[name]}, found {tuple(tensor.shape)}; see {CONFIG}")
-        if tensor.dtype not in DTYPES:
-            raise BadModel(path, name, f"{tensor.dtype} is not served")
+        _checked(tensor, files[name], name, shapes[name])
         yield name, tensor
+
+
+def stored_dtype(folder: Path, config: ModelConfig) -> str:
+    """How the embedding is stored, in safetensors' words: `BF16`, `F16` or `F32`. Raises BadModel, OSError."""
+    path = _files(folder, config).get(EMBEDDING)
+    if path is None:
+        raise BadModel(folder, EMBEDDING, "is in none of its files")
+    with _opened(path) as file:
+        return str(file.get_slice(EMBEDDING).get_dtype())
+
+
+def _checked(tensor: Tensor, path: Path, name: str, shape: tuple[int, ...]) -> None:
+    if tuple(tensor.shape) != shape:
+        raise BadModel(path, name, f"expected shape {shape}, found {tuple(tensor.shape)}; see {CONFIG}")
+    if tensor.dtype not in DTYPES:
+        raise BadModel(path, name, f"{tensor.dtype} is not served")
+    least, most = torch.aminmax(tensor)  # one pass that keeps nothing, and NaN where there is one
+    if not (least.isfinite() and most.isfinite()):
+        raise BadModel(path, name, "holds NaN or an infinity")
 
 
 def _files(folder: Path, config: ModelConfig) -> dict[str, Path]:
@@ -127,6 +168,8 @@ def _shards(folder: Path) -> list[Path]:
 def _opened(path: Path) -> safe_open:
     try:
         return safe_open(path, framework="pt")
+    except FileNotFoundError as problem:
+        raise BadModel(path, "", f"is missing: {INDEX} lists it") from problem
     except SafetensorError as problem:
         raise BadModel(path, "", f"is no safetensors file: {problem}") from problem
 

@@ -10,12 +10,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from engine_agent.commands import Parser, run
 from engine_agent.engine.config import read_config
 from engine_agent.engine.errors import EngineError
 from engine_agent.engine.model import load_model
 from engine_agent.engine.weights import model_revision
 from engine_agent.quality.calibration import Calibration, calibrate, save_calibration, scale_set
-from engine_agent.quality.command import Parser, device_named
+from engine_agent.quality.command import device_named
 from engine_agent.quality.errors import BadText, QualityError
 from engine_agent.quality.texts import Tokens, read_documents
 from kernels.errors import KernelError
@@ -29,15 +30,7 @@ LEAST = 64
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    try:
-        return _calibrated(options)
-    except OSError as problem:
-        reason = f"{problem.filename}: {problem.strerror}" if problem.filename else problem
-        print(f"luminet: {reason}", file=sys.stderr)
-        return 1
-    except (EngineError, QualityError, KernelError) as problem:
-        print(f"luminet: {problem}", file=sys.stderr)
-        return 1
+    return run(lambda: _calibrated(options), EngineError, QualityError, KernelError)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 import torch
 
+from engine_agent.commands import Parser, run
 from engine_agent.engine.errors import EngineError
 from engine_agent.quality.artefact import Artefact, document, save_artefact
 from engine_agent.quality.errors import QualityError
@@ -36,27 +36,9 @@ BLIND = 3
 PARTS = 1_000  # of the progress line
 
 
-class Parser(argparse.ArgumentParser):
-    """Ends with 1 on what it cannot understand, as every other command does."""
-
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(1, f"{self.prog}: {message}\n")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    try:
-        return _measured(options)
-    except BrokenPipeError:
-        raise  # whoever reads us has seen enough: no matter of ours
-    except OSError as problem:
-        reason = f"{problem.filename}: {problem.strerror}" if problem.filename else problem
-        print(f"luminet: {reason}", file=sys.stderr)
-        return 1
-    except (EngineError, QualityError, KernelError) as problem:
-        print(f"luminet: {problem}", file=sys.stderr)
-        return 1
+    return run(lambda: _measured(options), EngineError, QualityError, KernelError)
 
 
 def parser() -> argparse.ArgumentParser:

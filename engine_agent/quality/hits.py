@@ -13,8 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine_agent.engine.paged import Row
-from engine_agent.quality.reading import Pages, Reader
+from engine_agent.quality.reading import Pages, Reader, Row
 
 TILE_TOKENS = 64
 CUTS = (16, 48, 64, 80, 176, 240)

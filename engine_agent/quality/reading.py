@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from engine_agent.engine.batch import BatchAttention, BatchRow, batch_attention
 from engine_agent.engine.model import Model
-from engine_agent.engine.paged import PagedAttention, Row, paged_attention
 from engine_agent.quality.injection import NOTHING, Injection
-from kernels.kv_write import kv_write
 from kernels.layout import PageLayout
 from kernels.rope import Rope, apply_rope
 from kernels.scales import ScaleSet, neutral_scales
@@ -26,20 +25,28 @@ Observe = Callable[[int, Tensor, Tensor], None]  # layer, keys with their positi
 
 
 @dataclass(frozen=True, slots=True)
-class InjectedAttention:
-    """Paged attention with something done to keys between their rotary positions and the pages."""
+class Row:
+    """One document's part of a step: where its pages begin in the arena, and which of its tokens are computed now."""
 
-    paged: PagedAttention
+    pages: Sequence[int]
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class InjectedAttention:
+    """The engine's attention with something done to keys between their rotary positions and the pages."""
+
+    batch: BatchAttention
     injection: Injection
     observe: Observe | None = None
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        paged = self.paged
-        keys = self.injection.keys(layer, apply_rope(keys, paged.rope))
+        keys = self.injection.keys(layer, apply_rope(keys, self.batch.rope))
         if self.observe:
             self.observe(layer, keys, values)
-        kv_write(paged.arena, paged.writes, layer, keys, values, paged.scales.layer(layer))
-        return paged.read(layer, self.injection.queries(apply_rope(queries, paged.rope)))
+        self.batch.write(layer, keys, values, is_turned=True)
+        return self.batch.read(layer, self.injection.queries(apply_rope(queries, self.batch.rope)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +55,26 @@ class DenseAttention:
 
     rope: Rope
     sequences: int
+    windows: Sequence[int | None]
 
     def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         q, k, v = (
             part.unflatten(0, (self.sequences, -1)).transpose(1, 2)
             for part in (apply_rope(queries, self.rope), apply_rope(keys, self.rope), values)
         )
-        mixed: Tensor = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        seen = _seen(q.shape[2], self.windows[layer], q.device)
+        mixed: Tensor = functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=seen, is_causal=seen is None, enable_gqa=True
+        )
         return mixed.transpose(1, 2).flatten(0, 1)
+
+
+def _seen(tokens: int, window: int | None, device: torch.device) -> Tensor | None:
+    """Which token sees which; None: each all before it."""
+    if window is None:
+        return None
+    everything = torch.ones(tokens, tokens, dtype=torch.bool, device=device)
+    return everything.tril() & everything.triu(1 - window)
 
 
 @dataclass(slots=True)
@@ -116,8 +135,10 @@ class Reader:
 
     def step(self, arena: Tensor, rows: Sequence[Row], tokens: Tensor, *, is_decode: bool = False) -> Tensor:
         """The last layer's output for these rows' tokens; their keys and values are in the pages afterwards."""
-        paged = paged_attention(self.model, arena, self.layout, self.scales, rows, is_decode=is_decode)
-        return self.model.hidden(tokens, InjectedAttention(paged, self.injection, self.observe))
+        name = self.layout.kv_format.name
+        parts = [BatchRow(name, row.pages, row.begin, row.end, is_decode) for row in rows]
+        batch = batch_attention(self.model, arena, {name: self.layout}, {name: self.scales}, parts)
+        return self.model.hidden(tokens, InjectedAttention(batch, self.injection, self.observe))
 
 
 def reader(model: Model, layout: PageLayout, scales: ScaleSet | None = None, injection: Injection = NOTHING) -> Reader:
@@ -134,5 +155,5 @@ def hidden_densely(model: Model, documents: Tensor) -> Tensor:
     """The last layer's output for each token without pages, [documents, tokens, hidden_size]."""
     sequences, length = documents.shape
     positions = torch.arange(length, device=documents.device).repeat(sequences)
-    attend = DenseAttention(Rope(model.cos, model.sin, positions), sequences)
+    attend = DenseAttention(Rope(model.cos, model.sin, positions), sequences, model.config.windows)
     return model.hidden(documents.flatten(), attend).view(*documents.shape, -1)

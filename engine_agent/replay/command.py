@@ -9,9 +9,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import product
 from pathlib import Path
-from typing import NoReturn, TextIO
+from typing import TextIO
 
 from engine_agent.cache.errors import CacheError
+from engine_agent.commands import Parser, run
 from engine_agent.replay.errors import BadOption, BadTrace, ReplayError
 from engine_agent.replay.namespaces import flooded, namespaces_of, only, split
 from engine_agent.replay.outcome import Outcome
@@ -47,27 +48,9 @@ EXAMPLES = """examples:
 COLUMNS_UNWATCHED = 120
 
 
-class Parser(argparse.ArgumentParser):
-    """Ends with 1 on what it cannot understand, as every other command does."""
-
-    def error(self, message: str) -> NoReturn:
-        self.print_usage(sys.stderr)
-        self.exit(1, f"{self.prog}: {message}\n")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    try:
-        return _replayed(options)
-    except BrokenPipeError:
-        raise  # whoever reads us has seen enough: no matter of ours
-    except OSError as problem:
-        reason = f"{problem.filename}: {problem.strerror}" if problem.filename else problem
-        print(f"luminet: {reason}", file=sys.stderr)
-        return 1
-    except (ReplayError, CacheError) as problem:
-        print(f"luminet: {problem}", file=sys.stderr)
-        return 1
+    return run(lambda: _replayed(options), ReplayError, CacheError)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -36,11 +36,13 @@ class Launched:
     def age_seconds(self) -> float:
         return time.perf_counter() - self.began
 
-    def wait_for(self, attempt: Callable[[], Answer | None]) -> tuple[Answer, float]:
+    def wait_for(
+        self, attempt: Callable[[], Answer | None], *, within_seconds: float = READY_SECONDS
+    ) -> tuple[Answer, float]:
         """What `attempt` returned as soon as it was not None, and seconds since the launch."""
         while (answer := attempt()) is None:
             status = self.process.poll()
-            if status is not None or self.age_seconds > READY_SECONDS:
+            if status is not None or self.age_seconds > within_seconds:
                 state = "is not ready" if status is None else f"ended with status {status}"
                 said = self.log.read_text(errors="replace")[-LAST_CHARACTERS:]
                 raise NotStarted(f"{self.process.args!r} {state} after {self.age_seconds:.1f} s:\n{said}")

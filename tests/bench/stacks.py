@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from http.client import HTTPException
 from typing import Any
+from urllib.request import Request, urlopen
 
 import psutil
 
@@ -14,12 +16,27 @@ from controlplane.health import NotReady, loopback_address, web_check
 from controlplane.stack.config import StackConfig
 from controlplane.stack.leftovers import end_leftovers, read_status
 from controlplane.stack.ports import free_port
+from controlplane.stack.services import DEMO_MODEL_NAME
 from tests.bench.pages import NotAnswered, Pages
 from tests.bench.processes import LAST_CHARACTERS, Launched, NotStarted, launched
 from tests.servers import temporary_home
 
 LUMINET = (sys.executable, "-m", "controlplane.cli")
 READY_LINE = "Luminet is ready"
+
+
+QUESTION = json.dumps(
+    {"model": DEMO_MODEL_NAME, "messages": [{"role": "user", "content": "What is json?"}], "max_tokens": 8}
+).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Seconds from the launch until these were there."""
+
+    overview: float  # signed in
+    ready: float  # the stack's own word
+    completion: float | None  # None: it runs no engine
 
 
 @dataclass(slots=True)
@@ -41,12 +58,12 @@ class Stack:
         """Seconds from the launch until the stack called itself ready."""
         return self.launched.wait_for(lambda: READY_LINE in self.launched.log.read_text(errors="replace") or None)[1]
 
-    def wait_answered_and_ready(self) -> tuple[float, float]:
-        """Seconds from the launch until the signed-in overview answered, and until the stack called itself ready."""
-        with ThreadPoolExecutor(1) as beside:
-            answered = beside.submit(self.launched.wait_for, self._overview)
+    def wait_answered(self) -> "Answered":
+        with ThreadPoolExecutor(2) as beside:
+            overview = beside.submit(self.launched.wait_for, self._overview)
+            completion = beside.submit(self.launched.wait_for, self._completion) if self.config.engine_port else None
             ready = self.wait_ready()
-            return answered.result()[1], ready
+            return Answered(overview.result()[1], ready, completion.result()[1] if completion else None)
 
     def _overview(self) -> bytes | None:
         try:
@@ -56,12 +73,23 @@ class Stack:
         except (NotAnswered, OSError):  # not listening yet, or no demo operator yet
             return None
 
+    def _completion(self) -> bytes | None:
+        try:
+            key = (self.config.engine / "api-key").read_text(encoding="ascii").strip()
+            headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+            url = f"http://127.0.0.1:{self.config.engine_port}/v1/chat/completions"
+            with urlopen(Request(url, QUESTION, headers), timeout=30) as answer:
+                found: bytes = answer.read()
+                return found
+        except (OSError, HTTPException):  # no key yet, or not listening
+            return None
+
 
 @contextmanager
 def fresh_home() -> Iterator[StackConfig]:
     """A home with nothing in it, on a port of its own; deleted afterwards."""
     with temporary_home() as config:
-        yield replace(config, web_port=free_port(), installs_engine=False)
+        yield replace(config, web_port=free_port(), installs_engine=False, engine_port=None)
 
 
 @contextmanager
@@ -71,6 +99,8 @@ def stack_launched(config: StackConfig, command: Sequence[str] = (*LUMINET, "sta
         "LUMINET_HOME": str(config.home),
         "LUMINET_WEB_PORT": str(config.web_port),
         "LUMINET_INSTALL_ENGINE": "yes" if config.installs_engine else "no",
+        "LUMINET_RUN_ENGINE": "yes" if config.engine_port else "no",
+        "LUMINET_ENGINE_PORT": str(config.engine_port or free_port()),
     }
     try:
         with launched(command, environment, log=config.logs / "bench-stack.log") as process:

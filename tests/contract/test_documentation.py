@@ -9,6 +9,7 @@ from controlplane.cli import parser
 CHECKOUT = Path(__file__).parents[2]
 PACKAGES = ("controlplane", "engine_agent", "kernels", "tenants")
 SOURCES = [path for part in PACKAGES for path in (CHECKOUT / part).rglob("*.py")]
+COMPOSE_FILES = sorted(CHECKOUT.glob("docker-compose*.yml"))
 OPERATIONS = (CHECKOUT / "docs" / "operations.md").read_text()
 SETTING = re.compile(r"LUMINET_[A-Z_]*[A-Z]")
 
@@ -28,14 +29,14 @@ def settings_in(text: str) -> set[str]:
 
 
 def test_every_setting_is_documented() -> None:
-    read = [*SOURCES, CHECKOUT / "docker-compose.yml"]
+    read = [*SOURCES, *COMPOSE_FILES]
     used = set().union(*(settings_in(path.read_text()) for path in read))
     assert used
     assert used - settings_in(OPERATIONS) == set()
 
 
 def test_no_setting_is_documented_that_does_not_exist() -> None:
-    others = [*(CHECKOUT / "tests").rglob("*.py"), CHECKOUT / "docker-compose.yml"]
+    others = [*(CHECKOUT / "tests").rglob("*.py"), *COMPOSE_FILES]
     used = set().union(*(settings_in(path.read_text()) for path in [*SOURCES, *others]))
     assert settings_in(OPERATIONS) - used == set()
 

@@ -31,6 +31,7 @@ class Stack:
     home: Path
     port: int
     process: "subprocess.Popen[str]"
+    engine_port: int = 8101
     output: list[str] = field(default_factory=list)
     reader: threading.Thread = field(init=False)
 
@@ -71,7 +72,8 @@ class Stack:
 def environment(home: Path, port: int, **more: str) -> dict[str, str]:
     inherited = without_make(dict(os.environ))
     kept = {name: value for name, value in inherited.items() if not name.startswith(("LUMINET_", "DJANGO_"))}
-    own = {"LUMINET_HOME": str(home), "LUMINET_WEB_PORT": str(port), "LUMINET_INSTALL_ENGINE": "no"}
+    own = {"LUMINET_HOME": str(home), "LUMINET_WEB_PORT": str(port)}
+    own |= {"LUMINET_INSTALL_ENGINE": "no", "LUMINET_RUN_ENGINE": "no"}
     # Our parts talk to each other directly, whatever proxy leads to the world outside.
     own |= {"http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
     return {**kept, **own, "PYTHON": sys.executable, **more}
@@ -87,7 +89,7 @@ def start(home: Path, port: int, **more: str) -> Stack:
         text=True,
         start_new_session=True,
     )
-    stack = Stack(home, port, process)
+    stack = Stack(home, port, process, engine_port=int(more.get("LUMINET_ENGINE_PORT", 8101)))
     stack.reader = threading.Thread(target=_read, args=(stack,), daemon=True)
     stack.reader.start()
     return stack

@@ -13,24 +13,28 @@ import yaml
 
 from controlplane.cli import parser
 from controlplane.stack.ports import free_port, port_is_free
-from tests.e2e.stack import CHECKOUT, Stack, end, environment, new_home, start
+from tests.e2e.stack import CHECKOUT, Stack, end, environment, new_home, start, wait_until
 from tests.make import planned
 
 Shell = Callable[[str], str]
+ENGINE = "agent-1-engine"
 
 
 def commands() -> list[str]:
     blocks = re.findall(r"^```sh\n(.*?)^```", (CHECKOUT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
-    return [line for block in blocks for line in block.splitlines()]
+    return [line for block in blocks for line in block.replace("\\\n", "").splitlines()]
 
 
 @pytest.fixture(scope="module")
 def readers() -> Iterator[Stack]:
     """The stack that the reader of the README has after `make up`."""
     with new_home() as home:
-        stack = start(home, port=8000 if port_is_free("127.0.0.1", 8000) else free_port())
+        engine_port = 8101 if port_is_free("127.0.0.1", 8101) else free_port()
+        more = {"LUMINET_RUN_ENGINE": "yes", "LUMINET_ENGINE_PORT": str(engine_port)}
+        stack = start(home, port=8000 if port_is_free("127.0.0.1", 8000) else free_port(), **more)
         try:
             stack.wait_ready()
+            wait_until(lambda: stack.status().get(ENGINE, {}).get("state") == "ready", "the engine", stack.process)
             yield stack
         finally:
             end(stack)
@@ -52,7 +56,7 @@ def shell(readers: Stack, tmp_path: Path) -> Shell:
     (copy / ".luminet").symlink_to(readers.home)
 
     def run(line: str) -> str:
-        here = line.replace("http://127.0.0.1:8000", readers.web)
+        here = line.replace("http://127.0.0.1:8000", readers.web).replace("8101", str(readers.engine_port))
         env = environment(readers.home, readers.port, http_proxy="", HTTP_PROXY="")  # curl would obey it
         done = subprocess.run(
             here, shell=True, cwd=copy, env=env, capture_output=True, text=True, timeout=60, check=False
@@ -85,6 +89,23 @@ ORGANISATIONS = (
 
 def test_a_program_lists_the_organisations_of_the_demo(shell: Shell) -> None:
     assert [org["slug"] for org in json.loads(shell(ORGANISATIONS))["items"]] == ["acme", "globex", "initech"]
+
+
+ENGINE_ASKED = (
+    "curl -i http://127.0.0.1:8101/v1/chat/completions   "
+    '-H "authorization: Bearer $(cat .luminet/engine-8101/api-key)" '
+    '-H \'content-type: application/json\'   -d \'{"model": "luminet-demo", "messages": [{"role": "user", "content": '
+    '"What does the module json do, and when would I use it?"}], "max_tokens": 60}\''
+)
+
+
+def test_the_engine_says_in_a_header_what_its_cache_was_worth(shell: Shell, readers: Stack) -> None:
+    assert "engine-" in readers.said
+    first, second = shell(ENGINE_ASKED), shell(ENGINE_ASKED)
+    assert "x-luminet-cache-hit: 0.0" in first
+    assert "x-luminet-miss-reason: none" in second
+    for answered in (first, second):
+        assert json.loads(answered.splitlines()[-1])["choices"][0]["message"]["content"]
 
 
 def test_make_test_is_what_runs_now_and_check_contains_it() -> None:
@@ -141,6 +162,7 @@ RUN_ABOVE = {
     "curl -s http://127.0.0.1:8000/metrics",
     "cat .luminet/demo.json",
     ORGANISATIONS,
+    ENGINE_ASKED,
     "make down",
     "make clean YES=1",
     "make check",

@@ -52,6 +52,7 @@ class Twin:
     real: Sequence
     model: model.Sequence
     written: int = 0
+    counted: bool = True
 
     @property
     def kv_format(self) -> str:
@@ -185,7 +186,15 @@ class Both:
         self.draining[generation] = Draining(pages, self.zeroed_of(generation))
 
     def request(
-        self, name: str, tokens: list[int], kv_format: str, *, kin: Kin, ttl_seconds: float | None, room: int
+        self,
+        name: str,
+        tokens: list[int],
+        kv_format: str,
+        *,
+        kin: Kin,
+        ttl_seconds: float | None,
+        room: int,
+        counted: bool = True,
     ) -> Twin | None:
         """Admitted, or waiting, or refused for ever."""
         revision, salt = kin
@@ -195,11 +204,11 @@ class Both:
         modelled = self.model.sequence(
             name, tokens, kv_format=kv_format, model_revision=revision, salt=salt, ttl_seconds=ttl_seconds
         )
-        return self.admit(Twin(made, modelled), room)
+        return self.admit(Twin(made, modelled, counted=counted), room)
 
     def admit(self, twin: Twin, room: int) -> Twin | None:
-        found = real_answer(lambda: self.manager.admit(twin.real, room_for_tokens=room))
-        expected = self.expected(found, lambda: self.model.admit(twin.model, room))
+        found = real_answer(lambda: self.manager.admit(twin.real, room_for_tokens=room, counted=twin.counted))
+        expected = self.expected(found, lambda: self.model.admit(twin.model, room, counted=twin.counted))
         self.carry_out()
         if isinstance(found, real.Admitted):
             assert isinstance(expected, model.Admission), (found, expected)
@@ -262,6 +271,14 @@ class Both:
         self.running.remove(twin)
         self.manager.release(twin.real)
         self.model.release(twin.model)
+
+    def damage(self, twin: Twin, index: int) -> None:
+        """What a load brought is not what it should be."""
+        page = twin.real.pages[index]
+        self.settle_first()
+        spoilt = self.manager.forget(twin.kv_format, page)
+        self.model.forget(twin.model.pages[index])
+        assert set(spoilt) == {one.real for one in self.running if page in one.real.pages}
 
     def pin(self, pin_id: str, name: str, tokens: list[int], kv_format: str, seconds: float | None) -> None:
         if not self.model.namespaces[name].policy.prefix_caching:
@@ -327,6 +344,8 @@ class Both:
             resident = [use.resident_bytes for use in stats.tiers]
             assert resident == [self.model.resident(name, tier) for tier in self.tiers], (name, resident)
             live = self.model.live(name)
+            by_format = self.model.resident_by_format(name)
+            assert stats.resident_bytes_by_format == by_format, (name, stats.resident_bytes_by_format, by_format)
             assert stats.resident_blocks == len(live), (name, stats.resident_blocks, live)
             left = {cause: getattr(found, f"{cause}_blocks") for cause in CAUSES}
             assert self.as_sure(left) == self.as_sure(expected.left), (name, left, expected.left)

@@ -19,8 +19,8 @@ class FollowingModel(Model):
         self.is_there = is_there
         self.refused: Refusal | None = None  # what the real one said to the present call
 
-    def admit(self, sequence: Sequence, room_for_tokens: int = 0) -> Admission | Refusal:
-        answer = super().admit(sequence, room_for_tokens)
+    def admit(self, sequence: Sequence, room_for_tokens: int = 0, *, counted: bool = True) -> Admission | Refusal:
+        answer = super().admit(sequence, room_for_tokens, counted=counted)
         self.follow_host()
         return answer
 

@@ -204,7 +204,11 @@ class Model:
         return sum(self.page_bytes[page.kv_format] for page in self.pages(tier))
 
     def resident(self, namespace: str, tier: Tier = "device") -> int:
-        return sum(self.page_bytes[page.kv_format] for page in self.pages(tier) if page.namespace == namespace)
+        return sum(self.resident_by_format(namespace, tier).values())
+
+    def resident_by_format(self, namespace: str, tier: Tier = "device") -> dict[str, int]:
+        pages = Counter(page.kv_format for page in self.pages(tier) if page.namespace == namespace)
+        return {kv_format: count * self.page_bytes[kv_format] for kv_format, count in pages.items()}
 
     def live(self, namespace: str) -> list[Block]:
         return [block for block in self.blocks.values() if block.key.chain.namespace == namespace]
@@ -300,7 +304,7 @@ class Model:
         chain = Chain(namespace, generation, model_revision, kv_format, "", salt)
         return Sequence(chain, list(tokens), math.inf if ttl_seconds is None else ttl_seconds)
 
-    def admit(self, sequence: Sequence, room_for_tokens: int = 0) -> Admission | Refusal:
+    def admit(self, sequence: Sequence, room_for_tokens: int = 0, *, counted: bool = True) -> Admission | Refusal:
         self.settle()
         name, kv_format = sequence.chain.namespace, sequence.chain.kv_format
         sequence.chain = sequence.chain._replace(generation=self.namespaces[name].generation)
@@ -322,8 +326,9 @@ class Model:
         sequence.holds = {block.key for block in matched}
         sequence.is_kept = self.namespaces[name].policy.prefix_caching
         self.sequences.append(sequence)
-        self.namespaces[name].prompt_tokens += len(sequence.tokens)
-        self.namespaces[name].cached_tokens += sequence.filled
+        if counted:
+            self.namespaces[name].prompt_tokens += len(sequence.tokens)
+            self.namespaces[name].cached_tokens += sequence.filled
         return answer
 
     def grow(self, sequence: Sequence, tokens: list[int]) -> Refusal | None:
@@ -369,6 +374,16 @@ class Model:
         self.sequences = [one for one in self.sequences if one is not sequence]
         self._touch([block for block in self.blocks.values() if block.key in sequence.holds], self.clock())
         self.settle()
+
+    def forget(self, page: Page) -> None:
+        """Its content is not what it should be, and what was computed after it is worth nothing either."""
+        self.settle()
+        for spoilt in [block.key for block in self.blocks.values() if block.page is page]:
+            for block in list(self.blocks.values()):
+                if block.key.chain == spoilt.chain and block.key.tokens[: len(spoilt.tokens)] == spoilt.tokens:
+                    self._leave(block, "evicted")
+        for sequence in self.sequences:
+            sequence.is_kept &= all(page is not own for own in sequence.pages)
 
     # Pins
 

@@ -95,10 +95,20 @@ class Machine(RuleBasedStateMachine):
             self.both.clock.set_to(one_of(moments[:4], pick))
         self.look = look
 
-    @rule(pick=picks, path=paths, tail=tails, kin=kins, ttl_seconds=ttls, room=st.sampled_from([0, 0, 0, 3]))
-    def request(self, pick: int, path: list[int], tail: int, kin: Kin, ttl_seconds: float | None, room: int) -> None:
+    @rule(
+        pick=picks,
+        path=paths,
+        tail=tails,
+        kin=kins,
+        ttl_seconds=ttls,
+        room=st.sampled_from([0, 0, 0, 3]),
+        counted=st.sampled_from([True, True, True, False]),
+    )
+    def request(
+        self, pick: int, path: list[int], tail: int, kin: Kin, ttl_seconds: float | None, room: int, counted: bool
+    ) -> None:
         name, kv_format, tokens = self.drawn(pick, path, tail)
-        self.both.request(name, tokens, kv_format, kin=kin, ttl_seconds=ttl_seconds, room=room)
+        self.both.request(name, tokens, kv_format, kin=kin, ttl_seconds=ttl_seconds, room=room, counted=counted)
 
     @rule(requests=st.lists(st.tuples(picks, paths, tails, ttls), min_size=1, max_size=6))
     def serve(self, requests: list[tuple[int, list[int], int, float | None]]) -> None:
@@ -141,6 +151,12 @@ class Machine(RuleBasedStateMachine):
     @rule(pick=picks)
     def release(self, pick: int) -> None:
         self.both.release(one_of(self.both.running, pick))
+
+    @precondition(lambda self: self.both.running)
+    @rule(pick=picks, block=picks)
+    def damage(self, pick: int, block: int) -> None:
+        twin = one_of(self.both.running, pick)
+        self.both.damage(twin, block % len(twin.real.pages))
 
     @rule(pick=picks, path=paths.filter(bool), seconds=st.sampled_from([None, 1, 4, 20]))
     def pin(self, pick: int, path: list[int], seconds: float | None) -> None:

@@ -136,3 +136,23 @@ def test_a_host_block_computed_again_in_a_longer_prompt_is_one_block() -> None:
     world.manager.release(first)
     world.manager.release(second)
     world.check()
+
+
+def test_a_prefix_whose_host_copies_make_room_for_its_own_next_blocks_keeps_all_its_pages() -> None:
+    world = World(pages=9, host_pages=4, policy=HOST)
+    warm(world, 0)
+    warm(world, 1, blocks=7)
+    world.run(prompt(4))
+    warm(world, 1, blocks=4)
+    longer = [*prompt(4, extra=0), *prompt(2, seed=2)]
+    before = world.start(prompt(4))[0]
+    kept = before.pages[:4]
+    world.manager.release(before)
+    running, answer = world.start(longer)
+    assert answer.cached_blocks == 4
+    assert answer.loaded_blocks == 0
+    assert running.pages[:4] == kept
+    assert len(running.pages) == 7
+    assert world.manager.stats("acme").counters.demoted_blocks > 3
+    world.manager.release(running)
+    world.check()

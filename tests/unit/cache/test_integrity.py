@@ -34,6 +34,11 @@ def overcharge(world: World) -> None:
     world.manager.cache.namespace("acme").accounts[0].resident_bytes += 100
 
 
+def charge_another_format(world: World) -> None:
+    account = world.manager.cache.namespace("acme").accounts[0]
+    account.resident_by_format["bf16"] = account.resident_by_format.pop("fp8")
+
+
 def hide_from_eviction(world: World) -> None:
     world.manager.cache.namespace("acme").accounts[0].idle_bytes -= 100
 
@@ -49,7 +54,17 @@ def pin_while_idle(world: World) -> None:
 
 @pytest.mark.parametrize(
     "plant",
-    [lose_a_page, share_a_page, forget_a_holder, miscount, overcharge, hide_from_eviction, unhook, pin_while_idle],
+    [
+        lose_a_page,
+        share_a_page,
+        forget_a_holder,
+        miscount,
+        overcharge,
+        charge_another_format,
+        hide_from_eviction,
+        unhook,
+        pin_while_idle,
+    ],
 )
 def test_a_planted_fault_is_found(plant: Callable[[World], None]) -> None:
     world = World(policy=NamespacePolicy())

@@ -20,11 +20,13 @@ class Room:
         self.names: dict[int, str] = {}
         self.running: dict[str, Sequence] = {}
 
-    def submit(self, label: str, blocks: int, name: str = "acme") -> Admitted | Waiting:
+    def submit(
+        self, label: str, blocks: int, name: str = "acme", *, priority: int = 0, since: float | None = None
+    ) -> Admitted | Waiting:
         sequence = self.world.sequence(prompt(blocks, seed=len(self.names) + 1, extra=0), name)
         self.names[id(sequence)] = label
         self.running[label] = sequence
-        return self.room.submit(sequence)
+        return self.room.submit(sequence, priority=priority, since=since)
 
     def finish(self, *labels: str) -> list[str]:
         """Who runs next when these are done."""
@@ -162,3 +164,47 @@ def test_whoever_finds_its_prefix_meanwhile_need_not_wait_for_memory() -> None:
     assert isinstance(room.room.submit(second), Waiting)
     room.world.manager.fill(first, len(tokens))
     assert [sequence for sequence, _ in room.room.admit_waiting()] == [second]
+
+
+def test_in_a_namespace_the_lower_priority_number_goes_first_and_then_who_came_first() -> None:
+    room = Room()
+    room.submit("running", 9)
+    assert room.submit("a", 2) == Waiting(ahead=0)
+    assert room.submit("late", 2, priority=5) == Waiting(ahead=1)
+    assert room.submit("b", 2) == Waiting(ahead=1)
+    assert room.submit("urgent", 2, priority=-1) == Waiting(ahead=0)
+    assert room.finish("running") == ["urgent", "a", "b", "late"]
+
+
+def test_one_namespaces_priority_is_nothing_to_another() -> None:
+    room = Room()
+    room.submit("running", 5)
+    room.submit("other", 5, "bolt")
+    room.submit("a", 5, priority=-5)
+    room.submit("b", 5, "bolt", priority=5)
+    assert room.finish("other") == ["b"], "who uses least goes first, not who claims most"
+    assert room.finish("running") == ["a"]
+
+
+def test_who_goes_first_in_its_own_line_need_not_wait_behind_it() -> None:
+    room = Room()
+    room.submit("running", 6)
+    room.submit("large", 9)
+    assert isinstance(room.submit("small", 2), Waiting)
+    assert isinstance(room.submit("urgent", 2, priority=-1), Admitted)
+    room.world.clock.advance(10)
+    assert isinstance(room.submit("as urgent", 2, priority=-1), Admitted), "it goes before it, however late that is"
+    assert isinstance(room.submit("another's", 1, "bolt", priority=-9), Waiting), "this one does not"
+    assert room.finish("running", "urgent", "as urgent")[0] == "large"
+
+
+def test_who_ran_before_and_had_to_stop_stands_where_it_stood() -> None:
+    room = Room()
+    room.submit("running", 6)
+    came = room.world.clock()
+    room.submit("preempted", 4)
+    room.world.clock.advance(1)
+    room.submit("a", 5)
+    room.world.manager.release(room.running["preempted"])
+    assert room.submit("preempted again", 5, since=came) == Waiting(ahead=0)
+    assert room.finish("running") == ["preempted again", "a"]

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
 from engine_agent.engine.config import ModelConfig, read_config
-from engine_agent.engine.weights import INDEX, SINGLE, llama_shapes
+from engine_agent.engine.weights import INDEX, SINGLE, shapes_of
 
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -32,6 +32,16 @@ CONFIG: dict[str, Any] = {
 }
 
 
+MISTRAL: dict[str, Any] = {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
+QWEN2: dict[str, Any] = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "head_dim": ...,
+    "num_attention_heads": 2,
+}
+QWEN3: dict[str, Any] = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3"}
+
+
 def make_config(folder: Path, **changed: Any) -> ModelConfig:
     """Writes config.json. A field that is changed to ... is left out."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -46,8 +56,8 @@ def make_weights(config: ModelConfig, *, seed: int = 1) -> dict[str, Tensor]:
     return {
         name: torch.randn(shape, generator=chance) * (2.0 / shape[-1] ** 0.5)
         if len(shape) == 2
-        else 1 + 0.1 * torch.randn(shape, generator=chance)
-        for name, shape in llama_shapes(config).items()
+        else name.endswith("norm.weight") + 0.1 * torch.randn(shape, generator=chance)
+        for name, shape in shapes_of(config).items()
     }
 
 

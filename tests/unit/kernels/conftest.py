@@ -6,12 +6,38 @@ import pytest
 import torch
 
 from kernels.dispatch import Implementation, using
+from kernels.native.library import is_ready, status
+
+NO_COMPILER = "NO C COMPILER: what kernels/native computes is NOT TESTED here ({})"
 
 
 @pytest.fixture(params=["torch", "triton"])
 def implementation(request: pytest.FixtureRequest) -> Iterator[Implementation]:
     """Every op within the test runs as this one; Triton's kernels under its interpreter where there is no GPU."""
-    name: Implementation = request.param
+    yield from _using(request.param)
+
+
+@pytest.fixture(params=["torch", "native", "triton"])
+def each_implementation(request: pytest.FixtureRequest) -> Iterator[Implementation]:
+    """As `implementation`, of ops that are there in C too."""
+    yield from _using(request.param)
+
+
+@pytest.fixture(params=["torch", "native"])
+def on_cpu(request: pytest.FixtureRequest) -> Iterator[Implementation]:
+    """As `each_implementation`, without the one whose interpreter takes too long for real sizes."""
+    yield from _using(request.param)
+
+
+@pytest.fixture
+def in_c() -> Iterator[Implementation]:
+    """Everything that is there in C runs in C."""
+    yield from _using("native")
+
+
+def _using(name: Implementation) -> Iterator[Implementation]:
+    if name == "native" and not is_ready():
+        pytest.skip(NO_COMPILER.format(status()))
     with using(name):
         yield name
 

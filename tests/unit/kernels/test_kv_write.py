@@ -1,4 +1,4 @@
-"""Writing keys and values into pages, in both implementations."""
+"""Writing keys and values into pages, in each implementation. In C: test_native_writing.py too."""
 
 from collections.abc import Callable
 from typing import Any
@@ -49,21 +49,22 @@ def make_rope(tokens: int, head_size: int) -> Rope:
 @pytest.mark.parametrize(
     ("tokens", "kv_heads", "head_size"), [(1, 1, 64), (15, 1, 128), (16, 2, 32), (17, 1, 80), (21, 3, 48)]
 )
-def test_both_implementations_write_the_same_bytes(kv_format: str, tokens: int, kv_heads: int, head_size: int) -> None:
+def test_torch_and_triton_write_the_same_bytes(kv_format: str, tokens: int, kv_heads: int, head_size: int) -> None:
     layout = make_layout(kv_format, layers=2, kv_heads=kv_heads, head_size=head_size)
     scales, rope = make_scales(layout).layer(1), make_rope(tokens, head_size)
     keys, values = normal(tokens, kv_heads, head_size) * 3, normal(tokens, kv_heads, head_size, seed=1)
     arena, table = prepared(layout, tokens)
     other = arena.clone()
 
-    kv_write(arena, table, 1, keys.bfloat16(), values.bfloat16(), scales, rope)
+    with using("torch"):
+        kv_write(arena, table, 1, keys.bfloat16(), values.bfloat16(), scales, rope)
     with using("triton"):
         kv_write(other, table, 1, keys.bfloat16(), values.bfloat16(), scales, rope)
 
     assert torch.equal(arena, other)
 
 
-def test_nothing_but_the_tokens_own_slots_is_touched(implementation: Implementation) -> None:
+def test_nothing_but_the_tokens_own_slots_is_touched(each_implementation: Implementation) -> None:
     layout = make_layout("k8v4", layers=3, kv_heads=2, head_size=32)
     arena, table = prepared(layout, 7)
     kv_write(arena, table, 1, normal(7, 2, 32), normal(7, 2, 32), neutral_scales(layout).layer(1))
@@ -78,7 +79,7 @@ def test_nothing_but_the_tokens_own_slots_is_touched(implementation: Implementat
     assert bool((arena[~touched] == POISON).all())
 
 
-def test_fp32_pages_hold_the_very_numbers(implementation: Implementation) -> None:
+def test_fp32_pages_hold_the_very_numbers(each_implementation: Implementation) -> None:
     layout = make_layout("fp32")
     arena, table = prepared(layout, 20)
     keys, values = normal(20, 2, 32), normal(20, 2, 32, seed=1)
@@ -92,7 +93,7 @@ def test_fp32_pages_hold_the_very_numbers(implementation: Implementation) -> Non
 @pytest.mark.parametrize("poison", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize("kv_format", ["bf16", "fp8", "int8", "int4", "nvfp4"])
 def test_a_vector_that_is_not_finite_is_counted_and_stored_as_zeros(
-    kv_format: str, poison: float, implementation: Implementation
+    kv_format: str, poison: float, each_implementation: Implementation
 ) -> None:
     layout = make_layout(kv_format)
     arena, table = prepared(layout, 4)
@@ -112,7 +113,7 @@ def test_a_vector_that_is_not_finite_is_counted_and_stored_as_zeros(
         assert bool(kept.any(dim=-1).all()), "only that vector was refused"
 
 
-def test_refusals_add_up_over_the_layers(implementation: Implementation) -> None:
+def test_refusals_add_up_over_the_layers(each_implementation: Implementation) -> None:
     layout = make_layout("int8")
     arena, table = prepared(layout, 3)
     refused = torch.zeros(3, dtype=torch.int32)
@@ -130,7 +131,7 @@ def test_refusals_add_up_over_the_layers(implementation: Implementation) -> None
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered")  # of the interpreter's numpy, and what is meant to happen
-def test_what_overflows_on_its_way_through_rope_is_refused_too(implementation: Implementation) -> None:
+def test_what_overflows_on_its_way_through_rope_is_refused_too(each_implementation: Implementation) -> None:
     layout = make_layout("bf16", kv_heads=1)
     arena, table = prepared(layout, 1)
     keys = torch.full((1, 1, 32), 3.3e38)
@@ -141,7 +142,7 @@ def test_what_overflows_on_its_way_through_rope_is_refused_too(implementation: I
     assert refused.tolist() == [16]  # 0.8 + 0.6 of it in the second half
 
 
-def test_rope_fused_is_rope_and_then_the_write(implementation: Implementation) -> None:
+def test_rope_fused_is_rope_and_then_the_write(each_implementation: Implementation) -> None:
     layout = make_layout("fp32", kv_heads=2, head_size=32)
     keys, rope = normal(9, 2, 32), make_rope(9, 32)
     arena, table = prepared(layout, 9)
@@ -164,7 +165,7 @@ def test_rope_turns_pairs_by_their_positions_angle() -> None:
 
 
 def test_the_mean_of_the_keys_is_taken_off_what_is_quantised_and_off_nothing_else(
-    implementation: Implementation,
+    each_implementation: Implementation,
 ) -> None:
     keys = normal(6, 2, 32) + 5
     for kv_format, is_centred in (("int8", True), ("bf16", False)):
@@ -177,7 +178,7 @@ def test_the_mean_of_the_keys_is_taken_off_what_is_quantised_and_off_nothing_els
         assert (read(arena, table, 0, "value") - keys).abs().max() < 0.1, kv_format
 
 
-def test_keys_may_be_a_slice_of_a_fused_projection(implementation: Implementation) -> None:
+def test_keys_may_be_a_slice_of_a_fused_projection(each_implementation: Implementation) -> None:
     layout = make_layout("int8")
     fused = normal(5, 4 * 32 + 2 * 2 * 32)
     keys, values = fused[:, 128:192].view(5, 2, 32), fused[:, 192:].view(5, 2, 32)
@@ -191,7 +192,7 @@ def test_keys_may_be_a_slice_of_a_fused_projection(implementation: Implementatio
     assert torch.equal(arena, plain)
 
 
-def test_keys_of_one_head_may_have_any_stride_there(implementation: Implementation) -> None:
+def test_keys_of_one_head_may_have_any_stride_there(each_implementation: Implementation) -> None:
     layout = make_layout("int8", kv_heads=1)
     arena, table = prepared(layout, 5)
     plain, _ = prepared(layout, 5)
@@ -255,7 +256,7 @@ def _rope_beyond() -> tuple[Tensor, Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_argument_is_named_and_nothing_is_written(case: str, implementation: Implementation) -> None:
+def test_a_wrong_argument_is_named_and_nothing_is_written(case: str, each_implementation: Implementation) -> None:
     name, wrong = WRONG[case]
     layout = make_layout("int8")
     arena, table = prepared(layout, 5)

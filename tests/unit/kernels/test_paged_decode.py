@@ -1,4 +1,4 @@
-"""Decoding from pages: against attention without pages, in both implementations, every format, odd shapes."""
+"""Decoding from pages: against attention without pages, in each implementation, every format, odd shapes."""
 
 import pytest
 import torch
@@ -32,7 +32,9 @@ def filled_with(
 
 @pytest.mark.parametrize("kv_format", KV_FORMATS)
 @pytest.mark.parametrize(("heads", "kv_heads", "head_size"), SHAPES)
-def test_every_format_at_odd_shapes(kv_format: str, heads: int, kv_heads: int, head_size: int) -> None:
+def test_every_format_at_odd_shapes(
+    on_cpu: Implementation, kv_format: str, heads: int, kv_heads: int, head_size: int
+) -> None:
     filled = filled_with(kv_format, [1, 15, 16, 17, 50], kv_heads, head_size)
     q = queries(filled, 5, heads)
     wanted = dense_attention(filled, 1, q, [1] * 5)
@@ -41,7 +43,7 @@ def test_every_format_at_odd_shapes(kv_format: str, heads: int, kv_heads: int, h
 
 
 @pytest.mark.parametrize("kv_format", KV_FORMATS)
-def test_long_rows_beside_short_ones(kv_format: str) -> None:
+def test_long_rows_beside_short_ones(on_cpu: Implementation, kv_format: str) -> None:
     filled = filled_with(kv_format, [4097, 5, 2500, 1], kv_heads=1, head_size=64, layers=1)
     q = queries(filled, 4, 4)
     found = paged_decode(q, filled.arena, table_of(filled), 0, filled.scales.layer(0))
@@ -67,7 +69,7 @@ def test_the_kernel_at_odd_shapes(heads: int, kv_heads: int, head_size: int) -> 
 
 
 @pytest.mark.parametrize("kv_format", ["bf16", "int8", "int4"])
-def test_queries_in_bfloat16(implementation: Implementation, kv_format: str) -> None:
+def test_queries_in_bfloat16(each_implementation: Implementation, kv_format: str) -> None:
     filled = filled_with(kv_format, [20, 33], kv_heads=1)
     q = queries(filled, 2, 4, torch.bfloat16)
     found = paged_decode(q, filled.arena, table_of(filled), 1, filled.scales.layer(1))
@@ -77,7 +79,7 @@ def test_queries_in_bfloat16(implementation: Implementation, kv_format: str) -> 
 
 
 @pytest.mark.parametrize("window", [1, 7, 16, 17, 40, 1000])
-def test_windows(window: int) -> None:
+def test_windows(on_cpu: Implementation, window: int) -> None:
     filled = filled_with("int8", [1, 15, 33, 50, 16])
     q = queries(filled, 5, 4)
     found = paged_decode(q, filled.arena, table_of(filled), 0, filled.scales.layer(0), window=window)
@@ -96,7 +98,7 @@ def test_windows_in_the_kernel() -> None:
         assert_near(found, dense_attention(filled, 0, q, [1, 1], window=window), EXACT)
 
 
-def test_a_softmax_scale_of_the_callers_choice(implementation: Implementation) -> None:
+def test_a_softmax_scale_of_the_callers_choice(each_implementation: Implementation) -> None:
     filled = filled_with("fp8", [21], kv_heads=1)
     q = queries(filled, 1, 2)
     found = paged_decode(q, filled.arena, table_of(filled), 1, filled.scales.layer(1), softmax_scale=0.5)
@@ -122,12 +124,13 @@ def test_any_size_of_chunks_gives_the_same(monkeypatch: pytest.MonkeyPatch, chun
     q = queries(filled, 4, 4)
     monkeypatch.setattr(module, "CHUNK_VECTORS", chunk)
     for window in (None, 20):
-        found = paged_decode(q, filled.arena, table_of(filled), 0, filled.scales.layer(0), window=window)
+        with using("torch"):
+            found = paged_decode(q, filled.arena, table_of(filled), 0, filled.scales.layer(0), window=window)
         assert_near(found, dense_attention(filled, 0, q, [1] * 4, window=window), EXACT)
 
 
 @pytest.mark.parametrize("kv_format", KV_FORMATS)
-def test_a_row_does_not_depend_on_its_company(kv_format: str) -> None:
+def test_a_row_does_not_depend_on_its_company(on_cpu: Implementation, kv_format: str) -> None:
     filled = filled_with(kv_format, [30, 1, 100, 17])
     q = queries(filled, 4, 4)
     scales = filled.scales.layer(1)
@@ -139,7 +142,7 @@ def test_a_row_does_not_depend_on_its_company(kv_format: str) -> None:
 
 @pytest.mark.parametrize("kv_format", KV_FORMATS)
 @pytest.mark.parametrize("byte", [0x00, 0x7F, 0x80, 0xFF])
-def test_whatever_lies_in_unused_slots_changes_nothing(kv_format: str, byte: int) -> None:
+def test_whatever_lies_in_unused_slots_changes_nothing(on_cpu: Implementation, kv_format: str, byte: int) -> None:
     filled = filled_with(kv_format, [18, 35, 3])
     q, table, scales = queries(filled, 3, 4), table_of(filled), filled.scales.layer(0)
     found = paged_decode(q, filled.arena, table, 0, scales)
@@ -149,7 +152,7 @@ def test_whatever_lies_in_unused_slots_changes_nothing(kv_format: str, byte: int
     assert torch.equal(found[1], again[1])
 
 
-def test_splits_may_be_merged_by_their_lse(implementation: Implementation) -> None:
+def test_splits_may_be_merged_by_their_lse(each_implementation: Implementation) -> None:
     filled = filled_with("int8", [40], kv_heads=1)
     q, scales, offsets = queries(filled, 1, 2), filled.scales.layer(1), filled.offsets[0]
     whole = paged_decode(q, filled.arena, table_of(filled), 1, scales)
@@ -178,7 +181,7 @@ def alike(kv_format: str, length: int, needle: int | None) -> tuple[Filled, Tens
 
 @pytest.mark.parametrize("kv_format", ["bf16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"])
 @pytest.mark.parametrize("needle", [None, 3])
-def test_many_small_contributions_are_not_lost(kv_format: str, needle: int | None) -> None:
+def test_many_small_contributions_are_not_lost(on_cpu: Implementation, kv_format: str, needle: int | None) -> None:
     """Added up in 14 bits, as Hopper does with FP8 operands, they would stop counting after some thousands."""
     filled, q = alike(kv_format, 20_000, needle)
     means, _ = paged_decode(q, filled.arena, table_of(filled), 0, filled.scales.layer(0))

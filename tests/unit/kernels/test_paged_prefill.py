@@ -1,4 +1,4 @@
-"""Prefilling through pages: against attention without pages, in both implementations, every format, odd shapes."""
+"""Prefilling through pages: against attention without pages, in each implementation, every format, odd shapes."""
 
 import pytest
 import torch
@@ -32,7 +32,9 @@ def filled_with(kv_format: str, lengths: list[int], kv_heads: int = 2, head_size
 
 @pytest.mark.parametrize("kv_format", KV_FORMATS)
 @pytest.mark.parametrize(("heads", "kv_heads", "head_size"), SHAPES)
-def test_every_format_at_odd_shapes(kv_format: str, heads: int, kv_heads: int, head_size: int) -> None:
+def test_every_format_at_odd_shapes(
+    on_cpu: Implementation, kv_format: str, heads: int, kv_heads: int, head_size: int
+) -> None:
     filled = filled_with(kv_format, LENGTHS, kv_heads, head_size)
     q, table, scales = queries(filled, sum(COUNTS), heads), table_of(filled, COUNTS), filled.scales.layer(1)
     wanted = paged_prefill_reference(q, filled.arena, table, 1, scales)
@@ -49,7 +51,7 @@ def test_the_reference_is_attention(kv_format: str) -> None:
 
 
 @pytest.mark.parametrize("kv_format", KV_FORMATS)
-def test_the_end_of_a_long_row(kv_format: str) -> None:
+def test_the_end_of_a_long_row(on_cpu: Implementation, kv_format: str) -> None:
     filled = filled_with(kv_format, [4097, 40], kv_heads=1, head_size=64, layers=1)
     q, table, scales = queries(filled, 150, 4), table_of(filled, [130, 20]), filled.scales.layer(0)
     wanted = paged_prefill_reference(q, filled.arena, table, 0, scales)
@@ -75,7 +77,7 @@ def test_the_kernel_at_odd_shapes(heads: int, kv_heads: int, head_size: int) -> 
 
 
 @pytest.mark.parametrize("kv_format", ["bf16", "int8", "int4"])
-def test_queries_in_bfloat16(implementation: Implementation, kv_format: str) -> None:
+def test_queries_in_bfloat16(each_implementation: Implementation, kv_format: str) -> None:
     filled = filled_with(kv_format, [20, 33], kv_heads=1)
     q, table, scales = queries(filled, 9, 2, torch.bfloat16), table_of(filled, [4, 5]), filled.scales.layer(1)
     found = paged_prefill(q, filled.arena, table, 1, scales)
@@ -85,7 +87,7 @@ def test_queries_in_bfloat16(implementation: Implementation, kv_format: str) -> 
 
 
 @pytest.mark.parametrize("window", [1, 7, 16, 17, 40, 1000])
-def test_windows(window: int) -> None:
+def test_windows(on_cpu: Implementation, window: int) -> None:
     filled = filled_with("int8", LENGTHS)
     q, table, scales = queries(filled, sum(COUNTS), 4), table_of(filled, COUNTS), filled.scales.layer(0)
     found = paged_prefill(q, filled.arena, table, 0, scales, window=window)
@@ -117,7 +119,7 @@ def in_chunks(filled: Filled, q: Tensor, size: int, window: int | None = None) -
 
 @pytest.mark.parametrize("kv_format", ["fp32", "bf16", "fp8", "int8", "k8v4", "int4", "nvfp4"])
 @pytest.mark.parametrize("size", [1, 3, 16, 17])
-def test_any_size_of_chunk_gives_the_same(kv_format: str, size: int) -> None:
+def test_any_size_of_chunk_gives_the_same(on_cpu: Implementation, kv_format: str, size: int) -> None:
     filled = filled_with(kv_format, [70])
     q = queries(filled, 70, 4)
     for window in (None, 20):
@@ -126,7 +128,9 @@ def test_any_size_of_chunk_gives_the_same(kv_format: str, size: int) -> None:
 
 @pytest.mark.parametrize("kv_format", ["fp32", "fp8", "int8", "int4", "nvfp4"])
 @pytest.mark.parametrize("window", [None, 100])
-def test_a_tokens_bits_do_not_depend_on_the_chunk_it_came_in(kv_format: str, window: int | None) -> None:
+def test_a_tokens_bits_do_not_depend_on_the_chunk_it_came_in(
+    on_cpu: Implementation, kv_format: str, window: int | None
+) -> None:
     """A prefix hit computes what is left in other chunks than a miss did, and must write the bytes a miss writes."""
     filled = filled_with(kv_format, [230])
     q = queries(filled, 230, 4)
@@ -152,19 +156,20 @@ def test_any_size_of_tile_gives_the_same(monkeypatch: pytest.MonkeyPatch, chunk:
     monkeypatch.setattr(module, "CHUNK_VECTORS", chunk)
     monkeypatch.setattr(module, "TILE_QUERIES", tile)
     for window in (None, 9):
-        found = paged_prefill(q, filled.arena, table, 0, scales, window=window)
+        with using("torch"):
+            found = paged_prefill(q, filled.arena, table, 0, scales, window=window)
         assert_near(found, dense_attention(filled, 0, q, COUNTS, window=window), EXACT)
 
 
 @pytest.mark.parametrize("kv_format", ["bf16", "int8", "int4"])
-def test_decoding_is_the_last_row_of_prefilling(implementation: Implementation, kv_format: str) -> None:
+def test_decoding_is_the_last_row_of_prefilling(each_implementation: Implementation, kv_format: str) -> None:
     filled = filled_with(kv_format, [19], kv_heads=1)
     q, scales = queries(filled, 19, 2), filled.scales.layer(1)
     means, sums = paged_prefill(q, filled.arena, table_of(filled, [19]), 1, scales)
     assert_near(paged_decode(q[-1:], filled.arena, table_of(filled), 1, scales), (means[-1:], sums[-1:]), EXACT)
 
 
-def test_a_row_does_not_depend_on_its_company(implementation: Implementation) -> None:
+def test_a_row_does_not_depend_on_its_company(each_implementation: Implementation) -> None:
     filled = filled_with("fp8", [30, 1, 20], kv_heads=1)
     counts, scales = [10, 1, 4], filled.scales.layer(1)
     q = queries(filled, 15, 2)
@@ -178,7 +183,7 @@ def test_a_row_does_not_depend_on_its_company(implementation: Implementation) ->
 
 
 @pytest.mark.parametrize("kv_format", KV_FORMATS)
-def test_whatever_lies_in_unused_slots_changes_nothing(kv_format: str) -> None:
+def test_whatever_lies_in_unused_slots_changes_nothing(on_cpu: Implementation, kv_format: str) -> None:
     filled = filled_with(kv_format, [18, 35])
     q, table, scales = queries(filled, 25, 4), table_of(filled, [5, 20]), filled.scales.layer(0)
     found = paged_prefill(q, filled.arena, table, 0, scales)

@@ -1,0 +1,1 @@
+"""Engines behind one protocol: what the server needs of whichever computes."""

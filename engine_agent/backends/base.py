@@ -1,0 +1,84 @@
+"""What the server needs of an engine, whichever it is: the whole of it, and nothing else.
+
+All calls come from one event loop. What is asked between two steps is answered after the step that runs.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from engine_agent.engine.asked import Generate as Generate
+from engine_agent.engine.asked import Kind as Kind
+from engine_agent.engine.outputs import Admission, Delta
+from engine_agent.protocol import Change, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """What is served here."""
+
+    name: str
+    revision: str
+    created: int  # unix seconds
+    context_tokens: int  # prompt and answer together
+    vocab_size: int
+    block_tokens: int
+    kv_dtypes: tuple[str, ...]  # that this engine really computes
+    device: str
+    dtype: str
+    pool_bytes: int = 0
+
+
+class Generation(Protocol):
+    """An admitted request. Choices of the second prompt follow those of the first."""
+
+    @property
+    def admissions(self) -> tuple[Admission, ...]:
+        """One for each prompt."""
+
+    def __aiter__(self) -> AsyncIterator[Delta]: ...
+
+    def cancel(self) -> None:
+        """Its client has left: blocks are free after the step that runs. May be called twice, or after the end."""
+
+
+class Backend(Protocol):
+    @property
+    def card(self) -> ModelCard: ...
+
+    async def generate(self, request: Generate) -> Generation:
+        """Answers when every prompt is admitted, so headers can leave. Raises a RequestError; cancelled while it
+        waits, the request is withdrawn.
+        """
+
+    # The tenants
+
+    async def apply(self, change: Snapshot | Change) -> str:
+        """All of it between two steps, or nothing. The hash of the snapshot that holds now. Raises RejectedSnapshot,
+        and HashMismatch for a change to another state than the one here.
+        """
+
+    async def set_pin_content(self, pin_id: str, token_ids: Sequence[int]) -> None:
+        """What a pin of the snapshot keeps. It is prefilled where it is not resident."""
+
+    async def pins(self) -> list[Mapping[str, Any]]:
+        """Every pin of the snapshot, with what is missing: its content, its blocks, or nothing."""
+
+    # What the sidecar and people ask
+
+    async def take_receipts(self) -> list[Mapping[str, Any]]: ...
+
+    async def stats(self) -> Mapping[str, Any]: ...
+
+    async def events(self, since: int, boot: str) -> Mapping[str, Any]: ...
+
+    async def check_integrity(self) -> list[str]: ...
+
+    async def is_open(self) -> bool:
+        """Whether it takes customers' requests: asked between two steps, at next to no cost. Raises EngineFailed."""
+
+    async def probe(self) -> float:
+        """Has one token generated, on nobody's account. Seconds it took. Raises EngineFailed, DeadlinePassed."""
+
+    async def drain(self, is_draining: bool) -> int:
+        """Whether new requests are refused from now on. How many run or wait."""

@@ -1,0 +1,370 @@
+"""Our own engine as a backend: one thread computes, the event loop asks and listens.
+
+What is asked goes into the thread through a queue and is done between two steps; what comes out of a step goes to the
+event loop in one call. The thread waits only when nobody has anything to compute.
+"""
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from engine_agent.backends.base import ModelCard
+from engine_agent.backends.opening import Tell, open_engine, served_name
+from engine_agent.cache.prefixes import PurgeReceipt
+from engine_agent.engine.asked import Generate
+from engine_agent.engine.engine import Engine
+from engine_agent.engine.errors import BadRequest, EngineFailed, PagesFailed, RequestError
+from engine_agent.engine.outputs import Admission, Delta
+from engine_agent.engine.params import SamplingParams
+from engine_agent.engine.reporting import engine_events, engine_stats, receipt
+from engine_agent.engine.request import Job
+from engine_agent.engine.settings import EngineSettings
+from engine_agent.engine.tenants import NOBODY
+from engine_agent.engine.tokenizer import Tokenizer
+from engine_agent.protocol import Change, Snapshot
+
+LOG = logging.getLogger(__name__)
+IDLE_SECONDS = 0.2  # between two looks at the clock while nobody asks
+BLOCKED_SECONDS = 0.002  # while all who have work wait for memory, which only time or a purge can bring
+PROBE_SECONDS = 10.0
+PROBE_LOOK_SECONDS = 0.5
+
+Found = TypeVar("Found")
+Internal = Callable[[str, str, Admission], None]  # kind, namespace, what it was worth
+
+
+class _Generation:
+    """One job, on the event loop's side."""
+
+    def __init__(self, prompts: int, cancel: Callable[[], None]) -> None:
+        self._admitted: dict[int, Admission] = {}
+        self._prompts = prompts
+        self._cancel = cancel
+        self._outputs: asyncio.Queue[Delta | RequestError | None] = asyncio.Queue()
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.is_over = False
+
+    @property
+    def admissions(self) -> tuple[Admission, ...]:
+        return tuple(self._admitted[place] for place in range(self._prompts))
+
+    async def __aiter__(self) -> AsyncIterator[Delta]:
+        """Deltas as they come. Raises the RequestError that ended it."""
+        while (output := await self._outputs.get()) is not None:
+            if isinstance(output, RequestError):
+                raise output
+            yield output
+
+    def cancel(self) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self._outputs.put_nowait(None)
+            self._cancel()
+
+    # What the engine's thread tells, by way of the loop
+
+    def take(self, said: "_Said") -> None:
+        if isinstance(said, tuple):
+            self._admitted[said[0]] = said[1]
+            if len(self._admitted) == self._prompts and not self.ready.done():
+                self.ready.set_result(None)
+            return
+        if isinstance(said, RequestError) and not self.ready.done():
+            self.ready.set_exception(said)
+        self.is_over = self.is_over or not isinstance(said, Delta)
+        self._outputs.put_nowait(said)
+
+
+_Said = tuple[int, Admission] | Delta | RequestError | None
+
+
+@dataclass(slots=True)
+class _Speaker:
+    """A job's sink: collects for its generation."""
+
+    generation: _Generation
+    tell: Callable[[_Generation, _Said], None]
+
+    def admitted(self, prompt: int, admission: Admission) -> None:
+        self.tell(self.generation, (prompt, admission))
+
+    def delta(self, delta: Delta) -> None:
+        self.tell(self.generation, delta)
+
+    def failed(self, error: RequestError) -> None:
+        self.tell(self.generation, error)
+
+    def finished(self) -> None:
+        self.tell(self.generation, None)
+
+
+class PagedBackend:
+    """Made by `open`, in the event loop that uses it; `close` ends its thread."""
+
+    def __init__(self, engine: Engine, card: ModelCard) -> None:
+        self.card = card
+        self.engine = engine  # the thread's; nobody else touches it
+        self.on_internal: Internal = lambda kind, namespace, admission: None
+        self._loop = asyncio.get_running_loop()
+        self._asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._said: list[tuple[_Generation, _Said]] = []
+        self._receipts: list[Mapping[str, Any]] = []
+        self._is_closing = False
+        self._door = threading.Lock()  # of the queue: nobody comes in after the thread has looked a last time
+        self.is_dead = False
+        self.on_death: Callable[[], None] = _nothing  # in the event loop, when the thread cannot go on
+        self._applying = asyncio.Lock()  # or what one has read is out of date when it is to be obeyed
+        engine.pins.admitted = self._pin_admitted
+        engine.parts.pages.on_loaded = lambda: self._asked.put(_nothing)  # wakes the thread
+        self._thread = threading.Thread(target=self._work, name="engine", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    async def open(
+        cls,
+        folder: Path,
+        *,
+        name: str | None = None,
+        settings: EngineSettings | None = None,
+        snapshot: Snapshot | None = None,
+        boot: str | None = None,
+        tell: Tell = lambda line: None,
+    ) -> "PagedBackend":
+        """Raises BadModel, BadSetting, RejectedSnapshot, OSError. Ready when it has generated a first token."""
+        name, settings = name or served_name(folder), settings or EngineSettings()
+        engine = await asyncio.to_thread(open_engine, folder, name=name, settings=settings, boot=boot, tell=tell)
+        backend = cls(engine, _card(engine, name, folder))
+        try:
+            await backend.probe()
+            if snapshot is not None:
+                await backend.apply(snapshot)
+        except BaseException:
+            await backend.close()
+            raise
+        return backend
+
+    async def close(self) -> None:
+        """What runs ends with an error; the thread is gone afterwards."""
+        self._shut()
+        self._asked.put(_nothing)
+        await asyncio.to_thread(self._thread.join)
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        return self.engine.parts.tokenizer
+
+    # Requests
+
+    async def generate(self, request: Generate) -> _Generation:
+        """Raises a RequestError. Cancelled while it waits, the request is withdrawn."""
+        job: list[Job] = []
+
+        def leave() -> None:
+            for one in job:
+                self.engine.cancel(one)
+
+        if not request.prompts:
+            raise BadRequest("prompt", "no prompt at all")
+        generation = _Generation(len(request.prompts), lambda: self._asked.put(leave))
+        speaker = _Speaker(generation, self._tell)
+        try:
+            await self._ask(lambda: job.append(self.engine.submit(request, speaker)))
+            await generation.ready
+        except BaseException:
+            generation.cancel()
+            if generation.ready.done() and not generation.ready.cancelled():
+                generation.ready.exception()  # looked at: nobody else will
+            raise
+        return generation
+
+    async def probe(self) -> float:
+        """A token that somebody else is given meanwhile is as good: a busy engine is well."""
+        began, before = time.perf_counter(), self.engine.generated_tokens
+        asking = asyncio.create_task(self._probed())
+        while not (await asyncio.wait({asking}, timeout=PROBE_LOOK_SECONDS))[0]:
+            if self.engine.generated_tokens > before:
+                asking.cancel()
+                return time.perf_counter() - began
+        await asking
+        return time.perf_counter() - began
+
+    async def _probed(self) -> None:
+        params = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
+        asked = Generate("probe", NOBODY, ((1, 1),), params, kind="probe", deadline_seconds=PROBE_SECONDS)
+        async for _ in await self.generate(asked):
+            pass
+
+    # The tenants
+
+    async def apply(self, change: Snapshot | Change) -> str:
+        """Read beside the engine's thread, so that answers go on meanwhile, and obeyed between two of its steps."""
+        async with self._applying:
+            prepared = await asyncio.to_thread(self.engine.tenants.prepare, change)
+
+            def obey() -> str:
+                self._keep(self.engine.tenants.obey(prepared))
+                self.engine.after_snapshot()
+                return prepared.after.snapshot.hash
+
+            return await self._ask(obey)
+
+    async def set_pin_content(self, pin_id: str, token_ids: Sequence[int]) -> None:
+        def keep() -> None:
+            if pin_id not in self.engine.tenants.pins:
+                raise BadRequest("pin", f"{pin_id!r} is no pin of this engine's snapshot")
+            self.engine.pins.set_content(pin_id, token_ids)
+
+        await self._ask(keep)
+
+    async def pins(self) -> list[Mapping[str, Any]]:
+        return await self._ask(self.engine.pins.status)
+
+    # What others ask
+
+    async def take_receipts(self) -> list[Mapping[str, Any]]:
+        def take() -> list[Mapping[str, Any]]:
+            pages = self.engine.parts.pages
+            pages.run(self.engine.manager.take_operations())
+            pages.settle()  # what a receipt says is zeroed is zeroed
+            self._keep(self.engine.manager.take_receipts())
+            taken, self._receipts = self._receipts, []
+            return taken
+
+        return await self._ask(take)
+
+    async def stats(self) -> Mapping[str, Any]:
+        return await self._ask(lambda: engine_stats(self.engine))
+
+    async def events(self, since: int, boot: str) -> Mapping[str, Any]:
+        return await self._ask(lambda: engine_events(self.engine, since, boot))
+
+    async def check_integrity(self) -> list[str]:
+        return await self._ask(self.engine.manager.check_integrity)
+
+    async def is_open(self) -> bool:
+        return await self._ask(lambda: not self.engine.is_draining)
+
+    async def drain(self, is_draining: bool) -> int:
+        if self.is_dead:
+            return 0
+
+        def drain() -> int:
+            self.engine.is_draining = is_draining
+            return len(self.engine.running) + len(self.engine.waiting)
+
+        return await self._ask(drain)
+
+    def _keep(self, receipts: Sequence[PurgeReceipt]) -> None:
+        self._receipts += [receipt(one, time.time()) for one in receipts]
+
+    async def _ask(self, what: Callable[[], Found]) -> Found:
+        """Have the thread do it between two steps."""
+        answer: Future[Found] = Future()
+
+        def do() -> None:
+            if not answer.set_running_or_notify_cancel():
+                return
+            try:
+                answer.set_result(what())
+            except BaseException as problem:  # whoever asked gets it
+                answer.set_exception(problem)
+
+        with self._door:
+            if self._is_closing:
+                raise EngineFailed("", "the engine is closed")
+            self._asked.put(do)
+        return await asyncio.wrap_future(answer)
+
+    # The thread
+
+    def _work(self) -> None:
+        try:
+            while not self._is_closing:
+                self._turn()
+        except Exception:
+            LOG.critical("the engine's books or pages are wrong, so it serves no more", exc_info=True)
+            self.is_dead = True
+            self._shut()
+            self._loop.call_soon_threadsafe(self.on_death)
+        self._do_asked()
+        self.engine.abandon(EngineFailed("", "the engine was stopped"))
+        self._hand_over()
+        self.engine.parts.pages.close()
+
+    def _turn(self) -> None:
+        self._do_asked()
+        computed = self._compute()
+        self._hand_over()
+        if not computed:
+            self._wait()
+
+    def _compute(self) -> int:
+        try:
+            return (self.engine.step() if self.engine.has_work else 0) or self.engine.tick()
+        except PagesFailed:
+            raise
+        except Exception:
+            LOG.exception("a step failed; what was in it is lost, the engine goes on if its books are sound")
+            self.engine.fail_all(EngineFailed("", "the engine failed in this step: its log says why"))
+            if wrong := self.engine.manager.check_integrity():
+                raise RuntimeError("; ".join(wrong[:5])) from None
+            return 0
+
+    def _shut(self) -> None:
+        """Nothing is asked from here on."""
+        with self._door:
+            self._is_closing = True
+
+    def _wait(self) -> None:
+        """Until somebody asks, or the clock has to be looked at."""
+        with suppress(queue.Empty):
+            self._asked.get(timeout=BLOCKED_SECONDS if self.engine.has_work else IDLE_SECONDS)()
+
+    def _do_asked(self) -> None:
+        with suppress(queue.Empty):
+            while True:
+                self._asked.get_nowait()()
+
+    def _tell(self, generation: _Generation, said: _Said) -> None:
+        self._said.append((generation, said))
+
+    def _hand_over(self) -> None:
+        said, self._said = self._said, []
+        if said and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(_deliver, said)
+
+    def _pin_admitted(self, namespace: str, admission: Admission) -> None:
+        self._loop.call_soon_threadsafe(self.on_internal, "pin", namespace, admission)
+
+
+def _nothing() -> None:
+    """What the thread does when it is only to be woken."""
+
+
+def _deliver(said: Sequence[tuple[_Generation, _Said]]) -> None:
+    for generation, one in said:
+        generation.take(one)
+
+
+def _card(engine: Engine, name: str, folder: Path) -> ModelCard:
+    parts = engine.parts
+    return ModelCard(
+        name=name,
+        revision=parts.revision,
+        created=int((folder / "config.json").stat().st_mtime),
+        context_tokens=parts.context_tokens,
+        vocab_size=parts.model.config.vocab_size,
+        block_tokens=parts.settings.block_tokens,
+        kv_dtypes=engine.kv_formats,
+        device=str(parts.pages.arena.device),
+        dtype=str(parts.model.embedding.dtype).removeprefix("torch."),
+        pool_bytes=parts.settings.pool_bytes,
+    )

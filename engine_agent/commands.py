@@ -1,0 +1,32 @@
+"""What the data plane's commands have in common: how a mistyped one ends, and how a problem is told.
+
+Standard library only.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+
+class Parser(argparse.ArgumentParser):
+    """Ends with 1 on what it cannot understand, as every other command does."""
+
+    def error(self, message: str) -> NoReturn:
+        self.print_usage(sys.stderr)
+        self.exit(1, f"{self.prog}: {message}\n")
+
+
+def run(command: Callable[[], int], *problems: type[Exception]) -> int:
+    """Its exit status; 1, after one line, where it raised one of these, or the system refused something."""
+    try:
+        return command()
+    except BrokenPipeError:
+        raise  # whoever reads us has seen enough: no matter of ours
+    except OSError as problem:
+        reason = f"{problem.filename}: {problem.strerror}" if problem.filename else problem
+        print(f"luminet: {reason}", file=sys.stderr)
+        return 1
+    except problems as problem:
+        print(f"luminet: {problem}", file=sys.stderr)
+        return 1

@@ -1,0 +1,208 @@
+"""Who gets its blocks and a place in the batch: new requests, and those that were preempted.
+
+The waiting room decides between namespaces; here is only counted how many answers may run at once, what an admission
+was worth is written down, and whoever was preempted is held back until coming back cannot cost another its blocks.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from engine_agent.cache.books import DEVICE, Namespace
+from engine_agent.cache.errors import CacheError, NeverFits, UnknownNamespace, WaitingRoomFull
+from engine_agent.cache.manager import Admitted, BlockManager
+from engine_agent.cache.sequences import Sequence
+from engine_agent.cache.waiting import WaitingRoom
+from engine_agent.engine.errors import EngineFailed, Overloaded, Overlong, RequestError, UnknownTenant
+from engine_agent.engine.held import Tenant
+from engine_agent.engine.outputs import Admission
+from engine_agent.engine.request import Request
+
+TAIL = "tail"
+PATIENCE_SECONDS = 5.0  # of who was preempted, before it stands in line again whatever others need next
+SEAT_SECONDS = 1.0  # of a namespace of which nothing runs, before another gives it a seat
+
+
+class Admissions:
+    def __init__(
+        self,
+        manager: BlockManager,
+        *,
+        most_running: int,
+        most_waiting: int,
+        sequence: Callable[[Request, list[int]], Sequence],
+        tenant: Callable[[Request], Tenant | None],
+    ) -> None:
+        self._manager = manager
+        self._room = WaitingRoom(manager, most=most_waiting)
+        self._most_running = most_running
+        self._sequence = sequence
+        self._tenant = tenant
+        self._in_room: dict[Sequence, Request] = {}
+        self._held_back: list[Request] = []
+        self.running: dict[Request, None] = {}  # in the order they were admitted
+
+    @property
+    def waiting(self) -> int:
+        return len(self._in_room) + len(self._held_back)
+
+    @property
+    def answers(self) -> int:
+        """Answers in the batch, or about to be."""
+        return sum(request.seats for request in self.running)
+
+    def without_a_seat(self, now: float) -> str | None:
+        """A namespace of which nothing runs though it has waited a while, where every seat is taken."""
+        if self.answers < self._most_running:
+            return None
+        seated = {request.namespace for request in self.running}
+        late = [(since, name) for name, since in self._room.waits() if name not in seated]
+        since, name = min(late, default=(now, ""))
+        return name if now - since >= SEAT_SECONDS else None
+
+    def waiting_requests(self) -> list[Request]:
+        return [*self._in_room.values(), *self._held_back]
+
+    def enter(self, request: Request, *, is_known: bool = False) -> None:
+        """Into its line. Raises Overloaded, Overlong."""
+        sequence = self._sequence(request, [])
+        try:
+            self._put(request, sequence, is_known=is_known)
+        except NeverFits as problem:
+            raise _overlong(request, problem) from problem
+        except WaitingRoomFull as problem:
+            raise Overloaded("", f"{self.waiting:,} requests wait already: try again in a moment") from problem
+
+    def hold_back(self, request: Request) -> None:
+        """It gave its blocks back: it waits again, in the place its arrival gives it."""
+        self.running.pop(request, None)
+        request.state, request.is_ready = "waiting", False
+        request.held_since = self._manager.cache.now()
+        self._held_back.append(request)
+
+    def can_return(self, request: Request, owner: Namespace) -> bool:
+        """Whether it could ever have again what it needs by now."""
+        page_bytes = self._manager.page_bytes(request.kv_format)
+        most = min(owner.accounts[DEVICE].shares.limit_bytes, self._manager.reachable_bytes(owner))
+        return request.blocks(self._manager.cache.block_tokens) * page_bytes <= most
+
+    def announce(self, request: Request) -> Admission | None:
+        """Its blocks are all there: from here on it runs. Its admission, if this is the first."""
+        request.is_ready = True
+        sequence, answer = request.live[0].sequence, request.answer
+        if request.admission is not None or sequence is None or answer is None:
+            return None
+        if request.is_counted:
+            self._manager.count(sequence)
+        tenant = self._tenant(request)
+        request.admission = Admission(
+            prompt_tokens=len(request.prompt),
+            cached_tokens=answer.cached_tokens,
+            kv_dtype=request.kv_format,
+            policy_revision=tenant.revision if tenant else 0,
+            miss_reason=answer.miss_reason,
+            missed=missed_tokens(sequence, answer),
+            organisation_id=tenant.organisation_id if tenant else "",
+        )
+        return request.admission
+
+    def leave(self, request: Request) -> None:
+        """It waits no longer, and runs no longer."""
+        self.running.pop(request, None)
+        if request in self._held_back:
+            self._held_back.remove(request)
+        if request.waiting is not None:
+            self._room.withdraw(request.waiting)
+            self._in_room.pop(request.waiting, None)
+            request.waiting = None
+
+    def admit(self) -> list[tuple[Request, RequestError | None]]:
+        """Who runs from now on, and who never will, with the reason."""
+        answered: list[tuple[Request, RequestError | None]] = self._bring_back()
+        if not self._in_room:
+            return answered
+        for sequence, answer in self._room.admit_waiting(seats=self._most_running - self.answers):
+            request = self._in_room.pop(sequence)
+            request.waiting = None
+            if isinstance(answer, Admitted):
+                self._run(request, sequence, answer)
+                answered.append((request, None))
+            else:
+                answered.append((request, _refusal(request, answer)))
+        return answered
+
+    def _put(self, request: Request, sequence: Sequence, *, is_known: bool) -> None:
+        """`is_known`: it waited or ran before, so it is not one more."""
+        room = 0
+        if request.params.max_tokens and not request.preemptions:  # each answer has a last block of its own
+            room = request.most_tokens * request.params.n + (request.params.n - 1) * self._manager.cache.block_tokens
+        self._room.submit(
+            sequence,
+            room_for_tokens=room,
+            counted=False,  # until its blocks have arrived
+            priority=request.priority,
+            since=request.arrived,
+            may_admit=False,
+            seats=request.seats,
+            is_returning=is_known,
+            is_patient=not request.is_counted,
+        )
+        self._in_room[sequence] = request
+        request.waiting = sequence
+
+    def _bring_back(self) -> list[tuple[Request, RequestError | None]]:
+        """Who gave way waits in line again once it would not take what others need next, or has waited long enough."""
+        lost: list[tuple[Request, RequestError | None]] = []
+        for request in sorted(self._held_back, key=lambda one: (one.arrived, one.place)):
+            try:
+                request.returning = request.returning or self._sequence(request, request.kept_tokens())
+                if not self._may_return(request, request.returning):
+                    continue
+                self._put(request, request.returning, is_known=True)
+            except CacheError as problem:
+                lost.append((request, _refusal(request, problem)))
+            except RequestError as problem:
+                lost.append((request, problem))
+            request.returning = None
+            self._held_back.remove(request)
+        return lost
+
+    def _may_return(self, request: Request, sequence: Sequence) -> bool:
+        """Whether it would not at once take the blocks that those who run need next."""
+        if not self.running or self._manager.cache.now() - request.held_since >= PATIENCE_SECONDS:
+            return True
+        account = sequence.owner.accounts[DEVICE]
+        page_bytes = self._manager.page_bytes(request.kv_format)
+        need = (request.blocks(self._manager.cache.block_tokens) + self.answers) * page_bytes
+        within_limit = account.shares.limit_bytes - account.resident_bytes + account.idle_bytes
+        others = any(other.namespace == request.namespace for other in self.running)
+        return need <= self._manager.room_bytes(account) and (need <= within_limit or not others)
+
+    def _run(self, request: Request, sequence: Sequence, answer: Admitted) -> None:
+        request.state = "running"
+        request.live[0].sequence = sequence
+        self.running[request] = None
+        if request.admission is None:
+            request.answer = answer
+
+
+def missed_tokens(sequence: Sequence, answer: Admitted) -> Mapping[str, int]:
+    """All missed full blocks under the first one's reason, the rest under "tail"."""
+    width = sequence.identity.block_tokens
+    blocks = (sequence.matchable_blocks - answer.cached_blocks) * width
+    tail = len(sequence.tokens) - answer.cached_tokens - blocks
+    found = {str(answer.miss_reason): blocks, TAIL: tail}
+    return MappingProxyType({reason: tokens for reason, tokens in found.items() if tokens})
+
+
+def _overlong(request: Request, problem: NeverFits) -> Overlong:
+    field = "max_tokens" if request.params.max_tokens else "prompt"
+    mib = problem.wanted_bytes / 2**20, problem.most_bytes / 2**20
+    return Overlong(field, f"{len(request.prompt):,} tokens and the answer take {mib[0]:,.1f} MiB of {mib[1]:,.1f} MiB")
+
+
+def _refusal(request: Request, problem: CacheError) -> RequestError:
+    if isinstance(problem, NeverFits):
+        return _overlong(request, problem)
+    if isinstance(problem, UnknownNamespace):
+        return UnknownTenant("", "the namespace is gone")
+    return EngineFailed("", f"no blocks: {problem}")

@@ -1,0 +1,85 @@
+"""What a sampled token does to its request: said, kept, the end of a choice, or the next step of a beam search."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from engine_agent.engine.detokenizer import Detokenizer
+from engine_agent.engine.errors import EngineFailed
+from engine_agent.engine.outputs import Delta, FinishReason, TokenLogprobs
+from engine_agent.engine.request import Branch, Request
+from engine_agent.engine.sampler import Sampled, sample_batch
+
+NOT_FINITE = "the model's output is no finite number: its weights, or this prompt, overflow"
+
+
+class Answering:
+    """`speak`: a detokenizer for the tokens of beams, whose text is made when they are known."""
+
+    def __init__(self, *, eos_ids: frozenset[int], speak: Callable[[bool], Detokenizer]) -> None:
+        self._eos_ids = eos_ids
+        self._speak = speak
+        self.generated_tokens = 0
+
+    def sample(self, drawing: list[tuple[Request, Branch]], logits: Tensor, rows: list[int]) -> list[Sampled | None]:
+        """One token for each branch from its row of logits; None where the row is no number."""
+        if not drawing:
+            return []
+        found = sample_batch([branch.sampler for _, branch in drawing], logits[rows])
+        return [one if isinstance(one, Sampled) else None for one in found]
+
+    def take(self, request: Request, branch: Branch, sampled: Sampled) -> None:
+        """Say it, and end the choice if this was its last token."""
+        token = sampled.token
+        branch.generated.append(token)
+        self.generated_tokens += 1
+        params = request.params
+        is_eos = token in self._eos_ids and not params.ignore_eos
+        if (is_eos or token in params.stop_token_ids) and len(branch.generated) > params.min_tokens:
+            stopped_by = None if is_eos else token
+            self._end(request, branch, token, branch.rest(), sampled.logprobs, "stop", stopped_by)
+            return
+        text, matched = branch.say(token)
+        if matched is not None:
+            self._end(request, branch, token, text, sampled.logprobs, "stop", matched)
+        elif len(branch.generated) >= request.most_tokens:
+            rest, matched = branch.rest_or_stop()
+            reason: FinishReason = "length" if matched is None else "stop"
+            self._end(request, branch, token, text + rest, sampled.logprobs, reason, matched)
+        else:
+            request.job.sink.delta(Delta(request.choice(branch), token, text, sampled.logprobs))
+
+    def end(self, request: Request, branch: Branch, reason: FinishReason) -> None:
+        """Without another token."""
+        self._end(request, branch, None, branch.rest(), None, reason, None)
+
+    def _end(
+        self,
+        request: Request,
+        branch: Branch,
+        token: int | None,
+        text: str,
+        logprobs: TokenLogprobs | None,
+        reason: FinishReason,
+        stopped_by: str | int | None,
+    ) -> None:
+        branch.finish = reason
+        request.job.sink.delta(Delta(request.choice(branch), token, text, logprobs, reason, stopped_by))
+
+    def say_beams(self, request: Request) -> None:
+        """The best hypotheses, as choices; all of them at once."""
+        assert request.search is not None
+        for place, found in enumerate(request.search.best()):
+            text = self._speak(request.params.skip_special_tokens)
+            last = len(found.tokens) - 1
+            for at, token in enumerate(found.tokens):
+                piece = text.push(token) if at < last or found.finish != "stop" else ""  # what ends it is not said
+                piece += text.finish() if at == last else ""
+                logprobs = found.logprobs[at] if found.logprobs else None
+                reason: FinishReason | None = found.finish if at == last else None
+                request.job.sink.delta(Delta(request.first_choice + place, token, piece, logprobs, reason))
+            self.generated_tokens += len(found.tokens)
+
+
+def not_finite() -> EngineFailed:
+    return EngineFailed("", NOT_FINITE)

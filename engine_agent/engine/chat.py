@@ -1,0 +1,223 @@
+"""A model's chat template as it is shipped, in Jinja's sandbox: messages to the text that the model was trained on.
+
+The environment is the one that such templates are written for. A template is its model's, but messages are anybody's:
+what they can make it compute is bounded, and every failure is the request's.
+"""
+
+import copy
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context, Macro
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from engine_agent.engine.errors import BadModel, BadRequest
+from engine_agent.engine.fields import read_object
+from engine_agent.engine.tokenizer import TOKENIZER_CONFIG, special_tokens
+
+TEMPLATE = "chat_template.jinja"
+FIELD, KWARGS, CONTINUE = "messages", "chat_template_kwargs", "continue_final_message"
+MOST_CHARACTERS = 64 << 20  # of a rendered chat
+MOST_REPEATED = 1 << 20  # items or characters of anything a template multiplies
+RESERVED = frozenset(("messages", "tools", "documents", "add_generation_prompt"))
+
+Message = Mapping[str, Any]
+Contents = Literal["text", "parts", "either"]
+_FAILURES = (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+
+
+class ChatTemplate:
+    def __init__(self, template: Template | None, special: Mapping[str, str], contents: Contents = "text") -> None:
+        self._template, self._special, self._contents = template, special, contents
+
+    @classmethod
+    def from_folder(cls, folder: Path) -> "ChatTemplate":
+        """Raises BadModel, OSError. A folder without a template gives one that refuses every message."""
+        path, source = _source(folder)
+        if source is None:
+            return cls(None, {})
+        try:
+            template = _environment().from_string(source)
+        except TemplateSyntaxError as problem:
+            raise BadModel(path, "chat_template", f"line {problem.lineno}: {problem.message}") from problem
+        return cls(template, special_tokens(folder), _contents(source))
+
+    @property
+    def is_there(self) -> bool:
+        return self._template is not None
+
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        kwargs: Mapping[str, object] | None = None,
+    ) -> str:
+        """The text to tokenise, without special tokens of the tokenizer's own. Raises BadRequest."""
+        if not messages:
+            raise BadRequest(FIELD, "must be one message or more")
+        if continue_final_message and add_generation_prompt:
+            raise BadRequest(CONTINUE, "cannot go with add_generation_prompt")
+        if reserved := sorted(RESERVED & set(kwargs or {})):
+            raise BadRequest(KWARGS, f"{reserved[0]} cannot be given here")
+        plain = [self._plain(message) for message in messages]
+        variables = {**self._special, **(kwargs or {}), "add_generation_prompt": add_generation_prompt}
+        return self._continued(plain, variables) if continue_final_message else self._rendered(plain, variables)
+
+    def _plain(self, message: Message) -> dict[str, Any]:
+        """Its own copy, with its content as the template takes it."""
+        plain = copy.deepcopy(dict(message))
+        content = plain.get("content")
+        if isinstance(content, list | tuple) and self._contents == "text":
+            plain["content"] = "\n".join(_text_of(part) for part in content)
+        elif isinstance(content, str) and self._contents == "parts":
+            plain["content"] = [{"type": "text", "text": content}]
+        return plain
+
+    def _continued(self, messages: list[dict[str, Any]], variables: Mapping[str, object]) -> str:
+        """The chat up to the end of its last message's text: a mark behind it tells where that is."""
+        mark = f"end-{secrets.token_hex(16)}"
+        last = _append(messages[-1], f"{mark} ")
+        text = self._rendered(messages, variables)
+        at = text.rfind(mark)
+        if at < 0 or last.strip() not in text:
+            raise BadRequest(CONTINUE, "this model's template leaves out some of the last message's text")
+        is_trimmed = not text.startswith(f"{mark} ", at)  # then spaces before the mark would have gone as well
+        return text[:at].rstrip() if is_trimmed else text[:at]
+
+    def _rendered(self, messages: list[dict[str, Any]], variables: Mapping[str, object]) -> str:
+        if self._template is None:
+            raise BadRequest(FIELD, "this model has no chat template: use /v1/completions")
+        pieces, length = [], 0
+        try:
+            for piece in self._template.generate(messages=messages, tools=None, documents=None, **variables):
+                pieces.append(piece)
+                length += len(piece)
+                if length > MOST_CHARACTERS:
+                    raise BadRequest(FIELD, f"are more than {MOST_CHARACTERS:,} characters")
+        except _FAILURES as problem:
+            raise BadRequest(FIELD, f"the model's chat template: {problem}") from problem
+        return "".join(pieces)
+
+
+def _text_of(part: object) -> str:
+    text = part.get("text") if isinstance(part, dict) else part
+    if not isinstance(text, str):
+        raise BadRequest(FIELD, "a part of a content is no text")
+    return text
+
+
+def _append(message: dict[str, Any], text: str) -> str:
+    """To its content, or to the last text of its parts. What was there before."""
+    content = message.get("content")
+    if isinstance(content, str):
+        message["content"] = content + text
+        return content
+    parts = [part for part in content or () if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    if not parts:
+        raise BadRequest(CONTINUE, "the last message has no text")
+    before: str = parts[-1]["text"]
+    parts[-1]["text"] = before + text
+    return before
+
+
+# The template
+
+
+def _source(folder: Path) -> tuple[Path, str | None]:
+    """Its own file, or a text of the tokenizer's configuration, or the one of several that is called `default`."""
+    path = folder / TEMPLATE
+    if path.is_file():
+        try:
+            return path, path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as problem:
+            raise BadModel(path, "", f"is no UTF-8: {problem}") from problem
+    path = folder / TOKENIZER_CONFIG
+    found = read_object(path).get("chat_template") if path.is_file() else None
+    if isinstance(found, list):
+        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
+        found = named.get("default")
+    if found is not None and not isinstance(found, str):
+        raise BadModel(path, "chat_template", "is no text")
+    return path, found
+
+
+def _contents(source: str) -> Contents:
+    """A template that loops over a content takes parts, and texts too if it asks which it is. Others take texts."""
+    tree = _environment().parse(source)
+    if not any(_is_content(loop.iter) for loop in tree.find_all(nodes.For)):
+        return "text"
+    is_asked = any(test.name == "string" and _is_content(test.node) for test in tree.find_all(nodes.Test))
+    return "either" if is_asked else "parts"
+
+
+def _is_content(node: nodes.Node) -> bool:
+    if isinstance(node, nodes.Getattr):
+        return node.attr == "content"
+    if isinstance(node, nodes.Getitem):
+        return isinstance(node.arg, nodes.Const) and node.arg.value == "content"
+    return isinstance(node, nodes.Name) and node.name == "content"
+
+
+class _Generation(Extension):
+    """`{% generation %}` marks what an assistant said, for training: here it says just what is in it."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_said"), [], [], body).set_lineno(line)
+
+    def _said(self, caller: Macro) -> str:
+        return str(caller())
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    """Nothing can be changed, nothing private can be reached, and nothing small becomes large by one sign."""
+
+    intercepted_binops = frozenset(("*", "**"))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        if operator == "**" and not (isinstance(left, int | float) and isinstance(right, int | float) and right < 64):
+            raise SecurityError("** is for small numbers")
+        if operator == "*":
+            for items, times in ((left, right), (right, left)):
+                if hasattr(items, "__len__") and isinstance(times, int) and len(items) * times > MOST_REPEATED:
+                    raise SecurityError(f"* makes more than {MOST_REPEATED:,} items")
+        return super().call_binop(context, operator, left, right)
+
+
+def _environment() -> _Sandbox:
+    environment = _Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
+    environment.filters["tojson"] = _to_json
+    environment.globals |= {"raise_exception": _raise, "strftime_now": _now}
+    return environment
+
+
+def _to_json(
+    value: object,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """Jinja's own would escape what HTML does not like."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise(message: str) -> None:
+    raise TemplateError(message)
+
+
+def _now(pattern: str) -> str:
+    return datetime.now().strftime(pattern)

@@ -1,0 +1,79 @@
+"""Text from tokens, as they come: what is said is final, and all that is said together is what `decode` would say."""
+
+import codecs
+from typing import Protocol
+
+from engine_agent.engine.spelling import Spelling
+
+
+class Detokenizer(Protocol):
+    """One choice's text. Never half of a UTF-8 character."""
+
+    def push(self, token: int) -> str:
+        """What can be said for sure by now: nothing, or this token's text and what waited for it."""
+
+    def finish(self) -> str:
+        """What still waits: bytes that never became a character are U+FFFD."""
+
+    def copy(self) -> "Detokenizer":
+        """For a choice that goes its own way from here."""
+
+
+def make_detokenizer(spelling: Spelling, *, skip_special: bool) -> Detokenizer:
+    skipped = spelling.special if skip_special else frozenset[int]()
+    return _Bytes(spelling, skipped) if spelling.is_byte_level else _Words(spelling, skipped)
+
+
+class _Bytes:
+    """Byte-level vocabularies: the tokens' bytes, decoded as they come."""
+
+    def __init__(self, spelling: Spelling, skipped: frozenset[int]) -> None:
+        self._spelling, self._skipped = spelling, skipped
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def push(self, token: int) -> str:
+        return "" if token in self._skipped else self._decoder.decode(self._spelling.bytes_of(token))
+
+    def finish(self) -> str:
+        return self._decoder.decode(b"", final=True)
+
+    def copy(self) -> "_Bytes":
+        other = _Bytes(self._spelling, self._skipped)
+        other._decoder.setstate(self._decoder.getstate())
+        return other
+
+
+class _Words:
+    """Other vocabularies: a few tokens are decoded together, since a word's spelling depends on the one before it.
+
+    Bytes wait for the next word. Only then is it known whether they are characters: one bad byte spoils its neighbours.
+    """
+
+    def __init__(self, spelling: Spelling, skipped: frozenset[int]) -> None:
+        self._spelling, self._skipped = spelling, skipped
+        self._window: list[int] = []  # the last word that was said, and what waits
+        self._said = 0  # characters of it
+
+    def push(self, token: int) -> str:
+        if token in self._skipped or self._spelling.raw.id_to_token(token) is None:
+            return ""
+        self._window.append(token)
+        if token in self._spelling.half_characters:
+            return ""
+        text = self._text()
+        self._window = [token]
+        said, self._said = self._said, len(self._text())
+        return text[said:]
+
+    def finish(self) -> str:
+        text = self._text()[self._said :]
+        self._said += len(text)
+        return text
+
+    def copy(self) -> "_Words":
+        other = _Words(self._spelling, self._skipped)
+        other._window, other._said = self._window.copy(), self._said
+        return other
+
+    def _text(self) -> str:
+        return self._spelling.raw.decode(self._window, skip_special_tokens=False)

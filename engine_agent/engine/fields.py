@@ -1,0 +1,79 @@
+"""Reading one JSON object of a model's folder field by field; every complaint names the file and the field.
+
+Standard library only.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine_agent.engine.errors import BadModel
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Raises BadModel, OSError."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as problem:
+        raise BadModel(path, "", f"is no JSON: {problem}") from problem
+    if not isinstance(document, dict):
+        raise BadModel(path, "", "is no JSON object")
+    return document
+
+
+class Fields:
+    """`null` is the same as a field that is left out, unless one asks with `is_null`."""
+
+    def __init__(self, path: Path, fields: Mapping[str, Any], prefix: str = "") -> None:
+        self._path, self._fields, self._prefix = path, fields, prefix
+
+    def has(self, name: str) -> bool:
+        return self._fields.get(name) is not None
+
+    def given(self, name: str, default: Any = None) -> Any:
+        """Whatever it is."""
+        value = self._fields.get(name)
+        return default if value is None else value
+
+    def is_null(self, name: str) -> bool:
+        """`null` itself: said to be nothing, where leaving it out would mean a default."""
+        return name in self._fields and self._fields[name] is None
+
+    def names(self) -> set[str]:
+        return set(self._fields)
+
+    def whole(self, name: str, default: int | None = None) -> int:
+        value = self.given(name, default)
+        if type(value) is not int or value < 1:
+            raise self.bad(name, "is missing" if value is None else f"{value!r} is no whole number above 0")
+        return value
+
+    def number(self, name: str, default: float | None = None) -> float:
+        value = self.given(name, default)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+            raise self.bad(name, "is missing" if value is None else f"{value!r} is no number above 0")
+        return float(value)
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        value = self.given(name, default)
+        if type(value) is not bool:
+            raise self.bad(name, f"{value!r} is neither true nor false")
+        return value
+
+    def inner(self, name: str) -> "Fields":
+        """The object of that name; an empty one if there is none."""
+        value = self.given(name, {})
+        if not isinstance(value, dict):
+            raise self.bad(name, f"{value!r} is no JSON object")
+        return Fields(self._path, value, f"{self._prefix}{name}.")
+
+    def only(self, name: str, *served: object) -> None:
+        """It is left out, or one of what is served."""
+        value = self.given(name, served[0])
+        if value not in served:
+            but = "" if served[0] is None else f", only {served[0]!r}"
+            raise self.bad(name, f"{repr(value)[:60]} is not served{but}")
+
+    def bad(self, name: str, problem: str) -> BadModel:
+        return BadModel(self._path, self._prefix + name, problem)

@@ -1,0 +1,159 @@
+"""A snapshot as this engine reads it: whom it serves, by which rules, with which pins.
+
+Reading changes nothing and takes time, so it may be done beside the engine's thread. What the snapshot held before says
+in the same words is not read again: it is the same object afterwards.
+"""
+
+import base64
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from engine_agent.cache.errors import InvalidValue
+from engine_agent.cache.policy import NamespacePolicy
+from engine_agent.engine.errors import BadRequest, RejectedSnapshot
+from engine_agent.protocol import Bucket, Entry, Snapshot, snapshot_build
+
+ACTIVE = "active"
+_NO_BUCKET = Bucket(b"", {}, frozenset())
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """One namespace as this engine serves it."""
+
+    namespace: str  # its id
+    slug: str
+    organisation_id: str
+    organisation: str
+    is_active: bool
+    revision: int
+    epoch: int
+    key: bytes = field(repr=False)
+    policy: NamespacePolicy = field(default_factory=NamespacePolicy)
+
+    def kv_format(self, asked: str | None, served: Collection[str]) -> str:
+        """What a request's keys and values are kept in. Raises BadRequest."""
+        allowed = (self.policy.kv_dtype, *self.policy.request_kv_dtypes)
+        if asked is not None and asked not in allowed:
+            raise BadRequest("kv_cache_dtype", f"{asked!r} is none of {', '.join(dict.fromkeys(allowed))}")
+        wanted = asked or self.policy.kv_dtype
+        if wanted not in served:
+            raise BadRequest("kv_cache_dtype", f"{wanted!r} is not served here, only {', '.join(served)}")
+        return wanted
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedPrefix:
+    pin_id: str
+    namespace: str
+    name: str
+    expires_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A snapshot and what it means here. Never altered, so that any thread may read it."""
+
+    snapshot: Snapshot
+    tenants: Mapping[str, Tenant]
+    pins: Mapping[str, PinnedPrefix]
+    strays: Mapping[str, PinnedPrefix]  # of namespaces that are not here, as may be while an organisation goes
+
+    @classmethod
+    def nothing(cls) -> "Held":
+        return cls(snapshot_build("engine", {}, {}), {}, {}, {})
+
+
+class SnapshotReader:
+    def __init__(self, *, model: str, kv_formats: Collection[str]) -> None:
+        self._model = model
+        self._kv_formats = tuple(kv_formats)
+
+    def read(self, snapshot: Snapshot, before: Held) -> Held:
+        """Raises RejectedSnapshot."""
+        if snapshot.kind != "engine":
+            raise RejectedSnapshot("kind", f"{snapshot.kind} is not engine")
+        tenants, pins = dict(before.tenants), {**before.pins, **before.strays}
+        for key in before.snapshot.entries.keys() - snapshot.entries.keys():
+            prefix, _, one_id = key.partition("/")
+            if prefix == "ns":
+                del tenants[one_id]
+            if prefix == "pin":
+                del pins[one_id]
+        policies: dict[str, NamespacePolicy] = {}
+        for key in _differing(before.snapshot, snapshot):
+            prefix, _, one_id = key.partition("/")
+            if prefix == "ns":
+                tenants[one_id] = self._tenant(key, snapshot, before.tenants.get(one_id), policies)
+            if prefix == "pin":
+                pins[one_id] = _pin(one_id, snapshot.entries[key])
+        _together_checked(tenants)
+        here = {pin_id: pin for pin_id, pin in pins.items() if pin.namespace in tenants}
+        return Held(snapshot, tenants, here, {one: pins[one] for one in pins.keys() - here.keys()})
+
+    def _tenant(
+        self, key: str, snapshot: Snapshot, known: Tenant | None, policies: dict[str, NamespacePolicy]
+    ) -> Tenant:
+        """`policies`: those read so far, by their hashes."""
+        entry = snapshot.entries[key]
+        organisation = snapshot.entries.get(f"org/{entry['org']}")
+        if organisation is None:
+            raise RejectedSnapshot(key, f"its organisation org/{entry['org']} is not in the snapshot")
+        secret = base64.b64decode(entry["key"])
+        if known and entry["epoch"] < known.epoch:
+            raise RejectedSnapshot(key, f"epoch {entry['epoch']} is before {known.epoch}: epochs never go back")
+        if known and entry["epoch"] == known.epoch and secret != known.key:
+            raise RejectedSnapshot(key, f"another key for epoch {known.epoch}: a new key needs a new epoch")
+        if entry["policy"] not in policies:
+            policies[entry["policy"]] = self._policy(key, snapshot.policies[entry["policy"]])
+        return Tenant(
+            namespace=key[3:],
+            slug=entry["slug"],
+            organisation_id=entry["org"],
+            organisation=organisation["slug"],
+            is_active=organisation["state"] == ACTIVE,
+            revision=entry["revision"],
+            epoch=entry["epoch"],
+            key=secret,
+            policy=policies[entry["policy"]],
+        )
+
+    def _policy(self, key: str, document: Mapping[str, Any]) -> NamespacePolicy:
+        """What it says for this model goes before what it says for all."""
+        models = document.get("models")
+        of_model = models.get(self._model) if isinstance(models, Mapping) else None
+        try:
+            policy = NamespacePolicy.from_effective(of_model if isinstance(of_model, Mapping) else document)
+        except InvalidValue as problem:
+            raise RejectedSnapshot(f"{key}.policy", str(problem)) from problem
+        if policy.kv_dtype not in self._kv_formats:
+            served = ", ".join(self._kv_formats)
+            raise RejectedSnapshot(f"{key}.policy.kv_dtype", f"{policy.kv_dtype!r} is not served here, only {served}")
+        return policy
+
+
+def _differing(before: Snapshot, after: Snapshot) -> Iterator[str]:
+    """The entries of `after` that mean something else than in `before`; with an organisation's own, all it has."""
+    for organisation, bucket in after.buckets.items():
+        old = before.buckets.get(organisation, _NO_BUCKET)
+        if old.hash == bucket.hash:
+            continue
+        own = f"org/{organisation}"
+        is_another = old.members.get(own) != bucket.members.get(own)
+        for key, digest in bucket.members.items():
+            if is_another or old.members.get(key) != digest:
+                yield key
+
+
+def _together_checked(tenants: Mapping[str, Tenant]) -> None:
+    kept = math.fsum(tenant.policy.reserved_share + tenant.policy.pin_share for tenant in tenants.values())
+    if kept > 1:
+        raise RejectedSnapshot("policies", f"reservations and pins are {kept:.0%} of the pool together")
+
+
+def _pin(pin_id: str, entry: Entry) -> PinnedPrefix:
+    expires_at = entry["expires_at"]
+    return PinnedPrefix(pin_id, entry["ns"], entry["name"], datetime.fromisoformat(expires_at) if expires_at else None)

@@ -1,0 +1,170 @@
+"""The host's pages: where blocks go instead of away, beside the engine's steps, and whether they came back unchanged.
+
+One thread carries jobs out in the order given, and nobody else touches the host's bytes, so no page of the host is
+overwritten or read too early. On the device it writes the pages of a load and nothing else; `KvPages` sees to it that
+nobody uses them before they are reported. What is demoted was copied aside before its page may be overwritten, and its
+checksum is taken there; a load is checked where it arrived.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import Event, Thread
+
+import torch
+from torch import Tensor
+
+from engine_agent.cache.operations import Demote, Load
+from engine_agent.engine.page_arena import PageArena, Rewrite
+from kernels.layout import PageLayout
+from kernels.page_checksum import page_checksum
+from kernels.page_copy import copy_rounds, page_copy
+
+LOG = logging.getLogger(__name__)
+ASIDE_BYTES = 4 << 20  # of one batch on its way down; there are two, so that one fills while the other empties
+UNKNOWN = 0  # no page has this checksum but by a chance of one in 2**64
+
+Job = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A page of the device that a load has written. Not sound: it holds something else than was demoted."""
+
+    kv_format: str
+    page: int
+    is_sound: bool
+
+
+class HostArena(PageArena):
+    """With a checksum beside each page, by its id: 8 bytes, and none before it is used."""
+
+    def __init__(self, layouts: Mapping[str, PageLayout], capacity_bytes: int, *, pinned: bool) -> None:
+        super().__init__(layouts, capacity_bytes, tier="host", device=torch.device("cpu"), pinned=pinned)
+        self.checksums = torch.zeros(self.storage.slabs * self.stride, dtype=torch.int64)
+
+    def copy(self, kv_format: str, sources: Sequence[int], targets: Sequence[int]) -> None:
+        super().copy(kv_format, sources, targets)
+        for one in copy_rounds(sources, targets, 1):
+            self.checksums[targets[one]] = self.checksums[sources[one]]
+
+    def zero(self, kv_format: str, pages: Sequence[int]) -> None:
+        super().zero(kv_format, pages)
+        self.checksums[pages] = UNKNOWN
+
+
+class HostTier:
+    """`on_loaded` is called from its thread when loads have arrived: to wake whoever waits for them."""
+
+    def __init__(self, device: PageArena, host: HostArena, *, on_loaded: Callable[[], None]) -> None:
+        self.host = host
+        self.loaded: SimpleQueue[list[Loaded]] = SimpleQueue()
+        self._device = device
+        self._on_loaded = on_loaded
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._aside: SimpleQueue[Tensor] = SimpleQueue()
+        room = max(ASIDE_BYTES, *host.page_bytes.values())
+        for _ in range(2):
+            self._aside.put(torch.empty(room, dtype=torch.uint8, device=device.bytes.device))
+        self._stream = torch.cuda.Stream(device.bytes.device) if device.bytes.is_cuda else None
+        self._thread = Thread(target=self._work, name="luminet-host-tier", daemon=True)
+        self._thread.start()
+
+    # Called by the engine's thread
+
+    def demote(self, kv_format: str, demotions: Sequence[Demote], *, spoilt: Collection[tuple[str, int]]) -> None:
+        """Afterwards the device's pages may be overwritten: what they held lies aside. What was spoilt is remembered
+        as such.
+        """
+        size = self._device.page_bytes[kv_format]
+        most = max(ASIDE_BYTES // size, 1)
+        for first in range(0, len(demotions), most):
+            batch = demotions[first : first + most]
+            aside = self._aside.get()
+            begins = self._device.offsets((one.page for one in batch), kv_format)
+            page_copy(self._device.bytes, begins, [number * size for number in range(len(batch))], size, into=aside)
+            unsound = [one.host_page for one in batch if (kv_format, one.page) in spoilt]
+            self.submit(self._storing(kv_format, aside, [one.host_page for one in batch], unsound))
+
+    def load(self, kv_format: str, loads: Sequence[Load]) -> None:
+        """`loaded` gets one answer for all of them, whatever happens."""
+        self.submit(self._loading(kv_format, [one.host_page for one in loads], [one.page for one in loads]))
+
+    def rewrite(self, kv_format: str, operations: Sequence[Rewrite]) -> None:
+        self.submit(lambda: self.host.rewrite(kv_format, operations))
+
+    def submit(self, job: Job) -> None:
+        """After all that was submitted before."""
+        self._jobs.put(job)
+
+    def settle(self) -> None:
+        """All that was submitted so far is done."""
+        done = Event()
+        self.submit(done.set)
+        done.wait()
+
+    def close(self) -> None:
+        """What was submitted is still done."""
+        self._jobs.put(None)
+        self._thread.join()
+
+    # Its own thread
+
+    def _work(self) -> None:
+        on_stream: AbstractContextManager[object] = torch.cuda.stream(self._stream) if self._stream else nullcontext()
+        with on_stream:
+            while (job := self._jobs.get()) is not None:
+                try:
+                    job()
+                except Exception:
+                    LOG.exception("a copy between device and host failed: what it was to bring is not served")
+
+    def _storing(self, kv_format: str, aside: Tensor, host_pages: Sequence[int], unsound: Sequence[int]) -> Job:
+        size, wait = self.host.page_bytes[kv_format], self._after_engine()
+
+        def store() -> None:
+            self.host.checksums[host_pages] = UNKNOWN
+            try:
+                wait()
+                begins = [number * size for number in range(len(host_pages))]
+                checksums = page_checksum(aside, begins, size)
+                page_copy(aside, begins, self.host.offsets(host_pages, kv_format), size, into=self.host.bytes)
+                self.host.checksums[host_pages] = checksums.cpu()  # which waits for the copy as well
+                self.host.checksums[unsound] = UNKNOWN
+            finally:
+                self._aside.put(aside)
+
+        return store
+
+    def _loading(self, kv_format: str, host_pages: Sequence[int], pages: Sequence[int]) -> Job:
+        wait = self._after_engine()
+
+        def load() -> None:
+            sound = [False] * len(pages)
+            try:
+                wait()
+                begins, ends = self.host.offsets(host_pages, kv_format), self._device.offsets(pages, kv_format)
+                arrived = bring(self.host.bytes, begins, self._device.bytes, ends, self.host.page_bytes[kv_format])
+                sound = (arrived.cpu() == self.host.checksums[host_pages]).tolist()
+            finally:
+                self.loaded.put(
+                    [Loaded(kv_format, page, is_sound) for page, is_sound in zip(pages, sound, strict=True)]
+                )
+                self._on_loaded()
+
+        return load
+
+    def _after_engine(self) -> Job:
+        """What the job is to wait for first: all that the engine has asked of the device so far."""
+        if self._stream is None:
+            return lambda: None
+        asked = torch.cuda.current_stream(self._device.bytes.device).record_event()
+        return lambda: torch.cuda.current_stream(self._device.bytes.device).wait_event(asked)
+
+
+def bring(host: Tensor, begins: Sequence[int], device: Tensor, ends: Sequence[int], size: int) -> Tensor:
+    """Pages from one place to the other, and the checksums of what arrived."""
+    page_copy(host, begins, ends, size, into=device)
+    return page_checksum(device, ends, size)

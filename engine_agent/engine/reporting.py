@@ -1,0 +1,177 @@
+"""What the engine tells of itself, as JSON's own types: for its admin face and its metrics. Reads only."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, fields
+from operator import attrgetter
+from typing import Any
+
+from engine_agent.cache.books import Counters, Namespace
+from engine_agent.cache.events import Event, Gap, Stored
+from engine_agent.cache.ledger import Displaced, Pair
+from engine_agent.cache.manager import BlockManager
+from engine_agent.cache.prefixes import PurgeReceipt
+from engine_agent.engine.engine import Engine
+from engine_agent.engine.tenants import NOBODY
+
+_COUNTERS = tuple(field.name for field in fields(Counters))
+# What was asked and what was cached, the journal and `/metrics` tell alone: they count answers that left, not
+# admissions, so here would be other numbers by the same names.
+_OF_BLOCKS = tuple(name for name in _COUNTERS if name not in ("requests", "prompt_tokens", "cached_tokens"))
+_counted, _of_blocks = attrgetter(*_COUNTERS), attrgetter(*_OF_BLOCKS)
+
+
+def engine_stats(engine: Engine) -> dict[str, Any]:
+    running, waiting = engine.running, engine.waiting
+    return {
+        "boot": engine.boot,
+        "snapshot_hash": engine.tenants.snapshot.hash,
+        "is_draining": engine.is_draining,
+        "running": sum(len(request.live) for request in running),
+        "waiting": len(waiting),
+        "preemptions": engine.preemptions,
+        "steps": engine.steps,
+        "computed_tokens": engine.computed_tokens,
+        "generated_tokens": engine.generated_tokens,
+        "pool": _pool(engine.manager),
+        "host": _host(engine.manager),
+        "namespaces": list(_namespaces(engine)),
+        "evictions": [_eviction(pair, lost) for pair, lost in engine.manager.ledger.pairs().items()],
+        "warnings": [asdict(notice) for notice in engine.notices.latest],
+        "warning_counts": dict(engine.notices.counts),
+        "pages": engine.parts.pages.stats(),
+    }
+
+
+def engine_events(engine: Engine, since: int, boot: str) -> dict[str, Any]:
+    """Events after `since`, or the whole index where those are no longer kept."""
+    log = engine.manager.events
+    found = log.since(since, boot=boot)
+    if isinstance(found, Gap):
+        snapshot = log.snapshot()
+        stored = [_stored(one) for one in snapshot.stored if one.namespace != NOBODY]
+        return {"boot": snapshot.boot, "number": snapshot.number, "snapshot": stored}
+    return {
+        "boot": found.boot,
+        "number": found.events[-1].number if found.events else since,
+        "events": [_event(event) for event in found.events if event.namespace != NOBODY],
+    }
+
+
+def receipt(purge: PurgeReceipt, at: float) -> dict[str, Any]:
+    """`at`: unix seconds; the block manager's clock is nobody else's."""
+    return {
+        "namespace": purge.namespace,
+        "epoch": purge.epoch,
+        "at": at,
+        "blocks": purge.blocks,
+        "bytes": purge.bytes,
+        "sequences_left": purge.sequences_left,
+        "is_done": purge.is_done,
+    }
+
+
+def _pool(manager: BlockManager) -> dict[str, Any]:
+    pool = manager.pool()
+    return {
+        "capacity_bytes": pool.capacity_bytes,
+        "used_bytes": pool.used_bytes,
+        "evictable_bytes": pool.evictable_bytes,
+        "usage_ratio": (pool.used_bytes - pool.evictable_bytes) / pool.capacity_bytes,  # as vLLM: what is idle is free
+        "waste_ratio": pool.waste_ratio,
+        "sequences": pool.sequences,
+    }
+
+
+def _host(manager: BlockManager) -> dict[str, Any] | None:
+    tiers = manager.cache.books.tiers
+    if len(tiers) < 2:
+        return None
+    storage = tiers[1].storage
+    used = storage.capacity_bytes - storage.free_bytes
+    return {
+        "capacity_bytes": storage.capacity_bytes,
+        "used_bytes": used,
+        "evictable_bytes": tiers[1].evictable_bytes,
+        "usage_ratio": used / storage.capacity_bytes,
+    }
+
+
+def _namespaces(engine: Engine) -> Iterator[dict[str, Any]]:
+    """Those of which there is something to tell: of thousands that nobody uses each look would tell nothing."""
+    running, waiting = (Counter(one.namespace for one in requests) for requests in (engine.running, engine.waiting))
+    cache = engine.manager.cache
+    cache.now()  # what is over by now is told as gone
+    for tenant in engine.tenants:
+        found = cache.namespace(tenant.namespace)
+        is_asked = tenant.namespace in running or tenant.namespace in waiting
+        if is_asked or any(_counted(found.counters)) or any(account.resident_bytes for account in found.accounts):
+            yield {
+                "namespace": tenant.namespace,
+                "organisation": tenant.organisation_id,
+                "organisation_slug": tenant.organisation,
+                "namespace_slug": tenant.slug,
+                "revision": tenant.revision,
+                "running": running[tenant.namespace],
+                "waiting": waiting[tenant.namespace],
+                **_cached(engine, found),
+            }
+
+
+def _cached(engine: Engine, found: Namespace) -> dict[str, Any]:
+    device, *lower = found.accounts
+    return {
+        "epoch": found.epoch,
+        "resident_bytes": device.resident_bytes,
+        "resident_blocks": found.indexed_blocks,
+        "resident_bytes_by_dtype": {name: size for name, size in device.resident_by_format.items() if size},
+        "host_bytes": sum(account.resident_bytes for account in lower),
+        "tiers": [
+            {
+                "tier": tier.name,
+                "resident_bytes": account.resident_bytes,
+                "idle_bytes": account.idle_bytes,
+                "reserved_bytes": account.shares.reserved_bytes,
+                "limit_bytes": account.shares.limit_bytes,
+            }
+            for tier, account in zip(engine.manager.cache.books.tiers, found.accounts, strict=True)
+        ],
+        "ghost_blocks": found.ghosts.blocks,
+        "counters": dict(zip(_OF_BLOCKS, _of_blocks(found.counters), strict=True)),
+    }
+
+
+def _eviction(pair: Pair, lost: Displaced) -> dict[str, Any]:
+    return {
+        "victim": pair.victim,
+        "by": pair.by,
+        "cause": pair.cause,
+        "tier": pair.tier,
+        "blocks": lost.blocks,
+        "bytes": lost.bytes,
+        "demoted_blocks": lost.demoted_blocks,
+    }
+
+
+def _event(event: Event) -> Mapping[str, Any]:
+    return {
+        "number": event.number,
+        "kind": event.kind,
+        "namespace": event.namespace,
+        "kv_dtype": event.kv_format,
+        "root": event.root.hex(),
+        "tier": event.tier,
+        "parent": event.parent.hex(),
+        "digests": [digest.hex() for digest in event.digests],
+    }
+
+
+def _stored(stored: Stored) -> Mapping[str, Any]:
+    return {
+        "namespace": stored.namespace,
+        "kv_dtype": stored.kv_format,
+        "root": stored.root.hex(),
+        "tiers": list(stored.tiers),
+        "parent": stored.parent.hex(),
+        "digests": [digest.hex() for digest in stored.digests],
+    }

@@ -1,0 +1,60 @@
+"""One step's forward pass: which tokens of which sequences, and what comes next where somebody wants to know."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine_agent.engine.batch import BatchRow, batch_attention
+from engine_agent.engine.model import Model
+from kernels.layout import PageLayout
+from kernels.scales import ScaleSet
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """`tokens` are those computed now. `wants_logits`: after the last of them."""
+
+    row: BatchRow
+    tokens: Sequence[int]
+    wants_logits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """`logits` [rows that wanted them, vocab_size] float32 on the host's side of the device, in the rows' order.
+    `broken`: rows with a key or value that is no finite number.
+    """
+
+    logits: Tensor
+    broken: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    model: Model
+    arena: Tensor
+    layouts: Mapping[str, PageLayout]
+    scales: Mapping[str, ScaleSet]
+
+    @torch.no_grad()
+    def run(self, rows: Sequence[RunRow]) -> Computed:
+        attention = batch_attention(self.model, self.arena, self.layouts, self.scales, [one.row for one in rows])
+        tokens = torch.tensor([token for one in rows for token in one.tokens], dtype=torch.int64)
+        hidden = self.model.hidden(tokens.to(self.arena.device), attention)
+        wanted, ends, end = list[int](), list[int](), 0
+        for one in rows:
+            end += len(one.tokens)
+            ends.append(end)
+            if one.wants_logits:
+                wanted.append(end - 1)
+        logits = self.model.logits(hidden[wanted]) if wanted else hidden.new_empty((0, 0), dtype=torch.float32)
+        return Computed(logits, _broken(attention.refused(), ends))
+
+
+def _broken(refused: Tensor, ends: Sequence[int]) -> frozenset[int]:
+    if not bool(refused.any()):
+        return frozenset()
+    begins = [0, *ends[:-1]]
+    return frozenset(row for row, (begin, end) in enumerate(zip(begins, ends, strict=True)) if refused[begin:end].any())

@@ -1,0 +1,79 @@
+"""What one step computes: every answer's next token, then pieces of prompts, within a budget of tokens. Pure.
+
+An answer under way never waits for a prompt: at most a chunk is computed beside it. What is left of the budget, and a
+quantum at least, goes to prompts in pieces of a quantum, each time to the namespace that has had least for its weight,
+so that two long prompts of two tenants advance side by side.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from engine_agent.engine.shares import ComputeShares
+
+QUANTA = 4  # in which a chunk is handed out
+
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate(Generic[Key]):
+    """Somebody who has tokens to compute. `rank`: the order within a namespace, lowest first."""
+
+    key: Key
+    namespace: str
+    tokens: int
+    is_decode: bool
+    rank: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Turn(Generic[Key]):
+    key: Key
+    tokens: int
+
+
+def plan_step(
+    candidates: Sequence[Candidate[Key]], shares: ComputeShares, weights: Mapping[str, float], *, budget_tokens: int
+) -> list[Turn[Key]]:
+    """Whose tokens are computed now, and how many of each. What is planned is charged."""
+    if not candidates:
+        return []
+    shares.begin_step({candidate.namespace for candidate in candidates})
+    turns = [Turn(candidate.key, candidate.tokens) for candidate in candidates if candidate.is_decode]
+    for candidate in candidates:
+        if candidate.is_decode:
+            shares.charge(candidate.namespace, candidate.tokens, weights[candidate.namespace])
+    quantum = max(1, budget_tokens // QUANTA)
+    left = max(budget_tokens - sum(turn.tokens for turn in turns), quantum)  # answers alone never fill a step
+    return turns + _prompts(candidates, shares, weights, left, quantum=quantum)
+
+
+def _prompts(
+    candidates: Sequence[Candidate[Key]],
+    shares: ComputeShares,
+    weights: Mapping[str, float],
+    left: int,
+    *,
+    quantum: int,
+) -> list[Turn[Key]]:
+    lines: dict[str, list[Candidate[Key]]] = {}
+    for candidate in sorted((one for one in candidates if not one.is_decode), key=lambda one: one.rank, reverse=True):
+        lines.setdefault(candidate.namespace, []).append(candidate)
+    given: dict[int, int] = {}  # by the candidate's place
+    order: list[Candidate[Key]] = []
+    while left and lines:
+        name = shares.first(lines)
+        candidate = lines[name][-1]
+        if id(candidate) not in given:
+            order.append(candidate)
+        had = given.get(id(candidate), 0)
+        piece = min(quantum, left, candidate.tokens - had)
+        given[id(candidate)] = had + piece
+        shares.charge(name, piece, weights[name])
+        left -= piece
+        if had + piece == candidate.tokens:
+            lines[name].pop()
+            if not lines[name]:
+                del lines[name]
+    return [Turn(candidate.key, given[id(candidate)]) for candidate in order]

@@ -1,0 +1,30 @@
+"""Who computes next: a namespace's virtual time rises by what was computed for it, divided by its weight.
+
+Whoever is behind goes first, so a flood of long prompts from one namespace delays another's request by a chunk, not by
+the flood. A namespace that was idle starts where those that compute are: nobody saves up time.
+"""
+
+from collections.abc import Collection, Iterable
+
+
+class ComputeShares:
+    def __init__(self) -> None:
+        self._times: dict[str, float] = {}
+        self._active: set[str] = set()
+
+    def begin_step(self, active: Collection[str]) -> None:
+        """Who has something to compute now."""
+        known = [self._times[name] for name in active if name in self._active]
+        floor = min(known, default=max(self._times.values(), default=0.0))
+        for name in active:
+            if name not in self._active:
+                self._times[name] = max(self._times.get(name, floor), floor)
+        self._active = set(active)
+        if len(self._times) > 2 * len(self._active) + 64:  # who computes nothing is forgotten: it would start there
+            self._times = {name: at for name, at in self._times.items() if name in self._active or at > floor}
+
+    def first(self, names: Iterable[str]) -> str:
+        return min(names, key=lambda name: (self._times[name], name))
+
+    def charge(self, name: str, tokens: int, weight: float) -> None:
+        self._times[name] += tokens / weight

@@ -1,0 +1,98 @@
+"""Whose requests the engine serves and by which rules: its snapshot, obeyed.
+
+A snapshot is read as a whole before anything changes (`held.py`), beside the engine's thread where that matters; then
+all of it holds between two steps: the block manager's namespaces, the revisions that responses name, the pins.
+"""
+
+import secrets
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from engine_agent.cache.keys import KEY_BYTES
+from engine_agent.cache.manager import BlockManager
+from engine_agent.cache.policy import NamespacePolicy
+from engine_agent.cache.prefixes import PurgeReceipt
+from engine_agent.engine.errors import UnknownTenant
+from engine_agent.engine.held import Held, PinnedPrefix, SnapshotReader, Tenant
+from engine_agent.protocol import Change, HashMismatch, Snapshot, change_apply
+
+NOBODY = "luminet/nobody"  # no id of an entry has a slash
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is to be obeyed next, and where that differs for the block manager from what it was prepared against."""
+
+    before: Held
+    after: Held
+    gone: tuple[str, ...]
+    changed: tuple[Tenant, ...]
+
+
+class Tenants:
+    def __init__(self, manager: BlockManager, *, model: str, kv_formats: Collection[str]) -> None:
+        self._manager = manager
+        self._reader = SnapshotReader(model=model, kv_formats=kv_formats)
+        self._held = Held.nothing()
+        self._own = self._nobodys(next(iter(kv_formats)))
+
+    def __iter__(self) -> Iterator[Tenant]:
+        return iter(self._held.tenants.values())
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self._held.snapshot
+
+    @property
+    def pins(self) -> Mapping[str, PinnedPrefix]:
+        return self._held.pins
+
+    def tenant(self, namespace: str) -> Tenant:
+        """Raises UnknownTenant."""
+        found = self.known(namespace)
+        if found is None or not found.is_active:
+            raise UnknownTenant("", "this engine serves no such namespace, or its organisation is suspended")
+        return found
+
+    def known(self, namespace: str) -> Tenant | None:
+        return self._own if namespace == NOBODY else self._held.tenants.get(namespace)
+
+    def prepare(self, news: Snapshot | Change) -> Prepared:
+        """Against what is held now. Changes nothing, so any thread may call it.
+
+        Raises RejectedSnapshot, HashMismatch, MalformedMessage.
+        """
+        before = self._held
+        snapshot = change_apply(before.snapshot, news) if isinstance(news, Change) else news
+        after = self._reader.read(snapshot, before)
+        changed = (one for name, one in after.tenants.items() if _differs(before.tenants.get(name), one))
+        return Prepared(before, after, tuple(before.tenants.keys() - after.tenants.keys()), tuple(changed))
+
+    def obey(self, prepared: Prepared) -> list[PurgeReceipt]:
+        """Receipts of what it purged. Raises HashMismatch, and nothing changed, where another came in between."""
+        if prepared.before is not self._held:
+            raise HashMismatch(expected=prepared.before.snapshot.hash, found=self.snapshot.hash)
+        receipts = [self._manager.remove_namespace(gone) for gone in prepared.gone]
+        for one in prepared.changed:
+            receipt = self._manager.set_namespace(one.namespace, key=one.key, epoch=one.epoch, policy=one.policy)
+            receipts += [receipt] if receipt else []
+        self._held = prepared.after
+        return receipts
+
+    def apply(self, news: Snapshot | Change) -> list[PurgeReceipt]:
+        """Both at once, for who has nothing else to do meanwhile."""
+        return self.obey(self.prepare(news))
+
+    def _nobodys(self, kv_format: str) -> Tenant:
+        """For the engine's own health check: nothing of it is kept."""
+        policy = NamespacePolicy(prefix_caching=False, kv_dtype=kv_format, request_kv_dtypes=())
+        own = Tenant(NOBODY, NOBODY, NOBODY, NOBODY, True, 0, 0, secrets.token_bytes(KEY_BYTES), policy)
+        self._manager.set_namespace(NOBODY, key=own.key, epoch=0, policy=policy)
+        return own
+
+
+def _differs(known: Tenant | None, found: Tenant) -> bool:
+    """For the block manager: how a namespace is called, and its revision, is nothing to it."""
+    if known is found:
+        return False
+    return known is None or (known.epoch, known.policy) != (found.epoch, found.policy)

@@ -1,0 +1,102 @@
+"""What the journal holds: a record when a request's headers leave, another when it ends. As lines, and back.
+
+A line is the CRC-32 of what follows in eight hexadecimal digits, a space, and a JSON object in ASCII:
+
+    5f1c0a2e {"sequence":1,"type":"opened","request_id":"…",…}
+
+Standard library only.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from operator import attrgetter
+from typing import Any, Literal
+from zlib import crc32
+
+Kind = Literal["customer", "probe", "pin"]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """An attempt whose headers left, with the numbers that they, the usage and the metrics say. Never text of it."""
+
+    request_id: str
+    attempt: int
+    kind: Kind
+    at: float  # unix seconds
+    organisation_id: str
+    organisation: str
+    namespace_id: str
+    namespace: str
+    policy_revision: int
+    model: str
+    kv_dtype: str
+    prompt_tokens: int
+    cached_tokens: int
+    miss_reason: str
+    missed: Mapping[str, int]  # tokens, by reason
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """How it ended. An `Opened` that has none when its engine is gone was cut off with it."""
+
+    opened: int  # the number of its `Opened`: ids of an engine alone are its clients', and may come twice
+    request_id: str
+    attempt: int
+    at: float
+    outcome: str
+    generated_tokens: int
+    ttft_ms: float | None
+    duration_ms: float
+
+
+Record = Opened | Closed
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A record and its number: 1 is the first of its boot."""
+
+    sequence: int
+    record: Record
+
+
+class DamagedLine(Exception):
+    """Bytes that are no line as it was written."""
+
+
+def line_of(entry: Entry) -> bytes:
+    text = _encode(entry_document(entry)).encode()
+    return b"%08x %b\n" % (crc32(text), text)
+
+
+def entry_of(line: bytes) -> Entry:
+    """From a line without its end. Raises DamagedLine."""
+    try:
+        if int(line[:8], 16) != crc32(line[9:]):
+            raise DamagedLine
+        told = json.loads(line[9:])
+        names, made_of = _TYPES[told["type"]]
+        return Entry(told["sequence"], made_of(**{name: told[name] for name in names}))
+    except (ValueError, KeyError, TypeError) as problem:
+        raise DamagedLine from problem
+
+
+def entry_document(entry: Entry) -> dict[str, Any]:
+    """As the journal's readers get it too."""
+    kind, names, values = _FIELDS[type(entry.record)]
+    return {"sequence": entry.sequence, "type": kind, **dict(zip(names, values(entry.record), strict=True))}
+
+
+def _names(made_of: type[Opened] | type[Closed]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(made_of))
+
+
+_encode = json.JSONEncoder(separators=(",", ":"), default=dict).encode
+_TYPES: Mapping[str, tuple[tuple[str, ...], type[Opened] | type[Closed]]] = {
+    "opened": (_names(Opened), Opened),
+    "closed": (_names(Closed), Closed),
+}
+_FIELDS = {made_of: (kind, names, attrgetter(*names)) for kind, (names, made_of) in _TYPES.items()}

@@ -1,0 +1,1 @@
+"""`luminet bench`: asks any OpenAI server what a workload asks, and says how long the answers took."""

@@ -1,0 +1,239 @@
+"""The admin face of one engine: what its sidecar, and people on its machine, may ask and do. Small JSON both ways.
+
+It is for whoever can reach it: a socket only its owner may open, or loopback with a token. docs/engine.md lists all.
+"""
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from engine_agent.backends.base import Backend
+from engine_agent.engine.errors import BadRequest
+from engine_agent.journal import Journal, entry_document
+from engine_agent.protocol import Change, MalformedMessage, Snapshot, change_decode, snapshot_decode
+from engine_agent.server.admin_errors import AdminError, exception_handlers
+from engine_agent.server.alone import LocalTenants
+from engine_agent.server.health import Prober
+from engine_agent.server.pin_content import Encoder, Template, pin_content, pin_tokens
+from engine_agent.server.policy_file import pin_wish
+from engine_agent.server.receipts import Receipts
+from engine_agent.server.strict_json import read_object
+
+MOST_SNAPSHOT_BYTES = 64 * 2**20
+MOST_BODY_BYTES = 32 * 2**20
+MOST_RECORDS = 10_000
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class AdminFace:
+    """`tenants` is there where the engine is alone: what a control plane would decide is then decided here."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        journal: Journal,
+        *,
+        agent_id: str,
+        tokenizer: Encoder,
+        template: Template | None,
+        tenants: LocalTenants | None = None,
+        prober: Prober | None = None,
+    ) -> None:
+        self._backend, self._journal, self._tenants = backend, journal, tenants
+        self._agent_id = agent_id
+        self._tokenizer, self._template = tokenizer, template
+        self._prober = prober or Prober(backend)
+        self._receipts = Receipts(backend)
+
+    def app(self) -> Starlette:
+        return Starlette(
+            routes=[
+                Route("/apply", self._apply, methods=["POST"]),
+                Route("/snapshot", self._snapshot, methods=["GET"]),
+                Route("/purge", self._purge, methods=["POST"]),
+                Route("/receipts", self._get_receipts, methods=["GET"]),
+                Route("/pins", self._pins, methods=["GET"]),
+                Route("/pins", self._pin, methods=["POST"]),
+                Route("/pins/{id}", self._unpin, methods=["DELETE"]),
+                Route("/pins/{id}/content", self._content, methods=["PUT"]),
+                Route("/drain", self._drain, methods=["POST"]),
+                Route("/resume", self._resume, methods=["POST"]),
+                Route("/journal", self._records, methods=["GET"]),
+                Route("/journal/boots", self._boots, methods=["GET"]),
+                Route("/journal/cut", self._cut, methods=["POST"]),
+                Route("/stats", self._stats, methods=["GET"]),
+                Route("/events", self._events, methods=["GET"]),
+                Route("/integrity", self._integrity, methods=["POST"]),
+                Route("/health", self._health, methods=["GET"]),
+            ],
+            exception_handlers=exception_handlers,
+        )
+
+    # Policies
+
+    async def _apply(self, request: Request) -> Response:
+        self._check_fleet()
+        news = await asyncio.to_thread(_news, await _body(request, MOST_SNAPSHOT_BYTES))
+        return _json({"hash": await self._backend.apply(news)})
+
+    async def _snapshot(self, request: Request) -> Response:
+        return _json({"hash": (await self._backend.stats())["snapshot_hash"]})
+
+    async def _purge(self, request: Request) -> Response:
+        return _json({"epoch": await self._alone().purge()}, 202)
+
+    async def _get_receipts(self, request: Request) -> Response:
+        after = _whole(request, "after", 0)
+        is_of_this_boot = request.query_params.get("boot") == self._journal.boot  # numbers of another's say nothing
+        receipts = await self._receipts.after(after if is_of_this_boot else 0)
+        return _json({"boot": self._journal.boot, "receipts": receipts})
+
+    # Pins
+
+    async def _pins(self, request: Request) -> Response:
+        return _json({"pins": await self._backend.pins()})
+
+    async def _pin(self, request: Request) -> Response:
+        tenants, told = self._alone(), await _object(request)
+        return _json({"id": await tenants.pin(pin_wish(told))}, 201)
+
+    async def _unpin(self, request: Request) -> Response:
+        await self._alone().unpin(_pin_id(request))
+        return Response(status_code=204)
+
+    async def _content(self, request: Request) -> Response:
+        pin_id, content = _pin_id(request), pin_content(await _object(request))
+        tokens = await asyncio.to_thread(pin_tokens, content, self._backend.card, self._tokenizer, self._template)
+        await self._backend.set_pin_content(pin_id, tokens)
+        return _json({"id": pin_id, "tokens": len(tokens)})
+
+    # Work
+
+    async def _drain(self, request: Request) -> Response:
+        return _json({"is_draining": True, "left": await self._backend.drain(True)})
+
+    async def _resume(self, request: Request) -> Response:
+        return _json({"is_draining": False, "left": await self._backend.drain(False)})
+
+    async def _health(self, request: Request) -> Response:
+        return _json({"ok": True, "seconds": await self._prober.check()})
+
+    # What happened
+
+    async def _records(self, request: Request) -> Response:
+        boot = request.query_params.get("boot", self._journal.boot)
+        since, limit = _whole(request, "since", 0), _whole(request, "limit", 1_000, least=1, most=MOST_RECORDS)
+        return Response(await asyncio.to_thread(self._page, boot, since, limit), media_type="application/json")
+
+    def _page(self, boot: str, since: int, limit: int) -> bytes:
+        page = self._journal.since(boot, since, limit)
+        entries = [entry_document(entry) for entry in page.entries]
+        lost = [asdict(one) for one in page.lost]
+        return _encode({"boot": page.boot, "last": page.last, "entries": entries, "lost": lost})
+
+    async def _boots(self, request: Request) -> Response:
+        return _json({"boots": [asdict(boot) for boot in self._journal.boots()]})
+
+    async def _cut(self, request: Request) -> Response:
+        told = await _object(request)
+        boot, upto = told.get("boot"), told.get("upto")
+        if told.keys() != {"boot", "upto"} or not isinstance(boot, str) or type(upto) is not int or upto < 0:
+            raise BadRequest("", 'the body must be {"boot": text, "upto": whole number}')
+        return _json({"freed_bytes": self._journal.cut(boot, upto)})
+
+    async def _stats(self, request: Request) -> Response:
+        journal = {
+            "boot": self._journal.boot,
+            "size_bytes": self._journal.size_bytes,
+            "waiting": self._journal.waiting,
+            "dropped_records": self._journal.dropped_records,
+            "lost_closings": self._journal.lost_closings,
+        }
+        here = {"agent_id": self._agent_id, "is_alone": self._tenants is not None}
+        return _json({**here, "model": asdict(self._backend.card), **await self._backend.stats(), "journal": journal})
+
+    async def _events(self, request: Request) -> Response:
+        boot = request.query_params.get("boot", "")
+        return _json(await self._backend.events(_whole(request, "since", 0), boot[:64]))
+
+    async def _integrity(self, request: Request) -> Response:
+        return _json({"problems": await self._backend.check_integrity()})
+
+    # Who decides
+
+    def _alone(self) -> LocalTenants:
+        if self._tenants is None:
+            raise AdminError(
+                409, "in_a_fleet", "This engine serves a fleet: the control plane decides this, by a snapshot."
+            )
+        return self._tenants
+
+    def _check_fleet(self) -> None:
+        if self._tenants is not None:
+            raise AdminError(
+                409, "alone", "This engine is alone: its policy file decides, and SIGHUP has it read again."
+            )
+
+
+def _news(body: bytes) -> Snapshot | Change:
+    """A snapshot, or a change to the one that is here."""
+    try:
+        return snapshot_decode(body)
+    except MalformedMessage as problem:
+        if (problem.field, problem.problem) != ("hash", "is missing"):
+            raise
+        return change_decode(body)
+
+
+async def _body(request: Request, most: int = MOST_BODY_BYTES) -> bytes:
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > most:
+                raise AdminError(413, "too_large", f"A body of more than {most:,} bytes is not taken.")
+    except ClientDisconnect:
+        raise AdminError(400, "gone", "The client left before its request was whole.") from None
+    return bytes(body)
+
+
+async def _object(request: Request) -> dict[str, Any]:
+    body = await _body(request)
+    return await asyncio.to_thread(read_object, body)
+
+
+def _whole(request: Request, name: str, default: int, *, least: int = 0, most: int = 2**63 - 1) -> int:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
+        raise BadRequest(name, f"must be a whole number from {least} to {most:,}")
+    return int(text)
+
+
+def _pin_id(request: Request) -> str:
+    pin_id: str = request.path_params["id"]
+    if not _ID.fullmatch(pin_id):
+        raise BadRequest("pin", "must be an id: up to 64 letters, digits, - and _")
+    return pin_id
+
+
+def _json(value: Mapping[str, Any], status: int = 200) -> Response:
+    return Response(_encode(value), status, media_type="application/json")
+
+
+def _encode(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else list(value)

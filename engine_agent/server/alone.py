@@ -1,0 +1,181 @@
+"""An engine alone: one organisation `local` with one namespace `default`, whose policy is a file on this machine.
+
+What a control plane would send as snapshots is made here, so the engine obeys one kind of thing. Each deed makes the
+next state, has the engine obey it, and only then holds it: what cannot be obeyed changes nothing.
+"""
+
+import asyncio
+import base64
+import hashlib
+import logging
+import math
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from engine_agent.backends.base import Backend
+from engine_agent.cache.errors import UnknownPin
+from engine_agent.engine.errors import BadRequest
+from engine_agent.identity import Identity
+from engine_agent.protocol import Entry, Snapshot, policy_hash, snapshot_build
+from engine_agent.server.pin_content import Encoder, Template, pin_tokens
+from engine_agent.server.policy_file import PinWish, PolicyFile
+from engine_agent.server.state import StateFolder
+
+log = logging.getLogger(__name__)
+ORGANISATION, NAMESPACE = "local", "default"  # ids and slugs alike
+KEY_BYTES = 32
+KEPT = "policy.json"  # the revision, and what it says
+
+
+def _key() -> bytes:
+    return secrets.token_bytes(KEY_BYTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """All that is obeyed. The namespace's key is made anew at every start: the cache is empty then."""
+
+    policy: Mapping[str, Any]
+    revision: int
+    epoch: int = 0
+    key: bytes = field(default_factory=_key, repr=False)
+    of_file: Mapping[str, PinWish] = field(default_factory=dict, repr=False)
+    asked_for: Mapping[str, PinWish] = field(default_factory=dict, repr=False)
+
+    @property
+    def pins(self) -> dict[str, PinWish]:
+        return {**self.of_file, **self.asked_for}
+
+    def snapshot(self, model: str) -> Snapshot:
+        policy = policy_hash(self.policy)
+        namespace = {
+            "org": ORGANISATION,
+            "slug": NAMESPACE,
+            "epoch": self.epoch,
+            "key": base64.b64encode(self.key).decode(),
+            "revision": self.revision,
+            "policy": policy,
+        }
+        organisation = {"org": ORGANISATION, "slug": ORGANISATION, "state": "active", "limits": {}}
+        pins = {f"pin/{pin_id}": _pin_entry(wish, model) for pin_id, wish in self.pins.items()}
+        entries: dict[str, Entry] = {f"org/{ORGANISATION}": organisation, f"ns/{NAMESPACE}": namespace, **pins}
+        return snapshot_build("engine", entries, {policy: self.policy})
+
+
+class LocalTenants:
+    """What people on this machine may do to it. One deed at a time."""
+
+    def __init__(self, state: StateFolder, backend: Backend, tokenizer: Encoder, template: Template | None) -> None:
+        self._state, self._backend = state, backend
+        self._tokenizer, self._template = tokenizer, template
+        self._held = _last(state)
+        self._lock = asyncio.Lock()
+
+    @property
+    def revision(self) -> int:
+        return self._held.revision
+
+    async def publish(self, file: PolicyFile) -> int:
+        """Obey what the file says from now on; its revision. Raises RejectedSnapshot, BadRequest, OSError."""
+        async with self._lock:
+            is_new = policy_hash(file.policy) != policy_hash(self._held.policy) or not self._held.revision
+            revision = self._held.revision + is_new
+            # Kept before it is obeyed: a revision that was told and is forgotten would come to mean another policy.
+            self._state.keep(KEPT, {"revision": revision, "policy": dict(file.policy)})
+            await self._obey(replace(self._held, policy=file.policy, revision=revision, of_file=_by_id(file.pins)))
+            if file.pins and not file.policy.get("pin_share"):
+                log.warning("the policy has pins and no pin_share, so none of them is kept")
+            return revision
+
+    async def purge(self) -> int:
+        """Nothing cached so far matches any more; the namespace's new epoch."""
+        async with self._lock:
+            await self._obey(replace(self._held, epoch=self._held.epoch + 1, key=_key()))
+            return self._held.epoch
+
+    async def pin(self, wish: PinWish) -> str:
+        """Keep a prefix until the engine ends or somebody unpins it; its id. Raises BadRequest."""
+        async with self._lock:
+            pin_id = _pin_id(wish)
+            await self._obey(replace(self._held, asked_for={**self._held.asked_for, pin_id: wish}))
+            return pin_id
+
+    async def unpin(self, pin_id: str) -> None:
+        """Raises UnknownPin, and BadRequest for one that the policy file would bring back."""
+        async with self._lock:
+            if pin_id in self._held.of_file:
+                raise BadRequest("pin", f"{pin_id} is a pin of the policy file: take it out there")
+            left = {one: wish for one, wish in self._held.asked_for.items() if one != pin_id}
+            if len(left) == len(self._held.asked_for):
+                raise UnknownPin(pin_id)
+            await self._obey(replace(self._held, asked_for=left))
+
+    async def _obey(self, held: Held) -> None:
+        contents = {
+            pin_id: await self._tokens(wish) for pin_id, wish in held.pins.items() if pin_id not in self._held.pins
+        }
+        await self._backend.apply(held.snapshot(self._backend.card.name))
+        self._held = held
+        for pin_id, tokens in contents.items():
+            await self._backend.set_pin_content(pin_id, tokens)
+
+    async def _tokens(self, wish: PinWish) -> list[int]:
+        card = self._backend.card
+        return await asyncio.to_thread(pin_tokens, wish.content, card, self._tokenizer, self._template)
+
+
+def identity(revision: int, audience: str) -> Identity:
+    """Whose every request is that comes with the engine's own key."""
+    return Identity(
+        organisation_id=ORGANISATION,
+        organisation=ORGANISATION,
+        namespace_id=NAMESPACE,
+        namespace=NAMESPACE,
+        scope="infer",
+        policy_revision=revision,
+        request_id="",
+        attempt=1,
+        kind="customer",
+        deadline=None,
+        issued_at=0.0,
+        expires_at=math.inf,
+        audience=audience,
+    )
+
+
+def _last(state: StateFolder) -> Held:
+    """The policy of the engine that was here before, so that the same policy has the same revision."""
+    kept = state.document(KEPT)
+    policy, revision = kept.get("policy"), kept.get("revision")
+    if isinstance(policy, dict) and type(revision) is int and 0 < revision < 2**62:
+        return Held(policy, revision)
+    return Held({}, 0)
+
+
+def _by_id(pins: Iterable[PinWish]) -> dict[str, PinWish]:
+    return {_pin_id(wish): wish for wish in pins}
+
+
+def _pin_id(wish: PinWish) -> str:
+    """The same for the same pin, and another for another content: a pin's content never changes."""
+    said = f"{wish.name}\0{wish.expires_at}\0{wish.content.kind}\0{wish.content.value}"
+    return f"pin-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+
+
+def _pin_entry(wish: PinWish, model: str) -> dict[str, Any]:
+    return {
+        "org": ORGANISATION,
+        "ns": NAMESPACE,
+        "name": wish.name,
+        "model": model,
+        "kind": wish.content.kind,
+        "bytes": wish.content.size_bytes,
+        "expires_at": wish.expires_at and _instant(wish.expires_at),
+    }
+
+
+def _instant(at: datetime) -> str:
+    return at.replace(tzinfo=None, microsecond=0).isoformat() + "Z"

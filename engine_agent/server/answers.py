@@ -1,0 +1,223 @@
+"""Tokens as OpenAI's two APIs tell them, whole or in parts. Knows no HTTP and no engine, only shapes."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from engine_agent.engine.outputs import Delta, Logprob, TokenLogprobs
+from engine_agent.journal_records import Opened
+
+LEAST_LOGPROB = -9999.0  # JSON has no infinity
+
+
+class Vocabulary(Protocol):
+    def token_text(self, token: int) -> str: ...
+    def token_bytes(self, token: int) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What every part of an answer says of itself."""
+
+    id: str
+    created: int
+    model: str
+    fingerprint: str
+
+    def of(self, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        about = {"id": self.id, "object": kind, "created": self.created, "model": self.model}
+        return {**about, "system_fingerprint": self.fingerprint, "choices": choices}
+
+
+def usage(opened: Opened, completion_tokens: int) -> dict[str, Any]:
+    """The numbers of the journal's record, which the headers said."""
+    return {
+        "prompt_tokens": opened.prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": opened.prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": opened.cached_tokens},
+    }
+
+
+class Shape(Protocol):
+    """One API's way to tell an answer. Choices are numbered over all prompts."""
+
+    def opening(self) -> Iterator[dict[str, Any]]:
+        """What a stream says before its first token."""
+
+    def part(self, delta: Delta) -> dict[str, Any] | None:
+        """What a stream says of a token: nothing, where it has nothing to say yet."""
+
+    def whole(self, choices: Sequence[Sequence[Delta]]) -> dict[str, Any]: ...
+
+    def closing(self) -> dict[str, Any]:
+        """The last part of a stream, which has no choices."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChatShape:
+    head: Head
+    vocabulary: Vocabulary
+    choices: int
+    prompt_ids: Sequence[int] | None  # None: nobody asked for ids
+
+    def opening(self) -> Iterator[dict[str, Any]]:
+        for index in range(self.choices):
+            choice = {"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None}
+            ids = {} if self.prompt_ids is None or index else {"prompt_token_ids": list(self.prompt_ids)}
+            yield {**self._part([{**choice, "finish_reason": None}]), **ids}
+
+    def part(self, delta: Delta) -> dict[str, Any] | None:
+        if not _is_telling(delta, self.prompt_ids is not None):
+            return None
+        text = {"content": delta.text} if delta.text else {}
+        return self._part([{"index": delta.choice, "delta": text, **self._about([delta])}])
+
+    def whole(self, choices: Sequence[Sequence[Delta]]) -> dict[str, Any]:
+        told = [self._choice(index, deltas) for index, deltas in enumerate(choices)]
+        ids = {} if self.prompt_ids is None else {"prompt_token_ids": list(self.prompt_ids)}
+        return {**self.head.of("chat.completion", told), **ids}
+
+    def closing(self) -> dict[str, Any]:
+        return self._part([])
+
+    def _part(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return self.head.of("chat.completion.chunk", choices)
+
+    def _choice(self, index: int, deltas: Sequence[Delta]) -> dict[str, Any]:
+        message = {"role": "assistant", "content": _text(deltas), "refusal": None}
+        return {"index": index, "message": message, **self._about(deltas)}
+
+    def _about(self, deltas: Sequence[Delta]) -> dict[str, Any]:
+        content = [self._logprob(delta.logprobs) for delta in deltas if delta.logprobs]
+        logprobs = {"content": content, "refusal": None} if content else None
+        return {"logprobs": logprobs, **_ending(deltas), **_token_ids(deltas, self.prompt_ids is not None)}
+
+    def _logprob(self, told: TokenLogprobs) -> dict[str, Any]:
+        return {**self._token(told.chosen), "top_logprobs": [self._token(one) for one in told.top]}
+
+    def _token(self, one: Logprob) -> dict[str, Any]:
+        text, data = self.vocabulary.token_text(one.token), self.vocabulary.token_bytes(one.token)
+        return {"token": text, "logprob": _finite(one.logprob), "bytes": list(data)}
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionShape:
+    head: Head
+    vocabulary: Vocabulary
+    choices: int
+    echoes: Sequence[str]  # what is said before each choice's answer
+    prompt_ids: Sequence[Sequence[int]] | None  # of each choice; None: nobody asked for ids
+    _said: dict[int, int] = field(default_factory=dict)  # characters of each choice, as its tokens spell them
+
+    def opening(self) -> Iterator[dict[str, Any]]:
+        for index, echo in enumerate(self.echoes):
+            if echo or self.prompt_ids is not None:
+                yield self._part([self._choice(index, echo, {**_NOTHING_YET, **self._prompt_ids(index)})])
+
+    def part(self, delta: Delta) -> dict[str, Any] | None:
+        if not _is_telling(delta, self.prompt_ids is not None):
+            return None
+        return self._part([self._choice(delta.choice, delta.text, self._about(delta.choice, [delta]))])
+
+    def whole(self, choices: Sequence[Sequence[Delta]]) -> dict[str, Any]:
+        return self._part(
+            [
+                self._choice(
+                    index, self.echoes[index] + _text(deltas), self._about(index, deltas) | self._prompt_ids(index)
+                )
+                for index, deltas in enumerate(choices)
+            ]
+        )
+
+    def closing(self) -> dict[str, Any]:
+        return self._part([])
+
+    def _part(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        return self.head.of("text_completion", choices)
+
+    def _choice(self, index: int, text: str, about: Mapping[str, Any]) -> dict[str, Any]:
+        return {"index": index, "text": text, **about}
+
+    def _prompt_ids(self, index: int) -> dict[str, Any]:
+        return {} if self.prompt_ids is None else {"prompt_token_ids": list(self.prompt_ids[index])}
+
+    def _about(self, index: int, deltas: Sequence[Delta]) -> dict[str, Any]:
+        told = [delta.logprobs for delta in deltas if delta.logprobs]
+        logprobs = self._logprobs(index, told) if told else None
+        return {"logprobs": logprobs, **_ending(deltas), **_token_ids(deltas, self.prompt_ids is not None)}
+
+    def _logprobs(self, index: int, told: Sequence[TokenLogprobs]) -> dict[str, Any]:
+        tokens = [self.vocabulary.token_text(one.chosen.token) for one in told]
+        offsets = []
+        for token in tokens:
+            offsets.append(self._said.get(index, 0))
+            self._said[index] = offsets[-1] + len(token)
+        return {
+            "tokens": tokens,
+            "token_logprobs": [_finite(one.chosen.logprob) for one in told],
+            "top_logprobs": [self._top(one) for one in told],
+            "text_offset": offsets,
+        }
+
+    def _top(self, told: TokenLogprobs) -> dict[str, float]:
+        """By text, as this API has it: of two tokens that look alike the likelier one counts."""
+        top: dict[str, float] = {}
+        for one in (*told.top, told.chosen):
+            top.setdefault(self.vocabulary.token_text(one.token), _finite(one.logprob))
+        return top
+
+
+_NOTHING_YET: Mapping[str, Any] = {"logprobs": None, "finish_reason": None, "stop_reason": None}
+
+
+def spelt(value: Any, depth: int = 5) -> Iterator[str]:
+    """JSON in pieces: the encoder keeps every other thread waiting for as long as a piece takes. Below `depth`, where
+    an answer's tokens are, each value is one.
+    """
+    if depth and isinstance(value, dict):
+        for at, (name, one) in enumerate(value.items()):
+            yield f"{',' if at else '{'}{_spelt(name)}:"
+            yield from spelt(one, depth - 1)
+        yield "}" if value else "{}"
+    elif depth and isinstance(value, list):
+        for at, one in enumerate(value):
+            yield "," if at else "["
+            yield from spelt(one, depth - 1)
+        yield "]" if value else "[]"
+    else:
+        yield _spelt(value)
+
+
+_spelt = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+def gathered(deltas: Sequence[Delta], choices: int) -> list[list[Delta]]:
+    by_choice: list[list[Delta]] = [[] for _ in range(choices)]
+    for delta in deltas:
+        by_choice[delta.choice].append(delta)
+    return by_choice
+
+
+def _is_telling(delta: Delta, asks_for_ids: bool) -> bool:
+    has_token = asks_for_ids and delta.token is not None
+    return bool(delta.text or delta.finish or delta.logprobs or has_token)
+
+
+def _text(deltas: Sequence[Delta]) -> str:
+    return "".join(delta.text for delta in deltas)
+
+
+def _ending(deltas: Sequence[Delta]) -> dict[str, Any]:
+    last = deltas[-1]
+    return {"finish_reason": last.finish, "stop_reason": last.stopped_by}
+
+
+def _token_ids(deltas: Sequence[Delta], is_asked: bool) -> dict[str, Any]:
+    return {"token_ids": [delta.token for delta in deltas if delta.token is not None]} if is_asked else {}
+
+
+def _finite(logprob: float) -> float:
+    return logprob if math.isfinite(logprob) else LEAST_LOGPROB

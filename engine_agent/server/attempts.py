@@ -1,0 +1,207 @@
+"""One attempt at a request, from what was understood of it to its last byte.
+
+The record is written when the headers are about to leave and the client is still there, and only then: it counts what
+was told, no more and no less. A stream's leave at admission, an answer in one piece when it is whole.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
+
+from engine_agent.backends.base import Generate, Generation
+from engine_agent.engine.errors import DeadlinePassed, EngineFailed, RequestError
+from engine_agent.engine.outputs import Delta, FinishReason
+from engine_agent.identity import Identity
+from engine_agent.journal import JournalFull, Opened
+from engine_agent.server.answers import Head, Shape, gathered, spelt, usage
+from engine_agent.server.client import Client, ClientGone
+from engine_agent.server.errors import ApiError, api_error, failed, unavailable
+from engine_agent.server.face import Face, Understood
+from engine_agent.server.headers import EVENT_STREAM, counted_headers
+from engine_agent.server.meter import Meter
+from engine_agent.server.records import opened_record
+from engine_agent.server.schemas import names_of
+from engine_agent.server.sse import DONE, event
+
+log = logging.getLogger(__name__)
+JOURNAL_RETRY_SECONDS = 5
+SMALL_ANSWER_TOKENS = 256  # with their alternatives: spelt in a few milliseconds
+Outcome = Literal["stop", "length", "cancelled", "deadline", "error"]
+_GRAVITY: Sequence[FinishReason] = ("stop", "length", "cancelled", "deadline", "error")
+
+
+class Attempt:
+    def __init__(self, face: Face, identity: Identity, understood: Understood, client: Client, meter: Meter) -> None:
+        self._face, self._identity, self._client, self._meter = face, identity, client, meter
+        self._asked, self._understood = understood.asked, understood
+        card = face.backend.card
+        answer_id = f"{understood.id_prefix}{identity.request_id}"
+        self._head = Head(answer_id, int(time.time()), card.name, f"fp_{card.revision[:12]}")
+        self._shape: Shape = understood.shape(self._head)
+        self._is_closed, self._number = False, 0  # the number of its record
+        self._choices = self._unfinished = len(understood.prompts) * understood.sampling.n
+
+    async def run(self) -> None:
+        """Answers, or raises an ApiError before anything was answered."""
+        try:
+            generation = await self._face.backend.generate(self._generate())
+        except RequestError as error:
+            raise self._told(error) from None
+        try:
+            self._check_organisation(generation)
+            await (self._stream(generation) if self._asked.stream else self._whole(generation))
+        finally:
+            generation.cancel()
+
+    def _generate(self) -> Generate:
+        asked, identity = self._asked, self._identity
+        left = None if identity.deadline is None else identity.deadline - time.time()
+        if left is not None and left <= 0:
+            raise DeadlinePassed("", "it came too late")
+        return Generate(
+            request_id=f"{identity.request_id}.{identity.attempt}.{next(self._face.numbers)}",
+            namespace=identity.namespace_id,
+            prompts=self._understood.prompts,
+            sampling=self._understood.sampling,
+            kind=identity.kind,
+            kv_dtype=asked.kv_cache_dtype,
+            cache_salt=asked.salt,
+            ttl_seconds=asked.ttl_seconds,
+            priority=asked.priority,
+            deadline_seconds=left,
+        )
+
+    # In one piece
+
+    async def _whole(self, generation: Generation) -> None:
+        deltas: list[Delta] = []
+        try:
+            async for delta in generation:
+                self._take(delta)
+                deltas.append(delta)
+            self._check_complete()
+        except RequestError as error:
+            raise self._told(error) from None
+        record = self._record(generation)
+        answer = await self._told_whole(deltas, record)
+        opened = await self._open(record)
+        self._close(opened, _outcome(deltas))
+        about = [("content-type", "application/json"), *counted_headers(opened, self._face.agent_id)]
+        await self._client.answer(200, answer, about)
+
+    async def _told_whole(self, deltas: Sequence[Delta], record: Opened) -> bytes:
+        """The answer's bytes. What is large is spelt in a thread, so that others' tokens flow meanwhile."""
+
+        def told() -> bytes:
+            answer = self._shape.whole(gathered(deltas, self._choices))
+            return "".join(spelt({**answer, "usage": usage(record, self._meter.tokens)})).encode()
+
+        logprobs = len(deltas) * (self._understood.sampling.logprobs or 0)
+        return told() if len(deltas) + logprobs <= SMALL_ANSWER_TOKENS else await asyncio.to_thread(told)
+
+    # In parts
+
+    async def _stream(self, generation: Generation) -> None:
+        opened = await self._open(self._record(generation))
+        try:
+            await self._client.start(200, [*EVENT_STREAM, *counted_headers(opened, self._face.agent_id)])
+            await self._parts(generation, opened)
+        except ClientGone:
+            raise
+        except RequestError as error:
+            self._close(opened, "deadline" if isinstance(error, DeadlinePassed) else "error")
+            await self._break_off(self._told(error))
+        except Exception:
+            log.exception("request %s: its stream broke off", self._identity.request_id)
+            self._close(opened, "error")
+            await self._break_off(failed())
+        finally:
+            self._close(opened, "cancelled")  # unless it has come to another end
+
+    async def _parts(self, generation: Generation, opened: Opened) -> None:
+        for part in self._shape.opening():
+            await self._say(part, opened)
+        ends: list[Delta] = []
+        async for delta in generation:
+            self._take(delta)
+            ends += [delta] if delta.finish else []
+            if (told := self._shape.part(delta)) is not None:
+                await self._say(told, opened)
+        self._check_complete()
+        if self._asked.includes_usage:
+            await self._client.write(event({**self._shape.closing(), "usage": usage(opened, self._meter.tokens)}))
+        self._close(opened, _outcome(ends))  # before the client knows that it has all of it
+        await self._client.write(DONE, more=False)
+
+    async def _say(self, part: dict[str, object], opened: Opened) -> None:
+        if self._asked.includes_usage:
+            part["usage"] = usage(opened, self._meter.tokens) if self._asked.is_usage_continuous else None
+        await self._client.write(event(part))
+
+    async def _break_off(self, error: ApiError) -> None:
+        """Too late for a status: an event says it, and no [DONE] follows."""
+        self._face.observer.failed(error.code or str(error.status))
+        await self._client.write(event(error.body), more=False)
+
+    # What both have in common
+
+    def _take(self, delta: Delta) -> None:
+        """Count it, or raise a RequestError if it is the end of a choice that ended otherwise than well."""
+        if delta.finish == "deadline":
+            raise DeadlinePassed("", "its time was over")
+        if delta.finish in ("cancelled", "error"):
+            raise EngineFailed("", f"an answer ended: {delta.finish}")
+        self._meter.count(delta)
+        self._unfinished -= delta.finish is not None
+
+    def _check_complete(self) -> None:
+        if self._unfinished:
+            raise EngineFailed("", f"{self._unfinished} answers have no end")
+
+    def _check_organisation(self, generation: Generation) -> None:
+        """The engine's snapshot says whose the namespace is; whoever signed an identity may know it wrong."""
+        if any(one.organisation_id != self._identity.organisation_id for one in generation.admissions):
+            problem = "The namespace is another organisation's than the one the request is for."
+            raise ApiError(403, problem, code="wrong_organisation")
+
+    def _record(self, generation: Generation) -> Opened:
+        model = self._face.backend.card.name
+        return opened_record(self._identity, generation.admissions, model=model, at=time.time())
+
+    async def _open(self, record: Opened) -> Opened:
+        """The record, on disk. Nothing may be awaited between this and the headers."""
+        await asyncio.sleep(0)  # if it has left by now, that is known after this
+        if self._client.has_left:
+            raise ClientGone
+        opened = replace(record, at=time.time())
+        try:
+            self._number = self._face.journal.opened(opened)
+        except JournalFull as problem:
+            log.error("request %s: %s", self._identity.request_id, problem)
+            problem_told = "The engine cannot keep account of the request: its journal is full."
+            raise unavailable(problem_told, "journal_full", retry_seconds=JOURNAL_RETRY_SECONDS) from None
+        self._face.observer.opened(opened)
+        self._meter.opened(self._face.observer, opened)
+        return opened
+
+    def _close(self, opened: Opened, outcome: Outcome) -> None:
+        """The first end counts."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        closed = self._meter.closed(self._number, self._identity, outcome, at=time.time())
+        self._face.journal.closed(closed)
+        self._face.observer.closed(opened, closed)
+
+    def _told(self, error: RequestError) -> ApiError:
+        if isinstance(error, EngineFailed):
+            log.error("request %s: the engine failed: %s", self._identity.request_id, error)
+        return api_error(error, names_of(self._asked))
+
+
+def _outcome(deltas: Sequence[Delta]) -> Outcome:
+    """Of several choices' ends, the one that weighs most."""
+    return max((delta.finish for delta in deltas if delta.finish), key=_GRAVITY.index)

@@ -1,0 +1,154 @@
+"""`luminet engine --model PATH`: one engine, its doors and its state, from a command line to an exit status."""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from engine_agent.cache.errors import CacheError
+from engine_agent.commands import Parser, run
+from engine_agent.config import engine_config, engine_options
+from engine_agent.engine.config import read_config
+from engine_agent.engine.errors import EngineError
+from engine_agent.journal import JournalError
+from engine_agent.server.doors import Doors
+from engine_agent.server.listening import bind_tcp, listen_unix
+from engine_agent.server.logs import log_to_stderr
+from engine_agent.server.policy_file import PolicyFile, read_policy_file
+from engine_agent.server.state import StateFolder, read_secret
+
+if TYPE_CHECKING:
+    from engine_agent.backends.paged import PagedBackend
+
+log = logging.getLogger("engine_agent.server.command")  # also where this is __main__
+ABOUT = "Serve a model with the OpenAI API, with a prefix cache that obeys a policy."
+EXAMPLES = """examples:
+  luminet engine --model engine_agent/demo/model
+  luminet engine --model ~/models/qwen3-0.6b --port 8102 --pool 2GiB --policy policy.toml
+"""
+SHORTEST_IDENTITY_SECRET = 32
+SOON_SECONDS = 0.5  # what takes no longer needs no line
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    began = time.perf_counter()
+    options = parser().parse_args(arguments)
+    return run(lambda: _run(options, began), EngineError, CacheError, JournalError)
+
+
+def parser() -> argparse.ArgumentParser:
+    top = Parser(
+        prog="luminet engine",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    engine_options(top)
+    return top
+
+
+def _run(options: argparse.Namespace, began: float) -> int:
+    """What can be wrong is found in the order of how fast: files, ports, and the model last."""
+    config = engine_config(options, os.environ)
+    log_to_stderr(is_json=config.is_logging_json)
+    read_config(config.model)
+    policy = read_policy_file(config.policy) if config.policy else PolicyFile()
+    secrets = [read_secret(path, least=SHORTEST_IDENTITY_SECRET) for path in config.identity_secrets]
+    with ExitStack() as opened:
+        public = opened.enter_context(bind_tcp(config.host, config.port))
+        options.port = public.getsockname()[1]
+        config = engine_config(options, os.environ)  # a free port is known now, and its state folder is named after it
+        state = opened.enter_context(closing(StateFolder(config.state)))
+        if config.admin_socket is None:
+            admin = opened.enter_context(bind_tcp("127.0.0.1", config.admin_port))
+            config = replace(config, admin_port=admin.getsockname()[1])
+        else:
+            admin = opened.enter_context(listen_unix(config.admin_socket))
+        doors = Doors(
+            config=config,
+            state=state,
+            public=public,
+            admin=admin,
+            api_key=state.secret("api-key", "lml_") if config.is_alone else None,
+            admin_token=state.secret("admin-token", "lma_") if config.admin_socket is None else None,
+            identity_secrets=secrets,
+            policy=policy,
+        )
+        runner = opened.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
+        return runner.run(_served(doors, began))
+
+
+async def _served(doors: Doors, began: float) -> int:
+    say = log.info if doors.config.is_logging_json else _say
+    say(f"loading {doors.config.model}")
+    # A compiler is a process of its own: the first start on a machine has it run while Python reads torch.
+    building = asyncio.create_task(asyncio.to_thread(_kernels))
+    await asyncio.sleep(0)
+    from prometheus_client import disable_created_metrics
+
+    from engine_agent.backends.paged import PagedBackend  # with torch, which takes a second or two
+    from engine_agent.engine.chat import ChatTemplate
+    from engine_agent.server.serve import EngineProcess, open_files_raise
+
+    # Series of when each series began would double the page.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    config = doors.config
+    if not (await asyncio.wait({building}, timeout=SOON_SECONDS))[0]:
+        say("compiling the CPU's kernels, once on this machine")
+    kernels = await building
+    backend = await PagedBackend.open(config.model, name=config.name, settings=config.settings, tell=say)
+    backend.on_death = partial(os.kill, os.getpid(), signal.SIGTERM)  # whoever supervises us starts another
+    try:
+        open_files_raise()
+        template = ChatTemplate.from_folder(config.model)
+        process = EngineProcess(doors, backend, backend.tokenizer, template)
+        status = await process.run(lambda: _say_ready(doors, backend, kernels, began))
+        return 1 if backend.is_dead else status
+    finally:
+        await backend.close()
+
+
+def _say(line: str) -> None:
+    print(f"luminet: {line} …", file=sys.stderr, flush=True)
+
+
+def _say_ready(doors: Doors, backend: "PagedBackend", kernels: str, began: float) -> None:
+    from engine_agent.server.welcome import Ready, welcome, welcome_line
+
+    config = doors.config
+    ready = Ready(
+        config=config,
+        settings=backend.engine.parts.settings,
+        card=backend.card,
+        seconds=time.perf_counter() - began,
+        admin=str(config.admin_socket or f"http://127.0.0.1:{config.admin_port}"),
+        api_key=doors.api_key,
+        kernels=kernels,
+    )
+    print(welcome_line(ready) if config.is_logging_json else welcome(ready), flush=True)
+
+
+def _kernels() -> str:
+    from kernels.native.library import status
+
+    return f"kernels in {status()}"
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ModuleNotFoundError:  # where there is none, the standard library's does
+        return None
+    return uvloop.new_event_loop
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,44 @@
+"""`/v1/completions`: what a body of it asks for."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from engine_agent.engine.errors import RequestError
+from engine_agent.server.answers import CompletionShape, Head
+from engine_agent.server.errors import api_error
+from engine_agent.server.face import Face, Understood
+from engine_agent.server.schemas import CompletionRequest, Prompt, names_of, read_completion
+from engine_agent.server.strict_json import read_object
+
+
+def understand_completion(face: Face, body: bytes) -> Understood:
+    asked = read_completion(read_object(body))
+    face.check_model(asked.model)
+    try:
+        sampling = asked.sampling
+        prompts = [_tokens(face, asked, prompt) for prompt in asked.prompt]
+    except RequestError as error:
+        raise api_error(error, names_of(asked)) from None
+    echoes = [_echo(face, asked, prompt) for prompt in asked.prompt]
+    return Understood(asked, tuple(prompts), sampling, partial(_shape, face, asked, prompts, echoes), "cmpl-")
+
+
+def _tokens(face: Face, asked: CompletionRequest, prompt: Prompt) -> list[int]:
+    special = asked.add_special_tokens is not False
+    tokens = prompt if isinstance(prompt, list) else face.tokenizer.encode(prompt, add_special=special)
+    face.check_prompt(tokens)
+    return tokens
+
+
+def _shape(
+    face: Face, asked: CompletionRequest, prompts: Sequence[list[int]], echoed: Sequence[str], head: Head
+) -> CompletionShape:
+    echoes = [echo for echo in echoed for _ in range(asked.n)]
+    ids = [prompt for prompt in prompts for _ in range(asked.n)] if asked.return_token_ids else None
+    return CompletionShape(head, face.tokenizer, len(echoes), echoes, ids)
+
+
+def _echo(face: Face, asked: CompletionRequest, prompt: Prompt) -> str:
+    if not asked.echo:
+        return ""
+    return prompt if isinstance(prompt, str) else face.tokenizer.decode(prompt, skip_special=asked.skip_special_tokens)

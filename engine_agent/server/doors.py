@@ -1,0 +1,21 @@
+"""What an engine process has opened before its event loop begins."""
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from engine_agent.config import EngineConfig
+from engine_agent.server.policy_file import PolicyFile
+from engine_agent.server.state import StateFolder
+
+
+@dataclass(frozen=True, slots=True)
+class Doors:
+    config: EngineConfig
+    state: StateFolder
+    public: socket.socket
+    admin: socket.socket
+    api_key: str | None = field(repr=False)  # None in a fleet, where gateways say who asks
+    admin_token: str | None = field(repr=False)  # None where the admin face is a socket only its owner may open
+    identity_secrets: Sequence[bytes] = field(repr=False)
+    policy: PolicyFile

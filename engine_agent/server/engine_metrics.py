@@ -1,0 +1,94 @@
+"""What the engine tells of itself, as metrics. Made anew at every look, so nothing here can be out of date."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+MOST_NAMESPACES = 1_000
+GONE = ("expired", "evicted", "quota", "purged", "disabled")
+_VLLM, _OURS = ("model_name",), ("model",)
+_TENANT = ("organisation", "namespace", "model")
+_Samples = Sequence[tuple[tuple[str, ...], float]]
+
+
+def engine_families(model: str, stats: Mapping[str, Any] | None, *, journal_bytes: int) -> Iterator[Metric]:
+    """`stats` are the backend's, None where it did not answer."""
+    yield _gauge("luminet_engine_up", "Whether the engine answers.", _OURS, [((model,), stats is not None)])
+    yield _gauge("luminet_journal_bytes", "Size of the journal on disk.", _OURS, [((model,), journal_bytes)])
+    if stats is None:
+        return
+    yield from _work(model, stats)
+    yield from _pools(model, stats)
+    yield from _namespaces(model, stats["namespaces"][:MOST_NAMESPACES])
+    yield from _displaced(model, stats["evictions"])
+
+
+def _work(model: str, stats: Mapping[str, Any]) -> Iterator[Metric]:
+    pool = stats["pool"]
+    # As vLLM counts it: a block that is only kept because it may be hit again is free.
+    usage = (pool["used_bytes"] - pool["evictable_bytes"]) / pool["capacity_bytes"]
+    yield _gauge("vllm:kv_cache_usage_perc", "Share of the pool in use, 1 is all.", _VLLM, [((model,), usage)])
+    yield _gauge("vllm:num_requests_running", "Requests that run.", _VLLM, [((model,), stats["running"])])
+    yield _gauge("vllm:num_requests_waiting", "Requests that wait.", _VLLM, [((model,), stats["waiting"])])
+    yield _counter("vllm:num_preemptions", "Requests preempted.", _VLLM, [((model,), stats["preemptions"])])
+    yield _counter("luminet_engine_steps", "Steps of the engine.", _OURS, [((model,), stats["steps"])])
+    computed = [((model,), stats["computed_tokens"])]
+    yield _counter("luminet_computed_tokens", "Tokens whose keys and values were computed.", _OURS, computed)
+    warnings = [((model, kind), count) for kind, count in stats.get("warning_counts", {}).items()]
+    yield _counter("luminet_engine_warnings", "What the engine warned of.", ("model", "reason"), warnings)
+
+
+def _pools(model: str, stats: Mapping[str, Any]) -> Iterator[Metric]:
+    tiers = {"device": stats["pool"], "host": stats["host"]}
+    for field, about in (
+        ("capacity_bytes", "How much a tier's pool can hold."),
+        ("used_bytes", "Of that, what holds blocks."),
+        ("evictable_bytes", "Of that, what would be given up for others."),
+        ("waste_ratio", "Share of what sequences hold that no token will fill."),
+    ):
+        known = [((model, tier), pool[field]) for tier, pool in tiers.items() if pool is not None]
+        yield _gauge(f"luminet_pool_{field}", about, ("model", "tier"), known)
+
+
+def _namespaces(model: str, namespaces: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
+    tenants = [((one["organisation_slug"], one["namespace_slug"], model), one) for one in namespaces]
+    device = [
+        ((*tenant, kv_dtype, "device"), size)
+        for tenant, one in tenants
+        for kv_dtype, size in one["resident_bytes_by_dtype"].items()
+    ]
+    host = [((*tenant, "all", "host"), one["host_bytes"]) for tenant, one in tenants if one["host_bytes"]]
+    labels = (*_TENANT, "kv_dtype", "tier")
+    yield _gauge("luminet_resident_bytes", "What a namespace's blocks take up.", labels, device + host)
+    for field in ("running", "waiting"):
+        samples = [(tenant, one[field]) for tenant, one in tenants]
+        yield _gauge(f"luminet_requests_{field}", f"A namespace's requests that are {field}.", _TENANT, samples)
+    gone = [
+        ((*tenant, reason), one["counters"].get(f"{reason}_blocks", 0)) for tenant, one in tenants for reason in GONE
+    ]
+    yield _counter("luminet_evicted_blocks", "Blocks that left the cache, and why.", (*_TENANT, "reason"), gone)
+
+
+def _displaced(model: str, evictions: Sequence[Mapping[str, Any]]) -> Iterator[Metric]:
+    """Who displaces whom is for operators, and would be namespaces times namespaces: here it is only how much."""
+    sums: dict[tuple[str, ...], float] = {}
+    for one in evictions:
+        label = (model, one["cause"], one["tier"])
+        sums[label] = sums.get(label, 0) + one["bytes"]
+    about = "Bytes of blocks given up for somebody's need."
+    yield _counter("luminet_displaced_bytes", about, ("model", "reason", "tier"), list(sums.items()))
+
+
+def _gauge(name: str, about: str, labels: Sequence[str], samples: _Samples) -> Metric:
+    family = GaugeMetricFamily(name, about, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family
+
+
+def _counter(name: str, about: str, labels: Sequence[str], samples: _Samples) -> Metric:
+    family = CounterMetricFamily(name, about, labels=labels)
+    for values, value in samples:
+        family.add_metric(values, value)
+    return family

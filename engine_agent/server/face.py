@@ -1,0 +1,85 @@
+"""What the endpoints share, and what each request's body comes to."""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from engine_agent.backends.base import Backend
+from engine_agent.engine.asked import check_prompt
+from engine_agent.engine.params import SamplingParams
+from engine_agent.journal import Journal
+from engine_agent.server.answers import Head, Shape, Vocabulary
+from engine_agent.server.bodies import Bodies
+from engine_agent.server.errors import model_not_found
+from engine_agent.server.guard import Guard
+from engine_agent.server.limits import Limits
+from engine_agent.server.metrics import Observer
+from engine_agent.server.schemas import Asking
+
+T = TypeVar("T")
+SMALL_BODY_BYTES = 4_096  # is understood in a millisecond or two; others can wait for that
+MOST_THREADS = 2
+
+
+class Text(Vocabulary, Protocol):
+    """Of a tokenizer, what the server needs."""
+
+    def encode(self, text: str, add_special: bool = True) -> list[int]: ...
+    def decode(self, ids: Sequence[int], skip_special: bool = True) -> str: ...
+
+
+class Template(Protocol):
+    """Of a chat template, what the server needs."""
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        kwargs: Mapping[str, object] | None = None,
+    ) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Understood:
+    """A body that makes sense: what to generate, and how to tell it."""
+
+    asked: Asking
+    prompts: tuple[Sequence[int], ...]
+    sampling: SamplingParams
+    shape: Callable[[Head], Shape]
+    id_prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    backend: Backend
+    tokenizer: Text
+    template: Template
+    journal: Journal
+    guard: Guard
+    agent_id: str
+    limits: Limits
+    observer: Observer
+    bodies: Bodies
+    numbers: "itertools.count[int]" = field(default_factory=itertools.count)
+    _threads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_THREADS))
+
+    def check_model(self, name: str) -> None:
+        if name != self.backend.card.name:
+            raise model_not_found(name)
+
+    def check_prompt(self, prompt: Sequence[int]) -> None:
+        """As the engine will, but before anything is made of the prompt. Raises BadRequest, Overlong."""
+        card = self.backend.card
+        check_prompt(prompt, context_tokens=card.context_tokens, vocab_size=card.vocab_size)
+
+    async def understood(self, understand: Callable[[bytes], T], body: bytes) -> T:
+        """What is large is parsed and tokenised in a thread, so that others' tokens flow meanwhile."""
+        if len(body) <= SMALL_BODY_BYTES:
+            return understand(body)
+        async with self._threads:
+            return await asyncio.to_thread(understand, body)

@@ -1,0 +1,95 @@
+"""Who a request is for. Nothing that a client says besides what is looked at here decides it."""
+
+import hmac
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import Protocol
+
+from engine_agent.identity import (
+    HEADER,
+    SHORTEST_SECRET,
+    BadIdentity,
+    Identity,
+    TooManyUsed,
+    UsedBefore,
+    UsedOnce,
+    verify,
+)
+from engine_agent.server.errors import ApiError, unavailable
+
+log = logging.getLogger(__name__)
+SCOPE = "infer"
+
+
+class Guard(Protocol):
+    def identify(self, headers: Mapping[str, str], request_id: str) -> Identity:
+        """For whom this request is, or an ApiError that says why not. `request_id` is for who brings none."""
+
+
+class SignedGuard:
+    """An engine of a fleet: a gateway said who it is, and signed it."""
+
+    def __init__(
+        self,
+        secrets: Sequence[bytes],
+        audience: str,
+        *,
+        clock: Callable[[], float] = time.time,
+        used: UsedOnce | None = None,
+    ) -> None:
+        if not secrets or any(len(secret) < SHORTEST_SECRET for secret in secrets):
+            raise ValueError(f"at least one secret is needed, and each of {SHORTEST_SECRET} bytes or more")
+        self._secrets, self._audience, self._clock = tuple(secrets), audience, clock
+        self._used = UsedOnce() if used is None else used  # an empty one is false
+        self._since = clock()  # what was used before that, only the engine that was here knew
+
+    def identify(self, headers: Mapping[str, str], request_id: str) -> Identity:
+        header, now = headers.get(HEADER), self._clock()
+        if header is None:
+            raise _unknown("This engine serves a gateway's requests only.")
+        try:
+            identity = verify(header, self._secrets, audience=self._audience, now=now, since=self._since)
+            self._used.use(identity, now)
+        except BadIdentity as problem:
+            log.warning("request %s: an identity was refused: %s", request_id, problem)
+            raise _refusal(problem) from None
+        return _checked(identity)
+
+
+class KeyGuard:
+    """An engine alone: whoever has its one key is `identity`, with a request of their own."""
+
+    def __init__(self, api_key_sha256: bytes, identity: Identity) -> None:
+        self._key, self._identity = api_key_sha256, identity
+
+    def identify(self, headers: Mapping[str, str], request_id: str) -> Identity:
+        scheme, _, key = headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not key.strip():
+            raise _unknown("Send your API key in the header authorization: Bearer <key>.")
+        if not hmac.compare_digest(sha256(key.strip().encode("latin-1")).digest(), self._key):
+            raise _unknown("The API key is not valid here.")
+        return _checked(replace(self._identity, request_id=request_id))
+
+
+def _checked(identity: Identity) -> Identity:
+    if identity.scope != SCOPE:
+        raise ApiError(
+            403, f"This key may not be used for inference: it lacks the scope {SCOPE}.", code="missing_scope"
+        )
+    return identity
+
+
+def _refusal(problem: BadIdentity) -> ApiError:
+    match problem:
+        case UsedBefore():
+            return ApiError(409, "The identity that came with the request was used before.", code="identity_used")
+        case TooManyUsed():
+            return unavailable("More requests came than can be told apart.", "overloaded")
+    return _unknown("The identity that came with the request is not valid.")
+
+
+def _unknown(message: str) -> ApiError:
+    return ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})

@@ -1,0 +1,88 @@
+"""What a pin keeps, as people say it, and the tokens that requests beginning with it will have."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, get_args
+
+from engine_agent.backends.base import ModelCard
+from engine_agent.engine.errors import BadRequest
+
+MOST_TOKENS = 4_000_000
+PinKind = Literal["token_ids", "prompt", "messages"]
+KINDS: tuple[PinKind, ...] = get_args(PinKind)
+
+
+class Encoder(Protocol):
+    def encode(self, text: str, add_special: bool = True) -> list[int]: ...
+
+
+class Template(Protocol):
+    def render(self, messages: Any, *, add_generation_prompt: bool = True) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PinContent:
+    """`value` is a tuple of token ids, a text, or a tuple of messages: the beginning of a completion or of a chat."""
+
+    kind: PinKind
+    value: Any = field(repr=False)
+
+    def tokens(self, tokenizer: Encoder, template: Template | None) -> list[int]:
+        """As a request that begins with it is tokenised."""
+        if self.kind == "token_ids":
+            return list(self.value)
+        if self.kind == "prompt":
+            return tokenizer.encode(self.value)
+        if template is None:
+            raise BadRequest("messages", "this model has no chat template: pin a prompt")
+        return tokenizer.encode(template.render(list(self.value), add_generation_prompt=False), add_special=False)
+
+    @property
+    def size_bytes(self) -> int:
+        return 4 * len(self.value) if self.kind == "token_ids" else len(str(self.value))
+
+
+def pin_content(told: Mapping[str, Any], where: str = "") -> PinContent:
+    """Raises BadRequest."""
+    said = [kind for kind in KINDS if kind in told]
+    if len(said) != 1 or len(told) != 1:
+        raise BadRequest(where + "content", f"must be one of {', '.join(KINDS)}")
+    value, (is_good, must) = told[said[0]], _CHECKS[said[0]]
+    if not is_good(value):
+        raise BadRequest(where + said[0], must)
+    return PinContent(said[0], tuple(value) if isinstance(value, list) else value)
+
+
+def pin_tokens(content: PinContent, card: ModelCard, tokenizer: Encoder, template: Template | None) -> list[int]:
+    """Those that requests beginning with it will have. Raises BadRequest where this model cannot have them."""
+    tokens = content.tokens(tokenizer, template)
+    if len(tokens) > card.context_tokens:
+        raise BadRequest(content.kind, f"{len(tokens):,} tokens are more than the context, {card.context_tokens:,}")
+    if not tokens or max(tokens) >= card.vocab_size:
+        raise BadRequest(content.kind, f"must be one token or more, each below {card.vocab_size:,}")
+    return tokens
+
+
+def _are_tokens(value: Any) -> bool:
+    whole = isinstance(value, list) and all(type(one) is int and 0 <= one < 2**31 for one in value)
+    return whole and 0 < len(value) <= MOST_TOKENS
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value)
+
+
+def _are_messages(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(map(_is_message, value))
+
+
+def _is_message(value: Any) -> bool:
+    named = isinstance(value, dict) and value.keys() == {"role", "content"}
+    return named and all(isinstance(one, str) for one in value.values())
+
+
+_CHECKS: Mapping[PinKind, tuple[Callable[[Any], bool], str]] = {
+    "token_ids": (_are_tokens, f"must be a list of 1 to {MOST_TOKENS:,} token ids"),
+    "prompt": (_is_text, "must be a text, and not empty"),
+    "messages": (_are_messages, 'must be a list of {"role", "content"}, both texts, and not empty'),
+}

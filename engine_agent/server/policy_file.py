@@ -1,0 +1,99 @@
+"""The policy of an engine alone, as a file says it: a namespace's fields, and the prefixes it pins. JSON or TOML."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from engine_agent.cache.errors import InvalidValue
+from engine_agent.cache.policy import NamespacePolicy
+from engine_agent.engine.errors import BadRequest, EngineError
+from engine_agent.server.errors import ApiError
+from engine_agent.server.pin_content import PinContent, pin_content
+from engine_agent.server.strict_json import read_object
+
+MOST_PINS = 1_000
+MOST_FILE_BYTES = 64 * 2**20
+FIELDS = tuple(one.name for one in fields(NamespacePolicy))
+
+
+class BadPolicy(EngineError):
+    """A policy file that cannot be obeyed: names the file, the field and what was found."""
+
+
+@dataclass(frozen=True, slots=True)
+class PinWish:
+    """A prefix somebody wants kept."""
+
+    name: str
+    content: PinContent = field(repr=False)
+    expires_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFile:
+    policy: Mapping[str, Any] = field(default_factory=dict)  # as a snapshot has it: only what was said
+    pins: tuple[PinWish, ...] = ()
+
+
+def read_policy_file(path: Path) -> PolicyFile:
+    """Raises BadPolicy."""
+    try:
+        return _policy(_document(path))
+    except OSError as problem:
+        raise BadPolicy(f"{path}: {problem.strerror}") from problem
+    except ValueError as problem:
+        raise BadPolicy(f"{path}: is no {_format(path)}: {problem}") from problem
+    except (InvalidValue, BadRequest, ApiError) as problem:
+        raise BadPolicy(f"{path}: {problem}") from problem
+
+
+def pin_wish(told: Mapping[str, Any], where: str = "") -> PinWish:
+    """From a pin of the file, or of a request. Raises BadRequest naming the field."""
+    name = told.get("name")
+    if not isinstance(name, str) or not 0 < len(name) <= 200:
+        raise BadRequest(f"{where}name", "must be a text of 1 to 200 characters")
+    known = {"name", "expires_at", "token_ids", "prompt", "messages"}
+    for unknown in told.keys() - known:
+        raise BadRequest(f"{where}{ascii(unknown[:80])[1:-1]}", f"is none of {', '.join(sorted(known))}")
+    content = {key: value for key, value in told.items() if key not in ("name", "expires_at")}
+    return PinWish(name, pin_content(content, where), _instant(told.get("expires_at"), f"{where}expires_at"))
+
+
+def _format(path: Path) -> str:
+    return "TOML" if path.suffix.lower() == ".toml" else "JSON"
+
+
+def _document(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        content = file.read(MOST_FILE_BYTES + 1)
+    if len(content) > MOST_FILE_BYTES:
+        raise ValueError(f"more than {MOST_FILE_BYTES:,} bytes")
+    return tomllib.loads(content.decode()) if _format(path) == "TOML" else read_object(content)
+
+
+def _policy(told: dict[str, Any]) -> PolicyFile:
+    policy, pins = {name: value for name, value in told.items() if name != "pins"}, told.get("pins", [])
+    for unknown in sorted(policy.keys() - set(FIELDS)):
+        raise BadRequest(ascii(unknown[:80])[1:-1], f"is none of {', '.join(FIELDS)}, pins")
+    NamespacePolicy.from_effective(policy)
+    if not isinstance(pins, list) or len(pins) > MOST_PINS or not all(isinstance(one, dict) for one in pins):
+        raise BadRequest("pins", f"must be a list of at most {MOST_PINS:,} objects")
+    return PolicyFile(policy, tuple(pin_wish(one, f"pins[{number}].") for number, one in enumerate(pins)))
+
+
+def _instant(told: object, where: str) -> datetime | None:
+    """TOML has instants of its own; JSON has texts."""
+    found = told
+    if isinstance(told, str):
+        try:
+            found = datetime.fromisoformat(told)
+        except ValueError:
+            raise BadRequest(where, f"{told[:40]!r} is no instant like 2027-01-31T23:59:59Z") from None
+    if found is None:
+        return None
+    if not isinstance(found, datetime) or found.tzinfo is None:
+        raise BadRequest(where, "must be an instant with its offset from UTC, like 2027-01-31T23:59:59Z")
+    return found.astimezone(UTC)

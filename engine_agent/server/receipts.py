@@ -1,0 +1,33 @@
+"""Proofs of purges, kept until whoever fetches them says that it has them."""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from engine_agent.backends.base import Backend
+
+MOST_KEPT = 10_000
+
+
+class BadReceiptNumber(Exception):
+    """Behind the last receipt: whoever asks has never seen what it says it has."""
+
+
+class Receipts:
+    """Numbered from 1 in every boot. The engine hands each out once; here they outlive a reader that died with some."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._kept: deque[Mapping[str, Any]] = deque(maxlen=MOST_KEPT)
+        self._count = 0
+
+    async def after(self, number: int) -> list[Mapping[str, Any]]:
+        """All behind `number`, up to which they are safe elsewhere and forgotten here. Raises BadReceiptNumber."""
+        for receipt in await self._backend.take_receipts():
+            self._count += 1
+            self._kept.append({"number": self._count, **receipt})
+        if number > self._count:
+            raise BadReceiptNumber(f"the last receipt is {self._count}, found {number}")
+        while self._kept and self._kept[0]["number"] <= number:
+            self._kept.popleft()
+        return list(self._kept)

@@ -1,0 +1,36 @@
+"""What was counted of one attempt at a request. The engine's admissions, added up once, are the record from which the
+headers, the usage and the metrics come too.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from engine_agent.engine.outputs import Admission
+from engine_agent.identity import Identity
+from engine_agent.journal_records import Opened
+
+FULL_HIT = "none"
+
+
+def opened_record(identity: Identity, admissions: Sequence[Admission], *, model: str, at: float) -> Opened:
+    """A batch of prompts sums; its reason is that of the first prompt that missed anything."""
+    missed: Counter[str] = Counter()
+    for admission in admissions:
+        missed.update(admission.missed)
+    return Opened(
+        request_id=identity.request_id,
+        attempt=identity.attempt,
+        kind=identity.kind,
+        at=at,
+        organisation_id=identity.organisation_id,
+        organisation=identity.organisation,
+        namespace_id=identity.namespace_id,
+        namespace=identity.namespace,
+        policy_revision=admissions[0].policy_revision,
+        model=model,
+        kv_dtype=admissions[0].kv_dtype,
+        prompt_tokens=sum(admission.prompt_tokens for admission in admissions),
+        cached_tokens=sum(admission.cached_tokens for admission in admissions),
+        miss_reason=next((one.miss_reason for one in admissions if one.miss_reason != FULL_HIT), FULL_HIT),
+        missed={reason: tokens for reason, tokens in missed.items() if tokens},
+    )

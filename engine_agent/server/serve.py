@@ -1,0 +1,232 @@
+"""One engine process: its public and its admin face in one event loop, from the first byte served to the last.
+
+Whoever stops it once is waited for: new requests are refused, what runs is finished, within bounds. Twice: now.
+"""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from hashlib import sha256
+from typing import Any
+
+import uvicorn
+
+from engine_agent.backends.paged import PagedBackend
+from engine_agent.engine.errors import EngineError
+from engine_agent.journal import Journal, JournalFull
+from engine_agent.server.admin import AdminFace
+from engine_agent.server.alone import LocalTenants, identity
+from engine_agent.server.app import OpenAiApp, openai_app
+from engine_agent.server.connections import Connection
+from engine_agent.server.doors import Doors
+from engine_agent.server.face import Template, Text
+from engine_agent.server.guard import Guard, KeyGuard, SignedGuard
+from engine_agent.server.policy_file import BadPolicy, read_policy_file
+from engine_agent.server.token_wall import TokenWall
+from engine_agent.server.warmups import WarmUps
+
+log = logging.getLogger(__name__)
+JOURNAL_BYTES = 2**30  # for a sidecar that does not come; then requests are refused, because they could not be counted
+JOURNAL_BYTES_ALONE = 64 * 2**20  # then the oldest records go
+FLUSH_SECONDS = 1.0
+LOOK_SECONDS = 0.02
+KEEP_ALIVE_SECONDS = 75
+GRACE_SECONDS = 3
+STOPPED_AT_ONCE = 128
+
+
+class Server(uvicorn.Server):
+    """One of two in a process: signals are the process's."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class EngineProcess:
+    def __init__(self, doors: Doors, backend: PagedBackend, tokenizer: Text, template: Template) -> None:
+        self._doors, self._config, self._backend = doors, doors.config, backend
+        self._tokenizer, self._template = tokenizer, template
+        self._signals: list[int] = []
+        self._stopping, self._now = asyncio.Event(), asyncio.Event()
+        self._tenants: LocalTenants | None = None
+        self._public: OpenAiApp | None = None
+        self._deeds: set[asyncio.Task[None]] = set()
+
+    async def run(self, on_ready: Callable[[], None]) -> int:
+        """The process's exit status. `on_ready` is called when both faces answer."""
+        self._listen_to_signals()
+        boot = str((await self._backend.stats())["boot"])
+        alone = self._config.is_alone
+        journal = Journal.open(
+            self._config.state / "journal",
+            boot,
+            most_bytes=JOURNAL_BYTES_ALONE if alone else JOURNAL_BYTES,
+            drops_oldest=alone,
+        )
+        flushing = asyncio.create_task(_flush(journal))
+        try:
+            self._backend.on_internal = WarmUps(self._backend, journal).admitted
+            if alone:
+                await self._be_alone()
+            return await self._serve(self._servers(journal), on_ready)
+        finally:
+            flushing.cancel()
+            journal.close()
+
+    async def _be_alone(self) -> None:
+        self._tenants = LocalTenants(self._doors.state, self._backend, self._tokenizer, self._template)
+        try:
+            await self._tenants.publish(self._doors.policy)
+        except EngineError as problem:
+            if self._config.policy is None:
+                raise
+            raise BadPolicy(f"{self._config.policy}: {problem}") from problem
+
+    def _servers(self, journal: Journal) -> dict[Server, socket.socket]:
+        backend, agent_id = self._backend, self._config.agent_id
+        self._public = public = openai_app(
+            backend, self._tokenizer, self._template, journal, self._guard(), agent_id=agent_id
+        )
+        admin: Any = AdminFace(
+            backend,
+            journal,
+            agent_id=agent_id,
+            tokenizer=self._tokenizer,
+            template=self._template,
+            tenants=self._tenants,
+        ).app()
+        if token := self._doors.admin_token:
+            admin = TokenWall(admin, token)
+        return {_server(public): self._doors.public, _server(admin): self._doors.admin}
+
+    def _guard(self) -> Guard:
+        if self._tenants is None:
+            return SignedGuard(self._doors.identity_secrets, self._config.agent_id)
+        key = sha256((self._doors.api_key or "").encode()).digest()
+        return KeyGuard(key, identity(self._tenants.revision, self._config.agent_id))
+
+    async def _serve(self, servers: dict[Server, socket.socket], on_ready: Callable[[], None]) -> int:
+        serving = [asyncio.create_task(server.serve(sockets=[bound])) for server, bound in servers.items()]
+        try:
+            for server in servers:
+                await _first(server.is_up.wait(), serving)
+            on_ready()
+            await _first(self._stopping.wait(), serving)
+            await self._drain()
+            if self._public is not None:
+                self._public.stop()
+            await self._backend.close()  # what still runs fails, and its clients hear so
+        finally:
+            for server in servers:
+                server.should_exit = True
+                server.force_exit = self._now.is_set()
+            await asyncio.gather(*serving)
+            await _ended({task for server in servers for task in server.server_state.tasks})
+        return STOPPED_AT_ONCE + self._signals[-1] if self._now.is_set() else 0
+
+    async def _drain(self) -> None:
+        """Until nothing runs any more, or enough is enough."""
+        left, until = await self._backend.drain(True), time.monotonic() + self._config.drain_seconds
+        if left:
+            log.info("stopping: %d requests are finished first, for at most %g s", left, self._config.drain_seconds)
+        while left and time.monotonic() < until and not self._now.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._now.wait(), LOOK_SECONDS)
+            left = await self._backend.drain(True)
+
+    # Signals
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, number)
+        loop.add_signal_handler(signal.SIGHUP, self._read_again)
+
+    def _stop(self, number: int) -> None:
+        self._signals.append(number)
+        if self._stopping.is_set():
+            self._now.set()
+        self._stopping.set()
+
+    def _read_again(self) -> None:
+        deed = asyncio.create_task(self._republish())
+        self._deeds.add(deed)
+        deed.add_done_callback(self._deeds.discard)
+
+    async def _republish(self) -> None:
+        """A file that cannot be obeyed changes nothing, and the log says why."""
+        path = self._config.policy
+        if path is None or self._tenants is None:
+            log.warning("SIGHUP: there is no policy file to read again")
+            return
+        try:
+            revision = await self._tenants.publish(await asyncio.to_thread(read_policy_file, path))
+        except (EngineError, OSError) as problem:
+            log.error("the policy stays as it was: %s", problem)
+        else:
+            log.info("%s is obeyed from now on, as revision %d", path, revision)
+
+
+def _server(app: Any) -> Server:
+    return Server(
+        uvicorn.Config(
+            app,
+            loop="none",
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
+    )
+
+
+async def _first(event: Coroutine[Any, Any, Any], serving: Sequence["asyncio.Task[None]"]) -> None:
+    """Wait for it, unless a server ends before: then with what ended it."""
+    waiting = asyncio.create_task(event)
+    done, _ = await asyncio.wait({waiting, *serving}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    for task in done - {waiting}:
+        task.result()
+
+
+async def _flush(journal: Journal) -> None:
+    """Closings that found no room get in when there is some, also where nothing new happens."""
+    while True:
+        await asyncio.sleep(FLUSH_SECONDS)
+        if journal.waiting:
+            with contextlib.suppress(JournalFull):
+                journal.flush()
+
+
+async def _ended(tasks: set["asyncio.Task[Any]"]) -> None:
+    """Those that were cut off write down that they were."""
+    if tasks:
+        await asyncio.wait(tasks, timeout=GRACE_SECONDS)
+
+
+def open_files_raise() -> None:
+    """A connection is a file: as many as this process may have."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))

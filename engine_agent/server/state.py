@@ -1,0 +1,86 @@
+"""An engine's own folder: secrets that outlive the process, and a lock so that one process has it."""
+
+import fcntl
+import json
+import os
+import secrets
+import tempfile
+from pathlib import Path
+from typing import Any, TextIO
+
+from engine_agent.engine.errors import EngineError
+
+SHORTEST_SECRET = 16
+
+
+class BadState(EngineError):
+    """A folder or a file of it that cannot be used."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+
+
+class StateFolder:
+    """Open until the process ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._lock: TextIO = (folder / "lock").open("w")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise BadState(folder, "another engine has this folder: give this one another with --state") from None
+
+    def close(self) -> None:
+        self._lock.close()
+
+    def secret(self, name: str, prefix: str) -> str:
+        """What the file holds; made when it is not there."""
+        path = self.folder / name
+        if not path.exists():
+            write_private(path, f"{prefix}{secrets.token_urlsafe(24)}\n")
+        path.chmod(0o600)
+        found = path.read_text(encoding="utf-8", errors="replace").strip()
+        if len(found) < SHORTEST_SECRET or not found.isascii() or not found.isprintable() or " " in found:
+            raise BadState(
+                path, f"holds no secret of {SHORTEST_SECRET} or more printable characters; delete it for a new one"
+            )
+        return found
+
+    def document(self, name: str) -> dict[str, Any]:
+        """The JSON object in a file; empty where there is none, or none that can be read."""
+        try:
+            found = json.loads((self.folder / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def keep(self, name: str, document: dict[str, Any]) -> None:
+        write_private(self.folder / name, json.dumps(document, indent=1) + "\n")
+
+
+def read_secret(path: Path, *, least: int) -> bytes:
+    """A secret somebody else has put there, without white space around it. Raises BadState."""
+    try:
+        found = path.read_bytes().strip()
+    except OSError as problem:
+        raise BadState(path, f"cannot be read: {problem.strerror}") from problem
+    if len(found) < least:
+        raise BadState(path, f"has {len(found)} bytes, needs at least {least}")
+    return found
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace `path` in one step, readable by its owner alone."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

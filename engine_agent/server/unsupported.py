@@ -1,0 +1,75 @@
+"""Parameters of the OpenAI API that this server refuses by name, because it could not do what they ask.
+
+Each may still be given with a value that asks for nothing: then the answer is the same without it. What is neither
+here nor in `schemas.py` is refused as unknown.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine_agent.server.errors import ApiError
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    why: str
+    harmless: tuple[Any, ...] = ()
+
+
+_TOOLS = "this server calls no tools"
+_TEXT = "this server answers in free text"
+_REASONING = "the models here have no reasoning that could be set"
+_COMMON: Mapping[str, Unsupported] = {
+    "tools": Unsupported(_TOOLS, ([],)),
+    "tool_choice": Unsupported(_TOOLS, ("none",)),
+    "functions": Unsupported(_TOOLS, ([],)),
+    "function_call": Unsupported(_TOOLS, ("none",)),
+    "response_format": Unsupported(_TEXT, ({"type": "text"},)),
+    "structured_outputs": Unsupported(_TEXT),
+    "guided_json": Unsupported(_TEXT),
+    "guided_regex": Unsupported(_TEXT),
+    "guided_choice": Unsupported(_TEXT),
+    "guided_grammar": Unsupported(_TEXT),
+    "store": Unsupported("this server keeps no answers", (False,)),
+    "service_tier": Unsupported("there is one tier here", ("auto", "default")),
+    "prompt_cache_retention": Unsupported("how long a prompt is kept is the namespace's policy: see ttl_seconds"),
+    "prompt_logprobs": Unsupported("log probabilities are of the answer alone"),
+    "truncate_prompt_tokens": Unsupported("a prompt is served whole or not at all"),
+    "allowed_token_ids": Unsupported("logit_bias can do the like"),
+    "bad_words": Unsupported("logit_bias can do the like"),
+}
+CHAT: Mapping[str, Unsupported] = {
+    **_COMMON,
+    "audio": Unsupported(_TEXT),
+    "modalities": Unsupported(_TEXT, (["text"],)),
+    "prediction": Unsupported("nothing here is sped up by a prediction, and it would be billed"),
+    "reasoning_effort": Unsupported(_REASONING, ("none",)),
+    "verbosity": Unsupported(_REASONING, ("medium",)),
+    "web_search_options": Unsupported("this server searches nothing"),
+    "moderation": Unsupported("this server moderates nothing"),
+    "chat_template": Unsupported("the template is the model's own"),
+    "documents": Unsupported("put them into a message"),
+    "echo": Unsupported("a chat's prompt is a template's: see return_token_ids"),
+    "best_of": Unsupported("see n"),
+}
+COMPLETIONS: Mapping[str, Unsupported] = {
+    **_COMMON,
+    "suffix": Unsupported("the models here only go on", ("",)),
+}
+
+
+def refuse_unsupported(given: Mapping[str, Any], table: Mapping[str, Unsupported]) -> dict[str, Any]:
+    """What is left to be understood: null is as good as absent."""
+    asked = {name: value for name, value in given.items() if value is not None}
+    for name in asked.keys() & table.keys():
+        if not any(_is_same(asked[name], one) for one in table[name].harmless):
+            raise ApiError(
+                400, f"{name} is not supported: {table[name].why}.", param=name, code="unsupported_parameter"
+            )
+        del asked[name]
+    return asked
+
+
+def _is_same(value: Any, other: Any) -> bool:
+    return type(value) is type(other) and bool(value == other)  # 0 is not false

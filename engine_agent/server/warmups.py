@@ -1,0 +1,52 @@
+"""Pins' warm-ups in the journal: prompts that the engine computes for itself, stored as such, in nobody's numbers."""
+
+import asyncio
+import contextlib
+import time
+import uuid
+from typing import Any
+
+from engine_agent.backends.base import Backend
+from engine_agent.engine.errors import EngineFailed
+from engine_agent.engine.outputs import Admission
+from engine_agent.journal import Journal, JournalFull, Opened
+
+
+class WarmUps:
+    """They have no closing: nothing is generated, and no client waits."""
+
+    def __init__(self, backend: Backend, journal: Journal) -> None:
+        self._backend, self._journal = backend, journal
+        self._writing: set[asyncio.Task[None]] = set()
+
+    def admitted(self, kind: str, namespace: str, admission: Admission) -> None:
+        assert kind == "pin"  # a probe of the engine's health is of no namespace
+        writing = asyncio.get_running_loop().create_task(self._write(namespace, admission))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+
+    async def _write(self, namespace: str, admission: Admission) -> None:
+        with contextlib.suppress(EngineFailed, JournalFull):
+            for one in (await self._backend.stats())["namespaces"]:
+                if one["namespace"] == namespace:
+                    self._journal.opened(_record(one, admission, model=self._backend.card.name))
+
+
+def _record(tenant: Any, admission: Admission, *, model: str) -> Opened:
+    return Opened(
+        request_id=uuid.uuid4().hex,
+        attempt=1,
+        kind="pin",
+        at=time.time(),
+        organisation_id=tenant["organisation"],
+        organisation=tenant["organisation_slug"],
+        namespace_id=tenant["namespace"],
+        namespace=tenant["namespace_slug"],
+        policy_revision=admission.policy_revision,
+        model=model,
+        kv_dtype=admission.kv_dtype,
+        prompt_tokens=admission.prompt_tokens,
+        cached_tokens=admission.cached_tokens,
+        miss_reason=admission.miss_reason,
+        missed=admission.missed,
+    )

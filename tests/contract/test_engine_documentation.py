@@ -1,0 +1,73 @@
+"""What `docs/engine.md` says the engine has, it has: options, paths, fields, headers, metrics, records."""
+
+import argparse
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from engine_agent.cache.policy import NamespacePolicy
+from engine_agent.identity import HEADER, Identity
+from engine_agent.journal import Closed, Opened
+from engine_agent.server.admin import AdminFace
+from engine_agent.server.command import parser
+from engine_agent.server.engine_metrics import engine_families
+from engine_agent.server.headers import _COUNTED
+from engine_agent.server.metrics import Observer
+from engine_agent.server.schemas import ChatRequest, CompletionRequest
+from engine_agent.server.unsupported import CHAT, COMPLETIONS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "engine.md").read_text()
+
+
+def missing(names: Any) -> list[str]:
+    return sorted(name for name in names if not re.search(rf"`{re.escape(name)}[`?]", PAGE))
+
+
+def test_every_option_is_documented_and_none_that_is_not() -> None:
+    options = {name for action in parser()._actions for name in action.option_strings if name.startswith("--")}
+    assert missing(options - {"--help"}) == []
+    assert set(re.findall(r"`(--[a-z-]+)", PAGE)) <= options
+
+
+def test_every_option_has_a_word_of_help() -> None:
+    assert [action.dest for action in parser()._actions if action.help in (None, argparse.SUPPRESS)] == []
+
+
+def test_every_path_of_the_admin_face_is_documented() -> None:
+    routes = AdminFace(None, None, agent_id="", tokenizer=None, template=None, prober=Any).app().routes  # type: ignore[arg-type]
+    paths = {f"{method} {route.path}" for route in routes for method in route.methods if method != "HEAD"}  # type: ignore[attr-defined]
+    assert len(paths) >= 17
+    assert missing(paths) == []
+
+
+@pytest.mark.parametrize(
+    "names", [set(ChatRequest.model_fields), set(CompletionRequest.model_fields), set(CHAT), set(COMPLETIONS)]
+)
+def test_every_field_of_a_request_is_documented(names: set[str]) -> None:
+    assert missing(names) == []
+
+
+def test_every_header_is_documented() -> None:
+    assert missing(_COUNTED) == []
+    assert f"`{HEADER}: v1." in PAGE
+
+
+@pytest.mark.parametrize("kind", [NamespacePolicy, Identity, Opened, Closed])
+def test_every_field_of_a_policy_an_identity_and_a_record_is_documented(kind: Any) -> None:
+    assert missing(field.name for field in fields(kind)) == []
+
+
+def test_every_metric_is_documented() -> None:
+    pool = {"capacity_bytes": 1, "used_bytes": 0, "evictable_bytes": 0, "usage_ratio": 0.0, "waste_ratio": 0.0}
+    stats: dict[str, Any] = {
+        **dict.fromkeys(("running", "waiting", "preemptions", "steps", "computed_tokens"), 0),
+        **{"pool": pool, "host": None, "namespaces": [], "evictions": []},
+    }
+    families = [*Observer("m").registry.collect(), *engine_families("m", stats, journal_bytes=0)]
+    assert len(families) > 20
+    names = {family.name + "_total" * (family.type == "counter") for family in families}
+    assert missing(names) == []
+    assert set(re.findall(r"`((?:vllm:|luminet_)[a-z_]+)`", PAGE)) <= names

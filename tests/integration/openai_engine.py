@@ -1,0 +1,137 @@
+"""A real engine with the demo model behind the OpenAI face and a real web server, in a thread of its own."""
+
+import asyncio
+import base64
+import socket
+import threading
+import time
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, TypeVar
+
+import uvicorn
+
+from engine_agent.backends.paged import PagedBackend
+from engine_agent.demo import model as demo
+from engine_agent.engine.chat import ChatTemplate
+from engine_agent.engine.settings import EngineSettings
+from engine_agent.identity import HEADER, Identity
+from engine_agent.journal import Entry, Journal
+from engine_agent.protocol import Snapshot, policy_hash, snapshot_build
+from engine_agent.server.app import openai_app
+from engine_agent.server.command import _loop_factory
+from engine_agent.server.connections import Connection
+from engine_agent.server.guard import Guard, KeyGuard, SignedGuard
+from engine_agent.server.limits import Limits
+from tests.unit.server.identities import KEY, LOCAL, SECRET
+
+T = TypeVar("T")
+FOLDER = Path(demo.__path__[0])
+MODEL, BOOT = "demo", "boot-1"
+SETTINGS = EngineSettings(pool_bytes=32 << 20, most_running=16, context_tokens=2_048)
+SECONDS = 30
+
+
+def snapshot(policy: Mapping[str, Any]) -> Snapshot:
+    """One organisation with one namespace."""
+    hashed = policy_hash(policy)
+    namespace = {"org": "org-1", "slug": "default", "epoch": 0, "revision": 7, "policy": hashed}
+    namespace["key"] = base64.b64encode(b"k" * 32).decode()
+    organisation = {"org": "org-1", "slug": "acme", "state": "active", "limits": {}}
+    return snapshot_build("engine", {"org/org-1": organisation, "ns/ns-1": namespace}, {hashed: policy})
+
+
+@dataclass(frozen=True, slots=True)
+class EitherGuard:
+    """One engine for tests of both kinds: alone, and behind a gateway."""
+
+    alone: KeyGuard
+    fleet: SignedGuard
+
+    def identify(self, headers: Mapping[str, str], request_id: str) -> Identity:
+        guard: Guard = self.fleet if HEADER in headers else self.alone
+        return guard.identify(headers, request_id)
+
+
+class OpenAiEngine:
+    """Whatever it has is its loop's; `do` asks there."""
+
+    def __init__(self, folder: Path, *, patience: float = 30.0) -> None:
+        self._folder, self._patience = folder, patience
+        self._is_up = threading.Event()
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)  # so that who does not read is noticed
+        self._thread = threading.Thread(target=lambda: self._run_all(), name="openai-engine")
+        self.port: int = self._socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.loop: asyncio.AbstractEventLoop
+        self.backend: PagedBackend
+        self.journal: Journal
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self._is_up.wait(SECONDS), "the engine did not start"
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(SECONDS)
+        assert not self._thread.is_alive()
+
+    def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(SECONDS)
+
+    @property
+    def records(self) -> list[Any]:
+        if not self.journal.boots():
+            return []
+        entries: tuple[Entry, ...] = self.journal.since(BOOT, 0, 1_000_000).entries
+        return [entry.record for entry in entries]
+
+    def until_busy(self) -> None:
+        until = time.monotonic() + SECONDS
+        while not self.do(self.backend.stats())["running"]:
+            assert time.monotonic() < until, "nobody runs"
+
+    def until_idle(self) -> None:
+        """Nothing runs, nothing waits, and every block is accounted for."""
+        until = time.monotonic() + SECONDS
+        while (stats := self.do(self.backend.stats()))["running"] or stats["waiting"]:
+            assert time.monotonic() < until, "somebody still runs"
+            time.sleep(0.005)
+        assert self.do(self.backend.check_integrity()) == []
+
+    def _run_all(self) -> None:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(self._run())
+
+    async def _run(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        policy = {"kv_dtype": "bf16", "request_kv_dtypes": ["int4", "fp8"]}
+        self.backend = await PagedBackend.open(FOLDER, name=MODEL, settings=SETTINGS, snapshot=snapshot(policy))
+        self.journal = Journal.open(self._folder, BOOT, most_bytes=2**26)
+        tokenizer, template = self.backend.tokenizer, ChatTemplate.from_folder(FOLDER)
+        limits = Limits.of(self.backend.card, tokenizer)
+        bounds = Limits(limits.body_bytes, limits.held_bytes, self._patience, self._patience)
+        guard = EitherGuard(KeyGuard(sha256(KEY.encode()).digest(), LOCAL), SignedGuard([SECRET], "agent-1"))
+        app: Any = openai_app(self.backend, tokenizer, template, self.journal, guard, agent_id="agent-1", limits=bounds)
+        config = uvicorn.Config(app, http=Connection, log_config=None, lifespan="off", ws="none")
+        self._server = uvicorn.Server(config)
+        self.loop.call_soon(self._is_up.set)
+        try:
+            await self._server.serve(sockets=[self._socket])
+        finally:
+            await self.backend.close()
+            self.journal.close()
+
+
+@contextmanager
+def running(folder: Path, *, patience: float = 30.0) -> Iterator[OpenAiEngine]:
+    engine = OpenAiEngine(folder, patience=patience)
+    engine.start()
+    try:
+        yield engine
+    finally:
+        engine.stop()

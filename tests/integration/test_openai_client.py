@@ -1,0 +1,270 @@
+"""The real `openai` client against a real engine: what a developer sees who changes nothing but the address."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import openai
+import pytest
+from openai import OpenAI
+
+from engine_agent.journal import Closed, Opened
+from tests.integration.openai_engine import MODEL, OpenAiEngine, running
+from tests.unit.server.identities import KEY
+from tests.unit.server.reading import counters
+
+LONG = "The sea was calm and the ship sailed on through the night, and nobody on board was awake. " * 12
+MESSAGES: Any = [{"role": "system", "content": LONG}, {"role": "user", "content": "Where are we?"}]
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenAiEngine]:
+    with running(tmp_path_factory.mktemp("journal")) as engine:
+        yield engine
+
+
+@pytest.fixture
+def client(engine: OpenAiEngine) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{engine.url}/v1", api_key=KEY, max_retries=0, timeout=30) as client:
+        yield client
+
+
+def told(headers: Any) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.startswith("x-luminet-")}
+
+
+def text_of(stream: Any) -> str:
+    return "".join(part.choices[0].delta.content or "" for part in stream if part.choices)
+
+
+def test_a_chat_is_answered_and_the_second_time_from_the_cache(client: OpenAI) -> None:
+    ask = client.chat.completions.with_raw_response.create
+    fresh = f"{LONG} Once."
+    messages: Any = [{"role": "system", "content": fresh}, {"role": "user", "content": "Hello"}]
+    first, second = (ask(model=MODEL, messages=messages, max_tokens=8, temperature=0) for _ in range(2))
+    cold, warm = told(first.headers), told(second.headers)
+    assert (cold["x-luminet-cached-tokens"], cold["x-luminet-miss-reason"]) == ("0", "cold")
+    assert warm["x-luminet-miss-reason"] == "none"
+    cached, prompt = int(warm["x-luminet-cached-tokens"]), int(warm["x-luminet-prompt-tokens"])
+    assert 0 < cached < prompt
+    assert warm["x-luminet-cache-hit"] == f"{cached * 1000 // prompt / 10:.1f}"
+    assert warm["x-luminet-kv-dtype"] == "bf16"
+    assert warm["x-luminet-policy-revision"] == "7"
+    answers = [one.parse() for one in (first, second)]
+    assert answers[0].choices[0].message.content == answers[1].choices[0].message.content
+    usage = answers[1].usage
+    assert usage is not None
+    assert usage.prompt_tokens_details is not None
+    assert (usage.prompt_tokens, usage.prompt_tokens_details.cached_tokens) == (prompt, cached)
+    assert usage.completion_tokens == 8
+
+
+def test_a_stream_says_the_same_as_an_answer_in_one_piece(client: OpenAI) -> None:
+    whole = client.chat.completions.create(model=MODEL, messages=MESSAGES, max_tokens=24, temperature=0)
+    raw = client.chat.completions.with_raw_response.create(
+        model=MODEL,
+        messages=MESSAGES,
+        max_tokens=24,
+        temperature=0,
+        stream=True,
+        stream_options={"include_usage": True},
+    )
+    assert told(raw.headers).keys() >= {"x-luminet-cache-hit", "x-luminet-agent"}
+    parts = list(raw.parse())
+    assert text_of(parts) == whole.choices[0].message.content
+    assert parts[-1].usage is not None
+    assert whole.usage is not None
+    assert parts[-1].usage.completion_tokens == whole.usage.completion_tokens
+    assert parts[-2].choices[0].finish_reason == whole.choices[0].finish_reason
+
+
+def test_a_seed_gives_the_same_answer_again(client: OpenAI) -> None:
+    answers = [
+        client.chat.completions.create(model=MODEL, messages=MESSAGES, max_tokens=16, temperature=1.5, seed=seed)
+        for seed in (7, 7, 8)
+    ]
+    first, again, other = (answer.choices[0].message.content for answer in answers)
+    assert first == again != other
+
+
+def test_several_choices_differ_and_are_all_there_also_in_a_stream(client: OpenAI) -> None:
+    options: Any = {"model": MODEL, "messages": MESSAGES, "max_tokens": 12, "temperature": 1.5, "seed": 3, "n": 3}
+    whole = client.chat.completions.create(**options)
+    assert [choice.index for choice in whole.choices] == [0, 1, 2]
+    texts = {choice.index: choice.message.content for choice in whole.choices}
+    assert len(set(texts.values())) > 1
+    streamed = {0: "", 1: "", 2: ""}
+    for part in client.chat.completions.create(**options, stream=True):
+        streamed[part.choices[0].index] += part.choices[0].delta.content or ""
+    assert streamed == texts
+    assert whole.usage is not None
+    assert whole.usage.completion_tokens <= 36
+
+
+def test_beams_are_choices(client: OpenAI) -> None:
+    extra = {"use_beam_search": True}
+    answer = client.completions.create(model=MODEL, prompt="The ship", max_tokens=8, n=3, extra_body=extra)
+    assert len({choice.text for choice in answer.choices}) == 3
+
+
+def test_prompts_come_as_text_or_tokens_one_or_many(engine: OpenAiEngine, client: OpenAI) -> None:
+    tokens = [engine.backend.tokenizer.encode(text) for text in ("The ship", "A storm")]
+    options: Any = {"model": MODEL, "max_tokens": 6, "temperature": 0}
+    texts = client.completions.create(prompt=["The ship", "A storm"], **options)
+    ids = client.completions.create(prompt=tokens, **options)
+    one = client.completions.create(prompt=tokens[1], **options)
+    assert [choice.text for choice in texts.choices] == [choice.text for choice in ids.choices]
+    assert one.choices[0].text == texts.choices[1].text
+    assert texts.usage is not None
+    assert texts.usage.prompt_tokens == sum(map(len, tokens))
+
+
+def test_what_is_echoed_is_the_prompt(client: OpenAI) -> None:
+    options: Any = {"model": MODEL, "prompt": "The ship", "max_tokens": 6, "temperature": 0}
+    plain, echoed = client.completions.create(**options), client.completions.create(**options, echo=True)
+    assert echoed.choices[0].text == "The ship" + plain.choices[0].text
+
+
+def test_a_chats_logprobs_spell_the_answer(client: OpenAI) -> None:
+    answer = client.chat.completions.create(
+        model=MODEL, messages=MESSAGES, max_tokens=8, temperature=0, logprobs=True, top_logprobs=3
+    )
+    choice = answer.choices[0]
+    assert choice.logprobs is not None
+    content = choice.logprobs.content or []
+    assert len(content) == 8
+    assert choice.message.content is not None
+    assert b"".join(bytes(one.bytes or []) for one in content).startswith(choice.message.content.encode())
+    for one in content:
+        assert len(one.top_logprobs) == 3
+        assert one.logprob == max(top.logprob for top in one.top_logprobs) <= 0
+
+
+def test_a_completions_logprobs_are_the_same_in_a_stream(client: OpenAI) -> None:
+    options: Any = {"model": MODEL, "prompt": LONG, "max_tokens": 6, "temperature": 0, "logprobs": 2}
+    whole = client.completions.create(**options).choices[0].logprobs
+    parts = [part.choices[0].logprobs for part in client.completions.create(**options, stream=True)]
+    assert whole is not None
+    for field in ("tokens", "token_logprobs", "text_offset", "top_logprobs"):
+        assert getattr(whole, field) == [one for part in parts if part for one in getattr(part, field)]
+
+
+def test_a_stop_string_ends_the_answer_before_it(client: OpenAI) -> None:
+    options: Any = {"model": MODEL, "prompt": LONG, "max_tokens": 24, "temperature": 0}
+    free = client.completions.create(**options).choices[0]
+    stop = free.text[5:9]
+    stopped = client.completions.create(**options, stop=[stop]).choices[0]
+    assert (stopped.finish_reason, stopped.text) == ("stop", free.text[: free.text.index(stop)])
+    included = client.completions.create(**options, stop=[stop], extra_body={"include_stop_str_in_output": True})
+    assert included.choices[0].text == stopped.text + stop
+
+
+def test_a_request_chooses_its_format_within_the_policy(client: OpenAI) -> None:
+    ask = client.chat.completions.with_raw_response.create
+    answer = ask(model=MODEL, messages=MESSAGES, max_tokens=2, extra_body={"kv_cache_dtype": "int4"})
+    assert told(answer.headers)["x-luminet-kv-dtype"] == "int4"
+    for dtype in ("int8", "fp17"):
+        with pytest.raises(openai.BadRequestError) as caught:
+            ask(model=MODEL, messages=MESSAGES, max_tokens=2, extra_body={"kv_cache_dtype": dtype})
+        assert caught.value.param == "kv_cache_dtype"
+        assert told(caught.value.response.headers) == {}
+
+
+def test_a_salt_keeps_a_prompt_apart(client: OpenAI) -> None:
+    ask = client.chat.completions.with_raw_response.create
+    options: Any = {"model": MODEL, "messages": MESSAGES, "max_tokens": 2}
+    ask(**options)
+    assert told(ask(**options).headers)["x-luminet-cache-hit"] > "50"
+    salted = ask(**options, extra_body={"cache_salt": "apart"})
+    assert told(salted.headers)["x-luminet-cached-tokens"] == "0"
+
+
+def test_the_model_is_listed(client: OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == [MODEL]
+    assert client.models.retrieve(MODEL).owned_by == "luminet"
+
+
+def test_each_mistake_is_the_clients_own_kind_of_error(engine: OpenAiEngine, client: OpenAI) -> None:
+    ask = client.chat.completions.create
+    with pytest.raises(openai.NotFoundError) as missing:
+        ask(model="gpt-9", messages=MESSAGES)
+    assert (missing.value.code, missing.value.param) == ("model_not_found", "model")
+    with pytest.raises(openai.BadRequestError) as empty:
+        ask(model=MODEL, messages=[])
+    assert empty.value.param == "messages"
+    with pytest.raises(openai.BadRequestError) as tools:
+        ask(model=MODEL, messages=MESSAGES, tools=[{"type": "function", "function": {"name": "f"}}])
+    assert (tools.value.code, tools.value.param) == ("unsupported_parameter", "tools")
+    with pytest.raises(openai.BadRequestError) as long:
+        ask(model=MODEL, messages=[{"role": "user", "content": "sea " * 10_000}])
+    assert (long.value.code, long.value.param) == ("context_length_exceeded", "messages")
+    stranger = OpenAI(base_url=f"{engine.url}/v1", api_key="sk-other", max_retries=0)
+    with stranger, pytest.raises(openai.AuthenticationError) as key:
+        stranger.models.list()
+    assert key.value.code == "invalid_api_key"
+
+
+def test_a_body_that_is_far_too_long_is_answered_while_it_is_sent(engine: OpenAiEngine, client: OpenAI) -> None:
+    with pytest.raises(openai.APIStatusError) as caught:
+        client.completions.create(model=MODEL, prompt="x" * 30_000_000)
+    assert (caught.value.status_code, caught.value.code) == (413, "request_too_large")
+
+
+def test_a_full_contexts_prompt_is_no_body_too_long(client: OpenAI) -> None:
+    room = 2_048 - 1
+    answer = client.completions.create(model=MODEL, prompt=[1000] * room, max_tokens=1)
+    assert answer.usage is not None
+    assert answer.usage.prompt_tokens == room
+
+
+def test_a_stream_that_is_closed_early_frees_its_blocks(engine: OpenAiEngine, client: OpenAI) -> None:
+    extra = {"ignore_eos": True}
+    for _ in range(3):
+        stream = client.completions.create(model=MODEL, prompt=LONG, max_tokens=1_500, stream=True, extra_body=extra)
+        next(iter(stream))
+        stream.close()
+    engine.until_idle()
+    closings = [record for record in engine.records if isinstance(record, Closed)]
+    assert [one.outcome for one in closings[-3:]] == ["cancelled"] * 3
+
+
+def test_headers_counters_and_journal_add_up_over_many_clients(engine: OpenAiEngine, client: OpenAI) -> None:
+    def ask(number: int) -> tuple[int, int]:
+        answer = client.chat.completions.with_raw_response.create(
+            model=MODEL,
+            messages=[{"role": "system", "content": LONG * (number % 3 + 1)}, {"role": "user", "content": str(number)}],
+            max_tokens=4,
+            stream=number % 2 == 0,
+        )
+        if number % 2 == 0:
+            text_of(answer.parse())
+        headers = told(answer.headers)
+        return int(headers["x-luminet-prompt-tokens"]), int(headers["x-luminet-cached-tokens"])
+
+    def counted() -> tuple[float, float]:
+        with client._client.stream("GET", f"{engine.url}/metrics") as response:
+            figures = counters(response.read().decode())
+        return tuple(figures[f'vllm:prefix_cache_{name}_total{{model_name="demo"}}'] for name in ("queries", "hits"))  # type: ignore[return-value]
+
+    engine.until_idle()
+    before, seen = counted(), len(engine.records)
+    with ThreadPoolExecutor(8) as pool:
+        pairs = list(pool.map(ask, range(48)))
+    engine.until_idle()
+    prompt, cached = (sum(column) for column in zip(*pairs, strict=True))
+    after = counted()
+    assert (after[0] - before[0], after[1] - before[1]) == (prompt, cached)
+    opened = [record for record in engine.records[seen:] if isinstance(record, Opened)]
+    assert len(opened) == len(pairs)
+    assert sum(record.prompt_tokens for record in opened) == prompt
+    assert sum(record.cached_tokens for record in opened) == cached
+    assert sum(sum(record.missed.values()) for record in opened) == prompt - cached
+
+
+def test_an_answer_is_valid_json_whatever_the_model_says(client: OpenAI) -> None:
+    extra = {"ignore_eos": True, "skip_special_tokens": False}
+    answer = client.completions.with_raw_response.create(
+        model=MODEL, prompt="\u0000\u2028\U0001f600", max_tokens=64, temperature=2, seed=1, logprobs=5, extra_body=extra
+    )
+    assert json.loads(answer.text)["usage"]["completion_tokens"] == 64

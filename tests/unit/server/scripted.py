@@ -1,0 +1,240 @@
+"""A backend that does what a test tells it to: the protocol's other side, without a model. And text as bytes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from engine_agent.backends.base import Generate, ModelCard
+from engine_agent.engine.errors import BadRequest, RequestError
+from engine_agent.engine.outputs import Admission, Delta, Logprob, TokenLogprobs
+from engine_agent.protocol import Change, Snapshot
+
+END = 256
+CARD = ModelCard(
+    name="tiny",
+    revision="0123456789abcdef" * 4,
+    created=1_700_000_000,
+    context_tokens=512,
+    vocab_size=257,
+    block_tokens=16,
+    kv_dtypes=("bf16", "fp8", "int4"),
+    device="cpu",
+    dtype="float32",
+)
+STATS: Mapping[str, Any] = {
+    "boot": "b1",
+    "snapshot_hash": "",
+    "running": 2,
+    "waiting": 1,
+    "preemptions": 3,
+    "steps": 40,
+    "computed_tokens": 1_000,
+    "generated_tokens": 50,
+    "pool": {
+        "capacity_bytes": 1_000,
+        "used_bytes": 250,
+        "evictable_bytes": 100,
+        "usage_ratio": 0.25,
+        "waste_ratio": 0.01,
+    },
+    "host": None,
+    "namespaces": [
+        {
+            "namespace": "ns-1",
+            "organisation_slug": "acme",
+            "namespace_slug": "default",
+            "revision": 7,
+            "epoch": 1,
+            "running": 2,
+            "waiting": 1,
+            "resident_bytes": 250,
+            "resident_bytes_by_dtype": {"fp8": 200, "int4": 50},
+            "host_bytes": 0,
+            "counters": {"expired_blocks": 4},
+        }
+    ],
+    "evictions": [
+        {
+            "victim": "ns-1",
+            "by": "ns-2",
+            "cause": "quota",
+            "tier": "device",
+            "blocks": 2,
+            "bytes": 64,
+            "demoted_blocks": 0,
+        },
+        {
+            "victim": "ns-1",
+            "by": "ns-3",
+            "cause": "quota",
+            "tier": "device",
+            "blocks": 1,
+            "bytes": 32,
+            "demoted_blocks": 0,
+        },
+    ],
+    "warnings": [],
+    "warning_counts": {"preempted": 3},
+}
+
+
+class ByteText:
+    """One token for each byte, and one for the end."""
+
+    def encode(self, text: str, add_special: bool = True) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
+        return bytes(one for one in ids if one != END).decode(errors="replace")
+
+    def token_text(self, token: int) -> str:
+        return "<end>" if token == END else bytes([token]).decode(errors="replace")
+
+    def token_bytes(self, token: int) -> bytes:
+        return b"<end>" if token == END else bytes([token])
+
+
+class PlainTemplate:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, object]],
+        *,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
+        kwargs: Mapping[str, object] | None = None,
+    ) -> str:
+        if any(message["role"] == "developer" for message in messages):
+            raise BadRequest("messages", "the model's template knows no role developer")
+        lines = [f"{message['role']}: {_joined(message['content'])}\n" for message in messages]
+        extra = "".join(f"{name}={value}\n" for name, value in (kwargs or {}).items())
+        return "".join(lines) + extra + ("assistant: " if add_generation_prompt else "")
+
+
+def _joined(content: Any) -> str:
+    return content if isinstance(content, str) else "|".join(part["text"] for part in content)
+
+
+Script = Callable[[Generate], Iterable[Delta | RequestError]]
+
+
+def saying(text: str, *, finish: Any = "stop", logprobs: bool = False) -> Script:
+    """Every choice says this, a character at a time, all choices in turn."""
+
+    def script(request: Generate) -> Iterable[Delta]:
+        choices = len(request.prompts) * request.sampling.n
+        for at, letter in enumerate(text):
+            for choice in range(choices):
+                last = finish if at == len(text) - 1 else None
+                yield Delta(choice, letter.encode()[0], letter, told(letter) if logprobs else None, last)
+
+    return script
+
+
+def told(letter: str) -> TokenLogprobs:
+    token = letter.encode()[0]
+    return TokenLogprobs(Logprob(token, -0.5), (Logprob(token, -0.5), Logprob(END, float("-inf"))))
+
+
+class ScriptedGeneration:
+    def __init__(self, backend: "ScriptedBackend", request: Generate) -> None:
+        self._backend, self._request = backend, request
+        self.admissions = tuple(backend.admission(prompt) for prompt in request.prompts)
+        self.was_cancelled = False
+
+    def __aiter__(self) -> AsyncIterator[Delta]:
+        return self._deltas()
+
+    async def _deltas(self) -> AsyncIterator[Delta]:
+        for number, one in enumerate(self._backend.script(self._request)):
+            if number == self._backend.pause_after:
+                await self._backend.resumed.wait()
+            if isinstance(one, RequestError):
+                raise one
+            yield one
+        self._backend.live.discard(self)
+
+    def cancel(self) -> None:
+        if self in self._backend.live:
+            self.was_cancelled = True
+            self._backend.live.discard(self)
+            self._backend.cancelled.set()
+
+
+class ScriptedBackend:
+    def __init__(self) -> None:
+        self.card = CARD
+        self.script: Script = saying("Hello")
+        self.refusal: Exception | None = None
+        self.cached_tokens = 0
+        self.organisation_id = "org-1"  # whose every namespace is
+        self.pause_after: int | None = None
+        self.resumed = asyncio.Event()
+        self.admitting = asyncio.Event()
+        self.admitting.set()
+        self.asked = asyncio.Event()
+        self.withdrawn = asyncio.Event()
+        self.cancelled = asyncio.Event()
+        self.requests: list[Generate] = []
+        self.live: set[ScriptedGeneration] = set()
+        self.stats_told: Mapping[str, Any] | None = STATS
+        self.is_draining = False
+        self.answers = True  # when it is asked whether it is open
+
+    def admission(self, prompt: Sequence[int]) -> Admission:
+        cached = min(self.cached_tokens, len(prompt))
+        missed = len(prompt) - cached
+        reason = "cold" if missed >= CARD.block_tokens else "none"
+        tail = missed % CARD.block_tokens
+        missing = {"cold": missed - tail, "tail": tail}
+        return Admission(len(prompt), cached, "fp8", 7, reason, missing, self.organisation_id)
+
+    async def generate(self, request: Generate) -> ScriptedGeneration:
+        self.requests.append(request)
+        self.asked.set()
+        try:
+            await self.admitting.wait()
+        except asyncio.CancelledError:
+            self.withdrawn.set()
+            raise
+        if self.refusal:
+            raise self.refusal
+        generation = ScriptedGeneration(self, request)
+        self.live.add(generation)
+        return generation
+
+    async def stats(self) -> Mapping[str, Any]:
+        if self.stats_told is None:
+            await asyncio.Event().wait()
+        assert self.stats_told is not None
+        return self.stats_told
+
+    async def is_open(self) -> bool:
+        if not self.answers:
+            await asyncio.Event().wait()
+        return not self.is_draining
+
+    # The admin face's part, which nothing here asks for.
+
+    async def apply(self, change: Snapshot | Change) -> str:
+        raise NotImplementedError
+
+    async def set_pin_content(self, pin_id: str, token_ids: Sequence[int]) -> None:
+        raise NotImplementedError
+
+    async def pins(self) -> list[Mapping[str, Any]]:
+        raise NotImplementedError
+
+    async def take_receipts(self) -> list[Mapping[str, Any]]:
+        raise NotImplementedError
+
+    async def events(self, since: int, boot: str) -> Mapping[str, Any]:
+        raise NotImplementedError
+
+    async def check_integrity(self) -> list[str]:
+        raise NotImplementedError
+
+    async def probe(self) -> float:
+        raise NotImplementedError
+
+    async def drain(self, is_draining: bool) -> int:
+        raise NotImplementedError

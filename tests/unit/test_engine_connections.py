@@ -1,0 +1,157 @@
+"""What a client can do to a connection before any application hears of it. Real sockets, uvicorn's own parser."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import uvicorn
+
+from engine_agent.server import connections
+from engine_agent.server.connections import Connection
+from engine_agent.server.listening import bind_tcp
+from engine_agent.server.serve import Server
+
+PATIENCE_SECONDS = 0.2
+SLOW_SECONDS = 0.1  # of an answer, so that more is said before it is there
+Exchange = Callable[..., Awaitable[bytes]]
+FIRST = b"POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc"
+HEARD, END = object(), object()  # wait for an answer of five bytes, or a go-ahead; say no more
+
+
+async def hello(scope: Any, receive: Any, send: Any) -> None:
+    body = b"hello"
+    if scope["path"] != "/refused":
+        told = await read(receive)
+        body = told.ljust(5, b"_") if scope["path"] == "/echo" else body
+    if scope["path"] == "/slow":
+        await asyncio.sleep(SLOW_SECONDS)
+    if scope["path"] == "/stream":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        await send({"type": "http.response.body", "body": b"two"})
+        return
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def read(receive: Any) -> bytes:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message.get("body", b""), message.get("more_body", False)
+    return body
+
+
+@pytest.fixture
+async def exchange(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Exchange]:
+    """Sends parts, and reads until the server closes."""
+    monkeypatch.setattr(connections, "HEAD_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(connections, "DISCARD_SECONDS", PATIENCE_SECONDS)
+    server = Server(uvicorn.Config(hello, http=Connection, ws="none", lifespan="off", log_config=None, loop="none"))
+    listening: socket.socket = bind_tcp("127.0.0.1", 0)
+    port = listening.getsockname()[1]
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    await server.is_up.wait()
+
+    async def exchanged(*parts: Any) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            answer = b""
+            for part in parts:
+                if part is END:
+                    writer.write_eof()
+                elif part is HEARD:
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    answer += b"" if b" 100 " in head else head + await reader.readexactly(5)
+                else:
+                    writer.write(part)
+                    await writer.drain()
+            return answer + await asyncio.wait_for(reader.read(), 20)
+        finally:
+            writer.close()
+
+    yield exchanged
+    server.should_exit = True
+    await serving
+
+
+def code(answer: bytes) -> tuple[int, str]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"\r\nx-request-id: " in head
+    return int(head.split()[1]), json.loads(body)["error"]["code"]
+
+
+async def test_whoever_connects_and_says_nothing_is_not_waited_for(exchange: Exchange) -> None:
+    assert code(await exchange()) == (408, "request_timeout")
+
+
+async def test_a_head_that_trickles_is_not_waited_for(exchange: Exchange) -> None:
+    assert code(await exchange(b"GET / HTTP/1.1\r\nhost: x\r\n", b"accept: ")) == (408, "request_timeout")
+
+
+async def test_a_head_without_end_is_not_kept(exchange: Exchange) -> None:
+    endless = [b"x-%d: %b\r\n" % (number, b"y" * 1_000) for number in range(70)]
+    assert code(await exchange(b"GET / HTTP/1.1\r\n", *endless)) == (431, "head_too_large")
+
+
+@pytest.mark.parametrize("said", [b"\x16\x03\x01\x00\xa5\x01", b"GET / HTTP/9\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n"])
+async def test_what_is_no_http_is_told_so_in_openais_shape(exchange: Exchange, said: bytes) -> None:
+    assert code(await exchange(said)) == (400, "invalid_http")
+
+
+async def test_requests_that_follow_each_other_are_all_answered(exchange: Exchange) -> None:
+    asked = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc"
+    last = b"POST / HTTP/1.1\r\nconnection: close\r\ncontent-length: 100000\r\n\r\n"
+    answer = await exchange(asked, HEARD, asked, HEARD, last, b"z" * 100_000)
+    assert answer.count(b"hello") == 3
+
+
+@pytest.mark.parametrize("second", [b"POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc", b"GET", b"\x16\x03"])
+async def test_who_speaks_before_it_is_answered_is_answered_the_first_and_no_more(
+    exchange: Exchange, second: bytes
+) -> None:
+    for parts in ([FIRST + second], [FIRST, second, b"z" * 200_000]):
+        answer = await exchange(*parts)
+        assert answer.count(b"HTTP/1.1") == 1
+        assert b"\r\nconnection: close\r\n" in answer
+        assert answer.endswith(b"hello")
+
+
+async def test_a_trailer_without_end_is_not_kept(exchange: Exchange) -> None:
+    head = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\nexpect: 100-continue\r\n\r\n"
+    assert code(await exchange(head, HEARD, b"0\r\nx: ", *[b"y" * 1_000] * 70)) == (431, "head_too_large")
+
+
+@pytest.mark.parametrize(
+    "body", [b"content-length: 3\r\n\r\nabc", b"transfer-encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n"]
+)
+async def test_a_wish_for_another_protocol_is_ignored_and_the_body_is_read(exchange: Exchange, body: bytes) -> None:
+    wish = b"POST /echo HTTP/1.1\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\n" + body
+    goodbye = b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n"
+    for parts in ([wish], [wish[:-4], wish[-4:]]):
+        answer = await exchange(*parts, HEARD, goodbye)
+        assert b"\r\n\r\nabc__" in answer
+        assert answer.endswith(b"hello")
+
+
+async def test_who_says_no_more_is_answered(exchange: Exchange) -> None:
+    assert (await exchange(FIRST, END)).endswith(b"hello")
+    assert await exchange(b"GET / HTTP/1.1\r\nhost", END) == b""
+
+
+async def test_http_1_0_hears_no_chunks(exchange: Exchange) -> None:
+    head, _, body = (await exchange(b"GET /stream HTTP/1.0\r\n\r\n")).partition(b"\r\n\r\n")
+    assert body == b"onetwo"
+    assert b"chunked" not in head
+    assert b"connection: close" in head
+
+
+async def test_the_rest_of_a_refused_body_is_read_for_a_while(exchange: Exchange) -> None:
+    """So that who sends it comes to read the refusal. But not for ever, and not without end."""
+    head = b"POST /refused HTTP/1.1\r\ncontent-length: 100000000\r\n\r\n"
+    assert (await exchange(head + b"z" * 1_000, b"z" * 1_000)).endswith(b"hello")
+    late = b"POST /refused HTTP/1.1\r\ncontent-length: 3\r\n\r\na"
+    assert (await exchange(late, HEARD, b"bc" + FIRST, END)).count(b"hello") == 2
