@@ -54,7 +54,8 @@ async def test_a_request_cancelled_while_it_waits_is_withdrawn(backend: PagedBac
 
 async def test_a_busy_engine_is_well_by_anybodys_token(backend: PagedBackend) -> None:
     runs = await backend.generate(asked(tokens=800))
-    assert await backend.probe() < 5
+    await backend.probe()
+    assert (await backend.stats())["running"] == 1  # it did not wait for the answer that has the only seat
     runs.cancel()
 
 
