@@ -16,6 +16,7 @@ from engine_agent.journal_records import DamagedLine, Entry, entry_of
 
 BOOT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 _FOLDER = re.compile(rf"(\d{{6}})-({BOOT.pattern})", re.ASCII)
+_BEGINNING = re.compile(rb'[0-9a-f]{8} \{"sequence":')
 _SEGMENT = re.compile(r"(\d{12})\.log", re.ASCII)
 
 
@@ -115,13 +116,19 @@ def _end_mended(segment: Segment) -> None:
 
 
 def _last_number(first: int, lines: list[bytes]) -> int:
-    """A damaged line at the end has its number by its place: whoever reads must hear that it is lost."""
+    """Damaged lines at the end have their numbers by their places: whoever reads must hear that they are lost."""
     for damaged, line in enumerate(reversed(lines)):
         try:
-            return entry_of(line).sequence + damaged
+            return entry_of(line).sequence + _records_in(lines[len(lines) - damaged :])
         except DamagedLine:
             continue
-    return first - 1 + len(lines)
+    return first - 1 + _records_in(lines)
+
+
+def _records_in(damaged: list[bytes]) -> int:
+    """How many records these lines were: what is spoiled may be the end of a line, or have become one."""
+    beginnings = [match.start() for match in _BEGINNING.finditer(b"\n".join(damaged))]
+    return len(beginnings) + (bool(damaged) and 0 not in beginnings)
 
 
 def _entries(segment: Segment, start: int) -> Iterator[tuple[Entry, int]]:

@@ -17,7 +17,7 @@ from engine_agent.server.headers import request_id_accept
 
 HEAD_SECONDS = 30.0  # from the connection's first moment, or the request's first byte
 MOST_HEAD_BYTES = 65_536  # and as many between two parts of a body, or behind it
-DISCARD_SECONDS = 10.0  # for the rest of a body whose request was refused before it was read
+DISCARD_SECONDS = 10.0  # for the rest of what was refused before it was read
 MOST_DISCARDED_BYTES = 16 * 2**20
 FIRST_LOOK_SECONDS, MOST_LOOK_SECONDS = 0.005, 0.25  # at who says no more: whether it still listens
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -57,6 +57,7 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._is_deaf:
+            self._discard(len(data))
             return
         self._unset_keepalive_if_required()
         self._beside_bytes += len(data)
@@ -125,9 +126,7 @@ class Connection(HttpToolsProtocol):
         self._beside_bytes = 0
         super().on_body(body)
         if self.cycle.response_complete:
-            self._discarded_bytes += len(body)
-            if self._discarded_bytes > MOST_DISCARDED_BYTES:
-                self.transport.close()
+            self._discard(len(body))
 
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade():
@@ -165,7 +164,19 @@ class Connection(HttpToolsProtocol):
         )
         request_id = request_id_accept(None).encode()
         self.transport.write(head % (error.status, REASONS[error.status], len(body), request_id) + body)
-        self.transport.close()
+        self._say_no_more()
+
+    def _say_no_more(self) -> None:
+        """What is still being said is read for a while: a socket closed over unread bytes is reset, answer and all."""
+        self._discarded_bytes = 0
+        if not self.transport.is_closing() and self._discarding is None:
+            self.transport.write_eof()
+            self._discarding = self.loop.call_later(DISCARD_SECONDS, self.transport.close)
+
+    def _discard(self, count: int) -> None:
+        self._discarded_bytes += count
+        if self._discarded_bytes > MOST_DISCARDED_BYTES:
+            self.transport.close()
 
     def _hear_no_more(self) -> None:
         """The connection ends with the answer that is under way."""

@@ -4,13 +4,14 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from zlib import crc32
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from engine_agent.journal import (
@@ -175,7 +176,43 @@ def test_a_damaged_line_is_told_of_and_its_neighbours_are_not_lost(tmp_path: Pat
     journal.close()
 
 
+def line_in_two(line: bytes) -> list[bytes]:
+    return [line[:-20], line[-19:]]
+
+
+def line_in_two_early(line: bytes) -> list[bytes]:
+    return [line[:3], line[4:]]
+
+
+def empty_line_first(line: bytes) -> list[bytes]:
+    return [b"", line[1:]]
+
+
+@pytest.mark.parametrize("split", [line_in_two, line_in_two_early, empty_line_first])
+def test_a_line_made_two_is_one_that_is_lost(tmp_path: Path, split: Callable[[bytes], list[bytes]]) -> None:
+    journal_with(tmp_path, 3, segment_bytes=PLENTY)
+    (path,) = segments(tmp_path)
+    *before, last, nothing = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*before, *split(last), nothing]))
+    journal = reopened(tmp_path)
+    page = journal.since("one", 0, 10)
+    assert (page.last, page.lost) == (3, (Lost(3, 3, "damaged"),))
+    journal.close()
+
+
+def test_two_lines_made_one_are_two_that_are_lost(tmp_path: Path) -> None:
+    journal_with(tmp_path, 3, segment_bytes=PLENTY)
+    (path,) = segments(tmp_path)
+    *before, second, last, nothing = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*before, second + b"x" + last, nothing]))
+    journal = reopened(tmp_path)
+    page = journal.since("one", 0, 10)
+    assert (page.last, page.lost) == (3, (Lost(2, 3, "damaged"),))
+    journal.close()
+
+
 @settings(max_examples=60, deadline=None)
+@example(place=0.875, byte=10, after=0)
 @given(place=st.floats(0, 1, exclude_max=True), byte=st.integers(0, 255), after=st.integers(0, 12))
 def test_whatever_byte_is_spoiled_every_number_is_either_there_or_told_to_be_lost(
     tmp_path_factory: pytest.TempPathFactory, place: float, byte: int, after: int
