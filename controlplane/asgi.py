@@ -14,9 +14,12 @@ from controlplane.handler import django_application
 django_http = django_application()
 
 from controlplane.api.body_limit import BodyLimit
+from controlplane.fleet.door import AgentDoor
 from controlplane.live.routing import socket_routes
 from controlplane.probes import Application, Probes, Receive, Scope, Send
 from controlplane.request_id import REQUEST_ID_HEADER, request_id_accept, request_id_bound
+from controlplane.rollouts.serving import snapshot_for
+from controlplane.rollouts.watching import watched_scopes
 
 
 class RequestId:
@@ -42,7 +45,7 @@ class RequestId:
 application = RequestId(
     ProtocolTypeRouter(
         {
-            "http": BodyLimit(Probes(django_http)),
+            "http": AgentDoor(BodyLimit(Probes(django_http)), snapshots=snapshot_for, watched=watched_scopes),
             "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(socket_routes))),
         }
     )

@@ -99,6 +99,9 @@ def _local_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParse
         ("quality", _quality, "measure what each KV format costs in quality on a model, and judge it"),
         ("calibrate", _calibrate, "find a model's static scales and key means on a text, and save them beside it"),
         ("engine", _engine, "serve a model's folder with an OpenAI API, with one namespace and a key of its own"),
+        ("agent", _agent, "a machine of a fleet: join a control plane, and have an engine obey it"),
+        ("simulate", _simulate, "many agents of a fleet without engines, to try a control plane"),
+        ("gateway", _gateway, "the front door of a fleet: an OpenAI API that sends each request to an engine"),
         ("bench", _bench, "load any OpenAI server and say how it answered: percentiles, throughput, cached tokens"),
         ("savings", _savings, "measure what prefix caching saves on a model: first-token times, cost, capacity"),
     ):
@@ -256,6 +259,21 @@ def _quality(options: argparse.Namespace) -> int:
 
 def _calibrate(options: argparse.Namespace) -> int:
     status: int = importlib.import_module("engine_agent.quality.calibrating").main(options.arguments)
+    return status
+
+
+def _simulate(options: argparse.Namespace) -> int:
+    status: int = importlib.import_module("engine_agent.sidecar.simulate").main(options.arguments)
+    return status
+
+
+def _agent(options: argparse.Namespace) -> int:
+    status: int = importlib.import_module("engine_agent.sidecar.command").main(options.arguments)
+    return status
+
+
+def _gateway(options: argparse.Namespace) -> int:
+    status: int = importlib.import_module("engine_agent.gateway.command").main(options.arguments)
     return status
 
 

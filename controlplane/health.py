@@ -58,12 +58,12 @@ def web_check(address: str, *, path: str = "/readyz") -> None:
         raise NotReady(f"web: {_first_line(error)}") from error
 
 
-def engine_check(address: str) -> None:
-    """The engine serves."""
+def data_plane_check(name: str, address: str) -> None:
+    """An engine serves, a sidecar has joined, or a gateway holds what it needs: each says so in the same place."""
     try:
         http_get(f"{address}/health")
     except (OSError, HTTPException, ValueError) as error:
-        raise NotReady(f"engine: {_first_line(error)}") from error
+        raise NotReady(f"{name}: {_first_line(error)}") from error
 
 
 def worker_check(url: str, hostname: str, *, timeout_seconds: float = TIMEOUT_SECONDS) -> None:

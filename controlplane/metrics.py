@@ -20,6 +20,19 @@ http_seconds = Histogram(
 )
 sockets_open = Gauge("luminet_live_sockets", "Live sockets open now.", multiprocess_mode="livesum")
 sign_ins = Counter("luminet_sign_ins_total", "Attempts to sign in to the web UI.", ["outcome"])
+agent_requests = Counter(
+    "luminet_agent_requests_total", "Requests of agents: what they were for, what came of them.", ["for", "outcome"]
+)
+agent_reports = Counter(
+    "luminet_agent_reports_total", "Reports that agents had spooled: `new`, `repeated`, `ignored`.", ["kind", "was"]
+)
+agent_reports_lost = Counter("luminet_agent_reports_lost_total", "Reports whose numbers agents skipped.")
+agent_heartbeats = Counter("luminet_agent_heartbeats_total", "Heartbeats taken.")
+agent_commit_seconds = Histogram(
+    "luminet_agent_commit_seconds",
+    "Writing down reports of any number of agents that came together.",
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5),
+)
 build_info = Gauge(
     "luminet_build_info", "Always 1; the label says which version.", ["version"], multiprocess_mode="max"
 )

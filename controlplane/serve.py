@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 GRACE_SECONDS = 3
+KEPT_SECONDS = 75  # idle connections: agents of a large fleet speak every 5 s and should not connect anew each time
 
 
 def run_web() -> None:
@@ -33,6 +34,7 @@ def run_web() -> None:
         proxy_headers=True,
         forwarded_allow_ips=environment.trusted_proxies,
         timeout_graceful_shutdown=GRACE_SECONDS,
+        timeout_keep_alive=KEPT_SECONDS,
     )
 
 
@@ -77,6 +79,31 @@ def run_migrate() -> None:
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
     django.setup()
     call_command("migrate", interactive=False)
+    _shipped_quality_ensure()
+    _standing_token_renew()
+
+
+def _shipped_quality_ensure() -> None:
+    from controlplane.fleet.shipped import shipped_quality_ensure
+    from tenants.actor import SYSTEM
+
+    shipped_quality_ensure(actor=SYSTEM)
+
+
+def _standing_token_renew() -> None:
+    """A join token that the environment brings along is good for another day with every start."""
+    from django.conf import settings
+    from django.utils import timezone
+
+    from controlplane.fleet.join_tokens import standing_token_renew
+    from tenants.errors import InvalidFields
+
+    if settings.ENVIRONMENT.join_token is None:
+        return
+    try:
+        standing_token_renew(settings.ENVIRONMENT.join_token, now=timezone.now())
+    except InvalidFields as error:
+        raise SystemExit(str(error)) from None
 
 
 PARTS: dict[str, Callable[[], None]] = {

@@ -1,9 +1,11 @@
-"""What the data plane's commands have in common: how a mistyped one ends, and how a problem is told.
+"""What the data plane's commands have in common: how a mistyped one ends, how a problem is told, what a process gets.
 
 Standard library only.
 """
 
 import argparse
+import asyncio
+import contextlib
 import sys
 from collections.abc import Callable
 from typing import NoReturn
@@ -30,3 +32,21 @@ def run(command: Callable[[], int], *problems: type[Exception]) -> int:
     except problems as problem:
         print(f"luminet: {problem}", file=sys.stderr)
         return 1
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ModuleNotFoundError:  # where there is none, the standard library's does
+        return None
+    return uvloop.new_event_loop
+
+
+def open_files_raise() -> None:
+    """A connection is a file: as many as this process may have."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))

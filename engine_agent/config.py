@@ -7,10 +7,12 @@ import argparse
 import os
 import re
 import socket
-from collections.abc import Callable, Mapping
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine_agent.commands import Parser, run
 from engine_agent.engine.errors import EngineError
 from engine_agent.engine.settings import EngineSettings
 
@@ -77,6 +79,19 @@ def engine_config(options: argparse.Namespace, environ: Mapping[str, str]) -> En
         drain_seconds=options.drain_seconds,
         is_logging_json=options.json_logs,
     )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Whether options are an engine's, for who is about to start one. Says what is wrong."""
+    parser = Parser(prog="luminet engine", allow_abbrev=False)
+    engine_options(parser)
+    options = parser.parse_args(arguments)
+
+    def read() -> int:
+        engine_config(options, os.environ)
+        return 0
+
+    return run(read, EngineError)
 
 
 def default_state(environ: Mapping[str, str], port: int) -> Path:
@@ -239,3 +254,7 @@ def _like(pattern: re.Pattern[str]) -> Callable[[str], str]:
         return text
 
     return read
+
+
+if __name__ == "__main__":
+    sys.exit(main())

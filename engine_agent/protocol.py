@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 FORMAT = 1
+FLEET = "fleet"  # whose entries are nobody's in particular: routes, gates. Organisations' ids are numbers
 MAX_CHANGE_BYTES = 65_536  # a sealed change that is longer is not sent: the agent pulls the snapshot instead
 
 AgentKind = Literal["engine", "gateway"]
@@ -212,6 +213,16 @@ def change_decode(message: bytes) -> Change:
     return Change(told["kind"], told["base"], told["target"], told["put"], tuple(told["drop"]), told["policies"])
 
 
+def news_decode(message: bytes) -> Snapshot | Change:
+    """What an agent is given to obey: a snapshot, or a change to the one it holds. Raises `MalformedMessage`."""
+    try:
+        return snapshot_decode(message)
+    except MalformedMessage as problem:
+        if (problem.field, problem.problem) != ("hash", "is missing"):
+            raise
+        return change_decode(message)
+
+
 # What a well-formed message looks like. A field we do not know is an error: obeying only half is not obeying.
 
 Check = tuple[Callable[[Any], bool], str]  # whether a value is good, and what it must be
@@ -250,6 +261,7 @@ _IDS: Check = (lambda value: value is None or _every(_is_id)(value), "must be nu
 _TEXT: Check = (_is_text, "must be text, and not empty")
 _TEXTS: Check = (_every(_is_text), "must be a list of texts, none empty")
 _COUNT: Check = (lambda value: type(value) is int and 0 <= value < 2**63, "must be a whole number from 0 to 2⁶³ - 1")
+_RATIO: Check = (lambda value: type(value) in (int, float) and 0 <= value <= 1, "must be a number from 0 to 1")
 _HASH: Check = (_is_hash, "must be a sha256 in 64 small hexadecimal digits")
 _SECRET: Check = (_is_namespace_key, "must be 32 bytes in base64")
 _INSTANT: Check = (lambda value: value is None or _is_instant(value), "must be null or like 2026-01-31T23:59:59Z")
@@ -259,13 +271,24 @@ _KIND: Check = (lambda value: value in ("engine", "gateway"), "must be engine or
 _NAMESPACE = {"slug": _TEXT, "epoch": _COUNT, "key": _SECRET, "revision": _COUNT, "policy": _HASH}
 # What a pin holds never changes and may be large: agents fetch it once by its id.
 _PIN = {"name": _TEXT, "model": _TEXT, "kind": _TEXT, "bytes": _COUNT, "expires_at": _INSTANT}
+# To a gateway: an engine it may send to, with the secret by which that engine believes it.
+_ROUTE = {"agent": _ID, "address": _TEXT, "models": _OBJECT, "identity": _SECRET, "state": _TEXT}
+# Formats of a model that have not passed, each with why; and who gets which share of requests while a policy is tried.
+_GATE = {"model": _TEXT, "refused": _OBJECT}
+_SPLIT = {"namespaces": _IDS, "agents": _TEXTS, "share": _RATIO}
 _FIELDS: Mapping[str, Mapping[str, Check]] = {
     "org": {"org": _ID, "slug": _TEXT, "state": _TEXT, "limits": _OBJECT},
     "ns": {"org": _ID, **_NAMESPACE},
     "pin": {"org": _ID, "ns": _ID, **_PIN},
     "key": {"org": _ID, "hash": _HASH, "namespaces": _IDS, "scopes": _TEXTS, "expires_at": _INSTANT},
+    "route": {"org": _ID, **_ROUTE},
+    "gate": {"org": _ID, **_GATE},
+    "split": {"org": _ID, **_SPLIT},
 }
-_PREFIXES: Mapping[AgentKind, tuple[str, ...]] = {"engine": ("org", "ns", "pin"), "gateway": ("org", "ns", "key")}
+_PREFIXES: Mapping[AgentKind, tuple[str, ...]] = {
+    "engine": ("org", "ns", "pin"),
+    "gateway": ("org", "ns", "key", "route", "gate", "split"),
+}
 
 
 def _message(message: bytes, fields: Mapping[str, Check]) -> dict[str, Any]:

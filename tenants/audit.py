@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from django.db import connection, transaction
@@ -19,6 +20,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 
 from engine_agent.protocol import canonical_json
+from tenants import hooks
 from tenants.actor import Actor
 from tenants.crypto import purpose_key
 from tenants.models import AuditHead, AuditRecord, Organisation
@@ -81,8 +83,18 @@ def audited() -> Iterator[Journal]:
         with transaction.atomic():
             yield journal
             _write(journal.entries, now=timezone.now())
+            _tell(journal.entries)
     finally:
         _journal.reset(token)
+
+
+def _tell(entries: list[AuditRecord]) -> None:
+    """Who waits for news hears of them once they are committed; what goes wrong then is not the writer's matter."""
+    if not entries:
+        return
+    verbs = frozenset(entry.verb for entry in entries)
+    for listener in hooks.after_commit:
+        transaction.on_commit(partial(listener, verbs), robust=True)
 
 
 def _write(entries: list[AuditRecord], *, now: datetime) -> None:

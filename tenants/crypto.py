@@ -57,10 +57,19 @@ def is_sealed_anew(sealed: bytes | memoryview) -> bool:
 
 
 def secret_new(kind: str) -> NewSecret:
+    secret = secret_text(kind)
+    return NewSecret(secret, secret_prefix(secret), secret_hash(secret))
+
+
+def secret_text(kind: str) -> str:
     """`lmk_…`: recognisable by scanners, its last letters a checksum, so that a typing error needs no look-up."""
     body = "".join(secrets.choice(ALPHABET) for _ in range(SECRET_LETTERS))
-    secret = f"{kind}_{body}{_check(kind, body)}"
-    return NewSecret(secret, secret[: len(kind) + 1 + PREFIX_LETTERS], secret_hash(secret))
+    return f"{kind}_{body}{_check(kind, body)}"
+
+
+def secret_prefix(secret: str) -> str:
+    """By which people recognise it."""
+    return secret[: secret.index("_") + 1 + PREFIX_LETTERS]
 
 
 def secret_is_well_formed(kind: str, secret: str) -> bool:

@@ -18,9 +18,18 @@ from tenants.snapshots import Entries, entries_read
 # What no snapshot holds. Leaving these out only saves work; a verb that nobody thought of is read as a change.
 IGNORED_VERBS = frozenset(
     {
+        "agent.drain",  # what agents are, gateways are told by the fleet
+        "agent.enrol",
+        "agent.integrity",
+        "agent.resume",
+        "agent.revoke",
+        "agent.rotate-token",
+        "agent.update",
         "bounds.set",
         "group.create",
         "group.delete",  # only one without namespaces can go
+        "join-token.create",
+        "join-token.revoke",
         "member.invite",
         "member.invite-again",
         "member.join",
@@ -32,6 +41,17 @@ IGNORED_VERBS = frozenset(
         "password.change",
         "password.reset",
         "password.reset-link",
+        "quality.override",  # what gateways refuse for it, they are told by the fleet
+        "quality.record",
+        "rollout.abort",  # which revision an agent is to hold, rollouts say; going back is a publish beside it
+        "rollout.advance",
+        "rollout.begin",
+        "rollout.done",
+        "rollout.pause",
+        "rollout.promote",
+        "rollout.resume",
+        "rollout.roll-back",
+        "rollout.supersede",
     }
 )
 
@@ -57,7 +77,7 @@ class Desired:
 
 def desired_read(group_id: int, kind: AgentKind, *, now: datetime) -> Desired:
     """From nothing."""
-    with _one_moment():
+    with one_moment():
         mark = _head()
         found = entries_read(group_id, kind, now=now)
     return Desired(group_id, kind, snapshot_build(kind, found.entries, found.policies), mark, found.ends)
@@ -65,7 +85,7 @@ def desired_read(group_id: int, kind: AgentKind, *, now: datetime) -> Desired:
 
 def desired_refresh(desired: Desired, *, now: datetime) -> Desired:
     """What `desired_read` would find, at the price of the organisations in which something happened since."""
-    with _one_moment():
+    with one_moment():
         head = _head()
         changed = _changed(desired.mark, head)
         if changed is None:
@@ -78,7 +98,7 @@ def desired_refresh(desired: Desired, *, now: datetime) -> Desired:
 
 
 @contextmanager
-def _one_moment() -> Iterator[None]:
+def one_moment() -> Iterator[None]:
     """Every query within sees the same moment, so that the head of the trail and the rows belong together.
 
     Inside somebody else's transaction that cannot be had. There the head, which is read first, may be older than the

@@ -49,6 +49,10 @@ class InvalidFields(TenantsError):
         super().__init__("; ".join(f"{one.field}: {one.message}" for one in self.problems))
 
 
+class PublishRefused(InvalidFields):
+    """A policy that is well formed, and that the agents concerned cannot or may not carry out."""
+
+
 class InvalidEmail(InvalidFields):
     def __init__(self, value: str) -> None:
         super().__init__([FieldProblem("email", f"{value[:80]!r} is not an e-mail address")])

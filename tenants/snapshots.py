@@ -5,7 +5,7 @@ What an entry looks like, and its hash, is the protocol's; keeping a snapshot cu
 
 import base64
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -16,6 +16,7 @@ from django.db.models.functions import Cast
 
 from engine_agent.protocol import AgentKind, Entry, Policy, policy_hash
 from tenants.actor import Scope
+from tenants.levels import FLEET, Key
 from tenants.limits import limits_of
 from tenants.models import ApiKey, Namespace, NamespaceKey, Organisation, Pin, PolicyLevel
 from tenants.policy import Values, effective_document
@@ -70,6 +71,52 @@ def entries_read(
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class Older:
+    """A revision of a level that some agents hold instead of its newest."""
+
+    number: int
+    policy: Values
+
+
+def entries_held(group_id: int, held: Mapping[Key, Older], entries: Mapping[str, Entry]) -> Entries:
+    """Those namespaces' entries that differ where these levels, by the owners in their rows, say something older."""
+    found = Entries()
+    fleet = held[FLEET.key].policy if FLEET.key in held else _fleet_policy()
+    merged = _Merged(found.policies, fleet)
+    for pk, org, revision, org_policy, policy in _levels_below(group_id, held):
+        before = entries.get(f"ns/{pk}")
+        if before is None:
+            continue  # made since the entries were read; whoever reads next meets both
+        own = held.get((None, pk), Older(revision, policy))
+        above = held[org, None].policy if (org, None) in held else org_policy
+        entry = {**before, "revision": own.number, "policy": merged.hash(_text(above), _text(own.policy))}
+        if entry != before:
+            found.entries[f"ns/{pk}"] = entry
+    found.policies = {one["policy"]: found.policies[one["policy"]] for one in found.entries.values()}
+    return found
+
+
+def _levels_below(group_id: int, held: Mapping[Key, Older]) -> Iterator[tuple[int, int, int, Any, Any]]:
+    """Namespaces of the group for which one of these levels counts."""
+    served = _served(group_id, None)
+    if FLEET.key not in held:
+        organisations, namespaces = {org for org, _ in held}, {namespace for _, namespace in held}
+        served = served.filter(Q(organisation__in=organisations - {None}) | Q(pk__in=namespaces - {None}))
+    rows: Any = served.values_list(
+        "pk",
+        "organisation_id",
+        "policy_level__revision",
+        Cast("organisation__policy_level__policy", TextField()),
+        Cast("policy_level__policy", TextField()),
+    )
+    yield from rows.iterator(chunk_size=5000)
+
+
+def _text(policy: Values | str) -> str:
+    return policy if isinstance(policy, str) else json.dumps(policy, sort_keys=True)
+
+
 def _served(group_id: int, organisation_ids: Collection[int] | None) -> "QuerySet[Namespace]":
     living = Namespace.objects.filter(group_id=group_id, deleted_at=None)
     living = living.exclude(organisation__state=Organisation.State.DELETED)
@@ -77,7 +124,7 @@ def _served(group_id: int, organisation_ids: Collection[int] | None) -> "QuerySe
 
 
 def _namespaces_add(found: Entries, kind: AgentKind, served: "QuerySet[Namespace]") -> None:
-    merged, counted = _Merged(found.policies), cache(_limits)
+    merged, counted = _Merged(found.policies, _fleet_policy()), cache(_limits)
     keys = NamespaceKey.objects.filter(namespace__in=served, epoch=F("namespace__epoch"), retired_at=None)
     rows: Any = keys.values_list(*NAMESPACE_COLUMNS)
     for pk, slug, epoch, sealed, revision, org, org_slug, state, limits, org_policy, policy in rows:
@@ -100,9 +147,8 @@ def _namespaces_add(found: Entries, kind: AgentKind, served: "QuerySet[Namespace
 class _Merged:
     """Levels merged and hashed once for each different combination: ten thousand namespaces have few."""
 
-    def __init__(self, policies: dict[str, Policy]) -> None:
-        fleet = PolicyLevel.objects.filter(kind=PolicyLevel.Kind.FLEET).values_list("policy", flat=True).first()
-        self._fleet: Values = fleet or {}
+    def __init__(self, policies: dict[str, Policy], fleet: Values) -> None:
+        self._fleet = fleet
         self._policies = policies
         self.hash = cache(self._hash)
 
@@ -111,6 +157,11 @@ class _Merged:
         found = policy_hash(document)
         self._policies[found] = document
         return found
+
+
+def _fleet_policy() -> Values:
+    found = PolicyLevel.objects.filter(kind=PolicyLevel.Kind.FLEET).values_list("policy", flat=True).first()
+    return found or {}
 
 
 def _limits(stored: str) -> dict[str, int]:

@@ -5,8 +5,9 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from controlplane.health import NotReady, broker_check, database_check
 from controlplane.stack.config import StackConfig, folders_make, read_stack_config, unprivileged_owner
@@ -34,10 +35,12 @@ def temporary_home() -> Iterator[StackConfig]:
 
 
 @contextlib.contextmanager
-def postgres_running(config: StackConfig, *, port: int, url: str) -> Iterator[None]:
+def postgres_running(
+    config: StackConfig, *, port: int, url: str, options: Mapping[str, str] = MappingProxyType(FAST)
+) -> Iterator[None]:
     owner = unprivileged_owner()
     cluster = cluster_prepare(config, owner=owner, passwords=credentials_ensure(config.secrets))
-    command = cluster.command(port, **FAST)
+    command = cluster.command(port, **options)
     with _running(command, config.logs / "postgres.log", lambda: database_check(url), cwd=cluster.data, stop_signal=2):
         yield
 

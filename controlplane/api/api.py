@@ -5,16 +5,30 @@ from ninja import NinjaAPI
 from controlplane.api.callers import Bearer
 from controlplane.api.parser import StrictParser
 from controlplane.api.problems import problems_register
-from controlplane.api.routes import calculator, config, namespaces, organisations, people, policies, trail
+from controlplane.api.routes import (
+    calculator,
+    config,
+    fleet,
+    namespaces,
+    organisations,
+    people,
+    policies,
+    quality,
+    rollouts,
+    trail,
+)
 from controlplane.version import version
 
 GROUPS = (
     organisations.group,
     namespaces.group,
     policies.group,
+    rollouts.group,
     config.group,
     calculator.group,
     people.group,
+    fleet.group,
+    quality.group,
     trail.group,
 )
 

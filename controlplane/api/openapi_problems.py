@@ -21,6 +21,11 @@ EXAMPLES: dict[str, tuple[str, str]] = {
     "stale": ("If-Match", "expected revision 6, found 7: read it again, then decide anew"),
     "precondition-required": ("If-Match", 'is missing: send the ETag of the revision you change, as in "7"'),
     "malformed": ("body", "Expecting ',' delimiter at line 1, column 18"),
+    "refused": (
+        "policy.kv_dtype",
+        "has no passing quality result: fp8_e4m3 is unresolved on luminet-demo at e8f2213dbc70 on torch-cpu; "
+        "there is bf16, fp8, int8",
+    ),
     "media-type": ("Content-Type", "must be application/json, not text/plain"),
     "too-large": ("body", "is larger than the 1048576 bytes taken here"),
 }

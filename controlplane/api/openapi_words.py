@@ -28,9 +28,12 @@ TAGS = {
     "Organisations": "Customers of the fleet, and what operators set for them: bounds and limits.",
     "Namespaces": "The unit of cache isolation. Purges, and prefixes pinned in the cache.",
     "Policies": "What is cached, how long, in which format: for the fleet, an organisation or a namespace.",
+    "Rollouts": "How published revisions come to the agents: all at once, or a few first, under guards.",
     "Configuration": "Organisations, namespaces and policies as one document: planned, then applied as a whole or not.",
     "Models": "What models' KV caches take in each format, what fits on an accelerator, and how fast at most.",
     "People and keys": "Members, API keys, operators' tokens, and who a token speaks for.",
+    "Fleet": "Engines and gateways: what each is to hold and holds, what is wrong with it, and how new ones join.",
+    "Quality": "Which KV formats may carry traffic on which models: measured, or let through by an operator.",
     "Operations and audit": "What takes agents a while, what was done by whom, and the groups agents belong to.",
 }
 
@@ -52,6 +55,9 @@ PATH_PARAMETERS: dict[str, tuple[str, dict[str, Any], Any]] = {
     "member_id": ("The member's id.", {}, None),
     "key_id": ("The key's id.", {}, None),
     "token_id": ("The token's id.", {}, None),
+    "agent_id": ("The agent's id.", _SLUG, "agent-1"),
+    "join_token_id": ("The join token's id.", {}, None),
+    "rollout_id": ("The rollout's id, from the answer that published.", {}, None),
     "operation_id": ("The operation's id, from the answer that began it.", {}, None),
 }
 AN_ID = "6e8bc430-9c3a-4d0b-b1e5-5a0b6f0f4c11"

@@ -42,6 +42,14 @@ def expiry(text: str) -> str:
     return until.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
+def span(text: str) -> int:
+    """`30m` in seconds."""
+    found = _SPAN.fullmatch(text)
+    if found is None or len(found[1]) > 12 or not 1 <= int(found[1]) <= LONGEST_EXPIRY // UNITS[found[2]]:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no span of time such as 30m, 12h or 7d")
+    return int((int(found[1]) * UNITS[found[2]]).total_seconds())
+
+
 def _whole(text: str, *, least: int) -> int:
     if not re.fullmatch(r"[0-9]{1,10}", text) or not least <= int(text) <= MOST:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from {least} to {MOST}")

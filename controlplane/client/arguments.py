@@ -12,11 +12,12 @@ from controlplane.client import amounts
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 NOUNS = (
     "orgs", "org", "namespaces", "namespace", "policy", "effective", "revisions", "members", "keys", "pins", "bounds",
-    "limits", "operation", "audit", "groups",
+    "limits", "operation", "audit", "groups", "agents", "agent", "join-tokens", "rollouts", "rollout", "quality",
 )  # fmt: skip
 SCOPES = ("infer", "stats:read", "policy:read", "policy:write", "admin")
 REST_SCOPES = tuple(scope for scope in SCOPES if scope != "infer")  # what an operator's token can be for
 ROLES = ("viewer", "editor", "admin")
+AGENT_KINDS = ("engine", "gateway")
 WAIT_SECONDS = 600.0
 
 
@@ -33,6 +34,7 @@ def client_commands(commands: Commands) -> None:
     _add(commands, "schema", "configs.schema", "print the JSON Schema of such files, for editors")
     _reading(commands)
     _changing(commands)
+    _fleet(commands)
     _creating(commands.add_parser("create", help="create one thing").add_subparsers(metavar="WHAT", required=True))
     _deleting(commands.add_parser("delete", help="delete one thing").add_subparsers(metavar="WHAT", required=True))
 
@@ -40,7 +42,7 @@ def client_commands(commands: Commands) -> None:
 def _reading(commands: Commands) -> None:
     get = _add(commands, "get", "reading.get", "show what there is")
     get.add_argument("noun", choices=NOUNS, metavar="WHAT", help=", ".join(NOUNS))
-    get.add_argument("place", nargs="?", metavar="PLACE", help="acme, acme/chat, or an operation's id; none: the fleet")
+    get.add_argument("place", nargs="?", metavar="PLACE", help="acme, acme/chat, or an id; none: the fleet")
     get.add_argument("--limit", type=amounts.count, metavar="N", help="of a list, the first so many")
     get.add_argument("--model", help="with effective: what is in force for this model")
     _add(commands, "whoami", "reading.whoami", "show who the token speaks for, and what it may do")
@@ -57,6 +59,44 @@ def _changing(commands: Commands) -> None:
     purge.add_argument("--include-pins", action="store_true", help="pins, too; without it they are warmed again")
     _waits(purge)
     _asks(purge)
+
+
+def _fleet(commands: Commands) -> None:
+    tokens = commands.add_parser("join-token", help="tokens that agents join with")
+    _join_tokens(tokens.add_subparsers(metavar="DEED", required=True))
+    for deed, about in (
+        ("drain", "send an agent nothing new, and let it finish"),
+        ("resume", "send a drained agent requests again"),
+    ):
+        steer = _add(commands, deed, f"fleet.{deed}", about)
+        steer.add_argument("agent", metavar="AGENT", help="its id")
+        _waits(steer)
+    rollout = commands.add_parser("rollout", help="steer a policy on its way to the agents")
+    deeds = rollout.add_subparsers(metavar="DEED", required=True)
+    for deed, about in (
+        ("pause", "reach nobody else until it is resumed"),
+        ("resume", "let it go on"),
+        ("promote", "go to the next step now, whatever its guards say"),
+        ("abort", "take it back: publish what was in force before, to all at once"),
+    ):
+        steer = _add(deeds, deed, f"fleet.rollout_{deed}", about)
+        steer.add_argument("rollout", metavar="ID", help="luminet get rollouts shows it")
+    _asks(steer)
+
+
+def _join_tokens(deeds: Commands) -> None:
+    create = _add(deeds, "create", "fleet.join_token_create", "create a token that agents join with, and print it once")
+    create.add_argument("name", metavar="NAME", help="what it is for")
+    create.add_argument("--kind", choices=AGENT_KINDS, help="who may join with it; else both")
+    create.add_argument("--group", metavar="SLUG", help="the agent group it leads into")
+    create.add_argument("--agent", metavar="ID", help="whoever joins with it gets this id, or takes that agent over")
+    uses = create.add_mutually_exclusive_group()
+    uses.add_argument("--uses", type=amounts.count, default=1, metavar="N", help="how often it may be used (1)")
+    uses.add_argument("--any-number", action="store_true", help="as often as wanted, until it expires")
+    create.add_argument("--expires-in", type=amounts.span, default=3600, metavar="SPAN", help="30m, 12h, 7d (an hour)")
+    revoke = _add(deeds, "revoke", "fleet.join_token_revoke", "let nobody join with it any more")
+    revoke.add_argument("token", metavar="TOKEN", help="its id, its name or how it begins")
+    _asks(revoke)
 
 
 def _creating(commands: Commands) -> None:
@@ -95,7 +135,9 @@ def _deleting(commands: Commands) -> None:
     member = _add(commands, "member", "changing.delete_member", "remove a member")
     member.add_argument("org", metavar="ORG")
     member.add_argument("email", metavar="EMAIL", help="or its id")
-    for parser in (org, namespace, key, member):
+    agent = _add(commands, "agent", "fleet.delete_agent", "take an agent out of the fleet")
+    agent.add_argument("agent", metavar="AGENT", help="its id")
+    for parser in (org, namespace, key, member, agent):
         _asks(parser)
 
 

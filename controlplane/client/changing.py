@@ -69,20 +69,20 @@ def purge(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
 
 def create_org(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
     made = shaped(rest.post("/orgs", {"slug": options.slug, "name": options.name or options.slug}).body, {"slug": str})
-    return _made(options, paper, made, f"{made['slug']} is there, with its namespace default.")
+    return made_told(options, paper, made, f"{made['slug']} is there, with its namespace default.")
 
 
 def create_namespace(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
     place = namespace_read(options.place)
-    body = {"slug": place.namespace, "name": options.name or "", **_given(group=options.group)}
+    body = {"slug": place.namespace, "name": options.name or "", **given(group=options.group)}
     made = shaped(rest.post(f"/orgs/{segment(place.organisation)}/namespaces", body).body, dict)
-    return _made(options, paper, made, f"{place.name} is there and inherits its policy.")
+    return made_told(options, paper, made, f"{place.name} is there and inherits its policy.")
 
 
 def create_group(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
     body = {"slug": options.slug, "name": options.name or options.slug}
     made = shaped(rest.post("/agent-groups", body).body, {"slug": str})
-    return _made(options, paper, made, f"{made['slug']} is there.")
+    return made_told(options, paper, made, f"{made['slug']} is there.")
 
 
 def create_key(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
@@ -90,10 +90,12 @@ def create_key(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
     body = {
         "name": options.name,
         "scopes": options.scope,
-        **_given(namespaces=options.namespace or None, expires_at=options.expires),
+        **given(namespaces=options.namespace or None, expires_at=options.expires),
     }
     made = shaped(rest.post(f"{organisation_read(options.org).path}/keys", body).body, {"name": str, "secret": str})
-    return _once(options, paper, made, f"Key {made['name']}; its secret is shown now and never again:", made["secret"])
+    return secret_told(
+        options, paper, made, f"Key {made['name']}; its secret is shown now and never again:", made["secret"]
+    )
 
 
 def create_member(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
@@ -101,7 +103,7 @@ def create_member(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
     body = {"email": options.email, "role": options.role}
     made = shaped(rest.post(f"{place.path}/members", body).body, AN_INVITATION)
     words = f"Give {made['email']} this link; it works once, until {cell(made['invitation_expires_at'])}:"
-    return _once(options, paper, made, words, made["invitation_url"])
+    return secret_told(options, paper, made, words, made["invitation_url"])
 
 
 def delete_org(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
@@ -116,19 +118,19 @@ def delete_key(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
     """By id, name or beginning, whatever is at hand."""
     path = f"{organisation_read(options.org).path}/keys"
     keys = (shaped(one, A_KEY) for one in rest.pages(path))
-    key = _only([one for one in keys if options.key in (one["id"], one["name"], one["prefix"])], "key")
+    key = only_one([one for one in keys if options.key in (one["id"], one["name"], one["prefix"])], "key")
     agreed(f"This revokes the key {key['name']} ({key['prefix']}…) for good", key["name"], yes=options.yes)
     rest.delete(f"{path}/{segment(key['id'])}")
-    return _made(options, paper, key, f"The key {key['name']} is refused from now on.")
+    return made_told(options, paper, key, f"The key {key['name']} is refused from now on.")
 
 
 def delete_member(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
     path = f"{organisation_read(options.org).path}/members"
     members = (shaped(one, A_MEMBER) for one in rest.pages(path))
-    member = _only([one for one in members if options.email in (one["id"], one["email"])], "member")
+    member = only_one([one for one in members if options.email in (one["id"], one["email"])], "member")
     agreed(f"This removes {member['email']} from {options.org}", member["email"], yes=options.yes)
     rest.delete(f"{path}/{segment(member['id'])}")
-    return _made(options, paper, member, f"{member['email']} sees nothing of {options.org} any more.")
+    return made_told(options, paper, member, f"{member['email']} sees nothing of {options.org} any more.")
 
 
 def _delete(options: argparse.Namespace, rest: Rest, paper: Paper, place: Place) -> int:
@@ -136,10 +138,10 @@ def _delete(options: argparse.Namespace, rest: Rest, paper: Paper, place: Place)
     shaped(now.body, dict)
     agreed(f"This deletes {place.name} with all that is in it", place.name, yes=options.yes)
     done = shaped(rest.delete(place.path, headers=if_match(now)).body or {}, dict)
-    return _made(options, paper, {**now.body, **done}, f"{place.name} is deleted.")
+    return made_told(options, paper, {**now.body, **done}, f"{place.name} is deleted.")
 
 
-def _made(options: argparse.Namespace, paper: Paper, what: Mapping[str, Any], words: str) -> int:
+def made_told(options: argparse.Namespace, paper: Paper, what: Mapping[str, Any], words: str) -> int:
     if options.json:
         paper.json(what)
     else:
@@ -147,7 +149,7 @@ def _made(options: argparse.Namespace, paper: Paper, what: Mapping[str, Any], wo
     return 0
 
 
-def _once(options: argparse.Namespace, paper: Paper, what: Mapping[str, Any], words: str, secret: str) -> int:
+def secret_told(options: argparse.Namespace, paper: Paper, what: Mapping[str, Any], words: str, secret: str) -> int:
     if options.json:
         paper.json(what)
     else:
@@ -156,11 +158,11 @@ def _once(options: argparse.Namespace, paper: Paper, what: Mapping[str, Any], wo
     return 0
 
 
-def _only(found: list[Any], what: str) -> Any:
+def only_one(found: list[Any], what: str) -> Any:
     if len(found) != 1:
         raise ClientError(f"there is no such {what}" if not found else f"that names {len(found)} {what}s: use the id")
     return found[0]
 
 
-def _given(**values: Any) -> dict[str, Any]:
+def given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}

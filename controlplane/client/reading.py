@@ -121,10 +121,13 @@ def _plain(path: str) -> Path:
     return find
 
 
-def _operation_path(operation: str | None) -> str:
-    if operation is None:
-        raise ClientError("this wants the id of an operation")
-    return f"/operations/{segment(operation)}"
+def _by_id(path: str, what: str) -> Path:
+    def find(asked: str | None) -> str:
+        if asked is None:
+            raise ClientError(f"this wants the id of {what}")
+        return f"{path}/{segment(asked)}"
+
+    return find
 
 
 NOUNS: dict[str, Show] = {
@@ -168,7 +171,7 @@ NOUNS: dict[str, Show] = {
     ),
     "bounds": _bounds,
     "limits": Single(_organisation("/limits"), "limits"),
-    "operation": Single(_operation_path),
+    "operation": Single(_by_id("/operations", "an operation")),
     "audit": Listing(
         _plain("/audit"), {"AT": "at", "WHO": "actor.name", "DID": "verb", "TO": "target", "FROM": "address"},
         "Nothing has been done yet: every change will be listed here.",
@@ -176,6 +179,40 @@ NOUNS: dict[str, Show] = {
     "groups": Listing(
         _plain("/agent-groups"), {"GROUP": "slug", "NAME": "name", "SINCE": "created_at"},
         "There is no agent group yet: luminet create group SLUG",
+    ),
+    "agents": Listing(
+        _plain("/fleet/agents"),
+        {
+            "AGENT": "id", "KIND": "kind", "BACKEND": "backend", "STATE": "state", "IN SYNC": "in_sync",
+            "HEARD S AGO": "last_seen_seconds", "GROUP": "group", "WHY": "why",
+        },
+        "No agent has joined yet: luminet join-token create NAME, then luminet agent on its machine",
+    ),
+    "agent": Single(_by_id("/fleet/agents", "an agent")),
+    "join-tokens": Listing(
+        _plain("/fleet/join-tokens"),
+        {
+            "NAME": "name", "BEGINS": "prefix", "STATE": "state", "KIND": "kind", "GROUP": "group", "AGENT": "agent",
+            "USES LEFT": "uses_left", "EXPIRES": "expires_at", "ID": "id",
+        },
+        "There is no join token: luminet join-token create NAME",
+    ),
+    "rollouts": Listing(
+        _plain("/rollouts"),
+        {
+            "PLACE": "place", "REVISION": "revision", "STATE": "state", "STEP": "step", "OF": "steps", "WHY": "why",
+            "SINCE": "created_at", "ID": "id",
+        },
+        "Nothing has been rolled out yet: publish a policy with a rollout",
+    ),
+    "rollout": Single(_by_id("/rollouts", "a rollout")),
+    "quality": Listing(
+        _plain("/quality"),
+        {
+            "MODEL": "model", "FORMAT": "kv_dtype", "BACKEND": "backend", "VERDICT": "verdict",
+            "MAY SERVE": "may_serve", "AT": "created_at", "REVISION": "revision",
+        },
+        "Nothing is known of any format: luminet quality --model PATH measures them",
     ),
 }  # fmt: skip
 

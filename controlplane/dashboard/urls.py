@@ -2,11 +2,13 @@
 
 from django.urls import path
 
-from controlplane.dashboard import links, views
+from controlplane.dashboard import fleet, links, views
 
 urlpatterns = [
     path("", views.home, name="home"),
     path("overview/parts", views.parts, name="parts"),
+    path("fleet", fleet.fleet, name="fleet"),
+    path("fleet/now", fleet.fleet_now, name="fleet-now"),
     path("sign-in", views.sign_in, name="sign-in"),
     path("sign-out", views.sign_out, name="sign-out"),
     path("account/password", views.password, name="password"),

@@ -23,6 +23,8 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "tenants",
     "controlplane.live",
+    "controlplane.fleet",
+    "controlplane.rollouts",
     "controlplane.dashboard",
 ]
 MIDDLEWARE = [
@@ -74,7 +76,9 @@ def _database(url: str) -> dict[str, Any]:
             # A database that has vanished without a word must not hold a page for minutes.
             "tcp_user_timeout": 10_000,
             # Nor one who holds a lock: whoever waits longer than a moment is told so, and gives its connection back.
-            "options": "-c statement_timeout=15000 -c lock_timeout=3000",
+            # And a server that has lost us must notice: it keeps a session's locks for as long as it believes in it.
+            "options": "-c statement_timeout=15000 -c lock_timeout=3000 "
+            "-c tcp_keepalives_idle=10 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3",
             **dict(parse_qsl(parts.query)),
         },
     }
@@ -169,6 +173,13 @@ CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"  # in memory: every entry is a s
 CELERY_BEAT_MAX_LOOP_INTERVAL = 1
 CELERY_BEAT_SCHEDULE = {
     "pulse": {"task": "live.pulse", "schedule": 2.0, "options": {"expires": 10, "priority": 0}},
+    # Expiry is judged by the worker's clock: between two machines it has to be longer than clocks are apart.
+    "sweep": {"task": "rollouts.sweep", "schedule": 2.0, "options": {"expires": 60, "priority": 1}},
+    "fleet-housekeeping": {
+        "task": "fleet.housekeeping",
+        "schedule": 300.0,
+        "options": {"expires": 300, "priority": 9},
+    },
     "housekeeping": {"task": "tenants.housekeeping", "schedule": 300.0, "options": {"expires": 300, "priority": 9}},
 }
 CELERY_TIMEZONE = "UTC"

@@ -1,16 +1,20 @@
 """The control plane's environment, read once into one frozen value. docs/operations.md lists every variable."""
 
 import ipaddress
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from controlplane.settings.reader import MalformedSettings, SettingsReader
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PLACEHOLDER_HOSTS = ("missing", "malformed")  # what the reader answers for a URL it has already rejected
+JOIN_TOKEN = re.compile(r"ljt_[0-9A-Za-z]{49}")
+REDIS_SCHEMES = ("redis", "rediss")
+REDIS_SECRETS = frozenset({"username", "password", "ssl_password"})  # in a URL's query string
 LOG_FORMATS = ("json", "text")
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
@@ -32,6 +36,8 @@ class Environment:
     allowed_hosts: tuple[str, ...]
     database_url: str = field(repr=False)
     redis_url: str = field(repr=False)
+    agent_redis_url: str | None  # how agents reach the broker, where that is not as we do; without a login
+    join_token: str | None = field(repr=False)
     secrets: Secrets
     web_host: str
     web_port: int
@@ -70,7 +76,9 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
         base_url=base_url,
         allowed_hosts=(_spelled_host(base_url), *_hosts(reader)),
         database_url=database_url,
-        redis_url=reader.url("LUMINET_REDIS_URL", ("redis", "rediss")),
+        redis_url=reader.url("LUMINET_REDIS_URL", REDIS_SCHEMES),
+        agent_redis_url=_agent_redis_url(reader),
+        join_token=_join_token(reader),
         secrets=_read_secrets(reader),
         web_host=reader.text("LUMINET_WEB_HOST", "127.0.0.1"),
         web_port=reader.port("LUMINET_WEB_PORT", 8000),
@@ -104,6 +112,26 @@ def _read_secrets(reader: SettingsReader) -> Secrets:
         signing_key=reader.secret_bytes("LUMINET_SIGNING_KEY", length=32),
         pepper=reader.secret_bytes("LUMINET_PEPPER", length=32),
     )
+
+
+def _agent_redis_url(reader: SettingsReader) -> str | None:
+    if not reader.text("LUMINET_AGENT_REDIS_URL", ""):
+        return None
+    url = reader.url("LUMINET_AGENT_REDIS_URL", REDIS_SCHEMES)
+    if "@" in urlsplit(url).netloc:
+        reader.reject("LUMINET_AGENT_REDIS_URL", "takes no user or password: every agent is given its own")
+    if {name for name, _ in parse_qsl(urlsplit(url).query)} & REDIS_SECRETS:
+        names = ", ".join(sorted(REDIS_SECRETS))
+        reader.reject("LUMINET_AGENT_REDIS_URL", f"takes none of {names} after the question mark: agents read it")
+    return url
+
+
+def _join_token(reader: SettingsReader) -> str | None:
+    token = reader.optional_text_secret("LUMINET_JOIN_TOKEN")
+    if token is not None and not JOIN_TOKEN.fullmatch(token):
+        reader.reject("LUMINET_JOIN_TOKEN", "is no join token; `luminet secrets` prints one")
+        return None
+    return token
 
 
 def _hosts(reader: SettingsReader) -> tuple[str, ...]:

@@ -116,9 +116,15 @@ class SettingsReader:
 
     def optional_secret_bytes(self, name: str, *, length: int) -> bytes | None:
         """None when neither the variable nor its file is there."""
+        return self.secret_bytes(name, length=length) if self._is_given(name) else None
+
+    def optional_text_secret(self, name: str) -> str | None:
+        """None when neither the variable nor its file is there."""
+        return self._secret_text(name) if self._is_given(name) else None
+
+    def _is_given(self, name: str) -> bool:
         file = self._secret_path(name)
-        is_given = bool(self.text(name, "")) or (file is not None and file.is_file())
-        return self.secret_bytes(name, length=length) if is_given else None
+        return bool(self.text(name, "")) or (file is not None and file.is_file())
 
     def _secret_path(self, name: str) -> Path | None:
         directory = self.text("LUMINET_SECRETS_DIR", "")

@@ -13,6 +13,31 @@ from controlplane.settings.reader import SettingsReader
 from controlplane.stack.errors import StackError
 
 PRIVATE_PLACES = Path("/var/lib/luminet")
+AGENTS = ("agent-1", "agent-2")
+GATEWAY = "gateway-1"
+STATUS_ABOVE = 100  # an agent's sidecar tells how it is at its engine's port and so much
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPlaces:
+    """Where an agent of the demo lives: its sidecar's home, its engine's state, and their ports on loopback."""
+
+    name: str
+    home: Path
+    state: Path
+    port: int
+
+    @property
+    def status_port(self) -> int:
+        return self.port + STATUS_ABOVE
+
+    @property
+    def join_token_file(self) -> Path:
+        return join_token_file(self.home)
+
+
+def join_token_file(home: Path) -> Path:
+    return home / "join-token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +50,8 @@ class StackConfig:
     database_url: str | None
     redis_url: str | None
     installs_engine: bool
-    engine_port: int | None  # None: no engine
+    engine_port: int | None  # of the first agent's engine, the others follow; None: no agents and no gateway
+    gateway_port: int
 
     @property
     def secrets(self) -> Path:
@@ -40,9 +66,22 @@ class StackConfig:
         return self.home / "run"
 
     @property
-    def engine(self) -> Path:
-        """The demo engine's state, where `luminet engine` alone would have it: its API key and its journal."""
-        return self.home / f"engine-{self.engine_port}"
+    def agents(self) -> tuple[AgentPlaces, ...]:
+        """The demo's agents. An engine's state is where `luminet engine` alone would have it."""
+        if self.engine_port is None:
+            return ()
+        ports = {name: self.engine_port + place for place, name in enumerate(AGENTS)}
+        return tuple(
+            AgentPlaces(name, self.home / name, self.home / f"engine-{port}", port) for name, port in ports.items()
+        )
+
+    @property
+    def gateway(self) -> Path:
+        return self.home / "gateway"
+
+    @property
+    def gateway_url(self) -> str | None:
+        return None if self.engine_port is None else f"http://127.0.0.1:{self.gateway_port}"
 
     @property
     def status_file(self) -> Path:
@@ -75,7 +114,7 @@ class StackConfig:
 
 
 def is_ours(entry: Path) -> bool:
-    return entry.name in OURS or entry.name.startswith((".postgres-", ".demo.json.", "engine-"))
+    return entry.name in OURS or entry.name.startswith((".postgres-", ".demo.json.", "engine-", "agent-", "gateway-"))
 
 
 def read_stack_config(environ: Mapping[str, str]) -> StackConfig:
@@ -90,6 +129,7 @@ def read_stack_config(environ: Mapping[str, str]) -> StackConfig:
         redis_url=_optional_url(reader, environ, "LUMINET_REDIS_URL", ("redis", "rediss")),
         installs_engine=reader.flag("LUMINET_INSTALL_ENGINE", True),
         engine_port=reader.port("LUMINET_ENGINE_PORT", 8101) if reader.flag("LUMINET_RUN_ENGINE", True) else None,
+        gateway_port=reader.port("LUMINET_GATEWAY_PORT", 8080),
     )
     reader.finish()
     return config
@@ -124,7 +164,9 @@ def is_reachable_by_others(path: Path) -> bool:
 
 # All that ever lies in a home. What else is there is not ours: it is never deleted, and a folder that held other
 # things before us does not become a home.
-OURS = ("postgres", "secrets", "logs", "run", "static", "bench", "pictures", "quality", "native", "demo.json")
+OURS = (
+    "postgres", "secrets", "logs", "run", "static", "bench", "pictures", "quality", "native", "demo.json", "gateway",
+)  # fmt: skip
 
 
 def folders_make(config: StackConfig) -> None:

@@ -16,6 +16,13 @@ def random_text() -> str:
     return secrets.token_urlsafe(48)
 
 
+def random_join_token() -> str:
+    """For the agents that are started beside the control plane: they know it before anybody could create one."""
+    from tenants.crypto import secret_text  # loads Django's settings, which nothing else here wants
+
+    return secret_text("ljt")
+
+
 # What production must bring along itself (the names of its environment variables without the prefix, in lower case).
 APPLICATION_SECRETS: dict[str, Callable[[], str]] = {
     "secret_key": random_text,
@@ -39,8 +46,12 @@ def credentials_ensure(folder: Path) -> dict[str, str]:
 def environment_lines() -> str:
     """A fresh set for production, as lines for an `.env` file."""
     lines = [f"LUMINET_{name.upper()}={make()}" for name, make in APPLICATION_SECRETS.items()]
+    lines += [f"LUMINET_JOIN_TOKEN={random_join_token()}"]
     lines += [f"POSTGRES_PASSWORD={secrets.token_hex(24)}", f"REDIS_PASSWORD={secrets.token_hex(24)}"]
-    return "\n".join([*lines, f"LUMINET_METRICS_TOKEN={secrets.token_hex(24)}"])
+    from tenants.crypto import secret_text  # heavy, and nothing else here wants it
+
+    lines += [f"LUMINET_METRICS_TOKEN={secrets.token_hex(24)}"]
+    return "\n".join([*lines, f"LUMINET_JOIN_TOKEN={secret_text('ljt')}"])
 
 
 def _ensure(file: Path, make: Callable[[], str]) -> str:

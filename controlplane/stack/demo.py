@@ -11,10 +11,13 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
+from controlplane.fleet.shipped import shipped_quality_ensure
 from controlplane.stack.config import StackConfig
+from controlplane.stack.demo_fleet import demo_fleet_seed
 from controlplane.stack.demo_memory import Memory, Remembered, part, text
 from controlplane.stack.demo_organisations import ORGANISATIONS, DemoOrganisation
 from controlplane.stack.files import write_private
+from controlplane.stack.fleet_services import runs_fleet
 from tenants.access import keys_of, members_of, operator_tokens, organisations_visible
 from tenants.actor import REST_SCOPES, Actor, ActorKind, Scope
 from tenants.audit import audited
@@ -42,16 +45,18 @@ def demo_write(config: StackConfig) -> None:
     prevents, the next start finds either working secrets or none."""
     memory = Memory.read(config)
     with audited():
-        demo = demo_seed(memory)
+        demo = demo_seed(memory, gateway=config.gateway_url if runs_fleet(config) else None)
+        shipped_quality_ensure(actor=DEMO)
+        demo_fleet_seed(config, actor=DEMO)
         write_private(config.demo_file, json.dumps(demo, indent=2) + "\n")
         memory.write(config)
 
 
-def demo_seed(memory: Memory) -> dict[str, Any]:
-    """What the demo holds. What later issues bring is null until it exists."""
+def demo_seed(memory: Memory, *, gateway: str | None) -> dict[str, Any]:
+    """What the demo holds. `gateway` is null where none runs."""
     return {
         "web": settings.ENVIRONMENT.base_url,
-        "gateway": None,
+        "gateway": gateway,
         "operator": _operator(memory),
         "orgs": list(_organisations_seed(memory) if _is_first() else _organisations_known(memory)),
     }

@@ -1,17 +1,18 @@
-"""Which services the embedded stack consists of: commands, environment, order, health. Describes, starts nothing."""
+"""Which services the embedded stack consists of: commands, environment, order, health. Describes, starts nothing.
+
+Its agents and its gateway are in fleet_services.py.
+"""
 
 import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from controlplane.health import (
     beat_check,
     broker_check,
     database_check,
-    engine_check,
     loopback_address,
     web_check,
     worker_check,
@@ -23,8 +24,6 @@ from controlplane.stack.config import StackConfig
 from controlplane.stack.postgres import DATABASE, ROLE, Cluster, identity
 
 PING_SECONDS = 0.5
-DEMO_MODEL = CHECKOUT / "engine_agent" / "demo" / "model"
-DEMO_MODEL_NAME = "luminet-demo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,31 +102,3 @@ def application_services(
         service("worker", check=worker),
         service("beat", check=partial(beat_check, addresses.redis_url)),
     ]
-
-
-def engine_packages_service(bootstrap: Path) -> Service:
-    """The engine's packages are large; they install while everything else already works."""
-    return Service(
-        name="engine-packages",
-        command=("nice", "-n", "10", sys.executable, "-I", str(bootstrap), "engine"),
-        needs=("web", "worker", "beat"),
-        is_job=True,
-        is_awaited=False,
-        cwd=CHECKOUT,
-    )
-
-
-def engine_service(config: StackConfig, *, port: int, after: tuple[str, ...]) -> Service:
-    """The engine with the demo model, for whoever wants to ask it something. Nobody waits for it: its packages may be
-    on their way still.
-    """
-    command = ("engine", "--model", str(DEMO_MODEL), "--name", DEMO_MODEL_NAME, "--port", str(port))
-    return Service(
-        name="agent-1-engine",
-        command=luminet(*command, "--state", str(config.engine), "--agent-id", "agent-1"),
-        check=partial(engine_check, loopback_address("127.0.0.1", port)),
-        port=port,
-        needs=after,
-        is_awaited=False,
-        cwd=CHECKOUT,
-    )

@@ -17,6 +17,7 @@ from controlplane.stack.config import StackConfig, folders_make, unprivileged_ow
 from controlplane.stack.credentials import credentials_ensure
 from controlplane.stack.errors import ChildFailed, PortTaken, StackError
 from controlplane.stack.files import write_private
+from controlplane.stack.fleet_services import engine_packages_service, fleet_services, runs_fleet
 from controlplane.stack.leftovers import end_leftovers, sole_stack
 from controlplane.stack.ports import free_port, port_problem
 from controlplane.stack.postgres import cluster_prepare
@@ -26,15 +27,13 @@ from controlplane.stack.services import (
     application_environment,
     application_services,
     database_url,
-    engine_packages_service,
-    engine_service,
     postgres_service,
     redis_service,
     redis_url,
 )
 from controlplane.stack.supervisor import Reporter, Supervisor
 from controlplane.stack.terminal import Terminal
-from controlplane.stack.welcome import DemoEngine, welcome
+from controlplane.stack.welcome import welcome
 
 NEEDED_BYTES = 300_000_000
 PULSE_SECONDS = 30.0
@@ -75,16 +74,18 @@ def describe(config: StackConfig, environ: Mapping[str, str]) -> list[Service]:
     write_private(config.environment_file, json.dumps(environment, indent=2) + "\n")
     stores = tuple(service.name for service in services)
     services += application_services(config, addresses, environment, stores=stores)
-    return services + _engine_services(config)
+    return services + _fleet_services(config, addresses, environ)
 
 
-def _engine_services(config: StackConfig) -> list[Service]:
-    """What installs the engine, if that is still to be done, and the engine, if there is or will be one."""
+def _fleet_services(config: StackConfig, addresses: Addresses, environ: Mapping[str, str]) -> list[Service]:
+    """What installs the engines' packages, if that is still to be done; agents and gateway, if there are or will be
+    engines.
+    """
     installing = [engine_packages_service(BOOTSTRAP)] if config.installs_engine and not is_installed("engine") else []
-    if config.engine_port is None or not (installing or is_installed("engine")):
-        return installing
-    after = tuple(service.name for service in installing) or ("web", "worker", "beat")
-    return [*installing, engine_service(config, port=config.engine_port, after=after)]
+    if not runs_fleet(config):
+        return [*installing]
+    after = tuple(service.name for service in installing)
+    return [*installing, *fleet_services(config, web=addresses.web, engines_after=after)]
 
 
 async def _run(services: list[Service], config: StackConfig, terminal: Terminal) -> None:
@@ -162,15 +163,9 @@ def _listen_for_signals(supervisor: Supervisor) -> asyncio.Event:
 def _welcome(config: StackConfig, terminal: Terminal, *, seconds: float) -> None:
     demo = json.loads(config.demo_file.read_text(encoding="utf-8"))
     title = terminal.bold(f"Luminet is ready after {seconds:.1f} s: {demo['web']}")
-    lines = welcome(demo, demo_file=config.demo_file, logs=config.logs, engine=_demo_engine(config))
+    lines = welcome(demo, demo_file=config.demo_file, logs=config.logs)
     for line in ("", title, *lines, ""):
         terminal.say("luminet", line)
-
-
-def _demo_engine(config: StackConfig) -> DemoEngine | None:
-    if config.engine_port is None or not (config.installs_engine or is_installed("engine")):
-        return None
-    return DemoEngine(loopback_address("127.0.0.1", config.engine_port), config.engine / "api-key")
 
 
 def _ports_check(config: StackConfig) -> None:
@@ -178,7 +173,9 @@ def _ports_check(config: StackConfig) -> None:
         (config.web_host, config.web_port, "LUMINET_WEB_PORT"),
         ("127.0.0.1", config.postgres_port, "LUMINET_POSTGRES_PORT"),
         ("127.0.0.1", config.redis_port, "LUMINET_REDIS_PORT"),
-        ("127.0.0.1", config.engine_port, "LUMINET_ENGINE_PORT"),
+        *(("127.0.0.1", one.port, "LUMINET_ENGINE_PORT") for one in config.agents),
+        *(("127.0.0.1", one.status_port, "LUMINET_ENGINE_PORT") for one in config.agents),
+        ("127.0.0.1", config.gateway_port if config.agents else None, "LUMINET_GATEWAY_PORT"),
     )
     for host, port, setting in wanted:
         problem = port_problem(host, port) if port else None

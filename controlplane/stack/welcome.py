@@ -1,33 +1,24 @@
 """What `make up` tells a newcomer once everything runs: where to go, as whom, and where programs find their tokens."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from controlplane.settings.env import CHECKOUT
 
 
-@dataclass(frozen=True, slots=True)
-class DemoEngine:
-    """Where the engine with the demo model is, or will be once it has started."""
-
-    url: str
-    key_file: Path
+def welcome(demo: dict[str, Any], *, demo_file: Path, logs: Path) -> list[str]:
+    return list(_lines(demo, demo_file, logs))
 
 
-def welcome(demo: dict[str, Any], *, demo_file: Path, logs: Path, engine: DemoEngine | None = None) -> list[str]:
-    return list(_lines(demo, demo_file, logs, engine))
-
-
-def _lines(demo: dict[str, Any], demo_file: Path, logs: Path, engine: DemoEngine | None) -> Iterator[str]:
+def _lines(demo: dict[str, Any], demo_file: Path, logs: Path) -> Iterator[str]:
     operator = demo["operator"]
     yield _line("sign in", operator["email"])
     yield _line("password", operator["password"] or "the one you chose")
     yield from _customer(demo["orgs"])
     yield _line("REST API", f"{demo['web']}/api/v1/docs, tokens in {_shown(demo_file)}")
-    if engine:
-        yield _line("engine", f"{engine.url}/v1 (OpenAI API), key in {_shown(engine.key_file)}")
+    if demo["gateway"]:
+        yield _line("OpenAI API", f"{demo['gateway']}/v1, keys (api_key) in {_shown(demo_file)}")
     yield _line("details", f"{_shown(demo_file)} (for programs), {_shown(logs)} (logs)")
     yield _line("status", ".venv/bin/luminet stack status")
     yield _line("stop", "Ctrl-C here, or `make down`")

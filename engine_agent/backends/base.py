@@ -4,7 +4,7 @@ All calls come from one event loop. What is asked between two steps is answered 
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine_agent.engine.asked import Generate as Generate
@@ -27,6 +27,8 @@ class ModelCard:
     device: str
     dtype: str
     pool_bytes: int = 0
+    block_bytes: Mapping[str, int] = field(default_factory=dict)  # by format
+    accelerator: Mapping[str, Any] | None = None  # {"name", "memory_bytes"}
 
 
 class Generation(Protocol):
@@ -69,6 +71,9 @@ class Backend(Protocol):
     async def take_receipts(self) -> list[Mapping[str, Any]]: ...
 
     async def stats(self) -> Mapping[str, Any]: ...
+
+    async def brief(self) -> Mapping[str, Any]:
+        """Of the stats, what is asked all the time."""
 
     async def events(self, since: int, boot: str) -> Mapping[str, Any]: ...
 

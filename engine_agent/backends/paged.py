@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
 from engine_agent.backends.base import ModelCard
 from engine_agent.backends.opening import Tell, open_engine, served_name
 from engine_agent.cache.prefixes import PurgeReceipt
@@ -24,7 +26,7 @@ from engine_agent.engine.engine import Engine
 from engine_agent.engine.errors import BadRequest, EngineFailed, PagesFailed, RequestError
 from engine_agent.engine.outputs import Admission, Delta
 from engine_agent.engine.params import SamplingParams
-from engine_agent.engine.reporting import engine_events, engine_stats, receipt
+from engine_agent.engine.reporting import engine_brief, engine_events, engine_stats, receipt
 from engine_agent.engine.request import Job
 from engine_agent.engine.settings import EngineSettings
 from engine_agent.engine.tenants import NOBODY
@@ -243,6 +245,9 @@ class PagedBackend:
     async def stats(self) -> Mapping[str, Any]:
         return await self._ask(lambda: engine_stats(self.engine))
 
+    async def brief(self) -> Mapping[str, Any]:
+        return await self._ask(lambda: engine_brief(self.engine))
+
     async def events(self, since: int, boot: str) -> Mapping[str, Any]:
         return await self._ask(lambda: engine_events(self.engine, since, boot))
 
@@ -367,4 +372,13 @@ def _card(engine: Engine, name: str, folder: Path) -> ModelCard:
         device=str(parts.pages.arena.device),
         dtype=str(parts.model.embedding.dtype).removeprefix("torch."),
         pool_bytes=parts.settings.pool_bytes,
+        block_bytes={name: parts.pages.layouts[name].page_bytes for name in engine.kv_formats},
+        accelerator=_accelerator(parts.pages.arena.device),
     )
+
+
+def _accelerator(device: torch.device) -> Mapping[str, Any] | None:
+    if device.type != "cuda":
+        return None
+    found = torch.cuda.get_device_properties(device)
+    return {"name": found.name, "memory_bytes": found.total_memory}

@@ -43,6 +43,19 @@ def engine_stats(engine: Engine) -> dict[str, Any]:
     }
 
 
+def engine_brief(engine: Engine) -> dict[str, Any]:
+    """What a sidecar asks twice a second: nothing that grows with the number of namespaces."""
+    pool = _pool(engine.manager)
+    return {
+        "boot": engine.boot,
+        "snapshot_hash": engine.tenants.snapshot.hash,
+        "is_draining": engine.is_draining,
+        "running": sum(len(request.live) for request in engine.running),
+        "waiting": len(engine.waiting),
+        "pool": {name: pool[name] for name in ("capacity_bytes", "used_bytes", "evictable_bytes")},
+    }
+
+
 def engine_events(engine: Engine, since: int, boot: str) -> dict[str, Any]:
     """Events after `since`, or the whole index where those are no longer kept."""
     log = engine.manager.events

@@ -15,6 +15,7 @@ from engine_agent.engine.errors import EngineError
 from engine_agent.quality.artefact import Artefact, document, save_artefact
 from engine_agent.quality.errors import QualityError
 from engine_agent.quality.plots import plotting_checked, write_plots
+from engine_agent.quality.publishing import publish, publishing_checked
 from engine_agent.quality.report import headline, table
 from engine_agent.quality.suite import QUICK, Plan, measure
 from engine_agent.replay.progress import Progress
@@ -29,6 +30,7 @@ EXAMPLES = """examples:
   luminet quality
   luminet quality my-model --text heldout.jsonl --formats int8,int4
   luminet quality my-model --text heldout.jsonl --plots plots --json > quality.json
+  luminet quality my-model --text heldout.jsonl --publish my-model
 
 status: 0 when the control was rejected, 3 when it was not and the run is blind, 1 when something is wrong.
 """
@@ -57,6 +59,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--device", default="cpu", type=device_named, help="cpu or cuda")
     top.add_argument("--json", action="store_true", help="for programs")
     top.add_argument("--out", type=Path, metavar="FOLDER", help="where the JSON goes (a full run: MODEL_FOLDER)")
+    top.add_argument("--publish", metavar="NAME", help="send it to LUMINET_URL, for the model served under that name")
     top.add_argument("--plots", type=Path, metavar="DIR", help="draw bytes per token against divergence, SVG and PNG")
     return top
 
@@ -92,6 +95,7 @@ def plan_of(options: argparse.Namespace) -> Plan:
 def _measured(options: argparse.Namespace) -> int:
     if options.plots:
         plotting_checked()
+    control_plane = publishing_checked(options.quick) if options.publish else None
     plan = plan_of(options)
     progress = Progress(sys.stderr, PARTS)
 
@@ -109,6 +113,10 @@ def _measured(options: argparse.Namespace) -> int:
         print(table(artefact, is_colourful=_wants_colour()))
     for path in _written(options, plan, artefact):
         print(f"wrote {path}", file=sys.stderr)
+    if control_plane is not None:
+        url, token = control_plane
+        stored = publish(artefact, options.publish, url=url, token=token)
+        print(f"published {options.publish}: {', '.join(stored)}", file=sys.stderr)
     return 0 if artefact.is_control_rejected else BLIND
 
 

@@ -38,5 +38,9 @@ class BadArtefact(QualityError):
         self.field = field
 
 
+class CannotPublish(QualityError):
+    """What was found cannot be sent to the control plane that was named."""
+
+
 class CannotPlot(QualityError):
     """A plot was asked for, and what draws it is not installed."""

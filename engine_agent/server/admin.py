@@ -17,19 +17,23 @@ from starlette.routing import Route
 
 from engine_agent.backends.base import Backend
 from engine_agent.engine.errors import BadRequest
+from engine_agent.http.strict_json import read_object
 from engine_agent.journal import Journal, entry_document
-from engine_agent.protocol import Change, MalformedMessage, Snapshot, change_decode, snapshot_decode
+from engine_agent.protocol import news_decode
 from engine_agent.server.admin_errors import AdminError, exception_handlers
 from engine_agent.server.alone import LocalTenants
+from engine_agent.server.counters import ScopeCounters
+from engine_agent.server.fleet_clock import FleetClock
 from engine_agent.server.health import Prober
 from engine_agent.server.pin_content import Encoder, Template, pin_content, pin_tokens
 from engine_agent.server.policy_file import pin_wish
 from engine_agent.server.receipts import Receipts
-from engine_agent.server.strict_json import read_object
 
 MOST_SNAPSHOT_BYTES = 64 * 2**20
 MOST_BODY_BYTES = 32 * 2**20
 MOST_RECORDS = 10_000
+MOST_SCOPES = 64
+FARTHEST_SECONDS = 100 * 365 * 86_400.0  # that a machine's clock can be off
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -47,12 +51,18 @@ class AdminFace:
         template: Template | None,
         tenants: LocalTenants | None = None,
         prober: Prober | None = None,
+        counters: ScopeCounters | None = None,
+        clock: FleetClock | None = None,
+        address: str = "",
     ) -> None:
         self._backend, self._journal, self._tenants = backend, journal, tenants
         self._agent_id = agent_id
         self._tokenizer, self._template = tokenizer, template
         self._prober = prober or Prober(backend)
         self._receipts = Receipts(backend)
+        self._counters = counters or ScopeCounters(0)
+        self._clock = clock or FleetClock()
+        self._address = address
 
     def app(self) -> Starlette:
         return Starlette(
@@ -71,6 +81,9 @@ class AdminFace:
                 Route("/journal/boots", self._boots, methods=["GET"]),
                 Route("/journal/cut", self._cut, methods=["POST"]),
                 Route("/stats", self._stats, methods=["GET"]),
+                Route("/brief", self._brief, methods=["GET"]),
+                Route("/counters", self._get_counters, methods=["GET"]),
+                Route("/clock", self._set_clock, methods=["PUT"]),
                 Route("/events", self._events, methods=["GET"]),
                 Route("/integrity", self._integrity, methods=["POST"]),
                 Route("/health", self._health, methods=["GET"]),
@@ -82,7 +95,7 @@ class AdminFace:
 
     async def _apply(self, request: Request) -> Response:
         self._check_fleet()
-        news = await asyncio.to_thread(_news, await _body(request, MOST_SNAPSHOT_BYTES))
+        news = await asyncio.to_thread(news_decode, await _body(request, MOST_SNAPSHOT_BYTES))
         return _json({"hash": await self._backend.apply(news)})
 
     async def _snapshot(self, request: Request) -> Response:
@@ -158,8 +171,25 @@ class AdminFace:
             "dropped_records": self._journal.dropped_records,
             "lost_closings": self._journal.lost_closings,
         }
-        here = {"agent_id": self._agent_id, "is_alone": self._tenants is not None}
+        here = {"agent_id": self._agent_id, "is_alone": self._tenants is not None, "address": self._address}
         return _json({**here, "model": asdict(self._backend.card), **await self._backend.stats(), "journal": journal})
+
+    async def _brief(self, request: Request) -> Response:
+        return _json(await self._backend.brief())
+
+    async def _get_counters(self, request: Request) -> Response:
+        scopes = request.query_params.getlist("scope")[:MOST_SCOPES]
+        return _json({"boot": self._journal.boot, "counters": self._counters.of(scopes)})
+
+    async def _set_clock(self, request: Request) -> Response:
+        told = await _object(request)
+        offset = told.get("offset_seconds")
+        if told.keys() != {"offset_seconds"} or not isinstance(offset, int | float) or isinstance(offset, bool):
+            raise BadRequest("", 'the body must be {"offset_seconds": number}')
+        if not abs(offset) < FARTHEST_SECONDS:
+            raise BadRequest("offset_seconds", f"must be less than {FARTHEST_SECONDS:,.0f} either way")
+        self._clock.set(float(offset))
+        return Response(status_code=204)
 
     async def _events(self, request: Request) -> Response:
         boot = request.query_params.get("boot", "")
@@ -182,16 +212,6 @@ class AdminFace:
             raise AdminError(
                 409, "alone", "This engine is alone: its policy file decides, and SIGHUP has it read again."
             )
-
-
-def _news(body: bytes) -> Snapshot | Change:
-    """A snapshot, or a change to the one that is here."""
-    try:
-        return snapshot_decode(body)
-    except MalformedMessage as problem:
-        if (problem.field, problem.problem) != ("hash", "is missing"):
-            raise
-        return change_decode(body)
 
 
 async def _body(request: Request, most: int = MOST_BODY_BYTES) -> bytes:

@@ -16,9 +16,9 @@ from engine_agent.engine.errors import (
     RejectedSnapshot,
     RequestError,
 )
+from engine_agent.http.errors import ApiError
 from engine_agent.journal import BadCut, UnknownBoot
 from engine_agent.protocol import HashMismatch, MalformedMessage
-from engine_agent.server.errors import ApiError
 from engine_agent.server.receipts import BadReceiptNumber
 
 

@@ -1,32 +1,27 @@
-"""The OpenAI face of one engine, as an ASGI application: which path means what, and what every answer has in common."""
+"""The OpenAI face of one engine, as an ASGI application: which path means what."""
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from engine_agent.backends.base import Backend
 from engine_agent.engine.errors import RequestError
+from engine_agent.http.application import Application, Endpoint
+from engine_agent.http.bodies import Bodies
+from engine_agent.http.client import Client, ClientGone
+from engine_agent.http.errors import ApiError, unavailable
 from engine_agent.journal import Journal
 from engine_agent.server.attempts import Attempt
-from engine_agent.server.bodies import Bodies
 from engine_agent.server.chat import understand_chat
-from engine_agent.server.client import Client, ClientGone, Receive, Scope, Send
 from engine_agent.server.completions import understand_completion
-from engine_agent.server.errors import ApiError, api_error, failed, unavailable
+from engine_agent.server.errors import api_error
 from engine_agent.server.face import Face, Template, Text, Understood
 from engine_agent.server.guard import Guard
-from engine_agent.server.headers import PREFLIGHT
 from engine_agent.server.limits import Limits
 from engine_agent.server.meter import Meter
 from engine_agent.server.metrics import CONTENT_TYPE, Observer
 from engine_agent.server.models import model_list, model_object
-
-log = logging.getLogger(__name__)
-Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
-Endpoint = Callable[[Client], Awaitable[None]]
-_MODEL = "/v1/models/"
-_KEYLESS = ("/health", "/metrics")
 
 
 def openai_app(
@@ -39,19 +34,20 @@ def openai_app(
     agent_id: str,
     limits: Limits | None = None,
     observer: Observer | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> "OpenAiApp":
     """`limits` follow the model unless they are given; the journal is the caller's to open and close."""
     bounds = limits or Limits.of(backend.card, tokenizer)
     counting = observer or Observer(backend.card.name)
     return OpenAiApp(
-        Face(backend, tokenizer, chat_template, journal, guard, agent_id, bounds, counting, Bodies(bounds))
+        Face(backend, tokenizer, chat_template, journal, guard, agent_id, bounds, counting, Bodies(bounds), clock)
     )
 
 
-class OpenAiApp:
+class OpenAiApp(Application):
     def __init__(self, face: Face) -> None:
+        super().__init__(write_seconds=face.limits.write_seconds)
         self._face = face
-        self._is_stopping = False
         self._paths: Mapping[str, tuple[str, Endpoint]] = {
             "/v1/chat/completions": ("POST", self._chat),
             "/v1/completions": ("POST", self._completion),
@@ -60,61 +56,14 @@ class OpenAiApp:
             "/metrics": ("GET", self._metrics),
         }
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan":
-            await _lifespan(receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1000})
-        else:
-            client = Client(scope, receive, send, write_seconds=self._face.limits.write_seconds)
-            await self._answer(client, scope["method"], scope["path"])
-
-    def stop(self) -> None:
-        """The engine behind it ends now. What it fails at from here on is worth asking elsewhere."""
-        self._is_stopping = True
-
-    async def _answer(self, client: Client, method: str, path: str) -> None:
-        client.is_for_browsers = path not in _KEYLESS
-        try:
-            await self._dispatch(client, method, path)
-        except ClientGone:
-            log.info("request %s: the client left", client.request_id)
-        except asyncio.CancelledError:  # the server stops, and has waited for it
-            if client.has_answer:
-                raise
-            await self._refuse(client, _stopping())
-        except Exception as problem:
-            if client.has_answer:
-                log.exception("request %s: the answer broke off", client.request_id)
-                return
-            error = _error(problem, client.request_id)
-            await self._refuse(client, _stopping() if self._is_stopping and error.status == 500 else error)
-
-    async def _refuse(self, client: Client, error: ApiError) -> None:
+    def _refused(self, error: ApiError) -> None:
         self._face.observer.failed(error.code or str(error.status))
-        try:
-            await client.refuse(error)
-        except ClientGone:
-            log.info("request %s: the client left", client.request_id)
 
-    async def _dispatch(self, client: Client, method: str, path: str) -> None:
-        allowed, endpoint = self._endpoint(path)
-        methods = ("GET", "HEAD") if allowed == "GET" else (allowed,)
-        if method == "OPTIONS":
-            await client.start(204, [*PREFLIGHT, ("allow", ", ".join((*methods, "OPTIONS")))])
-            await client.write(b"", more=False)
-        elif method not in methods:
-            allow = {"allow": ", ".join((*methods, "OPTIONS"))}
-            raise ApiError(405, f"{path} takes {allowed}.", code="method_not_allowed", headers=allow)
-        else:
-            await endpoint(client)
+    def _stopping(self) -> ApiError:
+        return unavailable("The engine is being stopped.", "overloaded")
 
-    def _endpoint(self, path: str) -> tuple[str, Endpoint]:
-        if path.startswith(_MODEL):
-            return "GET", lambda client: self._model(client, path.removeprefix(_MODEL))
-        if path not in self._paths:
-            raise ApiError(404, "There is nothing at this path.", code="not_found")
-        return self._paths[path]
+    def _told(self, problem: Exception, request_id: str) -> ApiError:
+        return api_error(problem, {}) if isinstance(problem, RequestError) else super()._told(problem, request_id)
 
     async def _chat(self, client: Client) -> None:
         await self._generation(client, understand_chat)
@@ -129,7 +78,12 @@ class OpenAiApp:
         async with face.bodies.reading(client) as body:
             meter = Meter()
             understood = await face.understood(lambda read: understand(face, read), body)
-        await client.staying(Attempt(face, identity, understood, client, meter).run())
+        try:
+            await client.staying(Attempt(face, identity, understood, client, meter).run())
+        except Exception as problem:
+            if not client.has_answer and _is_our_fault(problem):
+                face.observer.unanswered(identity)
+            raise
 
     async def _models(self, client: Client) -> None:
         self._face.guard.identify(client.headers, client.request_id)
@@ -164,21 +118,8 @@ class OpenAiApp:
             return None
 
 
-def _error(problem: Exception, request_id: str) -> ApiError:
-    if isinstance(problem, ApiError):
-        return problem
-    if isinstance(problem, RequestError):
-        return api_error(problem, {})
-    log.error("request %s: it failed", request_id, exc_info=problem)
-    return failed()
-
-
-def _stopping() -> ApiError:
-    return unavailable("The engine is being stopped.", "overloaded")
-
-
-async def _lifespan(receive: Receive, send: Send) -> None:
-    """What there is to open and close is whoever's who serves this."""
-    for moment in ("startup", "shutdown"):
-        await receive()
-        await send({"type": f"lifespan.{moment}.complete"})
+def _is_our_fault(problem: Exception) -> bool:
+    """Not where it says "not now": that is answered elsewhere, or a moment later."""
+    if isinstance(problem, ClientGone):
+        return False
+    return not isinstance(problem, ApiError) or (problem.status >= 500 and problem.status != 503)

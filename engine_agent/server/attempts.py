@@ -14,17 +14,19 @@ from typing import Literal
 from engine_agent.backends.base import Generate, Generation
 from engine_agent.engine.errors import DeadlinePassed, EngineFailed, RequestError
 from engine_agent.engine.outputs import Delta, FinishReason
+from engine_agent.http.client import Client, ClientGone
+from engine_agent.http.errors import ApiError, failed, unavailable
+from engine_agent.http.headers import EVENT_STREAM
+from engine_agent.http.sse import DONE, event
 from engine_agent.identity import Identity
 from engine_agent.journal import JournalFull, Opened
 from engine_agent.server.answers import Head, Shape, gathered, spelt, usage
-from engine_agent.server.client import Client, ClientGone
-from engine_agent.server.errors import ApiError, api_error, failed, unavailable
+from engine_agent.server.errors import api_error
 from engine_agent.server.face import Face, Understood
-from engine_agent.server.headers import EVENT_STREAM, counted_headers
+from engine_agent.server.headers import counted_headers
 from engine_agent.server.meter import Meter
 from engine_agent.server.records import opened_record
 from engine_agent.server.schemas import names_of
-from engine_agent.server.sse import DONE, event
 
 log = logging.getLogger(__name__)
 JOURNAL_RETRY_SECONDS = 5
@@ -58,7 +60,7 @@ class Attempt:
 
     def _generate(self) -> Generate:
         asked, identity = self._asked, self._identity
-        left = None if identity.deadline is None else identity.deadline - time.time()
+        left = None if identity.deadline is None else identity.deadline - self._face.clock()
         if left is not None and left <= 0:
             raise DeadlinePassed("", "it came too late")
         return Generate(

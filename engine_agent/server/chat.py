@@ -3,11 +3,11 @@
 from functools import partial
 
 from engine_agent.engine.errors import RequestError
+from engine_agent.http.strict_json import read_object
 from engine_agent.server.answers import ChatShape, Head
 from engine_agent.server.errors import api_error
 from engine_agent.server.face import Face, Understood
 from engine_agent.server.schemas import ChatRequest, names_of, read_chat
-from engine_agent.server.strict_json import read_object
 
 
 def understand_chat(face: Face, body: bytes) -> Understood:

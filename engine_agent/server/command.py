@@ -7,21 +7,21 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 from engine_agent.cache.errors import CacheError
-from engine_agent.commands import Parser, run
+from engine_agent.commands import Parser, loop_factory, open_files_raise, run
 from engine_agent.config import engine_config, engine_options
 from engine_agent.engine.config import read_config
 from engine_agent.engine.errors import EngineError
+from engine_agent.http.listening import CannotListen, bind_tcp, listen_unix
 from engine_agent.journal import JournalError
+from engine_agent.logs import log_to_stderr
 from engine_agent.server.doors import Doors
-from engine_agent.server.listening import bind_tcp, listen_unix
-from engine_agent.server.logs import log_to_stderr
 from engine_agent.server.policy_file import PolicyFile, read_policy_file
 from engine_agent.server.state import StateFolder, read_secret
 
@@ -41,7 +41,7 @@ SOON_SECONDS = 0.5  # what takes no longer needs no line
 def main(arguments: Sequence[str] | None = None) -> int:
     began = time.perf_counter()
     options = parser().parse_args(arguments)
-    return run(lambda: _run(options, began), EngineError, CacheError, JournalError)
+    return run(lambda: _run(options, began), EngineError, CacheError, JournalError, CannotListen)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -82,7 +82,7 @@ def _run(options: argparse.Namespace, began: float) -> int:
             identity_secrets=secrets,
             policy=policy,
         )
-        runner = opened.enter_context(asyncio.Runner(loop_factory=_loop_factory()))
+        runner = opened.enter_context(asyncio.Runner(loop_factory=loop_factory()))
         return runner.run(_served(doors, began))
 
 
@@ -96,7 +96,7 @@ async def _served(doors: Doors, began: float) -> int:
 
     from engine_agent.backends.paged import PagedBackend  # with torch, which takes a second or two
     from engine_agent.engine.chat import ChatTemplate
-    from engine_agent.server.serve import EngineProcess, open_files_raise
+    from engine_agent.server.serve import EngineProcess
 
     # Series of when each series began would double the page.
     disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -140,14 +140,6 @@ def _kernels() -> str:
     from kernels.native.library import status
 
     return f"kernels in {status()}"
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ModuleNotFoundError:  # where there is none, the standard library's does
-        return None
-    return uvloop.new_event_loop
 
 
 if __name__ == "__main__":

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from engine_agent.engine.errors import RequestError
+from engine_agent.http.strict_json import read_object
 from engine_agent.server.answers import CompletionShape, Head
 from engine_agent.server.errors import api_error
 from engine_agent.server.face import Face, Understood
 from engine_agent.server.schemas import CompletionRequest, Prompt, names_of, read_completion
-from engine_agent.server.strict_json import read_object
 
 
 def understand_completion(face: Face, body: bytes) -> Understood:

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
@@ -9,10 +10,10 @@ from typing import Protocol, TypeVar
 from engine_agent.backends.base import Backend
 from engine_agent.engine.asked import check_prompt
 from engine_agent.engine.params import SamplingParams
+from engine_agent.http.bodies import Bodies
+from engine_agent.http.errors import model_not_found
 from engine_agent.journal import Journal
 from engine_agent.server.answers import Head, Shape, Vocabulary
-from engine_agent.server.bodies import Bodies
-from engine_agent.server.errors import model_not_found
 from engine_agent.server.guard import Guard
 from engine_agent.server.limits import Limits
 from engine_agent.server.metrics import Observer
@@ -65,6 +66,7 @@ class Face:
     limits: Limits
     observer: Observer
     bodies: Bodies
+    clock: Callable[[], float] = time.time  # of deadlines: the fleet's, where there is one
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
     _threads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_THREADS))
 

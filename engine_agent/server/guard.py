@@ -8,6 +8,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Protocol
 
+from engine_agent.http.errors import ApiError, unavailable
 from engine_agent.identity import (
     HEADER,
     SHORTEST_SECRET,
@@ -18,7 +19,6 @@ from engine_agent.identity import (
     UsedOnce,
     verify,
 )
-from engine_agent.server.errors import ApiError, unavailable
 
 log = logging.getLogger(__name__)
 SCOPE = "infer"
@@ -45,6 +45,10 @@ class SignedGuard:
         self._secrets, self._audience, self._clock = tuple(secrets), audience, clock
         self._used = UsedOnce() if used is None else used  # an empty one is false
         self._since = clock()  # what was used before that, only the engine that was here knew
+
+    def clock_moved(self, seconds: float) -> None:
+        """It was wrong by so much, also when this engine began."""
+        self._since += seconds
 
     def identify(self, headers: Mapping[str, str], request_id: str) -> Identity:
         header, now = headers.get(HEADER), self._clock()

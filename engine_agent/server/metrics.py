@@ -12,7 +12,9 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from engine_agent.identity import Identity
 from engine_agent.journal_records import Closed, Opened
+from engine_agent.server.counters import ScopeCounters
 from engine_agent.server.engine_metrics import MOST_NAMESPACES, engine_families
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -28,6 +30,7 @@ class Observer:
     def __init__(self, model: str) -> None:
         self._model = model
         self._tenants: set[tuple[str, str]] = set()
+        self.counters = ScopeCounters(MOST_NAMESPACES)
         self.registry = registry = CollectorRegistry()
         vllm = ("model_name",)
         self._queries = Counter(
@@ -92,6 +95,7 @@ class Observer:
         if record.kind != "customer":
             return
         tenant = self._tenant(record)
+        self.counters.opened(record)
         self._queries.labels(self._model).inc(record.prompt_tokens)
         self._hits.labels(self._model).inc(record.cached_tokens)
         self._prompt.labels(*tenant, record.kv_dtype).inc(record.prompt_tokens)
@@ -101,6 +105,7 @@ class Observer:
 
     def first_token(self, record: Opened, seconds: float) -> None:
         if record.kind == "customer":
+            self.counters.first_token(record, seconds)
             self._ttft.labels(self._model).observe(seconds)
             self._ttft_by_cache.labels(self._model, cache_use(record)).observe(seconds)
 
@@ -117,6 +122,7 @@ class Observer:
     def closed(self, record: Opened, closed: Closed) -> None:
         if record.kind == "customer":
             tenant = self._tenant(record)
+            self.counters.closed(record, closed)
             self._requests.labels(*tenant, closed.outcome).inc()
             self._generated.labels(self._model).inc(closed.generated_tokens)
             self._answered.labels(*tenant).inc(closed.generated_tokens)
@@ -124,6 +130,11 @@ class Observer:
     def failed(self, reason: str) -> None:
         """An error was told: before any other answer, or as a stream's last event."""
         self._errors.labels(self._model, reason).inc()
+
+    def unanswered(self, identity: Identity) -> None:
+        """It failed by our fault before its headers could leave."""
+        if identity.kind == "customer":
+            self.counters.unanswered(identity.organisation_id, identity.namespace_id)
 
     def exposition(self, stats: Mapping[str, Any] | None, *, journal_bytes: int) -> bytes:
         """All of it as text. `stats` are the engine's own, None where it did not answer."""

@@ -10,9 +10,9 @@ from typing import Any
 from engine_agent.cache.errors import InvalidValue
 from engine_agent.cache.policy import NamespacePolicy
 from engine_agent.engine.errors import BadRequest, EngineError
-from engine_agent.server.errors import ApiError
+from engine_agent.http.errors import ApiError
+from engine_agent.http.strict_json import read_object
 from engine_agent.server.pin_content import PinContent, pin_content
-from engine_agent.server.strict_json import read_object
 
 MOST_PINS = 1_000
 MOST_FILE_BYTES = 64 * 2**20

@@ -22,8 +22,9 @@ from pydantic_core import PydanticCustomError
 
 from engine_agent.engine.errors import BadRequest
 from engine_agent.engine.params import BeamParams, SamplingParams, shown
-from engine_agent.server.errors import ApiError, api_error, invalid
-from engine_agent.server.strict_json import is_nested_deeper
+from engine_agent.http.errors import ApiError, invalid
+from engine_agent.http.strict_json import is_nested_deeper
+from engine_agent.server.errors import api_error
 from engine_agent.server.unsupported import CHAT, COMPLETIONS, Unsupported, refuse_unsupported
 
 MOST_PROMPTS = 128

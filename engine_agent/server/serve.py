@@ -9,22 +9,22 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from hashlib import sha256
 from typing import Any
 
-import uvicorn
-
 from engine_agent.backends.paged import PagedBackend
 from engine_agent.engine.errors import EngineError
+from engine_agent.http.serving import GRACE_SECONDS, Server, server_of
 from engine_agent.journal import Journal, JournalFull
 from engine_agent.server.admin import AdminFace
 from engine_agent.server.alone import LocalTenants, identity
 from engine_agent.server.app import OpenAiApp, openai_app
-from engine_agent.server.connections import Connection
 from engine_agent.server.doors import Doors
 from engine_agent.server.face import Template, Text
+from engine_agent.server.fleet_clock import FleetClock
 from engine_agent.server.guard import Guard, KeyGuard, SignedGuard
+from engine_agent.server.metrics import Observer
 from engine_agent.server.policy_file import BadPolicy, read_policy_file
 from engine_agent.server.token_wall import TokenWall
 from engine_agent.server.warmups import WarmUps
@@ -34,25 +34,7 @@ JOURNAL_BYTES = 2**30  # for a sidecar that does not come; then requests are ref
 JOURNAL_BYTES_ALONE = 64 * 2**20  # then the oldest records go
 FLUSH_SECONDS = 1.0
 LOOK_SECONDS = 0.02
-KEEP_ALIVE_SECONDS = 75
-GRACE_SECONDS = 3
 STOPPED_AT_ONCE = 128
-
-
-class Server(uvicorn.Server):
-    """One of two in a process: signals are the process's."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.is_up = asyncio.Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.is_up.set()
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 class EngineProcess:
@@ -97,8 +79,16 @@ class EngineProcess:
 
     def _servers(self, journal: Journal) -> dict[Server, socket.socket]:
         backend, agent_id = self._backend, self._config.agent_id
+        clock, observer = FleetClock(), Observer(backend.card.name)
         self._public = public = openai_app(
-            backend, self._tokenizer, self._template, journal, self._guard(), agent_id=agent_id
+            backend,
+            self._tokenizer,
+            self._template,
+            journal,
+            self._guard(clock),
+            agent_id=agent_id,
+            observer=observer,
+            clock=clock,
         )
         admin: Any = AdminFace(
             backend,
@@ -107,14 +97,19 @@ class EngineProcess:
             tokenizer=self._tokenizer,
             template=self._template,
             tenants=self._tenants,
+            counters=observer.counters,
+            clock=clock,
+            address=self._config.url,
         ).app()
         if token := self._doors.admin_token:
             admin = TokenWall(admin, token)
-        return {_server(public): self._doors.public, _server(admin): self._doors.admin}
+        return {server_of(public): self._doors.public, server_of(admin): self._doors.admin}
 
-    def _guard(self) -> Guard:
+    def _guard(self, clock: FleetClock) -> Guard:
         if self._tenants is None:
-            return SignedGuard(self._doors.identity_secrets, self._config.agent_id)
+            guard = SignedGuard(self._doors.identity_secrets, self._config.agent_id, clock=clock)
+            clock.on_moved = guard.clock_moved
+            return guard
         key = sha256((self._doors.api_key or "").encode()).digest()
         return KeyGuard(key, identity(self._tenants.revision, self._config.agent_id))
 
@@ -180,24 +175,6 @@ class EngineProcess:
             log.info("%s is obeyed from now on, as revision %d", path, revision)
 
 
-def _server(app: Any) -> Server:
-    return Server(
-        uvicorn.Config(
-            app,
-            loop="none",
-            http=Connection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-        )
-    )
-
-
 async def _first(event: Coroutine[Any, Any, Any], serving: Sequence["asyncio.Task[None]"]) -> None:
     """Wait for it, unless a server ends before: then with what ended it."""
     waiting = asyncio.create_task(event)
@@ -220,13 +197,3 @@ async def _ended(tasks: set["asyncio.Task[Any]"]) -> None:
     """Those that were cut off write down that they were."""
     if tasks:
         await asyncio.wait(tasks, timeout=GRACE_SECONDS)
-
-
-def open_files_raise() -> None:
-    """A connection is a file: as many as this process may have."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))

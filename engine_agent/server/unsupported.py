@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine_agent.server.errors import ApiError
+from engine_agent.http.errors import ApiError
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,10 +59,22 @@ def config_apply(
             raise StalePlan
         lock_patience(seconds=WAITS_SECONDS)
         with shares_judged_last(actor=actor):
+            group_ids = _groups_concerned(plan)  # before too: of what moves, both are to know
             _Execution(actor, plan, dict(held.organisations)).run()
-        scope = own.slug if own else "fleet"
-        operation = operation_begin(actor=actor, kind="apply", scope=scope, organisation=own, now=timezone.now())
+        group_ids |= _groups_concerned(plan)
+        scope, now = own.slug if own else "fleet", timezone.now()
+        operation = operation_begin(
+            actor=actor, kind="apply", scope=scope, organisation=own, now=now, group_ids=group_ids
+        )
     return Applied(plan, operation)
+
+
+def _groups_concerned(plan: Plan) -> set[int]:
+    """Those whose agents hold something of what the plan changes."""
+    namespaces = Namespace.objects.all()
+    if not any(one.is_of_the_fleet for one in plan.changes):
+        namespaces = namespaces.filter(organisation__slug__in={one.slugs[0] for one in plan.changes})
+    return set(namespaces.values_list("group_id", flat=True).distinct())
 
 
 def _planned(actor: Actor, document: ConfigDocument, prune: bool, expected_hash: str | None) -> Plan:

@@ -34,4 +34,4 @@ def group_delete(*, actor: Actor, group: AgentGroup) -> None:
             with transaction.atomic():
                 group.delete()
         except ProtectedError:
-            raise Conflict([FieldProblem("group", "namespaces belong to it; move them to another one first")]) from None
+            raise Conflict([FieldProblem("group", "namespaces or agents belong to it; move them first")]) from None

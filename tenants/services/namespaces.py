@@ -138,7 +138,8 @@ def _retire(
     namespace.save(update_fields=["deleted_at"])
     namespace.pins.all().delete()
     keys_erase([namespace], now=now)
-    operation = purge_begin(actor=actor, organisation=organisation, namespace=namespace, now=now)
+    group_ids = {namespace.group_id}
+    operation = purge_begin(actor=actor, organisation=organisation, namespace=namespace, now=now, group_ids=group_ids)
     journal.record(
         actor,
         "namespace.delete",

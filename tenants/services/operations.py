@@ -1,10 +1,12 @@
 """Purges, and the operations that wait for agents' receipts."""
 
+from collections.abc import Collection
 from datetime import datetime
 
 from django.db.models import F
 from django.utils import timezone
 
+from tenants import hooks
 from tenants.actor import Actor
 from tenants.audit import audited
 from tenants.errors import NotFound
@@ -31,7 +33,8 @@ def purge(
         NamespaceKey.objects.bulk_create((key_new(one, one.epoch + 1) for one in chosen), batch_size=BATCH)
         if include_pins:
             Pin.objects.filter(namespace__in=chosen).delete()
-        operation = purge_begin(actor=actor, organisation=organisation, namespace=namespace, now=now)
+        groups = {one.group_id for one in chosen}
+        operation = purge_begin(actor=actor, organisation=organisation, namespace=namespace, now=now, group_ids=groups)
         journal.record(
             actor,
             "cache.purge",
@@ -42,10 +45,23 @@ def purge(
     return operation
 
 
-def purge_begin(*, actor: Actor, organisation: Organisation, namespace: Namespace | None, now: datetime) -> Operation:
+def purge_begin(
+    *,
+    actor: Actor,
+    organisation: Organisation,
+    namespace: Namespace | None,
+    now: datetime,
+    group_ids: Collection[int] = (),
+) -> Operation:
     scope = organisation.slug if namespace is None else f"{organisation.slug}/{namespace.slug}"
     return operation_begin(
-        actor=actor, kind="purge", scope=scope, organisation=organisation, namespace=namespace, now=now
+        actor=actor,
+        kind="purge",
+        scope=scope,
+        organisation=organisation,
+        namespace=namespace,
+        now=now,
+        group_ids=group_ids,
     )
 
 
@@ -57,18 +73,22 @@ def operation_begin(
     now: datetime,
     organisation: Organisation | None = None,
     namespace: Namespace | None = None,
-    agents: tuple[str, ...] = (),
+    group_ids: Collection[int] = (),
 ) -> Operation:
-    """Running until each of these agents has sent its receipt. Where there is none to wait for, it is done."""
-    state = Operation.State.RUNNING if agents else Operation.State.DONE
-    return Operation.objects.create(
+    """Running until each agent of these groups that is concerned has proved it. Where there is none, it is done."""
+    operation = Operation.objects.create(
         kind=kind,
         scope=scope,
         organisation=organisation,
         namespace=namespace,
-        state=state,
-        awaited_agents=list(agents),
+        state=Operation.State.DONE,
         created_by=actor.public_name,
         created_at=now,
-        finished_at=None if agents else now,
+        finished_at=now,
     )
+    agents = {agent for begin in hooks.operation_begins for agent in begin(operation, group_ids)}
+    if agents:
+        operation.state, operation.finished_at = Operation.State.RUNNING, None
+        operation.awaited_agents = sorted(agents)
+        operation.save(update_fields=["state", "finished_at", "awaited_agents"])
+    return operation

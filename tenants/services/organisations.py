@@ -100,7 +100,8 @@ def organisation_delete(*, actor: Actor, organisation: Organisation, expected: E
         found.api_keys.filter(revoked_at=None).update(revoked_at=now)
         Pin.objects.filter(namespace__organisation=found).delete()
         keys_erase(found.namespaces.all(), now=now)
-        operation = purge_begin(actor=actor, organisation=found, namespace=None, now=now)
+        group_ids = set(found.namespaces.filter(deleted_at=None).values_list("group_id", flat=True))
+        operation = purge_begin(actor=actor, organisation=found, namespace=None, now=now, group_ids=group_ids)
         journal.record(actor, "organisation.delete", found.slug, organisation=found, before=before)
     return operation
 

@@ -7,11 +7,12 @@ from datetime import datetime
 from django.db.models import Q
 from django.utils import timezone
 
+from tenants import hooks
 from tenants.actor import Actor
 from tenants.audit import Journal, audited
 from tenants.bounds import bounds_of
 from tenants.drafts import ROOT, Draft, draft_contradictions, draft_out_of_bounds, promises_more
-from tenants.errors import FieldProblem, InvalidFields, OutOfBounds
+from tenants.errors import FieldProblem, InvalidFields, OutOfBounds, PublishRefused
 from tenants.fields import note_check
 from tenants.levels import FLEET, Locked, Place, level_of, levels_lock, namespaces_by_place
 from tenants.models import Namespace, Organisation, PolicyLevel, PolicyRevision
@@ -40,6 +41,15 @@ class Published:
     chain: tuple[Values, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One level of a publish, for the checks of apps above: what it would say, with everything else in place."""
+
+    actor: Actor
+    place: Place
+    draft: Draft
+
+
 def policy_publish(
     *, actor: Actor, place: Place, policy: Policy, expected: Expected, note: str = "", rolled_back_to: int | None = None
 ) -> Published:
@@ -64,8 +74,11 @@ def policies_publish(*, actor: Actor, wanted: Sequence[Wanted]) -> list[Publishe
         _drafts_check(actor, wanted, locked, drafts)
         promising = [one.place for one, draft in zip(wanted, drafts, strict=True) if promises_more(draft)]
         groups_check(_groups_of(promising), actor=actor)
+        _hooks_check(actor, wanted, drafts)
         for one, draft, held, note in zip(wanted, drafts, locked, notes, strict=True):
             _record(journal, actor, one, draft, held.level.revision, note)
+        for tell in hooks.levels_published:
+            tell(actor, [held.level for held in locked])
     return [Published(held.level, (*draft.above, draft.after)) for held, draft in zip(locked, drafts, strict=True)]
 
 
@@ -104,6 +117,15 @@ def _drafts_check(actor: Actor, wanted: Sequence[Wanted], locked: Sequence[Locke
         raise OutOfBounds([*outside, *contradictory])
     if contradictory:
         raise InvalidFields(contradictory)
+
+
+def _hooks_check(actor: Actor, wanted: Sequence[Wanted], drafts: Sequence[Draft]) -> None:
+    """Whatever apps above this one have against it, all of it at once."""
+    if not hooks.publish_checks:
+        return
+    judged = [Judged(actor, one.place, draft) for one, draft in zip(wanted, drafts, strict=True)]
+    if problems := [problem for check in hooks.publish_checks for problem in check(judged)]:
+        raise PublishRefused(problems)
 
 
 def _out_of_bounds(actor: Actor, organisation: Organisation | None, draft: Draft) -> list[FieldProblem]:

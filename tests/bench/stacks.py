@@ -12,11 +12,11 @@ from urllib.request import Request, urlopen
 
 import psutil
 
+from controlplane.fleet.shipped import DEMO_MODEL_NAME
 from controlplane.health import NotReady, loopback_address, web_check
 from controlplane.stack.config import StackConfig
 from controlplane.stack.leftovers import end_leftovers, read_status
 from controlplane.stack.ports import free_port
-from controlplane.stack.services import DEMO_MODEL_NAME
 from tests.bench.pages import NotAnswered, Pages
 from tests.bench.processes import LAST_CHARACTERS, Launched, NotStarted, launched
 from tests.servers import temporary_home
@@ -75,13 +75,13 @@ class Stack:
 
     def _completion(self) -> bytes | None:
         try:
-            key = (self.config.engine / "api-key").read_text(encoding="ascii").strip()
-            headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
-            url = f"http://127.0.0.1:{self.config.engine_port}/v1/chat/completions"
+            demo = json.loads(self.config.demo_file.read_text(encoding="utf-8"))
+            headers = {"authorization": f"Bearer {demo['orgs'][0]['api_key']}", "content-type": "application/json"}
+            url = f"{self.config.gateway_url}/v1/chat/completions"
             with urlopen(Request(url, QUESTION, headers), timeout=30) as answer:
                 found: bytes = answer.read()
                 return found
-        except (OSError, HTTPException):  # no key yet, or not listening
+        except (OSError, HTTPException):  # no key yet, or not listening, or no engine that serves
             return None
 
 
@@ -101,6 +101,7 @@ def stack_launched(config: StackConfig, command: Sequence[str] = (*LUMINET, "sta
         "LUMINET_INSTALL_ENGINE": "yes" if config.installs_engine else "no",
         "LUMINET_RUN_ENGINE": "yes" if config.engine_port else "no",
         "LUMINET_ENGINE_PORT": str(config.engine_port or free_port()),
+        "LUMINET_GATEWAY_PORT": str(config.gateway_port),
     }
     try:
         with launched(command, environment, log=config.logs / "bench-stack.log") as process:

@@ -13,6 +13,10 @@ from controlplane import cli, serve
 from controlplane.settings.django import VISIBILITY_TIMEOUT_SECONDS
 from controlplane.settings.env import read_environment
 from controlplane.stack.credentials import environment_lines
+from engine_agent.gateway.command import parser as gateway_parser
+from engine_agent.server.command import parser as engine_parser
+from engine_agent.sidecar.command import parser as agent_parser
+from engine_agent.sidecar.config import SidecarConfig
 from tests.compose import (
     CHECKOUT,
     COMPOSE_FILE,
@@ -35,9 +39,12 @@ SECRETS = dict(line.split("=", 1) for line in environment_lines().splitlines())
 VARIABLES = {**SECRETS, "LUMINET_BASE_URL": BASE_URL}
 RAW = compose_read()
 SERVICES: dict[str, dict[str, Any]] = compose_interpolated(VARIABLES)["services"]
-CONTROL = [name for name, service in SERVICES.items() if "build" in service]
+CONTROL = [name for name, service in SERVICES.items() if service.get("build", {}).get("target") == "web"]
+FLEET = [name for name, service in SERVICES.items() if service.get("build", {}).get("target") in ("agent", "engine")]
 LASTING = [name for name, service in SERVICES.items() if service["restart"] != "no"]
 STAGES = dockerfile_stages()
+FLEET_STAGES = dockerfile_stages(CHECKOUT / "deploy" / "Dockerfile.engine")
+PARSERS = {"agent": agent_parser, "gateway": gateway_parser, "engine": engine_parser}
 # What the base image brings, and what the build itself installs before it is called.
 PROGRAMS = {"env", "groupadd", "pip", "python", "useradd", "luminet"}
 
@@ -64,7 +71,7 @@ def shell_commands(line: str) -> list[list[str]]:
 
 
 def secrets_seen_by(service: dict[str, Any]) -> set[str]:
-    seen = "\n".join(map(str, service["environment"].values()))
+    seen = "\n".join(map(str, service.get("environment", {}).values()))
     return {name for name, secret in SECRETS.items() if secret in seen}
 
 
@@ -100,7 +107,7 @@ def test_no_secret_has_a_default() -> None:
 
 def test_no_secret_is_written_into_the_file() -> None:
     for name, service in RAW["services"].items():
-        for variable, value in service["environment"].items():
+        for variable, value in service.get("environment", {}).items():
             if re.search(r"KEY|PASSWORD|PEPPER|TOKEN|AUTH|SECRET", variable):
                 assert re.fullmatch(r"\$\{[A-Z_]+:\?[^}]*\}", value), f"{name}: {variable}"
             if "://" in str(value):
@@ -108,14 +115,18 @@ def test_no_secret_is_written_into_the_file() -> None:
 
 
 def test_each_service_sees_the_secrets_it_needs_and_no_other() -> None:
-    application = set(SECRETS) - {"LUMINET_METRICS_TOKEN"}
+    joining = {"LUMINET_JOIN_TOKEN"}
+    application = set(SECRETS) - {"LUMINET_METRICS_TOKEN"} - joining
     assert {name: secrets_seen_by(service) for name, service in SERVICES.items()} == {
         "postgres": {"POSTGRES_PASSWORD"},
         "redis": {"REDIS_PASSWORD"},
-        "migrate": application,
-        "web": set(SECRETS),
+        "migrate": application | joining,
+        "web": set(SECRETS) - joining,
         "worker": application,
         "beat": application,
+        "gateway": joining,
+        "agent": joining,
+        "engine": set(),
     }
 
 
@@ -144,6 +155,8 @@ def test_nothing_starts_before_what_it_works_on() -> None:
         "redis": set(),
         "migrate": {"postgres"},
         **{name: {"migrate", "redis"} for name in ("web", "worker", "beat")},
+        **{name: {"web"} for name in ("gateway", "agent")},
+        "engine": {"agent"},  # which writes the secret that it believes gateways by
     }
 
 
@@ -177,9 +190,10 @@ def test_a_control_service_has_an_environment_the_settings_accept(name: str) -> 
     assert set(given) <= known
 
 
-def test_only_web_is_published_and_by_default_on_loopback() -> None:
+def test_web_and_gateway_alone_are_published_and_by_default_on_loopback() -> None:
     assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
-        "web": ["127.0.0.1:8000:8000"]
+        "web": ["127.0.0.1:8000:8000"],
+        "gateway": ["127.0.0.1:8080:8080"],
     }
     elsewhere = compose_interpolated({**VARIABLES, "LUMINET_WEB_BIND": "0.0.0.0", "LUMINET_WEB_PORT": "80"})
     assert elsewhere["services"]["web"]["ports"] == ["0.0.0.0:80:8000"]
@@ -191,12 +205,59 @@ def test_web_listens_where_its_published_port_leads() -> None:
     assert environment["LUMINET_WEB_HOST"] == "0.0.0.0"
 
 
-def test_the_stores_are_on_a_network_without_a_way_in_or_out() -> None:
+def test_the_stores_and_the_fleet_are_on_networks_without_a_way_in_or_out() -> None:
     networks = compose_interpolated(VARIABLES)["networks"]
-    assert networks["stores"]["internal"] is True
+    assert (networks["stores"]["internal"], networks["fleet"]["internal"]) == (True, True)
     assert {name: service["networks"] for name, service in SERVICES.items() if service["networks"] != ["stores"]} == {
-        "web": ["edge", "stores"]
+        "web": ["edge", "stores", "fleet"],
+        "redis": ["stores", "fleet"],
+        "gateway": ["door", "fleet"],
+        "agent": ["fleet"],
+        "engine": ["fleet"],
     }
+
+
+def test_the_gateway_is_not_on_the_network_whose_proxies_the_web_believes() -> None:
+    """Who sends requests of anybody's must not be able to say of itself who it is."""
+    assert [name for name, service in SERVICES.items() if "edge" in service["networks"]] == ["web"]
+
+
+def fleet_options(name: str) -> Any:
+    program, door, *arguments = SERVICES[name]["command"]
+    assert (program, door) == ("luminet", name)
+    cli.parser().parse_args([door, *arguments])
+    return PARSERS[name]().parse_args(arguments)
+
+
+@pytest.mark.parametrize("name", FLEET)
+def test_every_command_of_the_fleet_is_one_its_door_takes(name: str) -> None:
+    assert fleet_options(name).json_logs
+
+
+def test_sidecar_and_gateway_join_the_web_by_its_own_name_alone() -> None:
+    for name in ("agent", "gateway"):
+        options = fleet_options(name)
+        assert (options.join, options.plain_http_host) == ("http://web:8000", ["web"])
+        assert options.token is None  # it comes by the environment, which is not everybody's to read
+
+
+def test_a_sidecar_and_its_engine_share_a_folder_a_name_and_a_secret() -> None:
+    sidecar, engine = fleet_options("agent"), fleet_options("engine")
+    assert sidecar.engine_state == engine.state == Path("/state")
+    assert sidecar.name == engine.agent_id
+    assert engine.identity_secret_file == [Path("/state/identity-secret")]
+    assert sidecar.address == f"http://engine:{engine.port}"
+    shared = [set(SERVICES[name]["volumes"]) & {"engine:/state"} for name in ("agent", "engine")]
+    assert all(shared)
+
+
+def test_who_shares_a_volume_is_the_same_user_in_both_images() -> None:
+    users = {FLEET_STAGES[target].all("USER")[-1] for target in ("agent", "engine")}
+    assert users == {"10001:10001"}
+    for target, folders in (("agent", ["/agent", "/state"]), ("engine", ["/state"])):
+        made = next(line for line in FLEET_STAGES[target].all("RUN") if "install --directory" in line)
+        assert "--mode 0700" in made
+        assert all(folder in made for folder in folders)
 
 
 def test_web_believes_its_network_or_whom_it_is_told_to() -> None:
@@ -221,34 +282,42 @@ def test_every_service_has_the_least_it_can_work_with(name: str) -> None:
     assert service["pids_limit"]
     assert service["logging"]["options"]["max-size"]
     assert service["restart"] in {"no", "unless-stopped"}
-    user = service.get("user") or STAGES[service["build"]["target"]].all("USER")[-1]
+    user = service.get("user") or {**STAGES, **FLEET_STAGES}[service["build"]["target"]].all("USER")[-1]
     assert int(user.partition(":")[0]) > 0
     assert not any("docker.sock" in volume for volume in service.get("volumes", ()))
 
 
-def test_the_database_outlives_its_container_and_nothing_else_does() -> None:
+def test_the_database_and_who_joined_outlive_their_containers_and_nothing_else_does() -> None:
     kept = {name: service["volumes"] for name, service in SERVICES.items() if "volumes" in service}
-    assert kept == {"postgres": ["postgres:/var/lib/postgresql"]}
-    assert "postgres" in RAW["volumes"]
+    assert kept == {
+        "postgres": ["postgres:/var/lib/postgresql"],
+        "gateway": ["gateway:/agent"],
+        "agent": ["agent:/agent", "engine:/state"],
+        "engine": ["./engine_agent/demo/model:/model:ro", "engine:/state"],
+    }
+    assert set(RAW["volumes"]) == {"postgres", "gateway", "agent", "engine"}
 
 
 def test_who_is_told_to_stop_gets_the_time_it_takes() -> None:
     assert seconds(SERVICES["web"]["stop_grace_period"]) > 2 * serve.GRACE_SECONDS
     assert seconds(SERVICES["worker"]["stop_grace_period"]) > VISIBILITY_TIMEOUT_SECONDS
+    for name in ("gateway", "engine"):
+        assert seconds(SERVICES[name]["stop_grace_period"]) > fleet_options(name).drain_seconds
+    assert seconds(SERVICES["agent"]["stop_grace_period"]) > SidecarConfig(Path("/agent")).stop_seconds
 
 
 def test_images_carry_a_tag() -> None:
     images = [service["image"] for service in SERVICES.values() if "build" not in service]
-    images += [stage.base for stage in STAGES.values() if stage.base not in STAGES]
+    for stages in (STAGES, FLEET_STAGES):
+        images += [stage.base for stage in stages.values() if stage.base not in stages]
     for image in images:
         assert re.fullmatch(r"[a-z/]+:\d[\w.-]*", image), image
 
 
 def test_compose_builds_stages_the_dockerfile_has() -> None:
-    for name in CONTROL:
+    for name in [*CONTROL, *FLEET]:
         build = SERVICES[name]["build"]
-        assert (CHECKOUT / build["context"] / build["dockerfile"]).is_file()
-        assert build["target"] in STAGES
+        assert build["target"] in dockerfile_stages(CHECKOUT / build["context"] / build["dockerfile"])
 
 
 def test_the_image_runs_as_a_fixed_user_without_a_name_to_guess() -> None:

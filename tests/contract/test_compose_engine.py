@@ -4,18 +4,30 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine_agent.server.command import parser
-from tests.compose import CHECKOUT, compose_interpolated, dockerfile_stages, ignore_patterns, is_ignored, seconds
+from engine_agent.sidecar.command import parser as agent_parser
+from tests.compose import (
+    CHECKOUT,
+    compose_interpolated,
+    compose_read,
+    dockerfile_stages,
+    ignore_patterns,
+    is_ignored,
+    seconds,
+    stage_lineage,
+)
 
 ENGINE_FILE = CHECKOUT / "docker-compose.engine.yml"
 GPU_FILE = CHECKOUT / "docker-compose.gpu.yml"
 STAGES = dockerfile_stages(CHECKOUT / "deploy" / "Dockerfile.engine")
 SERVICE: dict[str, Any] = compose_interpolated({}, ENGINE_FILE)["services"]["engine"]
+OTHER_KEYS = {"project"}  # of pyproject.toml, on the way to an extra
 PROGRAMS = {"apt-get", "groupadd", "install", "pip", "python", "rm", "useradd"}
 
 
@@ -63,24 +75,42 @@ def test_answers_under_way_get_the_time_they_are_promised() -> None:
     assert seconds(SERVICE["stop_grace_period"]) > drain
 
 
-def test_the_gpu_file_adds_a_gpu_to_that_very_service() -> None:
+def test_the_gpu_file_adds_a_gpu_to_that_very_service_of_both_files() -> None:
     services = compose_interpolated({}, GPU_FILE)["services"]
     assert services.keys() == {"engine"}
+    assert "engine" in compose_read()["services"]
     (device,) = services["engine"]["deploy"]["resources"]["reservations"]["devices"]
     assert (device["driver"], device["device_ids"], device["capabilities"]) == ("nvidia", ["0"], ["gpu"])
 
 
-def test_the_build_installs_the_engine_alone_and_pinned() -> None:
-    installs = [line for line in STAGES["build"].all("RUN") if "pip " in line and " install " in line]
-    assert [line for line in installs if "['engine']" in line and "--constraint constraints.txt" in line]
+@pytest.mark.parametrize(("built", "extras"), [("agent-build", {"agent"}), ("build", {"agent", "engine"})])
+def test_each_image_is_built_with_its_extras_alone_and_pinned(built: str, extras: set[str]) -> None:
+    lines = [line for stage in stage_lineage(STAGES, built) for line in stage.all("RUN")]
+    installs = [line for line in lines if "pip " in line and " install " in line]
+    assert {extra for line in installs for extra in re.findall(r"\['(\w+)'\](?!\[)", line)} - OTHER_KEYS == extras
     assert all("--constraint constraints.txt" in line or "--no-deps" in line for line in installs)
 
 
-def test_every_package_the_command_needs_is_copied_and_reaches_the_build() -> None:
-    copied = {source for line in STAGES["build"].all("COPY") for source in line.split()[:-1]}
+def test_what_the_engines_packages_ask_of_ourselves_is_installed_already() -> None:
+    """The extra `engine` asks for `luminet[agent]`, which no index has: that part is the stage below."""
+    extras = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert [one for one in extras["engine"] if one.startswith("luminet")] == ["luminet[agent]"]
+    assert STAGES["engine-packages"].base == "agent-packages"
+
+
+@pytest.mark.parametrize("built", ["agent-build", "build"])
+def test_every_package_the_command_needs_is_copied_and_reaches_the_build(built: str) -> None:
+    copied = {source for line in STAGES[built].all("COPY") for source in line.split()[:-1]}
     packages = {str(init.parent.relative_to(CHECKOUT)) for init in CHECKOUT.glob("*/__init__.py")} - {"tests"}
     assert packages <= copied
     assert not [source for source in copied if is_ignored(source, ignore_patterns())]
+
+
+def test_the_agents_own_command_is_what_it_takes() -> None:
+    _, own = STAGES["agent"].instructions[-1]
+    words = shlex.split(own.strip("[]").replace(",", " "))
+    assert words[:2] == ["luminet", "agent"]
+    assert agent_parser().parse_args(words[2:]).home == Path("/agent")
 
 
 def test_the_build_calls_nothing_that_is_not_there() -> None:

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from engine_agent.cache.policy import NamespacePolicy
+from engine_agent.http.headers import COUNTED
 from engine_agent.identity import HEADER, Identity
 from engine_agent.journal import Closed, Opened
 from engine_agent.server.admin import AdminFace
 from engine_agent.server.command import parser
 from engine_agent.server.engine_metrics import engine_families
-from engine_agent.server.headers import _COUNTED
 from engine_agent.server.metrics import Observer
 from engine_agent.server.schemas import ChatRequest, CompletionRequest
 from engine_agent.server.unsupported import CHAT, COMPLETIONS
@@ -51,7 +51,7 @@ def test_every_field_of_a_request_is_documented(names: set[str]) -> None:
 
 
 def test_every_header_is_documented() -> None:
-    assert missing(_COUNTED) == []
+    assert missing(COUNTED) == []
     assert f"`{HEADER}: v1." in PAGE
 
 

@@ -41,7 +41,15 @@ GET /orgs/{org}/namespaces/{ns}/policy/effective   GET /orgs/{org}/namespaces/{n
 GET /orgs/{org}/namespaces/{ns}/policy/revisions/{number}   POST /orgs/{org}/namespaces/{ns}/policy/rollback
 GET|PUT /orgs/{org}/bounds              GET|PUT /orgs/{org}/limits
 POST /orgs/{org}/purge                  POST /orgs/{org}/namespaces/{ns}/purge
+GET /fleet/agents                       GET|PATCH|DELETE /fleet/agents/{agent_id}
+POST /fleet/agents/{agent_id}/drain     POST /fleet/agents/{agent_id}/resume
+POST /fleet/agents/{agent_id}/integrity POST /fleet/agents/{agent_id}/rotate-token
+GET|POST /fleet/join-tokens             GET|DELETE /fleet/join-tokens/{join_token_id}
 GET|POST /orgs/{org}/namespaces/{ns}/pins   DELETE /orgs/{org}/namespaces/{ns}/pins/{pin_id}
+GET /rollouts                           GET /rollouts/{rollout_id}
+POST /rollouts/{rollout_id}/pause       POST /rollouts/{rollout_id}/resume
+POST /rollouts/{rollout_id}/abort       POST /rollouts/{rollout_id}/promote
+GET|POST /quality                       POST /quality/override
 GET /operations/{operation_id}          GET /audit
 GET /whoami                             GET|POST /operator-tokens
 DELETE /operator-tokens/{token_id}      GET|POST /agent-groups

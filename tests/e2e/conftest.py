@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.e2e.chromium import LAUNCH_ARGS, ChromiumUnavailable, find_or_fetch
 from tests.e2e.pages import SIZES, Look, looker
-from tests.e2e.stack import Stack, new_home, running
+from tests.e2e.stack import Stack, new_home, running, running_fleet
 
 
 @pytest.fixture
@@ -21,6 +21,13 @@ def home() -> Iterator[Path]:
 @pytest.fixture(scope="session")
 def stack() -> Iterator[Stack]:
     with new_home() as home, running(home) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="session")
+def fleet_stack() -> Iterator[Stack]:
+    """One with two agents on the demo model and a gateway, all of them ready."""
+    with new_home() as home, running_fleet(home) as stack:
         yield stack
 
 

@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
+from urllib.request import ProxyHandler, Request, build_opener
 
 from controlplane.health import http_get
 from controlplane.stack.config import read_stack_config
 from controlplane.stack.ports import free_port
 from tests.make import without_make
+from tests.ports import free_engine_port
 
 CHECKOUT = Path(__file__).parents[2]
 READY_SECONDS = 60
@@ -32,12 +34,17 @@ class Stack:
     port: int
     process: "subprocess.Popen[str]"
     engine_port: int = 8101
+    gateway_port: int = 8080
     output: list[str] = field(default_factory=list)
     reader: threading.Thread = field(init=False)
 
     @property
     def web(self) -> str:
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def gateway(self) -> str:
+        return f"http://127.0.0.1:{self.gateway_port}"
 
     @property
     def demo(self) -> dict[str, Any]:
@@ -89,7 +96,9 @@ def start(home: Path, port: int, **more: str) -> Stack:
         text=True,
         start_new_session=True,
     )
-    stack = Stack(home, port, process, engine_port=int(more.get("LUMINET_ENGINE_PORT", 8101)))
+    stack = Stack(home, port, process)
+    stack.engine_port = int(more.get("LUMINET_ENGINE_PORT", stack.engine_port))
+    stack.gateway_port = int(more.get("LUMINET_GATEWAY_PORT", stack.gateway_port))
     stack.reader = threading.Thread(target=_read, args=(stack,), daemon=True)
     stack.reader.start()
     return stack
@@ -103,6 +112,39 @@ def running(home: Path, port: int | None = None, **more: str) -> Iterator[Stack]
         yield stack
     finally:
         end(stack)
+
+
+@contextlib.contextmanager
+def running_fleet(home: Path) -> Iterator[Stack]:
+    """With its agents and its gateway, and all of them in sync."""
+    ports = {"LUMINET_ENGINE_PORT": str(free_engine_port()), "LUMINET_GATEWAY_PORT": str(free_port())}
+    with running(home, None, LUMINET_RUN_ENGINE="yes", **ports) as stack:
+        wait_until(lambda: is_fleet_well(stack), f"a fleet that serves:\n{stack.said[-3000:]}", stack.process)
+        wait_until(lambda: models_served(stack), "a model at the gateway", stack.process)
+        yield stack
+
+
+def is_fleet_well(stack: Stack) -> bool:
+    """Whether all of the demo's three members are ready and hold what they are to hold."""
+    agents = fleet_agents(stack)
+    return len(agents) >= 3 and all(one["state"] == "ready" and one["in_sync"] for one in agents)
+
+
+def models_served(stack: Stack) -> list[str]:
+    """By the gateway, which hears of an engine's model a moment after the engine has told it."""
+    key = stack.demo["orgs"][0]["api_key"]
+    request = Request(f"{stack.gateway}/v1/models", headers={"authorization": f"Bearer {key}"})
+    try:
+        with build_opener(ProxyHandler({})).open(request, timeout=5) as answer:
+            return [one["id"] for one in json.load(answer)["data"]]
+    except (OSError, HTTPException, ValueError):
+        return []
+
+
+def fleet_agents(stack: Stack) -> list[dict[str, Any]]:
+    shown = luminet("get", "agents", "--json", home=stack.home)
+    found: list[dict[str, Any]] = json.loads(shown.stdout) if shown.returncode == 0 else []
+    return found
 
 
 def end(stack: Stack) -> None:

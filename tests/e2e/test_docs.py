@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from controlplane.stack.ports import free_port
 from tests.e2e.pages import Look, violations
 from tests.e2e.stack import CHECKOUT, Stack, environment
 
 DOCS = CHECKOUT / "docs"
 GUIDES = ("api.md", "cli.md", "calculator.md")
+OF_THE_FLEET = "fleet.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
 END = "--- end of block ---"
@@ -58,17 +60,19 @@ def steps(text: str) -> list[Step]:
 def followed(text: str, stack: Stack, folder: Path) -> list[str]:
     """What each step printed, run one after the other in one shell, as a reader has one."""
     (folder / ".luminet").symlink_to(stack.home)
+    (folder / "engine_agent").symlink_to(CHECKOUT / "engine_agent")  # the reader is in the checkout
     for name, content in FILE.findall(text):
         (folder / name).write_text(content, encoding="utf-8")
     script = READER + "".join(f"{one.commands}echo; echo '{END}'\n" for one in steps(text))
     token = stack.demo["operator"]["token"]
     here = {"http://127.0.0.1:8000": stack.web, "https://luminet.example.com": stack.web, "=lmo_…": f"={token}"}
+    here |= {"http://127.0.0.1:8080": stack.gateway, "--port 8103": f"--port {free_port()} --status-port {free_port()}"}
     for written, real in here.items():
         script = script.replace(written, real)
     env = environment(stack.home, stack.port, http_proxy="", HTTP_PROXY="")  # curl would obey it
     env["PATH"] = f"{CHECKOUT / '.venv' / 'bin'}:{env['PATH']}"
     done = subprocess.run(
-        ["bash", "-c", script], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
+        ["bash", "-c", script], cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout.split(END)[:-1]
@@ -106,6 +110,12 @@ def test_a_guide_can_be_followed_word_for_word(guide: str, stack: Stack, tmp_pat
     text = (DOCS / guide).read_text(encoding="utf-8")
     assert len(steps(text)) > 5
     printed = followed(text, stack, tmp_path)
+    assert [found for found in map(disagreement, steps(text), printed) if found] == []
+
+
+def test_the_guide_to_the_fleet_can_be_followed_word_for_word(fleet_stack: Stack, tmp_path: Path) -> None:
+    text = (DOCS / OF_THE_FLEET).read_text(encoding="utf-8")
+    printed = followed(text, fleet_stack, tmp_path)
     assert [found for found in map(disagreement, steps(text), printed) if found] == []
 
 

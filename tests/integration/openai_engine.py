@@ -15,15 +15,15 @@ from typing import Any, TypeVar
 import uvicorn
 
 from engine_agent.backends.paged import PagedBackend
+from engine_agent.commands import loop_factory
 from engine_agent.demo import model as demo
 from engine_agent.engine.chat import ChatTemplate
 from engine_agent.engine.settings import EngineSettings
+from engine_agent.http.connections import Connection
 from engine_agent.identity import HEADER, Identity
 from engine_agent.journal import Entry, Journal
 from engine_agent.protocol import Snapshot, policy_hash, snapshot_build
 from engine_agent.server.app import openai_app
-from engine_agent.server.command import _loop_factory
-from engine_agent.server.connections import Connection
 from engine_agent.server.guard import Guard, KeyGuard, SignedGuard
 from engine_agent.server.limits import Limits
 from tests.unit.server.identities import KEY, LOCAL, SECRET
@@ -104,7 +104,7 @@ class OpenAiEngine:
         assert self.do(self.backend.check_integrity()) == []
 
     def _run_all(self) -> None:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(self._run())
 
     async def _run(self) -> None:

@@ -22,6 +22,7 @@ from controlplane.api.routing import OPERATIONS, Group
 from tenants import access
 from tenants.actor import SYSTEM
 from tenants.errors import NotFound, NotPermitted
+from tenants.levels import Place
 from tenants.models import ApiKey, Namespace, Organisation, User
 from tenants.services.keys import operator_token_create
 from tenants.services.members import member_invite
@@ -29,7 +30,8 @@ from tenants.services.operations import purge
 from tenants.services.organisations import organisation_delete, organisation_update
 from tenants.services.pins import pin_create
 from tests.api import REST_SCOPES, Api, make_key, make_operator_token, make_organisation
-from tests.factories import make_operator
+from tests.factories import actor_of, make_agent, make_join_token, make_operator
+from tests.rollouts import make_canary, shipped_quality
 
 assert GROUPS  # importing them declares the operations
 
@@ -90,6 +92,27 @@ TABLE: dict[tuple[str, str], str] = {
     ("GET", "/agent-groups"): "operate read",
     ("POST", "/agent-groups"): "operate",
     ("DELETE", "/agent-groups/{slug}"): "operate",
+    ("GET", "/fleet/agents"): "operate read",
+    ("GET", "/fleet/agents/{agent_id}"): "operate read",
+    ("PATCH", "/fleet/agents/{agent_id}"): "operate",
+    ("DELETE", "/fleet/agents/{agent_id}"): "operate",
+    ("POST", "/fleet/agents/{agent_id}/drain"): "operate",
+    ("POST", "/fleet/agents/{agent_id}/resume"): "operate",
+    ("POST", "/fleet/agents/{agent_id}/integrity"): "operate",
+    ("POST", "/fleet/agents/{agent_id}/rotate-token"): "operate",
+    ("GET", "/fleet/join-tokens"): "operate admin read",
+    ("POST", "/fleet/join-tokens"): "operate",
+    ("GET", "/fleet/join-tokens/{join_token_id}"): "operate admin read",
+    ("DELETE", "/fleet/join-tokens/{join_token_id}"): "operate",
+    ("GET", "/rollouts"): "read fleet",
+    ("GET", "/rollouts/{rollout_id}"): "read item",
+    ("POST", "/rollouts/{rollout_id}/pause"): "publish item",
+    ("POST", "/rollouts/{rollout_id}/resume"): "publish item",
+    ("POST", "/rollouts/{rollout_id}/abort"): "publish item",
+    ("POST", "/rollouts/{rollout_id}/promote"): "publish item",
+    ("GET", "/quality"): "read fleet",
+    ("POST", "/quality"): "operate",
+    ("POST", "/quality/override"): "operate",
     ("GET", "/operator-tokens"): "operate admin read",
     ("POST", "/operator-tokens"): "operate",
     ("DELETE", "/operator-tokens/{token_id}"): "operate",
@@ -128,6 +151,7 @@ OUTCOMES: dict[str, dict[str, Any]] = {
     "manage read fleet": _row("operator admin suspended other"),
     "manage": _row("operator admin", "other"),
     "publish": _row("operator op-publish admin publish bound", "other unbound-here"),
+    "publish item": _row("operator op-publish admin publish bound", "other unbound-here"),
     "publish whole": _row("operator op-publish admin publish", "other"),
     "plan": _row("operator op-publish op-read admin publish read suspended other"),
     "apply": _row("operator op-publish admin publish other"),
@@ -150,6 +174,16 @@ BODIES: dict[tuple[str, str], Any] = {
     ("PATCH", "/orgs/{org}/namespaces/{ns}"): {"name": "Chat again"},
     ("POST", "/orgs/{org}/namespaces/{ns}/pins"): {"name": "new", "model": "m", "prompt": "Hello"},
     ("POST", "/agent-groups"): {"slug": "new", "name": "New"},
+    ("PATCH", "/fleet/agents/{agent_id}"): {"labels": {"tier": "canary"}},
+    ("POST", "/fleet/join-tokens"): {"name": "new"},
+    ("POST", "/quality"): {"model": "luminet-demo", "artefact": shipped_quality()},
+    ("POST", "/quality/override"): {
+        "model": "m",
+        "revision": "r1",
+        "backend": "simulated",
+        "kv_dtype": "int8",
+        "note": "Judged elsewhere",
+    },
     ("POST", "/config/plan"): {"document": {"version": 1}},
     ("POST", "/config/apply"): {"document": {"version": 1}},
     ("POST", "/calculator/kv"): {"model": "llama-3-8b"},
@@ -209,12 +243,18 @@ def world(db: None) -> World:
         "token_id": str(token.pk),
         "slug": "spare",
         "number": "1",
+        "agent_id": make_agent("agent-1").pk,
+        "join_token_id": str(make_join_token()[0].pk),
     }
     Api(tokens["operator"], Client()).post("/agent-groups", {"slug": "spare", "name": "Spare"})
     seen: dict[str, int] = {}
     for path in ("/policy", "/orgs/{org}/policy", "/orgs/{org}/namespaces/{ns}/policy"):
         Api(tokens["operator"], Client()).put(path.format(**ids), POLICY, seen=0)
         seen |= {path: 1, f"{path}/rollback": 1}
+    their_own = make_canary(Place(acme, chat), "agent-1", "agent-2", actor=actor_of(tokens["admin"] or ""))
+    ids["rollout_id"] = str(their_own.pk)
+    of_the_namespace = "/orgs/{org}/namespaces/{ns}/policy"
+    seen |= {of_the_namespace: 2, f"{of_the_namespace}/rollback": 2}
     return World(tokens, ids, seen | {"/orgs/{org}": 1, "/orgs/{org}/namespaces/{ns}": 1})
 
 
@@ -286,7 +326,7 @@ def ask_at_home(world: World, caller: str, method: str, path: str) -> HttpRespon
 
 def expected(method: str, path: str, caller: str, outcome: Any) -> Any:
     # A key bound to another namespace reads its organisation; only what is in this namespace is not there for it.
-    if caller == "unbound-here" and outcome == HIDDEN and "{ns}" not in path and path != "/operations/{operation_id}":
+    if caller == "unbound-here" and outcome == HIDDEN and "{ns}" not in path and not path_is_of_a_namespace(path):
         return YES
     if caller == "suspended" and outcome == YES and path_is_acmes(path):
         return HIDDEN
@@ -295,9 +335,14 @@ def expected(method: str, path: str, caller: str, outcome: Any) -> Any:
     return outcome
 
 
+def path_is_of_a_namespace(path: str) -> bool:
+    """Things of one namespace that are named by their id."""
+    return "{operation_id}" in path or "{rollout_id}" in path
+
+
 def path_is_acmes(path: str) -> bool:
     """Things of acme that are named by their id: to others they are not there."""
-    return any(name in path for name in ("{member_id}", "{key_id}", "{pin_id}", "{operation_id}"))
+    return any(name in path for name in ("{member_id}", "{key_id}", "{pin_id}", "{operation_id}", "{rollout_id}"))
 
 
 OF_ONE_ORGANISATION = [key for key in TABLE if "{org}" in key[1]]

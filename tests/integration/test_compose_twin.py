@@ -1,7 +1,7 @@
 """docker-compose.yml without Docker: every service's own command, environment and health check, as plain processes.
 
-What the twin puts in place of an engine is here in full: `postgres` and `redis` are 127.0.0.1 and a free port, the
-images' programs come from the wheels, and the paths of the image are folders of this test. All else is the file's.
+What the twin puts in place of Docker is here in full: services are 127.0.0.1 and a free port, the images' programs come
+from the wheels, and the paths of the image and its volumes are folders of this test. All else is the file's.
 """
 
 import contextlib
@@ -15,10 +15,11 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from email.message import Message
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import ProxyHandler, Request, build_opener
 
 import psutil
@@ -29,7 +30,7 @@ from controlplane.stack.credentials import credentials_ensure, environment_lines
 from controlplane.stack.ports import free_port, port_is_free
 from controlplane.stack.postgres import DATABASE, ROLE, Cluster, cluster_prepare, identity
 from controlplane.stack.redis_server import wheel_binary
-from tests.compose import CHECKOUT, compose_interpolated, dockerfile_stages, image_environment, seconds
+from tests.compose import CHECKOUT, Stage, compose_interpolated, dockerfile_stages, image_environment, seconds
 from tests.servers import FAST
 from tests.servers import temporary_home as new_home
 
@@ -39,6 +40,10 @@ LAST_LINES = 15
 # Ended by itself, or by the SIGTERM it handled first and then let have its way (uvicorn).
 LEFT_SECONDS = 3
 GOOD_ENDS = {"web": {0, -signal.SIGTERM}}
+# What stands in the file for a service's address, and whose port it is: the engine's sidecar listens a hundred above.
+ADDRESSES = {"@postgres:5432": "postgres", "@redis:6379": "redis", "//web:8000": "web", "//engine:8101": "engine"}
+OWN_PORTS = {"gateway": "8080", "agent": "8201", "engine": "8101"}
+QUESTION = {"model": "luminet-demo", "messages": [{"role": "user", "content": "What is json?"}], "max_tokens": 2}
 
 
 @dataclass(slots=True)
@@ -89,7 +94,7 @@ class Twin:
     secrets: dict[str, str]
     ports: dict[str, int]
     services: dict[str, dict[str, Any]]
-    image: dict[str, str]
+    images: dict[str, dict[str, str]]
     parts: dict[str, Part] = field(default_factory=dict)
 
     @property
@@ -118,7 +123,7 @@ class Twin:
         service = self.services[name]
         environment = self.environment(name)
         log = self.place / f"{name}.log"
-        command: list[str] = [*service["command"]]
+        command = [self.here(self.own_port(name, word), name) for word in service["command"]]
         details: dict[str, Any] = {"cwd": self.cwd}
         if name == "postgres":
             options = {**FAST, "listen_addresses": "127.0.0.1", "unix_socket_directories": ""}
@@ -139,22 +144,34 @@ class Twin:
     def environment(self, name: str) -> dict[str, str]:
         """What the image and the file give this service, with the twin's places put in."""
         service = self.services[name]
-        given = {**(self.image if "build" in service else {}), **service["environment"]}
+        built = service.get("build", {}).get("target")
+        given = {**(self.images[built] if built else {}), **service.get("environment", {})}
         ours = {
             "web": {"LUMINET_WEB_HOST": "127.0.0.1", "LUMINET_WEB_PORT": str(self.ports["web"])},
             "postgres": {"PGDATA": str(self.cluster.data), "PGPORT": str(self.ports["postgres"])},
         }
-        here = {variable: self.here(value) for variable, value in given.items()}
+        here = {variable: self.here(value, name) for variable, value in given.items()}
         return {**here, **ours.get(name, {}), "PATH": self.path(name)}
 
     def path(self, name: str) -> str:
         own = {"postgres": self.cluster.binaries / "bin", "redis": self.place / "bin"}
         return f"{own.get(name, Path(sys.executable).parent)}:/usr/bin:/bin"
 
-    def here(self, value: str) -> str:
-        for store, port in (("postgres", 5432), ("redis", 6379)):
-            value = value.replace(f"@{store}:{port}", f"@127.0.0.1:{self.ports[store]}")
+    def here(self, value: str, name: str) -> str:
+        """Addresses and paths of the file, where they are here: volumes by their name, all else of an image once."""
+        for written, service in ADDRESSES.items():
+            value = value.replace(written, f"{written[: written.index(service)]}127.0.0.1:{self.ports[service]}")
+        if value == "0.0.0.0":
+            return "127.0.0.1"
+        for volume in self.services[name].get("volumes", ()):
+            source, target = volume.split(":")[:2]
+            if value == target or value.startswith(f"{target}/"):
+                folder = CHECKOUT / source if source.startswith(".") else self.place / "volumes" / source
+                return str(folder) + value.removeprefix(target)
         return re.sub(r"^/(app|tmp)(?=/)", str(self.place / r"\1"), value)
+
+    def own_port(self, name: str, word: str) -> str:
+        return str(self.ports[name]) if word == OWN_PORTS.get(name) else word
 
     def await_condition(self, part: Part, condition: str) -> None:
         if condition == "service_completed_successfully":
@@ -171,6 +188,9 @@ class Twin:
         """What the service's own health check says against it; empty when healthy."""
         check = part.service["healthcheck"]
         kind, *words = check["test"]
+        if part.name in OWN_PORTS:
+            port = OWN_PORTS[part.name]
+            words = [word.replace(f":{port}/", f":{self.ports[part.name]}/") for word in words]
         command = ["/bin/sh", "-c", *words] if kind == "CMD-SHELL" else words
         try:
             done = subprocess.run(
@@ -189,12 +209,39 @@ class Twin:
     def collect_static(self) -> None:
         """The line of the Dockerfile that does it."""
         lines = [line for line in dockerfile_stages()["build"].all("RUN") if "collectstatic" in line]
-        environment = {name: self.here(value) for name, value in self.image.items()} | {"PATH": self.path("web")}
+        image = self.images["web"]
+        environment = {name: self.here(value, "web") for name, value in image.items()} | {"PATH": self.path("web")}
         for line in lines:
             done = subprocess.run(
                 ["/bin/sh", "-ec", line], env=environment, cwd=CHECKOUT, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, f"the Dockerfile's {line}\n{done.stdout}{done.stderr}"
+
+    def customers_key(self) -> str:
+        """Of an organisation made beside the running services, as `docker compose exec` would."""
+        code = (
+            "from tenants.actor import SYSTEM; from tenants.services.organisations import organisation_create;"
+            "from tenants.services.keys import key_create;"
+            "organisation = organisation_create(actor=SYSTEM, slug='acme', name='Acme');"
+            "print(key_create(actor=SYSTEM, organisation=organisation, name='k', scopes=['infer'])[1].secret)"
+        )
+        command = [sys.executable, str(CHECKOUT / "manage.py"), "shell", "-v0", "-c", code]
+        done = subprocess.run(
+            command, env=self.environment("worker"), cwd=self.cwd, capture_output=True, text=True, check=True
+        )
+        return done.stdout.strip()
+
+    def chat(self, key: str) -> tuple[int, Message]:
+        """Through the gateway."""
+        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        url = f"http://127.0.0.1:{self.ports['gateway']}/v1/chat/completions"
+        try:
+            request = Request(url, json.dumps(QUESTION).encode(), headers)
+            with build_opener(ProxyHandler({})).open(request, timeout=30) as answer:
+                return answer.status, answer.headers
+        except HTTPError as refused:
+            with refused:
+                return refused.code, refused.headers
 
     def get(self, path: str) -> tuple[int, str, str]:
         token = {"Authorization": f"Bearer {self.secrets['LUMINET_METRICS_TOKEN']}"}
@@ -206,7 +253,7 @@ class Twin:
 def twin() -> Iterator[Twin]:
     with new_home() as config:
         secrets = dict(line.split("=", 1) for line in environment_lines().splitlines())
-        ports = {name: free_port() for name in ("postgres", "redis", "web")}
+        ports = {name: free_port() for name in ("postgres", "redis", "web", "gateway", "agent", "engine")}
         variables = {**secrets, "LUMINET_BASE_URL": f"http://127.0.0.1:{ports['web']}", "LUMINET_WEB_WORKERS": "2"}
         services = compose_interpolated(variables)["services"]
         twin = Twin(
@@ -217,10 +264,15 @@ def twin() -> Iterator[Twin]:
             secrets=secrets,
             ports=ports,
             services=services,
-            image=image_environment(dockerfile_stages(), "web"),
+            images={
+                "web": image_environment(dockerfile_stages(), "web"),
+                **{target: image_environment(fleet_stages(), target) for target in ("agent", "engine")},
+            },
         )
         for folder in (twin.cwd, twin.place / "bin", twin.place / "app", twin.place / "tmp"):
             folder.mkdir(parents=True)
+        for volume in ("gateway", "agent", "engine"):
+            (twin.place / "volumes" / volume).mkdir(mode=0o700, parents=True)
         _redis_on_its_port(twin.place / "bin", ports["redis"])
         try:
             twin.up()
@@ -230,6 +282,10 @@ def twin() -> Iterator[Twin]:
                 if part.process.poll() is None:
                     part.stop()
                 part.kill()
+
+
+def fleet_stages() -> dict[str, Stage]:
+    return dockerfile_stages(CHECKOUT / "deploy" / "Dockerfile.engine")
 
 
 def _passwords(folder: Path, service: dict[str, Any]) -> dict[str, str]:
@@ -265,6 +321,21 @@ def test_the_pulse_goes_through_beat_redis_worker_and_postgres(twin: Twin) -> No
         time.sleep(CHECK_SECONDS)
     assert age is not None, "\n".join(twin.parts[name].said() for name in ("beat", "worker"))
     assert age < 10
+
+
+def test_a_request_goes_through_the_gateway_to_the_engine_of_an_agent_that_joined(twin: Twin) -> None:
+    key = twin.customers_key()
+    deadline = time.monotonic() + READY_SECONDS
+    while (answered := twin.chat(key))[0] != 200 and time.monotonic() < deadline:
+        time.sleep(CHECK_SECONDS)
+    status, headers = answered
+    assert status == 200, "\n".join(twin.parts[name].said() for name in ("gateway", "agent", "engine"))
+    assert headers["x-luminet-agent"] == "agent-1"
+
+
+def test_what_an_agent_keeps_is_for_its_owner_alone(twin: Twin) -> None:
+    secrets = [twin.place / "volumes" / "agent" / "credentials", twin.place / "volumes" / "engine" / "identity-secret"]
+    assert [path.stat().st_mode & 0o777 for path in secrets] == [0o600, 0o600]
 
 
 def test_the_sign_in_page_comes_with_the_files_the_image_was_built_with(twin: Twin) -> None:

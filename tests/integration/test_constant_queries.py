@@ -10,6 +10,8 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from controlplane.api.routing import OPERATIONS
+from controlplane.fleet.quality_results import quality_override
+from controlplane.rollouts.services import policy_publish
 from tenants.actor import SYSTEM
 from tenants.levels import FLEET, Place
 from tenants.models import Namespace, Organisation, User
@@ -20,14 +22,16 @@ from tenants.services.members import member_invite
 from tenants.services.namespaces import namespaces_create
 from tenants.services.organisations import organisation_create
 from tenants.services.pins import pin_create
-from tenants.services.policies import policy_publish
 from tests.api import Api, make_organisation
+from tests.factories import make_agent, make_join_token
 
 FEW, MANY = 3, 60
 LISTS = {
+    "agents_list": "/fleet/agents",
     "audit_list": "/audit",
     "fleet_policy_revisions": "/policy/revisions",
     "groups_list": "/agent-groups",
+    "join_tokens_list": "/fleet/join-tokens",
     "keys_list": "/orgs/acme/keys",
     "members_list": "/orgs/acme/members",
     "models_list": "/models",
@@ -37,6 +41,8 @@ LISTS = {
     "organisation_policy_revisions": "/orgs/acme/policy/revisions",
     "organisations_list": "/orgs",
     "pins_list": "/orgs/acme/namespaces/default/pins",
+    "quality_list": "/quality",
+    "rollouts_list": "/rollouts",
 }
 OF_THE_PRODUCT = {"models_list"}  # nobody can add to these
 LEVELS = {"fleet": "/policy", "organisation": "/orgs/acme/policy", "namespace": "/orgs/acme/namespaces/default/policy"}
@@ -61,7 +67,12 @@ def grow(acme: Organisation, numbers: range) -> None:
         member_invite(actor=SYSTEM, organisation=acme, email=f"{slug}@acme.example", role="viewer")
         key_create(actor=SYSTEM, organisation=acme, name=slug, scopes=["infer"], namespaces=[default, namespace])
         operator_token_create(actor=SYSTEM, user=user, name=slug, scopes=["admin"])
+        make_agent(slug)
+        make_join_token(slug)
         pin_create(actor=SYSTEM, namespace=default, name=slug, model="m", content_kind="prompt", content="x")
+        quality_override(
+            actor=SYSTEM, model=slug, revision="r1", backend="simulated", kv_dtype="int8", note="Judged elsewhere"
+        )
         for place in (FLEET, Place(acme), Place(acme, default), Place(acme, namespace)):
             policy_publish(actor=SYSTEM, place=place, policy=Policy(ttl_seconds=60 + number), expected=None)
 

@@ -9,7 +9,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.stack.config import StackConfig, folders_make, read_stack_config
+from controlplane.fleet.join_tokens import join_token_spend
+from controlplane.fleet.models import Agent, JoinToken, QualityResult
+from controlplane.stack.config import StackConfig, folders_make, join_token_file, read_stack_config
 from controlplane.stack.demo import OPERATOR_EMAIL, demo_write
 from tenants.access import actor_for_token
 from tenants.actor import SYSTEM
@@ -17,6 +19,7 @@ from tenants.audit import audit_verify
 from tenants.limits import Limits
 from tenants.models import ApiKey, AuditRecord, Member, OperatorToken, Organisation, PolicyRevision, User
 from tenants.services.keys import key_revoke
+from tenants.services.namespaces import default_group
 from tenants.services.organisations import limits_put, organisation_create, organisation_delete, remains_remove
 from tenants.services.people import password_change
 from tests.api import REST_SCOPES, Api
@@ -249,3 +252,63 @@ def test_a_start_that_dies_before_the_commit_leaves_nothing_half_seeded(
             seed(config)
     assert not any(rows().values())
     assert [org["slug"] for org in seed(config)["orgs"]] == SLUGS
+
+
+MEMBERS = {"agent-1": "agent-1", "agent-2": "agent-2", "gateway-1": "gateway"}
+
+
+def join_tokens(config: StackConfig) -> dict[str, str]:
+    """By whom they are for, as they lie in the home."""
+    return {name: join_token_file(config.home / folder).read_text().strip() for name, folder in MEMBERS.items()}
+
+
+def test_every_member_of_the_fleet_gets_in_once_and_under_its_own_name_alone(config: StackConfig) -> None:
+    assert seed(config)["gateway"] == config.gateway_url
+    for name, secret in join_tokens(config).items():
+        token = join_token_spend(secret, now=timezone.now())
+        assert (token.agent, token.uses_left) == (name, 0)
+        assert stat.S_IMODE(join_token_file(config.home / MEMBERS[name]).stat().st_mode) == 0o600
+
+
+def test_a_token_that_still_opens_is_kept_and_one_that_does_not_is_replaced(config: StackConfig) -> None:
+    seed(config)
+    first = join_tokens(config)
+    seed(config)
+    assert join_tokens(config) == first
+    join_token_spend(first["agent-1"], now=timezone.now())
+    seed(config)
+    assert {name for name, secret in join_tokens(config).items() if secret != first[name]} == {"agent-1"}
+
+
+def test_who_has_joined_needs_no_token_and_who_was_taken_out_gets_none(config: StackConfig) -> None:
+    """Who lost its credentials becomes the same agent again; who was revoked stays out."""
+    for name, folder in MEMBERS.items():
+        is_out = name == "agent-2"
+        Agent.objects.create(
+            id=name,
+            kind="gateway" if name == "gateway-1" else "engine",
+            group=default_group(),
+            token_hash=name.encode().ljust(32, b"."),
+            revoked_at=timezone.now() if is_out else None,
+        )
+        if name == "gateway-1":
+            (config.home / folder).mkdir()
+            (config.home / folder / "credentials").touch()
+    seed(config)
+    assert {one.agent for one in JoinToken.objects.all()} == {"agent-1"}
+
+
+def test_no_fleet_no_tokens_and_no_address(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    config = read_stack_config({"LUMINET_HOME": str(home), "LUMINET_RUN_ENGINE": "no"})
+    folders_make(config)
+    assert seed(config)["gateway"] is None
+    assert not JoinToken.objects.exists()
+
+
+def test_the_demos_model_may_be_served_in_the_formats_that_passed(config: StackConfig) -> None:
+    seed(config)
+    seed(config)
+    found = QualityResult.objects.filter(model="luminet-demo", kv_dtype="fp8")
+    assert [one.verdict for one in found] == ["passed"], "stored once"

@@ -10,10 +10,12 @@ from tenants.actor import SYSTEM
 from tenants.models import IdempotentRequest, NamespaceKey, Operation, Organisation, SignInAttempt
 from tenants.services import housekeeping as services
 from tenants.services.housekeeping import ERASED_KEYS_KEPT, OPERATIONS_KEPT, housekeeping, rows_remove
+from tenants.services.namespaces import default_group
 from tenants.services.operations import operation_begin, purge
 from tenants.services.organisations import organisation_delete
 from tenants.tasks import housekeeping as task
 from tests.api import make_organisation
+from tests.factories import make_agent
 
 pytestmark = pytest.mark.django_db
 MOMENT = timedelta(minutes=1)
@@ -35,7 +37,9 @@ def test_an_operation_that_ended_is_kept_for_ninety_days() -> None:
 
 
 def test_an_operation_that_runs_stays_however_old() -> None:
-    operation_begin(actor=SYSTEM, kind="purge", scope="acme", now=timezone.now() - timedelta(days=999), agents=("a",))
+    make_agent("agent-1")
+    long_ago = timezone.now() - timedelta(days=999)
+    operation_begin(actor=SYSTEM, kind="purge", scope="acme", now=long_ago, group_ids=(default_group().pk,))
     housekeeping(now=timezone.now())
     assert Operation.objects.get().state == "running"
 

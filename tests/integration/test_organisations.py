@@ -141,7 +141,7 @@ def test_an_organisation_has_as_many_namespaces_as_its_limit() -> None:
 def test_a_group_with_namespaces_stays() -> None:
     group = make_group()
     namespace = make_namespace(make_organisation(), group=group)
-    with pytest.raises(Conflict, match="namespaces belong to it"):
+    with pytest.raises(Conflict, match="namespaces or agents belong to it"):
         group_delete(actor=SYSTEM, group=group)
     namespace_delete(actor=SYSTEM, namespace=namespace, expected=None)
     remains_remove()

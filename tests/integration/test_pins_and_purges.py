@@ -13,11 +13,11 @@ from tenants.errors import InvalidFields, LimitReached, Taken
 from tenants.limits import Limits
 from tenants.models import AuditRecord, Namespace, NamespaceKey, Operation, Pin
 from tenants.services.namespace_keys import key_open
-from tenants.services.operations import operation_begin, purge
+from tenants.services.operations import purge
 from tenants.services.organisations import limits_put
 from tenants.services.pins import MAX_CONTENT_BYTES, pin_content, pin_create, pin_delete
 from tests.api import Api, make_organisation, said
-from tests.factories import make_namespace, make_pin
+from tests.factories import make_agent, make_namespace, make_pin
 from tests.threads import at_once, failures
 
 pytestmark = pytest.mark.django_db
@@ -180,7 +180,8 @@ def test_pins_survive_a_purge_unless_they_are_included(chat: Namespace) -> None:
 def test_a_purge_without_agents_is_done_at_once_and_with_agents_when_they_say_so(chat: Namespace) -> None:
     done = purge(actor=SYSTEM, organisation=chat.organisation)
     assert (done.state, done.finished_at is not None) == ("done", True)
-    running = operation_begin(actor=SYSTEM, kind="purge", scope="acme", now=timezone.now(), agents=("agent-1",))
+    make_agent("agent-1")
+    running = purge(actor=SYSTEM, organisation=chat.organisation, namespace=chat)
     assert (running.state, running.finished_at, running.awaited_agents) == ("running", None, ["agent-1"])
 
 

@@ -1,14 +1,19 @@
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from django.db import transaction
 from django.test import Client
 
 from controlplane.api.routing import OPERATIONS, Operation
+from controlplane.fleet.quality_results import quality_override
+from tenants.actor import SYSTEM
+from tenants.levels import Place
+from tenants.models import Namespace
 from tests.api import make_operator_token
-from tests.factories import make_operator
+from tests.factories import make_agent, make_join_token, make_operator
 from tests.random_requests import (
     JSON,
     Answered,
@@ -21,6 +26,7 @@ from tests.random_requests import (
     targets,
     world_make,
 )
+from tests.rollouts import make_canary
 
 CALLERS = {  # and how many requests each makes to every operation
     "nobody": 1,
@@ -53,7 +59,23 @@ def undone() -> Iterator[None]:
 
 @pytest.fixture
 def world(db: None) -> World:
-    return world_make(send, make_operator_token(make_operator()), "globex")
+    made = world_make(send, make_operator_token(make_operator()), "globex")
+    return replace(made, ids=made.ids | with_a_fleet(made.ids["org"]))
+
+
+def with_a_fleet(slug: str) -> dict[str, str]:
+    """What no request can make: engines, which can do what the description's examples ask for, and a canary on them."""
+    formats = ["bf16", "fp8", "int8", "int4"]
+    model = {"name": "m", "revision": "r1", "kv_dtypes": formats, "context_tokens": 2048}
+    for name in ("agent-1", "agent-2"):
+        make_agent(name, models=[model], kv_dtypes=formats)
+    for kv_dtype in formats:
+        quality_override(
+            actor=SYSTEM, model="m", revision="r1", backend="simulated", kv_dtype=kv_dtype, note="No engine at all"
+        )
+    support = Namespace.objects.select_related("organisation").get(organisation__slug=slug, slug="support")
+    rollout = make_canary(Place(support.organisation, support), "agent-1", "agent-2")
+    return {"agent_id": "agent-1", "join_token_id": str(make_join_token()[0].pk), "rollout_id": str(rollout.pk)}
 
 
 @pytest.mark.parametrize("caller", CALLERS)

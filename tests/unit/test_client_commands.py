@@ -19,6 +19,7 @@ from controlplane.stack.ports import free_port
 from tests.misbehaving import Reply, Server, misbehaving
 
 PLACES = {"namespace": "acme/chat", "pins": "acme/chat", "operation": "some-id", "orgs": "", "audit": "", "groups": ""}
+PLACES |= {"agents": "", "join-tokens": "", "rollouts": "", "quality": "", "agent": "agent-1", "rollout": "some-id"}
 NOUNS = [f"get {noun} {PLACES.get(noun, 'acme')}".split() for noun in reading.NOUNS]
 WAIT = ["--wait", "--timeout", "0.001", "--yes"]
 COMMANDS = [
@@ -39,6 +40,15 @@ COMMANDS = [
     ["delete", "namespace", "acme/chat", "--yes"],
     ["delete", "key", "acme", "ci", "--yes"],
     ["delete", "member", "acme", "kim@acme.example", "--yes"],
+    ["delete", "agent", "agent-1", "--yes"],
+    ["join-token", "create", "first machines"],
+    ["join-token", "revoke", "ci", "--yes"],
+    ["drain", "agent-1", *WAIT[:-1]],
+    ["resume", "agent-1"],
+    ["rollout", "pause", "some-id"],
+    ["rollout", "resume", "some-id"],
+    ["rollout", "promote", "some-id"],
+    ["rollout", "abort", "some-id", "--yes"],
 ]
 DIFFERENCE = {"field": "ttl_seconds", "model": None, "before": 1, "after": 2}
 CHANGES = [
@@ -57,7 +67,9 @@ THING: dict[str, Any] = {
     "policy_revision": 1, "revision": 1, "at": "2026-11-21T16:49:02Z", "author": "kim", "note": "", "policy": {},
     "id": "1", "email": "kim@acme.example", "role": "viewer", "prefix": "lmk_1", "scopes": [], "namespaces": None,
     "expires_at": None, "last_used_at": None, "model": "m", "content": {}, "content_bytes": 1,
-    "actor": {"name": "kim"}, "verb": "x", "target": "x", "address": None,
+    "actor": {"name": "kim"}, "verb": "x", "target": "x", "address": None, "kind": "engine", "backend": "paged",
+    "in_sync": True, "last_seen_seconds": 0.4, "why": None, "agent": None, "uses_left": 1, "place": "acme", "step": 0,
+    "steps": [10, 100], "kv_dtype": "fp8", "verdict": "passed", "may_serve": True,
 }  # fmt: skip
 WHOLE: dict[str, Any] = {  # all that any command reads, in one answer
     "items": [THING], "next_cursor": None, "revision": 1,
@@ -68,6 +80,7 @@ WHOLE: dict[str, Any] = {  # all that any command reads, in one answer
     "limits": {"max_keys": 1}, "slug": "acme", "name": "ci", "secret": "lmk_1", "email": "kim@acme.example",
     "invitation_expires_at": "2026-11-21T16:49:02Z", "invitation_url": "https://x", "operation": "o", "state": "done",
     "awaited_agents": ["a"], "receipts": [{"agent": "a"}], "diff": [DIFFERENCE], "warnings": [{"message": "w"}],
+    "id": "agent-1", "kind": "engine", "prefix": "ljt_1", "place": "acme", "base_revision": 0, "why": "w",
     "problems": [], "hash": "h", "changes": CHANGES, "summary": {"create": 0, "change": 1, "delete": 1},
 }  # fmt: skip
 EVIL = "x\x1b[2J\x1b[31m\x9b2J\u202e\ny"

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import uvicorn
 
-from engine_agent.server import connections
-from engine_agent.server.connections import Connection
-from engine_agent.server.listening import bind_tcp
-from engine_agent.server.serve import Server
+from engine_agent.http import connections
+from engine_agent.http.connections import Connection
+from engine_agent.http.listening import bind_tcp
+from engine_agent.http.serving import Server
 
 PATIENCE_SECONDS = 0.2
 SLOW_SECONDS = 0.1  # of an answer, so that more is said before it is there

@@ -145,3 +145,35 @@ def test_one_web_process_keeps_its_metrics_in_memory_and_several_share_a_folder(
     assert read_environment(shared).shared_metrics_dir is None
     assert bad_names({"LUMINET_WEB_WORKERS": "2"}) == ["LUMINET_METRICS_DIR"]
     assert read_environment({**shared, "LUMINET_WEB_WORKERS": "2"}).shared_metrics_dir == Path("/somewhere")
+
+
+def test_agents_reach_the_broker_as_we_do_unless_told_otherwise() -> None:
+    assert read_environment(GOOD).agent_redis_url is None
+    elsewhere = {"LUMINET_AGENT_REDIS_URL": "rediss://broker.example.com:6380/0"}
+    assert read_environment({**GOOD, **elsewhere}).agent_redis_url == "rediss://broker.example.com:6380/0"
+
+
+WITH_A_LOGIN = ["redis://:secret@broker:6379/0", "redis://agent@broker", "redis://broker:6379/0?password=secret"]
+
+
+@pytest.mark.parametrize("url", [*WITH_A_LOGIN, "http://broker", "redis://"])
+def test_the_address_agents_are_given_has_no_login_in_it(url: str) -> None:
+    with pytest.raises(MalformedSettings) as refused:
+        read_environment({**GOOD, "LUMINET_AGENT_REDIS_URL": url})
+    assert [one.name for one in refused.value.bad] == ["LUMINET_AGENT_REDIS_URL"]
+    assert "secret" not in str(refused.value)
+
+
+def test_a_join_token_may_come_along_in_the_environment_or_in_a_file(tmp_path: Path) -> None:
+    token = "ljt_" + "a" * 49
+    assert read_environment(GOOD).join_token is None
+    assert read_environment({**GOOD, "LUMINET_JOIN_TOKEN": token}).join_token == token
+    (tmp_path / "join_token").write_text(token + "\n")
+    assert read_environment({**GOOD, "LUMINET_SECRETS_DIR": str(tmp_path)}).join_token == token
+    assert token not in repr(read_environment({**GOOD, "LUMINET_JOIN_TOKEN": token}))
+
+
+@pytest.mark.parametrize("token", ["ljt_short", "lmk_" + "a" * 49, "ljt_" + "é" * 49, "x"])
+def test_what_is_no_join_token_is_named(token: str) -> None:
+    with pytest.raises(MalformedSettings, match="LUMINET_JOIN_TOKEN: is no join token"):
+        read_environment({**GOOD, "LUMINET_JOIN_TOKEN": token})

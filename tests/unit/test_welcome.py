@@ -11,9 +11,9 @@ def org(slug: str, password: str | None) -> dict[str, Any]:
     return {"slug": slug, "api_key": "lmk_1", "token": "lmk_2", "member": member}
 
 
-def told(*orgs: dict[str, Any], password: str | None = "secret-1") -> str:
+def told(*orgs: dict[str, Any], password: str | None = "secret-1", gateway: str | None = None) -> str:
     operator = {"email": "operator@luminet.example", "password": password, "token": "lmo_1"}
-    demo = {"web": "http://127.0.0.1:8000", "gateway": None, "operator": operator, "orgs": list(orgs)}
+    demo = {"web": "http://127.0.0.1:8000", "gateway": gateway, "operator": operator, "orgs": list(orgs)}
     home = CHECKOUT / ".luminet"
     return "\n".join(welcome(demo, demo_file=home / "demo.json", logs=home / "logs"))
 
@@ -32,8 +32,14 @@ def test_a_newcomer_learns_how_to_sign_in_as_both_and_where_programs_begin() -> 
     ]
 
 
+def test_where_requests_go_is_said_where_a_gateway_runs() -> None:
+    line = "  OpenAI API  http://127.0.0.1:8080/v1, keys (api_key) in .luminet/demo.json"
+    assert line in told(org("acme", "secret-2"), gateway="http://127.0.0.1:8080").splitlines()
+    assert "OpenAI" not in told(org("acme", "secret-2"))
+
+
 def test_no_token_is_printed() -> None:
-    assert not re.search("lm[ko]_", told(org("acme", "secret-2")))
+    assert not re.search("lm[ko]_", told(org("acme", "secret-2"), gateway="http://127.0.0.1:8080"))
 
 
 def test_only_a_customer_whose_password_is_known_is_named() -> None:
@@ -47,5 +53,5 @@ def test_a_password_its_owner_changed_is_not_known() -> None:
 
 
 def test_a_home_elsewhere_is_shown_whole() -> None:
-    demo = {"web": "", "operator": {"email": "", "password": None}, "orgs": []}
+    demo: dict[str, Any] = {"web": "", "gateway": None, "operator": {"email": "", "password": None}, "orgs": []}
     assert "/elsewhere/demo.json" in "\n".join(welcome(demo, demo_file=Path("/elsewhere/demo.json"), logs=Path("/l")))

@@ -25,6 +25,9 @@ from controlplane.api.schemas.policies import (
     SharesShown,
     WarningShown,
 )
+from controlplane.rollouts import services
+from controlplane.rollouts.checks import formats_preview
+from controlplane.rollouts.selectors import pools_of
 from tenants import access
 from tenants.actor import Actor
 from tenants.errors import NotFound
@@ -32,7 +35,6 @@ from tenants.levels import level_of
 from tenants.models import PolicyRevision
 from tenants.policy import ModelName, effective_hash
 from tenants.selectors import policy_in_force, policy_preview
-from tenants.services import policies
 
 group = Group("Policies")
 Model = Annotated[ModelName | None, Query(None, description="What is in force for this model.")]
@@ -54,12 +56,20 @@ def policy_put(call: Call, body: PolicyPut) -> Answer:
     """Publish the policy of {level}.
 
     Replaces what it said: a field left out is inherited. All or nothing, in one transaction, with an audit record.
-    Reservations and pins of everybody on the same agents may add up to 0.9 of each pool. Wants `If-Match`.
+    Reservations and pins of everybody on the same agents may add up to 0.9 of each pool. A format that no agent
+    concerned can do, or that has not passed on any, is refused. `rollout` in the answer is how it comes to the agents;
+    null where it concerns none. Wants `If-Match`.
     """
-    published = policies.policy_publish(
-        actor=call.actor, place=call.place, policy=body.policy, expected=call.expected(), note=body.note
+    return _published(
+        services.policy_publish(
+            actor=call.actor,
+            place=call.place,
+            policy=body.policy,
+            expected=call.expected(),
+            note=body.note,
+            rollout=body.rollout,
+        )
     )
-    return _published(published)
 
 
 def policy_preview_post(call: Call, body: PolicyPut) -> Answer:
@@ -68,7 +78,11 @@ def policy_preview_post(call: Call, body: PolicyPut) -> Answer:
     Takes the body of PUT and says what it would do: what differs, where, shares, warnings, and reasons to refuse it.
     Changes nothing.
     """
-    found = policy_preview(actor=call.actor, place=call.place, policy=body.policy)
+    pools = pools_of(call.place)
+    found = policy_preview(actor=call.actor, place=call.place, policy=body.policy, pools=pools)
+    formats = formats_preview(actor=call.actor, place=call.place, policy=body.policy)
+    refused = services.rollout_problems(place=call.place, rollout=body.rollout)
+    alone = services.rollout_warnings(place=call.place, rollout=body.rollout)
     shares = SharesShown(
         group=None if found.group_share is None else _from(GroupShareShown, found.group_share),
         agents=[_from(ResolvedShareShown, one) for one in found.shares],
@@ -82,8 +96,8 @@ def policy_preview_post(call: Call, body: PolicyPut) -> Answer:
         ),
         shares=shares,
         expected_effect=list(found.effects),
-        warnings=[_from(WarningShown, one) for one in found.warnings],
-        problems=[_from(FieldProblemShown, one) for one in found.problems],
+        warnings=[_from(WarningShown, one) for one in (*found.warnings, *formats.warnings, *alone)],
+        problems=[_from(FieldProblemShown, one) for one in (*found.problems, *formats.problems, *refused)],
     )
     return Answer(shown)
 
@@ -132,14 +146,15 @@ def policy_rollback(call: Call, body: Rollback) -> Answer:
 
     Publishes what that revision said as the next one. Wants `If-Match`.
     """
-    published = policies.policy_rollback(
-        actor=call.actor,
-        place=call.place,
-        to_revision=body.revision,
-        expected=call.expected(),
-        note=body.note,
+    return _published(
+        services.policy_rollback(
+            actor=call.actor,
+            place=call.place,
+            to_revision=body.revision,
+            expected=call.expected(),
+            note=body.note,
+        )
     )
-    return _published(published)
 
 
 def _declare(
@@ -157,16 +172,24 @@ def _declare(
         return same
 
     group.get(f"{prefix}/policy", read, PolicyShown, gives_etag=True)(named(policy_get))
-    group.put(f"{prefix}/policy", write, PolicyPublished, wants_if_match=True, gives_etag=True)(named(policy_put))
+    group.put(f"{prefix}/policy", write, PolicyPublished, wants_if_match=True, gives_etag=True, refuses=("refused",))(
+        named(policy_put)
+    )
     group.post(f"{prefix}/policy/preview", preview, PolicyPreviewed, status=200, changes_nothing=True)(
         named(policy_preview_post)
     )
     group.get(f"{prefix}/policy/effective", read, EffectiveShown)(named(policy_effective))
     group.get(f"{prefix}/policy/revisions", read, Page[RevisionShown])(named(policy_revisions))
     group.get(f"{prefix}/policy/revisions/{{number}}", read, RevisionShown)(named(policy_revision))
-    group.post(f"{prefix}/policy/rollback", write, PolicyPublished, status=200, wants_if_match=True, gives_etag=True)(
-        named(policy_rollback)
-    )
+    group.post(
+        f"{prefix}/policy/rollback",
+        write,
+        PolicyPublished,
+        status=200,
+        wants_if_match=True,
+        gives_etag=True,
+        refuses=("refused",),
+    )(named(policy_rollback))
 
 
 _declare(
@@ -183,10 +206,13 @@ _declare(
 )  # fmt: skip
 
 
-def _published(published: policies.Published) -> Answer:
-    level = published.level
+def _published(outcome: services.Outcome) -> Answer:
+    level, rollout = outcome.published.level, outcome.rollout
     shown = PolicyPublished(
-        revision=level.revision, policy=level.policy, effective_hash=effective_hash(published.chain), rollout=None
+        revision=level.revision,
+        policy=level.policy,
+        effective_hash=effective_hash(outcome.published.chain),
+        rollout=None if rollout is None else rollout.pk,
     )
     return Answer(shown, revision=level.revision)
 

@@ -108,6 +108,7 @@ class Receipt(Given):
     blocks: int
     bytes: int
     at: datetime
+    note: str | None = Field(default=None, description="Why there is no proof: its agent was taken out, or failed.")
 
 
 class OperationShown(Given):

@@ -7,6 +7,7 @@ from uuid import UUID
 from pydantic import ConfigDict, Field, StringConstraints
 
 from controlplane.api.schemas.base import Given, Taken, example
+from controlplane.rollouts.spec import RolloutSpec
 from tenants.bounds import BUILT_IN_BOUNDS, Bounds
 from tenants.limits import Limits
 from tenants.policy import BUILT_IN, Policy
@@ -25,19 +26,13 @@ CHANGE = {
 }
 
 
-class Rollout(Taken):
-    """How the revision is brought to the fleet: to all agents at once."""
-
-    strategy: Literal["all"] = Field(default="all", description="To every agent at once.")
-
-
 class PolicyPut(Taken):
     """Replaces the level's policy: a field left out is inherited from the level above."""
 
     model_config = ConfigDict(json_schema_extra=example(policy=POLICY, note="Longer chats, ticket 4711"))
 
     policy: Policy
-    rollout: Rollout | None = None
+    rollout: RolloutSpec | None = None
     note: Note = ""
 
 
@@ -54,7 +49,7 @@ class PolicyShown(Given):
 class PolicyPublished(PolicyShown):
     model_config = ConfigDict(json_schema_extra=example(revision=7, policy=POLICY, effective_hash=HASH, rollout=None))
 
-    rollout: UUID | None
+    rollout: UUID | None = Field(description="How it comes to the agents; null where it concerns none.")
 
 
 class LevelShown(Given):
@@ -102,7 +97,7 @@ class WarningShown(Given):
 class AffectedShown(Given):
     namespaces: int = Field(description="In how many namespaces something else would be in force.")
     named: list[str] = Field(description="The first of them.")
-    agents: list[str] = Field(description="Agents that would apply it. None is enrolled: none is named.")
+    agents: list[str] = Field(description="Engines that would apply it.")
 
 
 class GroupShareShown(Given):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine_agent.server.app import Asgi
+from engine_agent.http.client import Asgi
 
 SECONDS = 5
 

@@ -208,6 +208,9 @@ class ScriptedBackend:
         assert self.stats_told is not None
         return self.stats_told
 
+    async def brief(self) -> Mapping[str, Any]:
+        return await self.stats()
+
     async def is_open(self) -> bool:
         if not self.answers:
             await asyncio.Event().wait()

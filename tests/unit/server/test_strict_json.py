@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_agent.server.errors import ApiError
-from engine_agent.server.strict_json import is_nested_deeper, read_object
+from engine_agent.http.errors import ApiError
+from engine_agent.http.strict_json import is_nested_deeper, read_object
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,10 @@ function connect() {
 
 function receive(message) {
   heardAt = Date.now();
-  if (message.seq <= seq) return;
-  seq = message.seq;
+  if ("seq" in message) {
+    if (message.seq <= seq) return;
+    seq = message.seq;
+  }
   show();
   document.body.dispatchEvent(new CustomEvent(`luminet:${message.type}`, { detail: message }));
 }

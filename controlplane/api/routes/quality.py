@@ -1,0 +1,88 @@
+"""Which KV formats may carry traffic: results of the quality suite, and what operators let through without."""
+
+from typing import Annotated
+
+from ninja import Query
+
+from controlplane.api.paging import Cursor, Limit, page_of
+from controlplane.api.routing import Answer, Call, Group
+from controlplane.api.schemas.base import Page
+from controlplane.api.schemas.quality import QualityOverride, QualityRecord, QualityRecorded, QualityShown
+from controlplane.fleet import quality_results
+from controlplane.fleet.models import QualityResult
+from controlplane.fleet.quality import BASELINE, LET_THROUGH
+from tenants import access
+from tenants.actor import Actor
+from tenants.policy import KvDtype, ModelName
+
+group = Group("Quality")
+OfModel = Annotated[ModelName | None, Query(None, description="Only of this model.")]
+OfRevision = Annotated[str | None, Query(None, max_length=100, description="Only of this revision.")]
+OnBackend = Annotated[str | None, Query(None, max_length=20, description="Only on this backend.")]
+OfFormat = Annotated[KvDtype | None, Query(None, description="Only of this format.")]
+
+
+@group.get("/quality", access.READ, Page[QualityShown])
+def quality_list(
+    call: Call,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    model: OfModel = None,
+    revision: OfRevision = None,
+    backend: OnBackend = None,
+    kv_dtype: OfFormat = None,
+) -> Answer:
+    """List the results that count.
+
+    The newest of each format on a model's revision and backend. `bf16` may always be served.
+    """
+    found = quality_results.quality_list(model=model, revision=revision, backend=backend, kv_dtype=kv_dtype)
+    by_name = {f"{one.model}/{one.revision}/{one.backend}/{one.kv_dtype}": _shown(one, call.actor) for one in found}
+    return page_of(by_name, kind="quality", limit=limit, cursor=cursor)
+
+
+@group.post("/quality", access.OPERATE, QualityRecorded)
+def quality_record(call: Call, body: QualityRecord) -> Answer:
+    """Store what a run of the quality suite found.
+
+    Formats that passed may be served from then on, those that did not may not any more. A quick run, or one whose
+    control was not rejected, lets nothing through; what it leaves open stays as it was decided before. Operators only.
+    """
+    artefact = quality_results.artefact_read(body.artefact)
+    found = quality_results.quality_record(actor=call.actor, model=body.model, artefact=artefact, scales=body.scales)
+    return Answer(QualityRecorded(results=[_shown(one, call.actor) for one in found]), status=201)
+
+
+@group.post("/quality/override", access.OPERATE, QualityShown)
+def quality_override(call: Call, body: QualityOverride) -> Answer:
+    """Let a format through without a passing result.
+
+    Until the next result of it. Recorded with who did it and why. Operators only.
+    """
+    made = quality_results.quality_override(
+        actor=call.actor,
+        model=body.model,
+        revision=body.revision,
+        backend=body.backend,
+        kv_dtype=body.kv_dtype,
+        note=body.note,
+    )
+    return Answer(_shown(made, call.actor), status=201)
+
+
+def _shown(result: QualityResult, actor: Actor) -> QualityShown:
+    is_word = result.verdict == QualityResult.Verdict.OVERRIDDEN  # what one operator wrote to the others
+    return QualityShown.model_validate(
+        {
+            "model": result.model,
+            "revision": result.revision,
+            "backend": result.backend,
+            "kv_dtype": result.kv_dtype,
+            "verdict": str(result.verdict),
+            "may_serve": result.kv_dtype == BASELINE or result.verdict in LET_THROUGH,
+            "figures": result.figures,
+            "note": result.note if actor.is_operator or not is_word else "",
+            "created_by": result.created_by if actor.is_operator else None,
+            "created_at": result.created_at,
+        }
+    )

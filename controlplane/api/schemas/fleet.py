@@ -1,0 +1,218 @@
+"""Agents and the tokens they join with."""
+
+from datetime import datetime
+from typing import Annotated, Literal
+from uuid import UUID
+
+from pydantic import ConfigDict, Field, StringConstraints
+
+from controlplane.api.schemas.base import Given, Taken, example
+from controlplane.api.schemas.tenants import ID, WHEN, GroupSlug, Name
+from controlplane.fleet.labels import Labels
+from tenants.models.organisations import SLUG_PATTERN
+from tenants.policy import KvDtype
+
+AgentKind = Annotated[
+    Literal["engine", "gateway"], Field(description="`engine` computes, `gateway` is the door in front.")
+]
+AgentState = Annotated[
+    Literal["enrolled", "ready", "starting", "down", "failed", "draining", "stale", "revoked"],
+    Field(
+        description="`enrolled`: never heard of. `down`, `failed`: its sidecar answers, what it serves does not. "
+        "`stale`: nothing heard for a while. `revoked`: taken out of the fleet."
+    ),
+]
+AgentName = Annotated[str, StringConstraints(pattern=SLUG_PATTERN), Field(description="An agent's id.")]
+HASH = "5f0c2e0b1a7d4c6f9e8b3a2d1c0f4e5b6a79880c1d2e3f405162738495a6b7c8"
+
+
+class ConditionShown(Given):
+    """Something that is not as it should be."""
+
+    model_config = ConfigDict(json_schema_extra=example(since=WHEN, why="its clock is 10 min ahead"))
+
+    since: datetime
+    why: str
+
+
+class AgentModel(Given):
+    """A model that it serves."""
+
+    model_config = ConfigDict(
+        json_schema_extra=example(
+            name="luminet-demo", revision="3f9a1c", kv_dtypes=["bf16", "fp8"], context_tokens=2048
+        )
+    )
+
+    name: str
+    revision: str
+    kv_dtypes: list[KvDtype]
+    context_tokens: int
+
+
+class AgentAccelerator(Given):
+    model_config = ConfigDict(json_schema_extra=example(name="NVIDIA H100", memory_bytes=85_899_345_920))
+
+    name: str
+    memory_bytes: int
+
+
+class AgentPool(Given):
+    """Where its blocks are."""
+
+    model_config = ConfigDict(
+        json_schema_extra=example(
+            capacity_bytes=268_435_456, used_bytes=31_457_280, block_tokens=16, block_bytes={"fp8": 24_576}
+        )
+    )
+
+    capacity_bytes: int
+    used_bytes: int | None = Field(description="By its last heartbeat; null before the first.")
+    block_tokens: int
+    block_bytes: dict[KvDtype, int] = Field(description="What one block takes, by format.")
+
+
+AGENT = {
+    "id": "agent-1",
+    "kind": "engine",
+    "backend": "paged",
+    "state": "ready",
+    "in_sync": True,
+    "desired_hash": HASH,
+    "applied_hash": HASH,
+    "last_seen_seconds": 0.4,
+    "models": [{"name": "luminet-demo", "revision": "3f9a1c", "kv_dtypes": ["bf16", "fp8"], "context_tokens": 2048}],
+    "kv_dtypes": ["bf16", "fp8"],
+    "pool": {
+        "capacity_bytes": 268_435_456,
+        "used_bytes": 31_457_280,
+        "block_tokens": 16,
+        "block_bytes": {"fp8": 24_576},
+    },
+    "why": None,
+    "conditions": {},
+    "group": "default",
+    "labels": {"tier": "canary"},
+    "version": "0.1.0",
+    "address": "http://10.0.0.7:8101",
+    "accelerator": None,
+    "desired_generation": 12,
+    "desired_at": WHEN,
+    "applied_generation": 12,
+    "applied_at": WHEN,
+    "last_seen_at": WHEN,
+    "clock_skew_seconds": 0.01,
+    "draining": False,
+    "running": 3,
+    "waiting": 0,
+    "spooled": 0,
+    "enrolled_at": WHEN,
+    "enrolled_by": "first machines",
+    "revoked_at": None,
+}
+
+
+class AgentShown(Given):
+    """An engine or a gateway: what it is, what it is to hold, what it holds, and what is wrong with it."""
+
+    model_config = ConfigDict(json_schema_extra=example(**AGENT))
+
+    id: str
+    kind: AgentKind
+    backend: str | None = Field(description="null: it has not said.")
+    state: AgentState
+    in_sync: bool = Field(description="Whether it holds what it is to hold, by its own word and by its engine's.")
+    desired_hash: str | None = Field(description="Of the snapshot it is to hold; null: none yet.")
+    applied_hash: str | None = Field(description="Of the one it last acknowledged.")
+    last_seen_seconds: float | None = Field(description="How long ago it was last heard; null: never.")
+    models: list[AgentModel]
+    kv_dtypes: list[KvDtype] = Field(description="Formats it can really do.")
+    pool: AgentPool
+    why: str | None = Field(description="What is wrong with it, the gravest; null: nothing.")
+    conditions: dict[str, ConditionShown] = Field(
+        description="Everything that is wrong: `stale`, `engine_down`, `rejected`, `unknown_hash`, `engine_differs`, "
+        "`behind`, `capability_lost`, `refusing`, `version_skew`, `clock_skew`, `lost_reports`."
+    )
+    group: str
+    labels: dict[str, str]
+    version: str | None
+    address: str | None = Field(description="Where gateways reach it.")
+    accelerator: AgentAccelerator | None
+    desired_generation: int = Field(description="Counts up whenever it is to hold something else.")
+    desired_at: datetime | None
+    applied_generation: int
+    applied_at: datetime | None
+    last_seen_at: datetime | None
+    clock_skew_seconds: float = Field(description="How far ahead its clock is.")
+    draining: bool = Field(description="Whether an operator wants it to take nothing new.")
+    running: int | None = Field(description="Requests it is answering.")
+    waiting: int | None = Field(description="Requests that wait in it.")
+    spooled: int | None = Field(description="Reports that it has not delivered yet.")
+    enrolled_at: datetime
+    enrolled_by: str = Field(description="The name of the join token.")
+    revoked_at: datetime | None
+
+
+class AgentUpdate(Taken):
+    """What is left out stays. `labels` replaces all of them."""
+
+    model_config = ConfigDict(json_schema_extra=example(labels={"tier": "canary"}, group="default"))
+
+    labels: Labels | None = Field(default=None, description="Words by which rollouts choose it.")
+    group: GroupSlug | None = Field(default=None, description="The group whose namespaces it serves.")
+
+
+class JoinTokenCreate(Taken):
+    """Good for one agent within an hour, unless told otherwise. `agent` binds it to a name, also one that is taken."""
+
+    model_config = ConfigDict(json_schema_extra=example(name="first machines", uses=10, expires_in_seconds=3600))
+
+    name: Name
+    kind: AgentKind | None = Field(default=None, description="null: either.")
+    group: GroupSlug = Field(default="default", description="The group that its agents belong to.")
+    agent: AgentName | None = Field(
+        default=None, description="The one agent it is for. One that exists is taken over: its credentials end."
+    )
+    uses: int | None = Field(default=1, ge=1, le=100_000, description="How many agents; null: any number.")
+    expires_in_seconds: int = Field(default=3600, ge=60, le=31_622_400, description="How long it is good for.")
+
+
+JOIN_TOKEN = {
+    "id": ID,
+    "name": "first machines",
+    "prefix": "ljt_7Gq2mZx1",
+    "state": "open",
+    "kind": None,
+    "group": "default",
+    "agent": None,
+    "uses": 0,
+    "uses_left": 10,
+    "created_by": "operator@luminet.example (deploy pipeline)",
+    "created_at": WHEN,
+    "expires_at": WHEN,
+}
+
+
+class JoinTokenShown(Given):
+    model_config = ConfigDict(json_schema_extra=example(**JOIN_TOKEN))
+
+    id: UUID
+    name: str
+    prefix: str = Field(description="The secret's beginning, by which it is recognised.")
+    state: Literal["open", "spent", "expired"]
+    kind: AgentKind | None
+    group: str
+    agent: str | None
+    uses: int = Field(description="How many agents joined with it.")
+    uses_left: int | None = Field(description="null: any number.")
+    created_by: str
+    created_at: datetime
+    expires_at: datetime | None
+
+
+class JoinTokenCreated(JoinTokenShown):
+    """The secret is shown now and never again."""
+
+    model_config = ConfigDict(json_schema_extra=example(**JOIN_TOKEN, secret="ljt_7Gq2mZx1…"))  # noqa: S106
+
+    secret: str

@@ -1,0 +1,162 @@
+"""Agents and rollouts as the Fleet page words them: states as words with a meaning, numbers with their unit. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from controlplane.dashboard.words import counted
+
+HASH_SHOWN = 8
+MOST_FORMATS = 3
+MOST_TROUBLES = 5
+# What a state means to whoever looks: fine, passing, or somebody's to do something about.
+TONES = {
+    "ready": "ok", "enrolled": "info", "starting": "info", "draining": "info", "paused": "warn", "running": "info",
+    "stale": "bad", "down": "bad", "failed": "bad",
+}  # fmt: skip
+VERDICT_TONES = {"kept": "ok", "breached": "bad", "too little": "warn"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A word and its meaning; never a colour alone."""
+
+    word: str
+    tone: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRow:
+    id: str
+    kind: str
+    what: str  # backend and accelerator
+    state: Tag
+    sync: Tag
+    snapshot: str
+    pool_percent: int | None
+    queue: int | None
+    seen_at: datetime | None
+    serves: str
+    labels: str
+    why: str | None
+
+    @property
+    def is_well(self) -> bool:
+        return self.state.tone != "bad" and self.sync.tone == "ok" and self.why is None
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRow:
+    words: str
+    verdict: Tag
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRow:
+    id: str
+    title: str
+    state: Tag
+    progress: str
+    percent: int
+    why: str
+    findings: tuple[FindingRow, ...]
+
+
+def agent_row(seen: Mapping[str, Any]) -> AgentRow:
+    return AgentRow(
+        id=seen["id"],
+        kind=seen["kind"],
+        what=_what(seen),
+        state=Tag(seen["state"], TONES.get(seen["state"], "info")),
+        sync=Tag("in sync", "ok") if seen["in_sync"] else Tag("catching up", "warn"),
+        snapshot=_snapshot(seen),
+        pool_percent=_pool_percent(seen["pool"]),
+        queue=None if seen["running"] is None else seen["running"] + (seen["waiting"] or 0),
+        seen_at=seen["last_seen_at"],
+        serves=_serves(seen),
+        labels=", ".join(f"{name}={value}" for name, value in sorted(seen["labels"].items())),
+        why=seen["why"],
+    )
+
+
+def worst_first(rows: Sequence[AgentRow]) -> list[AgentRow]:
+    return sorted(rows, key=lambda row: (row.is_well, row.id))
+
+
+def headline(rows: Sequence[AgentRow]) -> str:
+    """The fact about all of them, as a sentence."""
+    if not rows:
+        return "No agent has joined yet"
+    held = sum(row.sync.tone == "ok" for row in rows)
+    if held < len(rows):
+        return f"{held} of {counted(len(rows), 'agent')} {'holds' if held == 1 else 'hold'} what is published"
+    return f"All {len(rows)} agents hold what is published" if rows[1:] else "The only agent holds what is published"
+
+
+def advice(rows: Sequence[AgentRow], rollouts: Sequence[RolloutRow]) -> str:
+    if not rows:
+        return "An agent is a machine with a model; it joins with a token that you make below."
+    kinds = [row.kind for row in rows]
+    parts = [counted(kinds.count("engine"), "engine"), counted(kinds.count("gateway"), "gateway")]
+    return " · ".join(
+        [*parts, f"{counted(len(rollouts), 'rollout')} under way" if rollouts else "no rollout under way"]
+    )
+
+
+def troubles(rows: Sequence[AgentRow]) -> list[AgentRow]:
+    """Those with something to say, the first few: the rest is in the table."""
+    return [row for row in rows if row.why][:MOST_TROUBLES]
+
+
+def rollout_row(seen: Mapping[str, Any], steps: Mapping[str, Any], *, now: datetime) -> RolloutRow:
+    done, total = steps["done"], steps["all"]
+    place = f"{seen['place']}, revision {seen['revision']}"
+    return RolloutRow(
+        id=str(seen["id"]),
+        title=place,
+        state=Tag(_stage(seen, now), TONES.get(seen["state"], "info")),
+        progress=f"step {seen['step'] + 1} of {len(seen['steps'])} · {done} of {total} agents have acknowledged",
+        percent=round(100 * done / total) if total else 0,
+        why=seen["why"],
+        findings=tuple(
+            FindingRow(one["words"], Tag(one["verdict"], VERDICT_TONES.get(one["verdict"], "info")))
+            for one in seen["findings"]
+        ),
+    )
+
+
+def _stage(seen: Mapping[str, Any], now: datetime) -> str:
+    since, bake = seen["baking_since"], seen["bake_seconds"]
+    if seen["state"] != "running" or since is None or not bake:
+        return str(seen["state"])
+    baked = max(0, int((now - since).total_seconds()))
+    return f"baking, {min(baked, bake)} of {bake} s"
+
+
+def _what(seen: Mapping[str, Any]) -> str:
+    if seen["kind"] == "gateway":
+        return "gateway"
+    on = seen["accelerator"]["name"] if seen["accelerator"] else "CPU"
+    return f"{seen['backend'] or 'engine'} · {on}"
+
+
+def _snapshot(seen: Mapping[str, Any]) -> str:
+    if not seen["applied_hash"]:
+        return "none yet"
+    return f"{seen['applied_generation']} · {seen['applied_hash'][:HASH_SHOWN]}…"
+
+
+def _pool_percent(pool: Mapping[str, Any]) -> int | None:
+    used, capacity = pool["used_bytes"], pool["capacity_bytes"]
+    return round(100 * used / capacity) if used is not None and capacity else None
+
+
+def _serves(seen: Mapping[str, Any]) -> str:
+    models, formats = [one["name"] for one in seen["models"]], seen["kv_dtypes"]
+    if seen["kind"] == "gateway":
+        return seen["address"] or ""
+    if not models:
+        return "nothing yet"
+    shown = ", ".join(formats) if len(formats) <= MOST_FORMATS else counted(len(formats), "format")
+    return f"{', '.join(models)} · {shown}"

@@ -1,0 +1,82 @@
+"""What an agent says it is: checked when it enrols, and whenever it says it anew. Pure.
+
+Members that we do not know are left out: an agent may be newer than the control plane. Nothing here is trusted further
+than that: it is what people are shown, and what routing and publishing count on being able to do.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from controlplane.fleet.errors import MalformedRequest
+from controlplane.fleet.labels import Labels
+from tenants.policy import KvDtype, ModelName
+from tenants.validation import field_problems
+
+MOST_MODELS = 64
+MOST_NUMBER = 2**53  # beyond that, JSON's readers disagree
+
+
+def _address_check(value: str) -> str:
+    """Where gateways reach it: a scheme, a host and a port, and nothing that could lead elsewhere."""
+    try:
+        parts = urlsplit(value)
+        is_whole = bool(parts.hostname) and parts.port is not None and parts.scheme in ("http", "https")
+    except ValueError:
+        is_whole = False
+    if not is_whole or parts.username is not None or parts.path not in ("", "/") or parts.query or parts.fragment:
+        raise ValueError("must be http://host:port or https://host:port")
+    return value.rstrip("/")
+
+
+# What cannot be printed is nothing that people should be shown, and PostgreSQL keeps no NUL.
+Text = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Address = Annotated[str, StringConstraints(max_length=300, pattern=r"^[\x21-\x7e]+$"), AfterValidator(_address_check)]
+Number = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
+Formats = Annotated[list[KvDtype], Field(max_length=16)]
+
+
+class _Told(BaseModel):
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class Accelerator(_Told):
+    name: Text
+    memory_bytes: Number
+
+
+class Model(_Told):
+    name: ModelName
+    revision: Text
+    kv_dtypes: Formats
+    context_tokens: Number
+
+
+class Pool(_Told):
+    capacity_bytes: Number = 0
+    block_tokens: Number = 0
+    block_bytes: dict[KvDtype, Number] = Field(default_factory=dict, max_length=16)
+
+
+class About(_Told):
+    backend: Literal["paged", "vllm", "gateway", "simulated"]
+    version: Text
+    address: Address | None = None
+    accelerator: Accelerator | None = None
+    models: Annotated[list[Model], Field(max_length=MOST_MODELS)] = []
+    kv_dtypes: Formats = []
+    pool: Pool = Pool()
+    labels: Labels = {}
+    python: Text = ""
+    platform: Text = ""
+
+
+def about_read(told: Any) -> Mapping[str, Any]:
+    """As it is stored, or MalformedRequest naming every field that is to blame."""
+    try:
+        return About.model_validate(told).model_dump(mode="json")
+    except ValidationError as error:
+        found = field_problems([{**one, "loc": ("about", *one["loc"])} for one in error.errors()], root="about")
+        raise MalformedRequest(list(found)) from None

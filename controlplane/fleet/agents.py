@@ -1,0 +1,140 @@
+"""What operators do with agents: label them, move them, drain them, check them, take them out."""
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from django.utils import timezone
+from pydantic import TypeAdapter, ValidationError
+
+from controlplane.fleet import broker
+from controlplane.fleet.errors import AgentIsRevoked
+from controlplane.fleet.labels import Labels
+from controlplane.fleet.models import Agent
+from controlplane.fleet.operations import operation_of_agents, steps_drop
+from engine_agent.wire import Operated
+from tenants.actor import Actor
+from tenants.audit import Journal, audited
+from tenants.errors import InvalidFields, NotFound
+from tenants.models import AgentGroup, Operation
+from tenants.services.namespaces import default_group
+from tenants.validation import field_problems
+
+# How long an agent has for each. A drain waits for requests that are being answered.
+SECONDS: Mapping[Operated, float] = {
+    "drain": 600,
+    "resume": 60,
+    "integrity": 600,
+    "rotate_token": 120,
+    "warm_pins": 600,
+}
+_LABELS = TypeAdapter[dict[str, str]](Labels)
+
+
+def agent_update(
+    *, actor: Actor, agent: Agent, labels: Mapping[str, str] | None = None, group: AgentGroup | None = None
+) -> Agent:
+    """What is left out stays. Of another group it serves other namespaces, and drops what it holds of these."""
+    wanted = None if labels is None else labels_check(labels)
+    with audited() as journal:
+        found = _locked(agent)
+        before = _told(found)
+        if wanted is not None:
+            found.labels = wanted
+        if group is not None:
+            found.group = _group_locked(group)
+        found.save(update_fields=["labels", "group"])
+        if before != _told(found):
+            journal.record(actor, "agent.update", _target(found), before=before, after=_told(found))
+    return found
+
+
+def agent_drain(*, actor: Actor, agent: Agent) -> Operation:
+    """Gateways send it nothing new from now on; its receipt comes when nothing is being answered any more."""
+    return _drained(actor, agent, "drain")
+
+
+def agent_resume(*, actor: Actor, agent: Agent) -> Operation:
+    return _drained(actor, agent, "resume")
+
+
+def agent_check_integrity(*, actor: Actor, agent: Agent) -> Operation:
+    """It looks through all that it holds, and tells what does not fit."""
+    with audited() as journal:
+        return _operated(journal, actor, _locked(agent), "integrity", now=timezone.now())
+
+
+def agent_rotate_token(*, actor: Actor, agent: Agent) -> Operation:
+    """It fetches a new token; the old one ends when the new one is first used."""
+    with audited() as journal:
+        return _operated(journal, actor, _locked(agent), "rotate_token", now=timezone.now())
+
+
+def agent_revoke(*, actor: Actor, agent: Agent) -> None:
+    """Out of the fleet: its token and its login end, nobody waits for it. Only a join token brings it back.
+
+    It keeps its name and belongs to the default group from then on, so that its own can be deleted.
+    """
+    now = timezone.now()
+    with audited() as journal:
+        held = Agent.objects.select_for_update(of=("self",), no_key=True).select_related("group")
+        found = held.filter(pk=agent.pk, revoked_at=None).first()
+        if found is None:
+            return
+        journal.record(actor, "agent.revoke", _target(found), before=_told(found))
+        found.group = default_group()
+        found.revoked_at, found.next_token_hash, found.conditions, found.is_draining = now, None, {}, False
+        found.save(update_fields=["group", "revoked_at", "next_token_hash", "conditions", "is_draining"])
+        steps_drop(found.pk, now=now)
+    broker.login_end(agent.pk)
+
+
+def labels_check(labels: Mapping[str, str]) -> dict[str, str]:
+    try:
+        return _LABELS.validate_python(dict(labels), strict=True)
+    except ValidationError as error:
+        problems = field_problems([{**one, "loc": ("labels", *one["loc"])} for one in error.errors()])
+        raise InvalidFields(problems) from None
+
+
+def _drained(actor: Actor, agent: Agent, deed: Operated) -> Operation:
+    with audited() as journal:
+        found = _locked(agent)
+        found.is_draining = deed == "drain"
+        found.save(update_fields=["is_draining"])
+        return _operated(journal, actor, found, deed, now=timezone.now())
+
+
+def _operated(journal: Journal, actor: Actor, agent: Agent, deed: Operated, *, now: datetime) -> Operation:
+    operation = operation_of_agents(
+        actor=actor, deed=deed, agents=[agent.pk], scope=f"agent {agent.pk}", now=now, seconds=SECONDS[deed]
+    )
+    verb = f"agent.{deed.replace('_', '-')}"
+    journal.record(actor, verb, _target(agent), after={"operation": str(operation.pk)})
+    return operation
+
+
+def _locked(agent: Agent) -> Agent:
+    """As it is once nobody else can change it."""
+    held = Agent.objects.select_for_update(of=("self",), no_key=True).select_related("group")
+    found = held.filter(pk=agent.pk).first()
+    if found is None:
+        raise NotFound("agent")
+    if found.revoked_at is not None:
+        raise AgentIsRevoked(found.pk)
+    return found
+
+
+def _group_locked(group: AgentGroup) -> AgentGroup:
+    """Nobody deletes it before the agent belongs to it."""
+    found = AgentGroup.objects.select_for_update(no_key=True).filter(pk=group.pk).first()
+    if found is None:
+        raise NotFound("agent group")
+    return found
+
+
+def _target(agent: Agent) -> str:
+    return f"agent {agent.pk}"
+
+
+def _told(agent: Agent) -> dict[str, object]:
+    return {"labels": agent.labels, "group": agent.group.slug}

@@ -1,0 +1,64 @@
+"""Which of an agent's spooled reports are new. Pure.
+
+A spool numbers its reports from 1, and a report that is not acknowledged comes again: by its number each is taken once.
+Numbers that were skipped are lost, and counted. An agent whose folder is new has a new spool; what still comes of those
+before it, late or doubled on the way, is known by their own numbers.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine_agent.protocol import MalformedMessage
+from engine_agent.wire import Batch, Report
+
+MOST = 2**63 - 1  # what the database holds
+PAST_SPOOLS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """Of `spool` all reports up to `number` are here, and so of `past` ones, the newest first."""
+
+    spool: str = ""
+    number: int = 0
+    past: tuple[tuple[str, int], ...] = ()
+    lost: int = 0
+
+    def number_of(self, spool: str) -> int:
+        return self.number if spool == self.spool else dict(self.past).get(spool, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """`received` is how things stand once `fresh` is stored; nothing is acknowledged before."""
+
+    received: Received
+    acknowledged: int
+    fresh: Sequence[Report]
+    seen: int
+    lost: int
+
+
+def numbers_check(batch: Batch) -> None:
+    """Raises MalformedMessage for numbers that cannot be written down; no spool ever comes to them."""
+    if batch.first + len(batch.reports) > MOST:
+        raise MalformedMessage("first", f"must leave room for {len(batch.reports)} reports below 2⁶³")
+
+
+def arrival_of(received: Received, batch: Batch) -> Arrival:
+    known, last = received.number_of(batch.spool), batch.first + len(batch.reports) - 1
+    seen = min(max(known - batch.first + 1, 0), len(batch.reports))
+    fresh = batch.reports[seen:]
+    if not fresh:
+        return Arrival(received, known, (), seen, 0)
+    lost = max(batch.first - known - 1, 0)
+    return Arrival(_advanced(received, batch.spool, last, lost), last, fresh, seen, lost)
+
+
+def _advanced(received: Received, spool: str, number: int, lost: int) -> Received:
+    lost = min(received.lost + lost, MOST)
+    if spool == received.spool:
+        return Received(spool, number, received.past, lost)
+    before = ((received.spool, received.number), *received.past) if received.spool else ()
+    past = tuple(one for one in before if one[0] != spool)
+    return Received(spool, number, past[:PAST_SPOOLS], lost)

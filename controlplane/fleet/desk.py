@@ -1,0 +1,142 @@
+"""What all requests at the door share: who is known, what waits to be written, and what everybody is answered.
+
+One for each event loop. What touches the database runs in threads of its own, and never in the loop. While agents
+speak, once a second their heartbeats are written and it is read back how things stand with them; answers say that.
+"""
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import ParamSpec, TypeVar
+
+from django.db import InterfaceError, OperationalError, connection
+from django.utils import timezone
+
+from controlplane.fleet.cadence import SLOWEST_SECONDS, cadence_seconds
+from controlplane.fleet.committing import GroupCommit
+from controlplane.fleet.heartbeats import Beat, Newest, Written, heartbeats_write
+from controlplane.fleet.known_agents import AgentNow
+from controlplane.fleet.recognising import Asked, Outcome, Recognition, recognised
+from controlplane.fleet.recording import Batches, Stored, batches_store
+from controlplane.fleet.roster import Roster
+from controlplane.metrics import agent_commit_seconds
+from engine_agent.wire import Batch
+from tenants.crypto import secret_hash
+
+log = logging.getLogger("luminet.fleet")
+
+TICK_SECONDS = 1.0
+ASKING_THREADS = 2
+Watched = Callable[[], Sequence[str]]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Desk:
+    def __init__(self, watched: Watched) -> None:
+        self._watched_now = watched
+        # Nobody waits for those who want something else: or a rush of one kind would bring all to a stop.
+        self._committing = ThreadPoolExecutor(1, thread_name_prefix="door-commits")
+        self._looking = ThreadPoolExecutor(1, thread_name_prefix="door-looks")
+        self._recognising = ThreadPoolExecutor(1, thread_name_prefix="door-recognises")
+        self._asking = ThreadPoolExecutor(ASKING_THREADS, thread_name_prefix="door-asks")
+        self._roster = Roster()
+        self._newest = Newest()
+        self._commits = GroupCommit(self._store)
+        self._recognition = Recognition(self._recognised)
+        self._ticking: asyncio.Task[None] | None = None
+        self._has_ticked = asyncio.Event()
+        self._is_failing = False
+        self.cadence_seconds = SLOWEST_SECONDS
+        self.watched: Sequence[str] = ()
+
+    async def in_database(self, deed: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
+        return await _run(self._asking, deed, *args, **named)
+
+    async def identified(self, token: str) -> AgentNow:
+        """Whose token it is, or AgentRefused."""
+        known = self._roster.find(secret_hash(token), now=time.monotonic())
+        if known is None:
+            asked_at = time.monotonic()
+            known = await self._recognition.agent(token)
+            self._roster.put(known, read_at=asked_at, heard_at=asked_at)
+        if self._ticking is None or self._ticking.done():
+            self._has_ticked.clear()
+            self._ticking = asyncio.create_task(self._tick_on())
+        await self._has_ticked.wait()  # or the first answers would say what nobody has looked up yet
+        return known
+
+    def heard(self, beat: Beat) -> None:
+        self._newest.offer(beat)
+
+    async def reported(self, agent: str, batch: Batch) -> Stored | None:
+        """Once it is committed; None: the agent is revoked."""
+        stored = await self._commits.stored(agent, batch)
+        if stored is not None:
+            self._roster.acknowledged(
+                agent,
+                spool=stored.intake.arrival.received.spool,
+                number=stored.intake.arrival.received.number,
+                desired_hash=stored.desired_hash,
+                desired_generation=stored.desired_generation,
+            )
+        return stored
+
+    def now_known(self, agent: AgentNow) -> AgentNow:
+        """As it was last read."""
+        return self._roster.get(agent.id) or agent
+
+    async def _store(self, batches: Batches) -> dict[str, Stored]:
+        with agent_commit_seconds.time():
+            return await _run(self._committing, batches_store, batches, now=timezone.now())
+
+    async def _recognised(self, asked: Asked) -> dict[bytes, Outcome]:
+        return await _run(self._recognising, recognised, asked)
+
+    async def _tick_on(self) -> None:
+        """As long as there is anybody to look after."""
+        while self._roster or self._newest:
+            await self._tick()
+            self._has_ticked.set()
+            await asyncio.sleep(TICK_SECONDS)
+
+    async def _tick(self) -> None:
+        beats, asked, asked_at = self._newest.take(), self._roster.ids(), time.monotonic()
+        try:
+            written, self.watched = await _run(self._looking, self._written, beats, asked)
+        except (OperationalError, InterfaceError) as error:
+            self._newest.put_back(beats.values())
+            self._went_wrong(error)
+        except Exception as error:  # the next ones come soon enough, and the roster believes itself only so long
+            self._went_wrong(error)
+        else:
+            self._is_failing = False
+            self._newest.put_back(beats[agent] for agent in written.passed_over)
+            self._roster.refresh(asked, written.agents, now=asked_at)
+            if written.fleet_size is not None:
+                self.cadence_seconds = cadence_seconds(written.fleet_size)
+
+    def _written(self, beats: dict[str, Beat], asked: Sequence[str]) -> tuple[Written, Sequence[str]]:
+        return heartbeats_write(beats, asked), tuple(self._watched_now())
+
+    def _went_wrong(self, error: Exception) -> None:
+        """Told once, not every second."""
+        if not self._is_failing:
+            log.error("heartbeats cannot be written", extra={"why": str(error)}, exc_info=error)
+        self._is_failing = True
+
+
+async def _run(threads: ThreadPoolExecutor, deed: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
+    run = functools.partial(_with_connection, deed, *args, **named)
+    return await asyncio.get_running_loop().run_in_executor(threads, run)
+
+
+def _with_connection(deed: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
+    """Whatever becomes of it, the thread gives its connection back to the pool."""
+    try:
+        return deed(*args, **named)
+    finally:
+        connection.close()

@@ -1,0 +1,221 @@
+"""How an agent comes into the fleet and proves afterwards who it is: join tokens become agents with credentials.
+
+Of its token only the hash is kept; everything else it gets is derived from its id and key number (keys.py). Taking an
+agent over counts that number up, so that whoever had the credentials before has none that work.
+"""
+
+import base64
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError, transaction
+from django.db.models import Q
+
+from controlplane.fleet import broker, keys
+from controlplane.fleet.about import about_read
+from controlplane.fleet.errors import MalformedRequest, NameTaken, Revoked, UnknownToken, WrongKind, WrongName
+from controlplane.fleet.join_tokens import is_standing, join_token_spend
+from controlplane.fleet.models import KINDS, Agent, JoinToken
+from controlplane.fleet.selectors import fleet_cadence_seconds
+from engine_agent.protocol import queue_name
+from tenants.actor import SYSTEM, Actor, ActorKind
+from tenants.addresses import address_parse
+from tenants.audit import audited
+from tenants.crypto import NewSecret, key_check_secret, secret_hash, secret_is_well_formed, secret_new
+from tenants.errors import FieldProblem, InvalidFields
+from tenants.fields import slug_check
+
+AGENT_TOKEN_KIND = "lat"  # noqa: S105  # what its tokens begin with
+# What is forgotten of an agent that is taken over: that was another process, and perhaps another machine.
+FORGOTTEN: Mapping[str, Any] = {
+    "next_token_hash": None,
+    "revoked_at": None,
+    "applied_hash": "",
+    "applied_generation": 0,
+    "applied_at": None,
+    "rejected_hash": "",
+    "rejected_reason": "",
+    "rejected_at": None,
+    "heartbeat": {},
+    "heartbeat_boot": "",
+    "heartbeat_sequence": 0,
+    "last_seen_at": None,
+    "clock_skew_seconds": 0.0,
+    "spool": "",
+    "spool_number": 0,
+    "past_spools": [],
+    "lost_reports": 0,
+    "push_generation": 0,
+    "push_attempts": 0,
+    "push_retry_at": None,
+    "conditions": {},
+    "formats_once": [],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """All that an agent needs to be one. `token` is None where it has a good one already."""
+
+    agent: str
+    kind: str
+    group: str
+    token: str | None = field(repr=False)
+    cadence_seconds: float
+    now: float  # unix seconds, by the control plane's clock
+    key_number: int
+    broker: Mapping[str, str] = field(repr=False)
+    keys: Mapping[str, str | None] = field(repr=False)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def enrol(*, token: str, kind: str, name: str | None, about: Any, now: datetime, address: str) -> Credentials:
+    """A new agent, or the one that the join token is for, under new credentials. Raises AgentRefused."""
+    secret = secret_new(AGENT_TOKEN_KIND)
+    with audited() as journal:
+        # First of all: who has no good token learns nothing else.
+        joining = join_token_spend(token, now=now)
+        kind, wanted, told = _asked(kind, name, about, joining)
+        agent, is_new = _agent_written(wanted, kind, joining, told, secret, now)
+        journal.record(
+            _joining_actor(joining, address),
+            "agent.enrol",
+            f"agent {agent.pk}",
+            after={"kind": kind, "group": joining.group.slug, "is_new": is_new, "key_number": agent.key_number},
+        )
+    broker.login_renew(agent, is_new=is_new)
+    return _credentials(agent, secret.secret, now)
+
+
+def credentials(agent: Agent, *, rotate: bool, now: datetime) -> Credentials:
+    """What it was given when it enrolled, once more, with a new token where it asks for one.
+
+    The old token works until the new one is first used: an agent that dies in between is not locked out.
+    """
+    if not rotate:
+        return _credentials(agent, None, now)
+    secret = secret_new(AGENT_TOKEN_KIND)
+    with audited() as journal:
+        living = Agent.objects.filter(pk=agent.pk, revoked_at=None, key_number=agent.key_number)
+        if not living.update(next_token_hash=secret.hash):
+            raise Revoked(agent.pk)
+        journal.record(_agent_actor(agent), "agent.rotate-token", f"agent {agent.pk}")
+    return _credentials(agent, secret.secret, now)
+
+
+def agent_for_token(token: str, now: datetime) -> Agent:
+    """Whose token this is, with its group. A new one that is used for the first time ends the old one."""
+    if not secret_is_well_formed(AGENT_TOKEN_KIND, token):
+        raise UnknownToken
+    hash_ = secret_hash(token)
+    agent = Agent.objects.select_related("group").filter(Q(token_hash=hash_) | Q(next_token_hash=hash_)).first()
+    if agent is None:
+        raise UnknownToken
+    if agent.revoked_at is not None:
+        raise Revoked(agent.pk)
+    if agent.next_token_hash is not None and bytes(agent.next_token_hash) == hash_:
+        Agent.objects.filter(pk=agent.pk, next_token_hash=hash_).update(token_hash=hash_, next_token_hash=None)
+        agent.token_hash, agent.next_token_hash = hash_, None
+    return agent
+
+
+def _asked(kind: Any, name: Any, about: Any, joining: JoinToken) -> tuple[str, str, Mapping[str, Any]]:
+    """What it wants to be, as it may be: its kind, its name or an empty one, and what it says of itself."""
+    if kind not in KINDS:
+        raise MalformedRequest([FieldProblem("kind", f"must be one of {', '.join(KINDS)}")])
+    if name is not None and not isinstance(name, str):
+        raise MalformedRequest([FieldProblem("name", "must be text or null")])
+    if joining.kind not in (None, kind):
+        raise WrongKind(expected=str(joining.kind), found=kind, of="this token")
+    if joining.agent and name not in (None, joining.agent):
+        raise WrongName(expected=joining.agent, found=str(name))
+    try:
+        wanted = joining.agent or (slug_check(name, "name") if name else "")
+    except InvalidFields as error:
+        raise MalformedRequest(error.problems) from None
+    return kind, wanted, about_read(about)
+
+
+def _agent_written(
+    name: str, kind: str, joining: JoinToken, about: Mapping[str, Any], secret: NewSecret, now: datetime
+) -> tuple[Agent, bool]:
+    there = Agent.objects.select_for_update(no_key=True).filter(pk=name).first() if name else None
+    given = {
+        "group": joining.group,
+        "about": about,
+        "token_hash": secret.hash,
+        "enrolled_at": now,
+        "enrolled_by": joining.name,
+    }
+    if there is None:
+        return _agent_new(name or _name_made(kind), kind, given), True
+    if there.kind != kind:
+        raise WrongKind(expected=there.kind, found=kind, of=f"the name {name}")
+    if joining.agent != name and (there.revoked_at is None or is_standing(joining)):
+        raise NameTaken(name)
+    return _agent_taken_over(there, given), False
+
+
+def _agent_new(name: str, kind: str, given: Mapping[str, Any]) -> Agent:
+    try:
+        with transaction.atomic():
+            return Agent.objects.create(pk=name, kind=kind, labels=given["about"]["labels"], **given)
+    except IntegrityError:  # somebody enrolled under it since we looked
+        raise NameTaken(name) from None
+
+
+def _agent_taken_over(agent: Agent, given: Mapping[str, Any]) -> Agent:
+    """What operators said of it stays; its generations too, so that what comes next is newer than all before."""
+    for name, value in {**FORGOTTEN, **given, "key_number": agent.key_number + 1}.items():
+        setattr(agent, name, value)
+    agent.save()
+    agent.refused.all().delete()
+    return agent
+
+
+def _name_made(kind: str) -> str:
+    return f"{'gateway' if kind == 'gateway' else 'agent'}-{secrets.token_hex(4)}"
+
+
+def _credentials(agent: Agent, token: str | None, now: datetime) -> Credentials:
+    name, number = agent.pk, agent.key_number
+    return Credentials(
+        agent=name,
+        kind=agent.kind,
+        group=agent.group.slug,
+        token=token,
+        cadence_seconds=fleet_cadence_seconds(),
+        now=now.timestamp(),
+        key_number=number,
+        broker={
+            "url": broker.agent_url(name, keys.broker_password(name, number)),
+            "prefix": broker.key_prefix(name),
+            "queue": queue_name(name),
+        },
+        keys={
+            "verifying": _base64(keys.verifying_key()),
+            "sealing": _base64(keys.sealing_key(name, number)),
+            "identity": _base64(keys.identity_secret(name, number)) if agent.kind == "engine" else None,
+            "check": _base64(key_check_secret()) if agent.kind == "gateway" else None,
+        },
+    )
+
+
+def _joining_actor(joining: JoinToken, address: str) -> Actor:
+    """Nobody's deed but the token's: the trail says which it was, and where it came from."""
+    return Actor(
+        ActorKind.SYSTEM, str(joining.pk), f"join token {joining.name}", SYSTEM.scopes, address=address_parse(address)
+    )
+
+
+def _agent_actor(agent: Agent) -> Actor:
+    return Actor(ActorKind.SYSTEM, agent.pk, f"agent {agent.pk}", SYSTEM.scopes)
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

@@ -1,0 +1,81 @@
+"""What can go wrong with agents, in words for them and for people. Nothing here knows HTTP: the door translates."""
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from tenants.errors import Conflict, FieldProblem
+
+
+class FleetError(Exception):
+    """The root of this package's errors."""
+
+
+class AgentRefused(FleetError):
+    """An agent asked for what it cannot have. `code` is the word programs read."""
+
+    code: ClassVar[str]
+
+
+class UnknownToken(AgentRefused):
+    """Unknown, expired, spent or revoked: of a join token never said which."""
+
+    code = "unknown_token"
+
+    def __init__(self) -> None:
+        super().__init__("This token is not valid.")
+
+
+class Revoked(AgentRefused):
+    """Its token was right once. Told apart, so that an agent that an operator took out stops asking."""
+
+    code = "revoked"
+
+    def __init__(self, agent: str) -> None:
+        self.agent = agent
+        super().__init__(f"{agent} was revoked: an operator took it out of the fleet.")
+
+
+class WrongKind(AgentRefused):
+    """The token, or the agent of that name, is for the other kind."""
+
+    code = "wrong_kind"
+
+    def __init__(self, *, expected: str, found: str, of: str) -> None:
+        super().__init__(f"kind: {of} is for the kind {expected}, found {found}")
+
+
+class WrongName(AgentRefused):
+    """The join token is bound to another name."""
+
+    code = "wrong_name"
+
+    def __init__(self, *, expected: str, found: str) -> None:
+        super().__init__(f"name: this token is for {expected}, found {found[:80]!r}")
+
+
+class NameTaken(AgentRefused):
+    code = "name_taken"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"name: there is an agent {name}; choose another name, revoke that one, or ask for a join token bound to it"
+        )
+
+
+class MalformedRequest(AgentRefused):
+    """What an agent says of itself cannot be taken. Every field that is to blame is named."""
+
+    code = "malformed"
+
+    def __init__(self, problems: Iterable[FieldProblem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(f"{one.field}: {one.message}" for one in self.problems))
+
+
+class BrokerAway(FleetError):
+    """Redis does not answer, or does not let the control plane manage logins."""
+
+
+class AgentIsRevoked(Conflict):
+    def __init__(self, agent: str) -> None:
+        super().__init__([FieldProblem("agent", f"{agent} is revoked; it can only be looked at")])

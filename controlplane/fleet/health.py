@@ -1,0 +1,256 @@
+"""How an agent is: its state, and what is wrong with it, since when and why. Pure.
+
+The state is one word, of what it said last and when. Conditions are everything that is not as it should be, of which
+there may be several at once; each keeps the moment at which it began for as long as it lasts.
+"""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+AgentState = Literal["enrolled", "ready", "starting", "down", "failed", "draining", "stale", "revoked"]
+Kind = Literal[
+    "stale",
+    "engine_down",
+    "rejected",
+    "unknown_hash",
+    "engine_differs",
+    "behind",
+    "capability_lost",
+    "refusing",
+    "version_skew",
+    "clock_skew",
+    "lost_reports",
+]
+Conditions = Mapping[str, Mapping[str, str]]  # by kind: {"since": a time as text, "why": a sentence}
+
+AGENT_STATES: tuple[AgentState, ...] = get_args(AgentState)
+KINDS: tuple[Kind, ...] = get_args(Kind)  # the gravest first: of several, that one is told where there is room for one
+UP = ("ready", "draining")  # of an engine that answers requests
+BEHIND = timedelta(seconds=3)
+SKEW_SECONDS = 5.0
+REFUSED_WITHIN = timedelta(minutes=10)
+WHY_LENGTH = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Commands that an agent did not believe for one reason."""
+
+    reason: str
+    count: int
+    last_at: datetime
+    what: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """A format that a policy in force keeps something in: all there is (None), or what one model computes."""
+
+    kv_dtype: str
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFacts:
+    """What is known of one agent. Hashes are empty where there is none yet."""
+
+    kind: str
+    is_revoked: bool
+    is_draining: bool
+    last_seen_at: datetime | None
+    desired_hash: str
+    behind_since: datetime | None  # when it was first to hold something newer than what it acknowledged
+    applied_hash: str
+    rejected_hash: str
+    rejected_reason: str
+    rejected_at: datetime | None
+    is_held_known: bool  # whether it was ever to hold what it says it holds
+    engine: Mapping[str, Any]  # of its last heartbeat, as wire.heartbeat_check lets through; empty before the first
+    held_hash: str | None  # that its sidecar brought it, by the same heartbeat
+    clock_skew_seconds: float
+    version: str
+    formats: Collection[str]  # it says that it can do
+    formats_once: Collection[str]  # it has ever said that it can do
+    model_formats: Mapping[str, Collection[str]]
+    needed: Collection[Needed]  # in its group
+    refused: Collection[Refused]
+    lost_reports: int
+
+
+def agent_state(
+    *,
+    is_revoked: bool,
+    is_draining: bool,
+    last_seen_at: datetime | None,
+    engine_state: str | None,
+    now: datetime,
+    stale_after: float,
+) -> AgentState:
+    if is_revoked:
+        return "revoked"
+    if last_seen_at is None:
+        return "enrolled"
+    if _is_silent(last_seen_at, now, stale_after):
+        return "stale"
+    if engine_state == "down":
+        return "down"
+    if engine_state == "failed":
+        return "failed"
+    if engine_state not in UP:
+        return "starting"
+    return "draining" if is_draining or engine_state == "draining" else "ready"
+
+
+def is_in_sync(*, kind: str, desired_hash: str, applied_hash: str, engine_hash: str | None) -> bool:
+    """Whether it holds what it is to hold: as it acknowledged, and, of an engine, as the engine itself says."""
+    is_applied = desired_hash != "" and applied_hash == desired_hash
+    return is_applied and (kind != "engine" or engine_hash == applied_hash)
+
+
+def conditions(facts: AgentFacts, *, before: Conditions, now: datetime, stale_after: float, ours: str) -> Conditions:
+    """All that is wrong with it now. `before`: what was; a condition that goes on began when it began. `ours`: the
+    version that the control plane is. Of an agent that is out, or has not begun, there is nothing to say."""
+    if facts.is_revoked or facts.last_seen_at is None:
+        return {}
+    found = {kind: one for kind in KINDS if (one := _FINDERS[kind](facts, now, stale_after, ours)) is not None}
+    return {
+        kind: {"since": before[kind]["since"] if kind in before else _text(since), "why": why[:WHY_LENGTH]}
+        for kind, (since, why) in found.items()
+    }
+
+
+def gravest(found: Conditions) -> str | None:
+    """The one sentence to show beside its state."""
+    return next((found[kind]["why"] for kind in KINDS if kind in found), None)
+
+
+Found = tuple[datetime, str] | None
+
+
+def _stale(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+    if facts.last_seen_at is None or not _is_silent(facts.last_seen_at, now, stale_after):
+        return None
+    # Without how long it has been: what changes by itself would be news every time.
+    return facts.last_seen_at, f"nothing heard of it since {_text(facts.last_seen_at)}"
+
+
+def _engine_down(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+    if facts.engine.get("state") not in ("down", "failed"):
+        return None
+    why = facts.engine.get("why") or "its sidecar does not say why"
+    return now, f"the {facts.kind} is {facts.engine['state']}: {why}"
+
+
+def _rejected(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+    is_about_this = facts.rejected_hash != "" and facts.rejected_hash == facts.desired_hash != facts.applied_hash
+    if not is_about_this:
+        return None
+    return facts.rejected_at or now, f"it cannot hold what it is to hold: {facts.rejected_reason}"
+
+
+def _unknown_hash(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+    if facts.is_held_known:
+        return None
+    return now, f"it holds {_short(facts.held_hash or facts.applied_hash)}, which it was never to hold"
+
+
+def _engine_differs(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+    if facts.kind != "engine" or facts.held_hash is None or facts.engine.get("state") not in UP:
+        return None
+    engine = facts.engine.get("hash")
+    if engine == facts.held_hash:
+        return None
+    return now, f"its engine holds {_short(engine)}, its sidecar brought it {_short(facts.held_hash)}"
+
+
+def _behind(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+    if facts.applied_hash == facts.desired_hash or facts.behind_since is None or now - facts.behind_since <= BEHIND:
+        return None
+    return facts.behind_since, f"it holds {_short(facts.applied_hash)} and is to hold {_short(facts.desired_hash)}"
+
+
+def _capability_lost(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+    """Formats it could do once and cannot now, while somebody's policy needs them. An agent of a mixed group that never
+    could is none: others do those."""
+    if facts.kind != "engine":
+        return None
+    lost = sorted({one.kv_dtype for one in facts.needed if _is_lost(facts, one)})
+    return (now, f"a policy needs {', '.join(lost)}, which it cannot do any more") if lost else None
+
+
+def _is_lost(facts: AgentFacts, needed: Needed) -> bool:
+    if needed.kv_dtype not in facts.formats_once:
+        return False
+    if needed.model is None:
+        return needed.kv_dtype not in facts.formats
+    return needed.model in facts.model_formats and needed.kv_dtype not in facts.model_formats[needed.model]
+
+
+def _refusing(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+    recent = sorted((one for one in facts.refused if now - one.last_at < REFUSED_WITHIN), key=lambda one: one.last_at)
+    if not recent:
+        return None
+    told = ", ".join(f"{one.count} {one.reason}" for one in sorted(recent, key=lambda one: one.reason))
+    what = f"; the last: {recent[-1].what}" if recent[-1].what else ""
+    return recent[0].last_at, f"it refused commands: {told}{what}"
+
+
+def _version_skew(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+    if _minor(facts.version) == _minor(ours):
+        return None
+    return now, f"it is version {facts.version or 'unknown'}, the control plane {ours}"
+
+
+def _clock_skew(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+    skew = facts.clock_skew_seconds
+    if abs(skew) <= SKEW_SECONDS:
+        return None
+    return now, f"its clock is {_rounded(abs(skew))} {'ahead' if skew > 0 else 'behind'}"
+
+
+def _lost_reports(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+    if not facts.lost_reports:
+        return None
+    plural = "report" if facts.lost_reports == 1 else "reports"
+    return now, f"{facts.lost_reports} {plural} never came: its spool was cut short"
+
+
+_FINDERS: Mapping[Kind, Callable[[AgentFacts, datetime, float, str], Found]] = {
+    "stale": _stale,
+    "engine_down": _engine_down,
+    "rejected": _rejected,
+    "unknown_hash": _unknown_hash,
+    "engine_differs": _engine_differs,
+    "behind": _behind,
+    "capability_lost": _capability_lost,
+    "refusing": _refusing,
+    "version_skew": _version_skew,
+    "clock_skew": _clock_skew,
+    "lost_reports": _lost_reports,
+}
+
+
+def _is_silent(last_seen_at: datetime, now: datetime, stale_after: float) -> bool:
+    return (now - last_seen_at).total_seconds() > stale_after
+
+
+@lru_cache(maxsize=100)
+def _minor(version: str) -> tuple[str, ...]:
+    return tuple(re.findall(r"\d+", version)[:2])
+
+
+def _short(hash_: str | None) -> str:
+    return f"{hash_[:12]}…" if hash_ else "nothing"
+
+
+def _rounded(seconds: float) -> str:
+    """Coarse enough to stay the same from one heartbeat to the next."""
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
+
+
+def _text(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

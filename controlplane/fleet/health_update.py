@@ -1,0 +1,188 @@
+"""Keeps what is wrong with each agent current: reads all of them, lets health.py judge, writes what changed."""
+
+import json
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from django.db import transaction
+from django.db.models import BigIntegerField, Case, Exists, OuterRef, QuerySet, Subquery, TextField, When
+from django.db.models.fields.json import KT, KeyTextTransform
+from django.db.models.functions import Cast
+
+from controlplane.fleet.cadence import cadence_seconds, stale_after_seconds
+from controlplane.fleet.columns import json_column, rows_update
+from controlplane.fleet.formats import NONE, formats_needed
+from controlplane.fleet.health import AgentFacts, Conditions, Needed, Refused, conditions
+from controlplane.fleet.models import Agent, AgentGeneration, RefusedCommands
+from controlplane.fleet.operations import agents_lock
+from controlplane.version import version
+
+MOST_TEXTS = 4_096
+# The history of who holds what it is to hold.
+SETTLED: Mapping[str, Any] = {"is_held_known": True, "is_applied_known": True, "behind_since": None}
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One agent's conditions as they were and as they are, and the formats it has ever been able to do."""
+
+    agent: str
+    before: Conditions
+    after: Conditions
+    formats_before: Collection[str]
+    formats_after: Collection[str]
+
+    @property
+    def is_news(self) -> bool:
+        return self.before != self.after
+
+    @property
+    def is_changed(self) -> bool:
+        return self.is_news or set(self.formats_before) != set(self.formats_after)
+
+
+def conditions_update(*, now: datetime) -> list[str]:
+    """Whose conditions are others than before, so that whoever looks at them can be told."""
+    rows = list(_agents())
+    stale_after = stale_after_seconds(cadence_seconds(len(rows)))
+    needed, refused = formats_needed(), _refused()
+    histories = _histories([row["id"] for row in rows if not _is_settled(row)])
+    judged = [
+        _judged(
+            {**row, **histories.get(row["id"], SETTLED)},
+            needed.get(row["group_id"], NONE),
+            refused.get(row["id"], ()),
+            now=now,
+            stale_after=stale_after,
+        )
+        for row in rows
+    ]
+    _write([one for one in judged if one.is_changed])
+    return [one.agent for one in judged if one.is_news]
+
+
+def _agents() -> "QuerySet[Agent, dict[str, Any]]":
+    """Of what they last said only what is judged: their counters are most of it. JSON comes as text, since nearly all
+    of it is what another agent says too, or was there the last time."""
+    parts = ("heartbeat__engine", "heartbeat__applied", "about__version", "about__kv_dtypes", "about__models")
+    texts: dict[str, KeyTextTransform | Cast] = {f"{part}_text": KT(part) for part in parts}
+    texts |= {f"{column}_text": Cast(column, TextField()) for column in ("conditions", "formats_once")}
+    rows: QuerySet[Agent, dict[str, Any]] = (
+        Agent.objects.filter(revoked_at=None)
+        .order_by("pk")
+        .values(
+            *("id", "kind", "group_id", "is_draining", "last_seen_at", "desired_hash", "desired_generation"),
+            *("applied_hash", "applied_generation", "rejected_hash", "rejected_reason", "rejected_at"),
+            *("clock_skew_seconds", "lost_reports"),
+            **texts,
+        )
+    )
+    return rows
+
+
+@lru_cache(maxsize=MOST_TEXTS)
+def _read(text: str | None) -> Any:
+    """To be read only: others get the same."""
+    return None if text is None else json.loads(text)
+
+
+def _is_settled(row: Mapping[str, Any]) -> bool:
+    """It holds what it is to hold, by its acknowledgement and its last heartbeat: of its history nothing is asked."""
+    held = _read(row["heartbeat__applied_text"])
+    desired = row["desired_generation"], row["desired_hash"]
+    is_held = held is None or (held["generation"], held["hash"]) == desired
+    return is_held and (row["applied_generation"], row["applied_hash"]) == desired
+
+
+def _histories(agents: Collection[str]) -> dict[str, Mapping[str, Any]]:
+    """Whether they were ever to hold what they say, and since when they are to hold something newer."""
+    if not agents:
+        return {}
+    generations = AgentGeneration.objects.filter(agent=OuterRef("pk"))
+    held = generations.filter(number=OuterRef("held_generation"), hash=OuterRef("held_hash"))
+    applied = generations.filter(number=OuterRef("applied_generation"), hash=OuterRef("applied_hash"))
+    newer = generations.filter(number__gt=OuterRef("applied_generation")).order_by("number")
+    named = Agent.objects.filter(pk__in=agents).annotate(
+        held_generation=Cast(KT("heartbeat__applied__generation"), BigIntegerField()),
+        held_hash=KT("heartbeat__applied__hash"),
+    )
+    found = named.annotate(
+        is_held_known=Case(When(held_hash=None, then=True), default=Exists(held)),
+        is_applied_known=Case(When(applied_hash="", then=True), default=Exists(applied)),
+        behind_since=Subquery(newer.values("at")[:1]),
+    )
+    return {row["id"]: row for row in found.values("id", "is_held_known", "is_applied_known", "behind_since")}
+
+
+def _refused() -> Mapping[str, list[Refused]]:
+    found = defaultdict[str, list[Refused]](list)
+    for one in RefusedCommands.objects.all():
+        found[one.agent_id].append(Refused(one.reason, one.count, one.last_at, one.last_what))
+    return found
+
+
+def _judged(
+    row: Mapping[str, Any],
+    needed: Collection[Needed],
+    refused: Collection[Refused],
+    *,
+    now: datetime,
+    stale_after: float,
+) -> Judged:
+    facts, before = _facts(row, needed, refused), _read(row["conditions_text"])
+    after = conditions(facts, before=before, now=now, stale_after=stale_after, ours=version())
+    return Judged(row["id"], before, after, _read(row["formats_once_text"]), facts.formats_once)
+
+
+def _facts(row: Mapping[str, Any], needed: Collection[Needed], refused: Collection[Refused]) -> AgentFacts:
+    formats = _read(row["about__kv_dtypes_text"]) or ()
+    models = _model_formats(row["about__models_text"])
+    once = _formats_once(row["formats_once_text"], row["about__kv_dtypes_text"], row["about__models_text"])
+    return AgentFacts(
+        kind=row["kind"],
+        is_revoked=False,
+        is_draining=row["is_draining"],
+        last_seen_at=row["last_seen_at"],
+        desired_hash=row["desired_hash"],
+        behind_since=row["behind_since"],
+        applied_hash=row["applied_hash"],
+        rejected_hash=row["rejected_hash"],
+        rejected_reason=row["rejected_reason"],
+        rejected_at=row["rejected_at"],
+        is_held_known=row["is_held_known"] and row["is_applied_known"],
+        engine=_read(row["heartbeat__engine_text"]) or {},
+        held_hash=(_read(row["heartbeat__applied_text"]) or {}).get("hash"),
+        clock_skew_seconds=row["clock_skew_seconds"],
+        version=row["about__version_text"] or "",
+        formats=formats,
+        formats_once=once,
+        model_formats=models,
+        needed=needed,
+        refused=refused,
+        lost_reports=row["lost_reports"],
+    )
+
+
+@lru_cache(maxsize=MOST_TEXTS)
+def _model_formats(models: str | None) -> Mapping[str, Collection[str]]:
+    return {one["name"]: one["kv_dtypes"] for one in _read(models) or ()}
+
+
+@lru_cache(maxsize=MOST_TEXTS)
+def _formats_once(once: str, formats: str | None, models: str | None) -> Collection[str]:
+    """Those it has ever been able to do, with those that it can now."""
+    of_models = (one for each in _model_formats(models).values() for one in each)
+    return tuple(sorted({*_read(once), *(_read(formats) or ()), *of_models}))
+
+
+def _write(changed: Collection[Judged]) -> None:
+    if not changed:
+        return
+    columns = [(one.agent, json_column(one.after), json_column(sorted(one.formats_after))) for one in changed]
+    with transaction.atomic():
+        list(agents_lock([one.agent for one in changed]).values_list("pk"))  # in the order that everybody keeps
+        rows_update(Agent, "id text, conditions jsonb, formats_once jsonb", columns)

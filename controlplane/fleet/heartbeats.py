@@ -1,0 +1,104 @@
+"""Heartbeats: of each agent the newest, all written together once a second, in one statement that reads back too.
+
+An agent's row that somebody else holds is passed over: its heartbeat waits for the next time, and nobody for it.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+
+from controlplane.fleet.columns import columns_sql, json_column
+from controlplane.fleet.known_agents import COLUMN_COUNT, COLUMNS, AgentNow, agent_now
+
+_COLUMNS = "id text, heartbeat jsonb, boot text, sequence bigint, seen_at timestamptz, skew float8"
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    agent: str
+    told: Mapping[str, Any]
+    seen_at: datetime
+    skew_seconds: float  # by how much its clock is ahead of ours
+
+    def is_newer_than(self, other: "Beat") -> bool:
+        """Between two boots only the order of arrival tells."""
+        boot, sequence = other.told["boot"], other.told["sequence"]
+        return bool(self.told["boot"] != boot or self.told["sequence"] > sequence)
+
+
+class Newest:
+    """Heartbeats that have not been written yet."""
+
+    def __init__(self) -> None:
+        self._beats: dict[str, Beat] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._beats)
+
+    def offer(self, beat: Beat) -> None:
+        before = self._beats.get(beat.agent)
+        if before is None or beat.is_newer_than(before):
+            self._beats[beat.agent] = beat
+
+    def take(self) -> dict[str, Beat]:
+        taken, self._beats = self._beats, {}
+        return taken
+
+    def put_back(self, beats: Iterable[Beat]) -> None:
+        """Those that could not be written, but for agents of whom there is a newer one by now."""
+        for beat in beats:
+            self._beats.setdefault(beat.agent, beat)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    agents: list[AgentNow]
+    fleet_size: int | None  # how many agents may report, by which the cadence goes; None: nobody was asked for
+    passed_over: list[str]  # whose heartbeat has to wait
+
+
+def heartbeats_write(beats: Mapping[str, Beat], asked: Collection[str]) -> Written:
+    """Write the heartbeats down, and say how things stand with the agents asked for."""
+    names, arrays = columns_sql(_COLUMNS)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _STATEMENT.format(names=names, arrays=arrays, columns=COLUMNS),
+            [*_columns(beats.values()), sorted({*beats, *asked})],
+        )
+        rows = cursor.fetchall()
+    agents = [agent_now(row) for row in rows]
+    fleet_size = rows[0][COLUMN_COUNT] if rows else None
+    passed_over = [row[0] for row in rows if row[0] in beats and not row[COLUMN_COUNT + 1]]
+    return Written(agents, fleet_size, passed_over)
+
+
+def _columns(beats: Collection[Beat]) -> list[list[Any]]:
+    return [
+        [one.agent for one in beats],
+        [json_column(one.told) for one in beats],
+        [one.told["boot"] for one in beats],
+        [one.told["sequence"] for one in beats],
+        [one.seen_at for one in beats],
+        [one.skew_seconds for one in beats],
+    ]
+
+
+_STATEMENT = """
+WITH news AS (SELECT * FROM unnest({arrays}) AS told({names})),
+held AS (
+    SELECT id FROM fleet_agent WHERE id IN (SELECT id FROM news) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED
+),
+written AS (
+    UPDATE fleet_agent AS agent
+    SET heartbeat = news.heartbeat, heartbeat_boot = news.boot, heartbeat_sequence = news.sequence,
+        last_seen_at = greatest(agent.last_seen_at, news.seen_at), clock_skew_seconds = news.skew
+    FROM news JOIN held USING (id)
+    WHERE agent.id = news.id AND (agent.heartbeat_boot <> news.boot OR agent.heartbeat_sequence < news.sequence)
+)
+SELECT {columns}, (SELECT count(*) FROM fleet_agent WHERE revoked_at IS NULL), held.id IS NOT NULL
+FROM fleet_agent AS agent LEFT JOIN held USING (id)
+WHERE agent.id = ANY(%s)
+"""

@@ -1,0 +1,263 @@
+"""What a batch of an agent's reports changes, decided on plain values: no database, no clock.
+
+Nothing an agent says is believed further than it can prove. It acknowledges a state by generation and hash together,
+and only what it was really to hold at that generation ends a step of an operation; anything else is written down as
+what it says it holds, which shows as drift. Of its receipts only those count that it owes.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from controlplane.fleet.about import about_read
+from controlplane.fleet.arrivals import MOST, Arrival, Received, arrival_of
+from controlplane.fleet.errors import MalformedRequest
+from engine_agent.protocol import canonical_json
+from engine_agent.wire import Batch, Report
+
+STATE = "state"  # the deed of steps that an acknowledged generation ends
+# So far ahead of what it was to hold no agent can be, not even after an old backup of ours was brought back.
+MOST_AHEAD = 2**32
+MOST_RESULT_BYTES = 16_384
+MOST_NOTE_CHARACTERS = 400
+PROBLEMS_KEPT = 20  # of those that a check found, where its result as a whole is not kept
+PROBLEM_LENGTH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingStep:
+    """A step of an operation that this agent owes. `namespace` or `organisation`: what it is about; neither: all."""
+
+    id: int
+    operation: str
+    deed: str
+    generation: int | None = None  # for the deed `state`: from which on it is done; None: not planned yet
+    namespace: int | None = None
+    organisation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """That so much of a namespace is gone, of which no acknowledgement has come yet."""
+
+    namespace: int
+    organisation: int
+    epoch: int
+    blocks: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A step that is over, with what its receipt says."""
+
+    step: int
+    is_done: bool
+    blocks: int = 0
+    bytes: int = 0
+    note: str = ""
+    result: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    generation: int
+    hash: str
+    is_believed: bool  # it was to hold exactly this
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    hash: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of an agent when a batch comes. The maps need only hold what the batch speaks of."""
+
+    applied_generation: int = 0
+    rejected_hash: str = ""
+    desired_generation: int = 0
+    generations: Mapping[int, str] = field(default_factory=dict)  # what it was to hold, by generation
+    organisations: Mapping[int, int] = field(default_factory=dict)  # whose each namespace is
+    steps: Sequence[WaitingStep] = ()
+    proofs: Sequence[Proof] = ()
+
+
+@dataclass(slots=True)
+class Facts:
+    """What is new, in the order told. None and empty: nothing new."""
+
+    about: Mapping[str, Any] | None = None
+    applied: Applied | None = None
+    rejected: Rejected | None = None
+    is_rejection_over: bool = False
+    ended: list[Ended] = field(default_factory=list)
+    refused: dict[str, tuple[int, str]] = field(default_factory=dict)  # by reason: how many, and what the last was
+    proofs: tuple[Proof, ...] | None = None  # those that now wait for their acknowledgement; None: as before
+    dropped: list[str] = field(default_factory=list)  # reports that mean nothing here, and why
+
+
+@dataclass(frozen=True, slots=True)
+class Intake:
+    arrival: Arrival
+    facts: Facts
+
+
+def intake_plan(received: Received, known: Known, batch: Batch) -> Intake:
+    """What to write down of a batch, all of it in one transaction or nothing."""
+    arrival = arrival_of(received, batch)
+    weighing = _Weighing(known)
+    for report in arrival.fresh:
+        weighing.weigh(report)
+    return Intake(arrival, weighing.facts())
+
+
+def is_absurd(generation: int, *, desired: int) -> bool:
+    """What comes next has to be above whatever an agent says it holds, so there is an end to what it may say."""
+    return generation > desired + MOST_AHEAD
+
+
+def steps_proved(
+    steps: Iterable[WaitingStep], proofs: Iterable[Proof], *, generation: int
+) -> tuple[list[Ended], list[Proof]]:
+    """The steps that holding this generation ends, and the proofs that are left over."""
+    due = [one for one in steps if one.deed == STATE and one.generation is not None and one.generation <= generation]
+    told = list(proofs)
+    ended = [_ended(step, [proof for proof in told if _concerns(step, proof)]) for step in due]
+    return ended, [proof for proof in told if not any(_concerns(step, proof) for step in due)]
+
+
+def _ended(step: WaitingStep, proofs: Sequence[Proof]) -> Ended:
+    return Ended(step.id, True, blocks=sum(one.blocks for one in proofs), bytes=sum(one.bytes for one in proofs))
+
+
+def _concerns(step: WaitingStep, proof: Proof) -> bool:
+    if step.namespace is not None:
+        return step.namespace == proof.namespace
+    return step.organisation is None or step.organisation == proof.organisation
+
+
+class _Weighing:
+    """One batch's fresh reports, one after the other: what a purge proved counts for the acknowledgement after it."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+        self._facts = Facts()
+        self._generation = known.applied_generation
+        self._waiting = {step.id: step for step in known.steps}
+        self._proofs = {proof.namespace: proof for proof in known.proofs}
+
+    def facts(self) -> Facts:
+        proofs = tuple(self._proofs.values())
+        if set(proofs) != set(self._known.proofs):
+            self._facts.proofs = proofs
+        return self._facts
+
+    def weigh(self, report: Report) -> None:
+        told = report.told
+        if report.kind == "applied":
+            self._applied(told["generation"], told["hash"])
+        elif report.kind == "purged":
+            self._purged(told)
+        elif report.kind == "receipt":
+            self._receipt(told)
+        elif report.kind == "rejected":
+            self._facts.rejected, self._facts.is_rejection_over = Rejected(told["hash"], told["reason"] or ""), False
+        elif report.kind == "refused":
+            count, _ = self._facts.refused.get(told["reason"], (0, ""))
+            self._facts.refused[told["reason"]] = (min(count + told["count"], MOST), told["what"] or "")
+        else:
+            self._about(told)
+
+    def _about(self, told: Mapping[str, Any]) -> None:
+        try:
+            self._facts.about = about_read(told)
+        except MalformedRequest as error:
+            self._facts.dropped.append(f"about: {error}")
+
+    def _applied(self, generation: int, hash_: str) -> None:
+        if is_absurd(generation, desired=max(self._known.desired_generation, self._generation)):
+            self._facts.dropped.append(f"applied: generation {generation} is beyond any that it can have been told")
+            return
+        if generation < self._generation:  # repeated by a spool that came late: it holds a newer one since
+            self._facts.dropped.append(f"applied: generation {generation} is older than {self._generation}")
+            return
+        is_new = generation > self._generation
+        is_believed = self._known.generations.get(generation) == hash_
+        self._generation = generation
+        self._facts.applied = Applied(generation, hash_, is_believed)
+        self._rejection_over(hash_)
+        if is_believed:
+            self._proved(generation, is_new=is_new)
+
+    def _proved(self, generation: int, *, is_new: bool) -> None:
+        ended, left = steps_proved(self._waiting.values(), self._proofs.values(), generation=generation)
+        for one in ended:
+            del self._waiting[one.step]
+        self._facts.ended += ended
+        # What was proved before a new state was held belonged to it, whoever asked. When an agent only repeats what it
+        # holds, as it does after a restart, proofs of the state that it is just coming to may be here already.
+        self._proofs = {} if is_new else {proof.namespace: proof for proof in left}
+
+    def _rejection_over(self, hash_: str) -> None:
+        rejected = self._facts.rejected.hash if self._facts.rejected else self._known.rejected_hash
+        if rejected == hash_:
+            self._facts.rejected, self._facts.is_rejection_over = None, True
+
+    def _purged(self, told: Mapping[str, Any]) -> None:
+        namespace = int(told["namespace"]) if told["namespace"].isdecimal() else -1
+        organisation = self._known.organisations.get(namespace)
+        if organisation is None:
+            self._facts.dropped.append("purged: there is no such namespace")
+            return
+        before = self._proofs.get(namespace, Proof(namespace, organisation, 0, 0, 0))
+        self._proofs[namespace] = Proof(
+            namespace,
+            organisation,
+            epoch=max(before.epoch, told["epoch"]),
+            blocks=min(before.blocks + told["blocks"], MOST),
+            bytes=min(before.bytes + told["bytes"], MOST),
+        )
+
+    def _receipt(self, told: Mapping[str, Any]) -> None:
+        owed = (one for one in self._waiting.values() if one.operation == told["operation"] and one.deed != STATE)
+        step = next(owed, None)
+        if step is None:
+            self._facts.dropped.append("receipt: no such operation waits for this agent")
+            return
+        del self._waiting[step.id]
+        self._facts.ended.append(_receipt_of(step, told))
+
+
+def _receipt_of(step: WaitingStep, told: Mapping[str, Any]) -> Ended:
+    result = _result_kept(told["result"])
+    blocks, bytes_ = (_count(result.get(name)) for name in ("blocks", "bytes"))
+    note = result.get("why", "")
+    note = note[:MOST_NOTE_CHARACTERS] if isinstance(note, str) else ""
+    return Ended(step.id, told["ok"], blocks=blocks, bytes=bytes_, note=note, result=result)
+
+
+def _result_kept(told: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Free in form, so it is looked at whether it can be stored and shown."""
+    try:
+        is_small = len(canonical_json(dict(told))) <= MOST_RESULT_BYTES
+    except (ValueError, RecursionError):
+        is_small = False
+    if is_small:
+        return told
+    return {"why": f"the result is larger than {MOST_RESULT_BYTES} bytes, or no JSON"} | _problems_kept(told)
+
+
+def _problems_kept(told: Mapping[str, Any]) -> dict[str, Any]:
+    """That a check found something is never cut away: by it rollouts are taken back."""
+    problems = told.get("problems")
+    if not isinstance(problems, list):
+        return {}
+    words = [one[:PROBLEM_LENGTH] if isinstance(one, str) else "(not a sentence)" for one in problems[:PROBLEMS_KEPT]]
+    return {"problems": words, "problem_count": max(len(problems), _count(told.get("problem_count")))}
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and 0 <= value <= MOST else 0

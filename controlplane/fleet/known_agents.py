@@ -1,0 +1,59 @@
+"""Agents as the door has to know them to answer them, and whose tokens are whose: many in one question. Reads only."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any
+
+from django.db import connection
+
+COLUMNS = (
+    "agent.id, agent.kind, group_id, token_hash, revoked_at IS NOT NULL, "
+    "desired_hash, desired_generation, spool, spool_number"
+)
+COLUMN_COUNT = 9
+
+
+@dataclass(frozen=True, slots=True)
+class AgentNow:
+    id: str
+    kind: str
+    group: int
+    token_hash: bytes = field(repr=False)
+    is_revoked: bool
+    desired_hash: str
+    desired_generation: int
+    spool: str
+    number: int
+
+
+def agent_now(row: tuple[Any, ...]) -> AgentNow:
+    """Out of what COLUMNS are in a row."""
+    name, kind, group, token_hash, *rest = row[:COLUMN_COUNT]
+    return AgentNow(name, kind, group, bytes(token_hash), *rest)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenOwner:
+    """`is_next`: the token was given out and has not been used yet. It will end the one before."""
+
+    agent: AgentNow
+    is_next: bool
+
+
+def token_owners(hashes: Collection[bytes]) -> dict[bytes, TokenOwner]:
+    """By the hash; those that are nobody's are left out."""
+    asked = sorted(hashes)
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"SELECT {COLUMNS}, next_token_hash FROM fleet_agent AS agent "  # noqa: S608  # names are ours
+            "WHERE token_hash = ANY(%s) OR next_token_hash = ANY(%s)",
+            [asked, asked],
+        )
+        rows = cursor.fetchall()
+    found: dict[bytes, TokenOwner] = {}
+    for row in rows:
+        agent, following = agent_now(row), row[COLUMN_COUNT]
+        found[agent.token_hash] = TokenOwner(agent, is_next=False)
+        if following is not None:
+            found[bytes(following)] = TokenOwner(agent, is_next=True)
+    return found

@@ -1,0 +1,236 @@
+"""Operations that agents must prove: a step for each of them, ended by what the agent says, by its deadline, or because
+the agent is gone. Services: they write. What an agent's word is worth is intake.py's.
+
+Locks are taken in one order everywhere: agents by name, then steps by number, then operations.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+from uuid import UUID
+
+from django.db import transaction
+from django.db.models import Exists, F, OuterRef, Q, QuerySet
+
+from controlplane.fleet.columns import json_column, rows_update
+from controlplane.fleet.intake import STATE, Ended, Proof, WaitingStep, steps_proved
+from controlplane.fleet.models import Agent, AgentGeneration, OperationStep, PurgeProof
+from engine_agent.wire import Operated
+from tenants.actor import Actor
+from tenants.models import Namespace, Operation
+
+BATCH = 1_000
+WAITING = OperationStep.State.WAITING
+Receipt = dict[str, Any]
+
+
+def steps_begin(operation: Operation, group_ids: Collection[int]) -> list[str]:
+    """Every agent of these groups is to prove that it holds what this operation's transaction leaves behind."""
+    if not group_ids:
+        return []
+    theirs = Agent.objects.filter(group__in=group_ids, revoked_at=None)
+    agents = list(theirs.order_by("pk").values_list("pk", flat=True))
+    steps = (OperationStep(operation=operation, agent_id=agent, deed=STATE) for agent in agents)
+    OperationStep.objects.bulk_create(steps, batch_size=BATCH)
+    return agents
+
+
+def operation_of_agents(
+    *,
+    actor: Actor,
+    deed: Operated,
+    agents: Collection[str],
+    scope: str,
+    now: datetime,
+    seconds: float,
+    arguments: Mapping[str, Any] | None = None,
+) -> Operation:
+    """These agents are told to do something once, and have so long for it."""
+    assert agents
+    operation = Operation.objects.create(
+        kind=deed,
+        scope=scope,
+        state=Operation.State.RUNNING,
+        awaited_agents=sorted(agents),
+        created_by=actor.public_name,
+        created_at=now,
+    )
+    deadline = now + timedelta(seconds=seconds)
+    steps = (
+        OperationStep(operation=operation, agent_id=one, deed=deed, arguments=dict(arguments or {}), deadline=deadline)
+        for one in sorted(agents)
+    )
+    OperationStep.objects.bulk_create(steps, batch_size=BATCH)
+    return operation
+
+
+def steps_waiting(agents: Collection[str]) -> dict[str, list[WaitingStep]]:
+    """What each of these agents owes, the oldest first."""
+    found = defaultdict[str, list[WaitingStep]](list)
+    for step in _waiting(OperationStep.objects.filter(agent__in=agents)):
+        found[step.agent_id].append(_step_view(step))
+    return found
+
+
+def proofs_kept(agents: Collection[str]) -> dict[str, list[Proof]]:
+    """What each of these agents proved gone without having acknowledged the state that asked for it."""
+    rows = list(PurgeProof.objects.filter(agent__in=agents).order_by("pk"))
+    owners = namespace_organisations({row.namespace_id for row in rows})
+    found = defaultdict[str, list[Proof]](list)
+    for row in rows:
+        if row.namespace_id in owners:
+            owner = owners[row.namespace_id]
+            found[row.agent_id].append(Proof(row.namespace_id, owner, row.epoch, row.blocks, row.bytes))
+    return found
+
+
+def proofs_replace(left: Mapping[str, Sequence[Proof]], *, now: datetime) -> None:
+    """Of each agent named, these and no others."""
+    if not left:
+        return
+    PurgeProof.objects.filter(agent__in=left).delete()
+    PurgeProof.objects.bulk_create(
+        (
+            PurgeProof(
+                agent_id=agent, namespace_id=one.namespace, epoch=one.epoch, blocks=one.blocks, bytes=one.bytes, at=now
+            )
+            for agent, proofs in left.items()
+            for one in proofs
+        ),
+        batch_size=BATCH,
+    )
+
+
+def namespace_organisations(ids: Collection[int]) -> dict[int, int]:
+    """Whose each is, of those that exist; deleted ones exist until nothing of them is left on any agent."""
+    return dict(Namespace.objects.filter(pk__in=ids).values_list("pk", "organisation_id")) if ids else {}
+
+
+def agents_lock(ids: Collection[str]) -> "QuerySet[Agent]":
+    """What is recorded of an agent is recorded by one at a time. Foreign keys to it are left alone."""
+    return Agent.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")
+
+
+# Ends
+
+
+def steps_end(ended: Collection[Ended], *, now: datetime) -> int:
+    """Inside the transaction that makes it true. How many ended: one that had ended before keeps its receipt."""
+    outcomes = {one.step: one for one in ended}
+    if not outcomes:
+        return 0
+    held = OperationStep.objects.select_for_update(of=("self",), no_key=True).select_related("operation")
+    held = held.only("agent_id", "operation_id", "operation__scope").filter(pk__in=outcomes, state=WAITING)
+    receipts = defaultdict[UUID, list[Receipt]](list)
+    columns = list[tuple[int, str, str]]()
+    for step in held.order_by("pk"):
+        outcome = outcomes[step.pk]
+        receipt = _receipt(step, outcome, now=now)
+        receipts[step.operation_id].append(receipt)
+        state = OperationStep.State.DONE if outcome.is_done else OperationStep.State.FAILED
+        columns.append((step.pk, state.value, json_column(receipt)))
+    if columns:
+        rows_update(OperationStep, "id bigint, state text, receipt jsonb", columns, done_at=now)
+        _operations_advance(receipts, now=now)
+    return len(columns)
+
+
+def _receipt(step: OperationStep, outcome: Ended, *, now: datetime) -> Receipt:
+    receipt: Receipt = {
+        "agent": step.agent_id,
+        "scope": step.operation.scope,
+        "blocks": outcome.blocks,
+        "bytes": outcome.bytes,
+        "at": now.isoformat(),
+    }
+    return receipt | ({"note": outcome.note} if outcome.note else {}) | _result(outcome)
+
+
+def _result(outcome: Ended) -> Receipt:
+    return {"result": dict(outcome.result)} if outcome.result else {}
+
+
+def _operations_advance(receipts: Mapping[UUID, Sequence[Receipt]], *, now: datetime) -> None:
+    held = Operation.objects.select_for_update(no_key=True).filter(pk__in=receipts, state=Operation.State.RUNNING)
+    operations = list(held.order_by("pk"))
+    failed = _failed(receipts)
+    for operation in operations:
+        news = receipts[operation.pk]
+        told = {one["agent"] for one in news}
+        operation.receipts = [*operation.receipts, *news]
+        operation.awaited_agents = [one for one in operation.awaited_agents if one not in told]
+        if not operation.awaited_agents:
+            operation.state = Operation.State.FAILED if operation.pk in failed else Operation.State.DONE
+            operation.finished_at = now
+    Operation.objects.bulk_update(operations, ["receipts", "awaited_agents", "state", "finished_at"], batch_size=100)
+
+
+def _failed(operations: Iterable[UUID]) -> set[UUID]:
+    failed = OperationStep.objects.filter(operation__in=list(operations), state=OperationStep.State.FAILED)
+    return set(failed.values_list("operation_id", flat=True).distinct())
+
+
+def steps_drop(agent: str, *, now: datetime) -> int:
+    """Of an agent that is out of the fleet nothing is awaited any more. Inside the transaction that revokes it."""
+    return steps_end(_all_of(OperationStep.objects.filter(agent=agent), True, "revoked"), now=now)
+
+
+def steps_sweep(*, now: datetime) -> int:
+    """What time, other processes and chance left behind: how many steps ended. Any number may do this at once."""
+    with transaction.atomic():
+        dropped = _all_of(OperationStep.objects.filter(agent__revoked_at__isnull=False), True, "revoked")
+        late = _all_of(OperationStep.objects.filter(deadline__lt=now), False, "no receipt came before the deadline")
+        gone = steps_end([*dropped, *late], now=now)
+    return gone + steps_settle(now=now)
+
+
+def _all_of(steps: "QuerySet[OperationStep]", is_done: bool, note: str) -> list[Ended]:
+    ids = steps.filter(state=WAITING).order_by("pk").values_list("pk", flat=True)
+    return [Ended(one, is_done, note=note) for one in ids[:BATCH]]
+
+
+def steps_settle(*, now: datetime, agents: Collection[str] | None = None) -> int:
+    """End what agents have acknowledged already: where an operation left their state as it was, nothing new comes."""
+    due = _proved_already() if agents is None else _proved_already().filter(agent__in=agents)
+    names = sorted(set(due.values_list("agent_id", flat=True)[:BATCH]))
+    if not names:
+        return 0
+    with transaction.atomic():
+        generations = {one.pk: one.applied_generation for one in agents_lock(names).only("applied_generation")}
+        kept = proofs_kept(names)
+        ended, left = list[Ended](), dict[str, Sequence[Proof]]()
+        steps = _waiting(_proved_already().filter(agent__in=names))
+        for agent, theirs in groupby(sorted(steps, key=lambda one: one.agent_id), key=lambda one: one.agent_id):
+            proofs = kept.get(agent, [])
+            done, rest = steps_proved(map(_step_view, theirs), proofs, generation=generations[agent])
+            ended += done
+            if len(rest) < len(proofs):
+                left[agent] = rest
+        proofs_replace(left, now=now)
+        return steps_end(ended, now=now)
+
+
+def _proved_already() -> "QuerySet[OperationStep]":
+    was_to_hold_it = AgentGeneration.objects.filter(
+        agent=OuterRef("agent"), number=OuterRef("agent__applied_generation"), hash=OuterRef("agent__applied_hash")
+    )
+    is_reached = Q(state=WAITING, deed=STATE, generation__lte=F("agent__applied_generation"))
+    return OperationStep.objects.filter(is_reached & Exists(was_to_hold_it))
+
+
+def _waiting(steps: "QuerySet[OperationStep]") -> "QuerySet[OperationStep]":
+    wanted = ("agent_id", "deed", "generation", "operation_id", "operation__namespace_id", "operation__organisation_id")
+    return steps.filter(state=WAITING).select_related("operation").only(*wanted).order_by("pk")
+
+
+def _step_view(step: OperationStep) -> WaitingStep:
+    return WaitingStep(
+        id=step.pk,
+        operation=str(step.operation_id),
+        deed=step.deed,
+        generation=step.generation,
+        namespace=step.operation.namespace_id,
+        organisation=step.operation.organisation_id,
+    )

@@ -1,0 +1,235 @@
+"""Results of the quality suite: read from the file it writes, stored with a record, or overridden by an operator.
+
+The file is engine_agent/quality/artefact.py's; what is read here is what is decided by. A run that was too small or
+blind, or whose exact formats did not pass, lets nothing through, whatever it says of single formats.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from controlplane.fleet.models import QualityResult
+from controlplane.fleet.quality import FORMATS, UNTELLING, newest_results
+from tenants.actor import Actor
+from tenants.audit import audited
+from tenants.errors import FieldProblem, InvalidFields
+from tenants.fields import note_check
+from tenants.validation import field_problems
+
+SCHEMA = "luminet/quality/1"
+FLOOR = ("fp32", "bf16")  # whether pages are exact at all, and what a served model rounds anyway
+SHORTCOMINGS_KEPT = 10
+ScaleSets = Literal["any", "neutral", "calibrated"]
+Verdict = Literal["passed", "failed", "unresolved"]
+WORST: tuple[Verdict, ...] = ("failed", "unresolved", "passed")
+Word = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Read(BaseModel):
+    """Members that decide nothing are left alone: the digest has already said that nobody changed them."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+
+class Figures(_Read):
+    delta_percent: Number
+    divergence: Number
+    byte_delta_percent: Number
+    byte_delta_percent_low: Number
+    byte_delta_percent_high: Number
+    byte_divergence: Number
+    byte_divergence_low: Number
+    byte_divergence_high: Number
+    divergence_p99: Number
+    agreement: Number
+    documents: int
+    tokens: int
+
+
+class Measurement(_Read):
+    kv_format: Word
+    scale_set: Annotated[str, StringConstraints(max_length=100)]
+    token_bytes: int
+    axes: dict[Word, Figures]
+    needle: dict[Word, Number]
+    hit_equals_miss: bool
+    verdict: Verdict
+    shortcomings: list[str]
+
+
+class Artefact(_Read):
+    """One run of the suite on one model revision and one backend."""
+
+    model_revision: Word
+    backend: Annotated[str, StringConstraints(min_length=1, max_length=20)]
+    device: str
+    documents: int
+    is_quick: bool
+    is_control_rejected: bool
+    measurements: Annotated[list[Measurement], Field(max_length=100)]
+    digest: str
+
+    @property
+    def is_telling(self) -> bool:
+        """Of who was told too little, or cannot tell good from bad, nothing is learnt, either way."""
+        return self.is_control_rejected and not self.is_quick
+
+    @property
+    def doubt(self) -> str:
+        """Why nothing of it may be believed to have passed; empty where it may."""
+        if self.is_quick:
+            return "the run was quick: too little text to decide by"
+        if not self.is_control_rejected:
+            return "the run was blind: its control was not rejected"
+        floor = [one for one in self.measurements if one.kv_format in FLOOR and not one.scale_set]
+        is_exact = {one.kv_format for one in floor if one.verdict == "passed"} == {*FLOOR}
+        return "" if is_exact else "fp32 or bf16 did not pass: something is wrong with all formats alike"
+
+    def of(self, kv_dtype: str, scales: ScaleSets) -> Measurement | None:
+        """What decides: the worst there is of the scale sets that may be served."""
+        found = [one for one in self.measurements if one.kv_format == kv_dtype and _is_meant(one, scales)]
+        return min(found, key=lambda one: WORST.index(one.verdict), default=None)
+
+
+def _is_meant(measurement: Measurement, scales: ScaleSets) -> bool:
+    """bf16 has no scales at all."""
+    if scales == "any" or measurement.kv_format in FLOOR:
+        return True
+    return bool(measurement.scale_set) == (scales == "calibrated")
+
+
+def artefact_read(told: Mapping[str, Any], *, where: str = "artefact") -> Artefact:
+    """A file of ours that nobody has changed, or InvalidFields naming what is wrong with it."""
+    if told.get("schema") != SCHEMA:
+        raise InvalidFields([FieldProblem(f"{where}.schema", f"must be {SCHEMA}")])
+    if told.get("digest") != artefact_digest(told):
+        raise InvalidFields([FieldProblem(f"{where}.digest", "does not fit what the file says: it was changed")])
+    try:
+        return Artefact.model_validate(told)
+    except ValidationError as error:
+        found = [{**one, "loc": (where, *one["loc"])} for one in error.errors()]
+        raise InvalidFields(field_problems(found, root=where)) from None
+
+
+def artefact_digest(told: Mapping[str, Any]) -> str:
+    """Over everything else: as artefact.py makes it."""
+    content = {name: value for name, value in told.items() if name != "digest"}
+    return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def artefact_load(path: Path) -> Artefact:
+    """From a file. Raises OSError and InvalidFields."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        raise InvalidFields([FieldProblem(path.name, "is no JSON object")])
+    return artefact_read(told, where=path.name)
+
+
+def quality_record(*, actor: Actor, model: str, artefact: Artefact, scales: ScaleSets = "any") -> list[QualityResult]:
+    """Every format of ours that was measured, as the newest results of that model. Served under several names, a model
+    has results under each. What a quick or blind run leaves open does not count where there is another result."""
+    measured = {one: found for one in FORMATS if (found := artefact.of(one, scales)) is not None}
+    if not measured:
+        problem = f"has no format that policies know with {scales} scales"
+        raise InvalidFields([FieldProblem("artefact.measurements", problem)])
+    with audited() as journal:
+        results = QualityResult.objects.bulk_create(
+            _result(actor, model, artefact, kv_dtype, found) for kv_dtype, found in measured.items()
+        )
+        journal.record(
+            actor,
+            "quality.record",
+            model,
+            after={
+                "revision": artefact.model_revision,
+                "backend": artefact.backend,
+                "verdicts": {one.kv_dtype: one.verdict for one in results},
+                "digest": artefact.digest,
+            },
+        )
+    return results
+
+
+def _result(actor: Actor, model: str, artefact: Artefact, kv_dtype: str, found: Measurement) -> QualityResult:
+    doubt = artefact.doubt if found.verdict == "passed" else ""
+    verdict = "unresolved" if doubt else found.verdict
+    untelling = {UNTELLING: True} if verdict == "unresolved" and not artefact.is_telling else {}
+    return QualityResult(
+        model=model,
+        revision=artefact.model_revision,
+        backend=artefact.backend,
+        kv_dtype=kv_dtype,
+        verdict=verdict,
+        figures=_figures(artefact, found) | untelling,
+        note=(doubt or "; ".join(found.shortcomings))[:500],
+        created_by=actor.name,
+    )
+
+
+def _figures(artefact: Artefact, found: Measurement) -> dict[str, Any]:
+    plain = found.axes.get("plain")
+    return {
+        **({} if plain is None else plain.model_dump()),
+        "needle": found.needle,
+        "hit_equals_miss": found.hit_equals_miss,
+        "token_bytes": found.token_bytes,
+        "scale_set": found.scale_set,
+        "device": artefact.device,
+        "digest": artefact.digest,
+        "shortcomings": found.shortcomings[:SHORTCOMINGS_KEPT],
+    }
+
+
+def quality_ensure(*, actor: Actor, model: str, path: Path) -> bool:
+    """Store what lies in that file, unless this very run has been stored before: what came later stays what counts.
+    Whether it was. Raises OSError and InvalidFields."""
+    artefact = artefact_load(path)
+    if quality_is_recorded(model, artefact):
+        return False
+    quality_record(actor=actor, model=model, artefact=artefact)
+    return True
+
+
+def quality_is_recorded(model: str, artefact: Artefact) -> bool:
+    stored = QualityResult.objects.filter(model=model, revision=artefact.model_revision, backend=artefact.backend)
+    return stored.filter(figures__digest=artefact.digest).exists()
+
+
+def quality_override(
+    *, actor: Actor, model: str, revision: str, backend: str, kv_dtype: str, note: str
+) -> QualityResult:
+    """Let a format through without a passing result. Whoever asks later reads who did it and why."""
+    with audited() as journal:
+        result = QualityResult.objects.create(
+            model=model,
+            revision=revision,
+            backend=backend,
+            kv_dtype=kv_dtype,
+            verdict=QualityResult.Verdict.OVERRIDDEN,
+            note=note_check(note),
+            created_by=actor.name,
+        )
+        journal.record(
+            actor,
+            "quality.override",
+            model,
+            after={"revision": revision, "backend": backend, "kv_dtype": kv_dtype, "note": note},
+        )
+    return result
+
+
+def quality_list(
+    *, model: str | None = None, revision: str | None = None, backend: str | None = None, kv_dtype: str | None = None
+) -> Sequence[QualityResult]:
+    """The results that count."""
+    asked = {"model": model, "revision": revision, "backend": backend, "kv_dtype": kv_dtype}
+    found = newest_results(None if model is None else [model])
+    return [one for one in found if all(value in (None, getattr(one, name)) for name, value in asked.items())]

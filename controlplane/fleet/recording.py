@@ -1,0 +1,204 @@
+"""Writes down what batches of reports say: those of any number of agents in one transaction. Services.
+
+What a batch means is intake.py's; here it is read from the database what that takes, and written what comes of it, with
+a number of queries that does not depend on how many batches there are.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.db import connection, transaction
+
+from controlplane.fleet.arrivals import Received
+from controlplane.fleet.columns import columns_sql, json_column, rows_update
+from controlplane.fleet.intake import Intake, Known, Proof, intake_plan
+from controlplane.fleet.models import Agent, RefusedCommands
+from controlplane.fleet.operations import (
+    agents_lock,
+    namespace_organisations,
+    proofs_kept,
+    proofs_replace,
+    steps_end,
+    steps_waiting,
+)
+from engine_agent.wire import Batch
+from tenants import hooks
+
+MOST_ID = 2**63 - 1
+ABOUT = frozenset({"agent.about"})
+Batches = Mapping[str, Batch]  # by agent
+
+_READ = (
+    "spool",
+    "spool_number",
+    "past_spools",
+    "lost_reports",
+    "applied_hash",
+    "applied_generation",
+    "applied_at",
+    "rejected_hash",
+    "rejected_reason",
+    "rejected_at",
+    "desired_hash",
+    "desired_generation",
+)
+_AGENT_COLUMNS = (
+    "id text, spool text, spool_number bigint, past_spools jsonb, lost_reports bigint, applied_hash text, "
+    "applied_generation bigint, applied_at timestamptz, rejected_hash text, rejected_reason text, "
+    "rejected_at timestamptz"
+)
+_REFUSED_COLUMNS = "agent_id text, reason text, count bigint, last_what text, last_at timestamptz"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What came of one batch, and what its agent is to hold at that moment."""
+
+    intake: Intake
+    desired_hash: str
+    desired_generation: int
+
+
+def batches_store(batches: Batches, *, now: datetime) -> dict[str, Stored]:
+    """All of them or none. Without an answer are only agents that are not there any more, or revoked."""
+    with transaction.atomic():
+        agents = {one.pk: one for one in agents_lock(batches).filter(revoked_at=None).only(*_READ)}
+        known = _known(agents, batches)
+        intakes = {pk: intake_plan(_received(one), known[pk], batches[pk]) for pk, one in agents.items()}
+        fresh = {pk: one for pk, one in intakes.items() if one.arrival.fresh}
+        _agents_write([agents[pk] for pk in fresh], fresh, now=now)
+        _refusals_add(fresh, now=now)
+        proofs = {pk: one.facts.proofs for pk, one in fresh.items() if one.facts.proofs is not None}
+        proofs_replace(proofs, now=now)
+        steps_end([ended for one in fresh.values() for ended in one.facts.ended], now=now)
+        if any(one.facts.about is not None for one in fresh.values()):
+            _tell()
+    return {pk: Stored(one, agents[pk].desired_hash, agents[pk].desired_generation) for pk, one in intakes.items()}
+
+
+def _tell() -> None:
+    """What an engine serves is part of what gateways are to hold: whoever plans looks at once."""
+    for listener in hooks.after_commit:
+        transaction.on_commit(partial(listener, ABOUT), robust=True)
+
+
+# What it takes to judge
+
+
+def _received(agent: Agent) -> Received:
+    past = tuple((spool, number) for spool, number in agent.past_spools)
+    return Received(agent.spool, agent.spool_number, past, agent.lost_reports)
+
+
+def _known(agents: Mapping[str, Agent], batches: Batches) -> dict[str, Known]:
+    applied = _speaking(agents, batches, {"applied"})
+    generations = _generations([(pk, told["generation"]) for pk, all_told in applied.items() for told in all_told])
+    purged = _speaking(agents, batches, {"purged"})
+    owners = namespace_organisations(set(_namespaces(purged)))
+    steps = steps_waiting(_speaking(agents, batches, {"applied", "receipt"}))
+    proofs = proofs_kept({*applied, *purged})
+    return {
+        pk: Known(
+            applied_generation=agent.applied_generation,
+            rejected_hash=agent.rejected_hash,
+            desired_generation=agent.desired_generation,
+            generations=generations.get(pk, {}),
+            organisations=owners,
+            steps=steps.get(pk, ()),
+            proofs=proofs.get(pk, list[Proof]()),
+        )
+        for pk, agent in agents.items()
+    }
+
+
+def _speaking(agents: Iterable[str], batches: Batches, kinds: set[str]) -> dict[str, list[Mapping[str, Any]]]:
+    """By agent, what its reports of these kinds tell; only of agents that have any."""
+    told = {pk: [one.told for one in batches[pk].reports if one.kind in kinds] for pk in agents}
+    return {pk: all_told for pk, all_told in told.items() if all_told}
+
+
+def _namespaces(purged: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterable[int]:
+    for all_told in purged.values():
+        for told in all_told:
+            if told["namespace"].isdecimal() and int(told["namespace"]) <= MOST_ID:
+                yield int(told["namespace"])
+
+
+def _generations(asked: Sequence[tuple[str, int]]) -> dict[str, dict[int, str]]:
+    """What these agents were to hold at those generations."""
+    if not asked:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT agent_id, number, hash FROM fleet_agentgeneration "
+            "WHERE (agent_id, number) IN (SELECT * FROM unnest(%s::text[], %s::bigint[]))",
+            [list(column) for column in zip(*asked, strict=True)],
+        )
+        found = cursor.fetchall()
+    generations: dict[str, dict[int, str]] = {}
+    for agent, number, hash_ in found:
+        generations.setdefault(agent, {})[number] = hash_
+    return generations
+
+
+# What comes of it
+
+
+def _agents_write(agents: Sequence[Agent], intakes: Mapping[str, Intake], *, now: datetime) -> None:
+    for agent in agents:
+        _agent_change(agent, intakes[agent.pk], now=now)
+    rows_update(Agent, _AGENT_COLUMNS, [_agent_row(agent) for agent in agents], last_seen_at=now)
+    abouts = [(pk, json_column(one.facts.about)) for pk, one in intakes.items() if one.facts.about is not None]
+    rows_update(Agent, "id text, about jsonb", abouts)
+
+
+def _agent_change(agent: Agent, intake: Intake, *, now: datetime) -> None:
+    received, facts = intake.arrival.received, intake.facts
+    agent.spool, agent.spool_number, agent.past_spools = received.spool, received.number, received.past
+    agent.lost_reports = received.lost
+    if facts.applied is not None:
+        agent.applied_hash, agent.applied_generation = facts.applied.hash, facts.applied.generation
+        agent.applied_at = now
+    if facts.rejected is not None:
+        agent.rejected_hash, agent.rejected_reason = facts.rejected.hash, facts.rejected.reason
+        agent.rejected_at = now
+    elif facts.is_rejection_over:
+        agent.rejected_hash, agent.rejected_reason, agent.rejected_at = "", "", None
+
+
+def _agent_row(agent: Agent) -> tuple[Any, ...]:
+    return (
+        agent.pk,
+        agent.spool,
+        agent.spool_number,
+        json_column(agent.past_spools),
+        agent.lost_reports,
+        agent.applied_hash,
+        agent.applied_generation,
+        agent.applied_at,
+        agent.rejected_hash,
+        agent.rejected_reason,
+        agent.rejected_at,
+    )
+
+
+def _refusals_add(intakes: Mapping[str, Intake], *, now: datetime) -> None:
+    rows = [
+        (pk, reason, count, what, now)
+        for pk, one in intakes.items()
+        for reason, (count, what) in one.facts.refused.items()
+    ]
+    if not rows:
+        return
+    names, arrays = columns_sql(_REFUSED_COLUMNS)
+    table = RefusedCommands._meta.db_table
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO {table} AS old ({names}) SELECT * FROM unnest({arrays}) "  # noqa: S608  # names are ours
+            "ON CONFLICT (agent_id, reason) DO UPDATE SET last_what = excluded.last_what, last_at = excluded.last_at, "
+            f"count = least(old.count::numeric + excluded.count, {MOST_ID})::bigint",
+            [list(column) for column in zip(*rows, strict=True)],
+        )

@@ -1,0 +1,141 @@
+"""HTTP as agents speak it, below any framework: what a request holds, within bounds, and what goes back."""
+
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs
+
+from engine_agent.wire import MOST_BATCH_BYTES
+
+Scope = Any
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+JSON = "application/json"
+BODY_SECONDS = 10.0  # for all of it to come
+LENGTH_DIGITS = 18
+SMALL_BYTES = 64 * 1024  # what is asked for in every other request than reports
+CHALLENGE: Mapping[str, str] = {"www-authenticate": "Bearer"}
+Members = Mapping[str, type | tuple[type, ...]]
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    body: bytes = field(default=b"", repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    code: str = "ok"
+
+
+class Refused(Exception):
+    """A request that is answered with an error: `code` is the word programs read, and `why` is for our own log."""
+
+    def __init__(
+        self, status: int, code: str, message: str, *, headers: Mapping[str, str] = _NO_HEADERS, why: str = ""
+    ) -> None:
+        self.status, self.code, self.message, self.headers, self.why = status, code, message, headers, why
+        super().__init__(message)
+
+    def answer(self) -> Answer:
+        body = {"error": {"code": self.code, "message": self.message}}
+        return Answer(self.status, json.dumps(body).encode(), self.headers, self.code)
+
+
+def json_answer(status: int, value: Any) -> Answer:
+    return Answer(status, json.dumps(value, separators=(",", ":")).encode())
+
+
+def header(scope: Scope, name: bytes) -> str:
+    """The first of that name, or nothing."""
+    headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
+    return next((value.decode("latin-1") for key, value in headers if key == name), "")
+
+
+def bearer(scope: Scope) -> str:
+    scheme, _, token = header(scope, b"authorization").partition(" ")
+    if scheme.lower() != "bearer" or not token:
+        raise Refused(401, "unknown_token", "Authorization: give the agent's token, as Bearer …", headers=CHALLENGE)
+    return token.strip()
+
+
+def query_value(scope: Scope, name: str) -> str:
+    query: bytes = scope.get("query_string", b"")
+    return parse_qs(query.decode("latin-1")).get(name, [""])[0]
+
+
+async def body_read(scope: Scope, receive: Receive, *, limit: int = MOST_BATCH_BYTES) -> bytes:
+    """All of it, or Refused: before it is read where it says that it is too large, else as soon as it is."""
+    announced = header(scope, b"content-length")
+    if announced.isdecimal() and (len(announced) > LENGTH_DIGITS or int(announced) > limit):
+        raise _too_large(limit)
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            return await _body(receive, limit)
+    except TimeoutError:
+        raise Refused(408, "too_slow", f"the body did not come within {BODY_SECONDS:g} s") from None
+
+
+async def _body(receive: Receive, limit: int) -> bytes:
+    pieces, size, more = list[bytes](), 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refused(400, "cut_off", "the body ended early")
+        pieces.append(message.get("body", b""))
+        size += len(pieces[-1])
+        if size > limit:
+            raise _too_large(limit)
+        more = message.get("more_body", False)
+    return b"".join(pieces)
+
+
+def _too_large(limit: int) -> Refused:
+    return Refused(413, "too_large", f"the body is larger than the {limit} bytes taken here")
+
+
+def object_read(body: bytes, members: Members) -> dict[str, Any]:
+    """A JSON object with these members and no others, each of its type; what may be null may be left out."""
+    try:
+        told = json.loads(storable(body).decode())
+    except (ValueError, RecursionError):
+        raise Refused(400, "malformed", "the body is not JSON in UTF-8, or nested too deeply") from None
+    if not isinstance(told, dict):
+        raise Refused(400, "malformed", "the body must be an object")
+    for name in sorted(told.keys() - members.keys()):
+        raise Refused(400, "malformed", f"{ascii(name[:80])[1:-1]}: is not a member we know")
+    for name, kinds in members.items():
+        if not isinstance(told.get(name), kinds):
+            raise Refused(400, "malformed", f"{name}: is missing or of another type")
+    return {name: told.get(name) for name in members}
+
+
+# Escapes of what no column of text or JSON holds: the character NUL, and halves of surrogate pairs without the other.
+_SUSPECT = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
+_PAIR = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_HALF = rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+_ESCAPE = re.compile(rb"(?P<good>" + _PAIR + rb")|(?P<bad>" + _HALF + rb"|\\u0000)|\\.", re.DOTALL)
+_REPLACEMENT = rb"\ufffd"
+
+
+def storable(body: bytes) -> bytes:
+    """JSON with what the database cannot hold replaced: a strange text must not keep an agent's reports from coming."""
+    if _SUSPECT.search(body) is None:
+        return body
+    return _ESCAPE.sub(lambda found: _REPLACEMENT if found["bad"] else found[0], body)
+
+
+async def send_answer(scope: Scope, send: Send, answer: Answer) -> None:
+    headers = [
+        (b"content-length", str(len(answer.body)).encode()),
+        (b"cache-control", b"no-store"),
+        (b"x-content-type-options", b"nosniff"),
+        *((name.encode(), value.encode()) for name, value in answer.headers.items()),
+    ]
+    if answer.body:
+        headers.append((b"content-type", JSON.encode()))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})

@@ -1,0 +1,83 @@
+"""Who is known at the door: agents by what their tokens hash to, as they were when last read from the database.
+
+What was read too long ago is not believed any more: then the database is asked again, so that a revocation counts even
+while nothing can be read for a while.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from controlplane.fleet.known_agents import AgentNow
+
+BELIEVED_SECONDS = 10.0
+REMEMBERED_SECONDS = 60.0  # without a word from it
+
+
+@dataclass(slots=True)
+class _Entry:
+    agent: AgentNow
+    read_at: float
+    heard_at: float
+
+
+class Roster:
+    """Times are seconds of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._by_hash: dict[bytes, _Entry] = {}
+        self._by_id: dict[str, _Entry] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_hash)
+
+    def ids(self) -> list[str]:
+        return list(self._by_id)
+
+    def get(self, agent: str) -> AgentNow | None:
+        entry = self._by_id.get(agent)
+        return None if entry is None else entry.agent
+
+    def find(self, token_hash: bytes, *, now: float) -> AgentNow | None:
+        entry = self._by_hash.get(token_hash)
+        if entry is None or now - entry.read_at > BELIEVED_SECONDS:
+            return None
+        entry.heard_at = now
+        return entry.agent
+
+    def put(self, agent: AgentNow, *, read_at: float, heard_at: float) -> None:
+        self._forget(agent.id)
+        entry = _Entry(agent, read_at, heard_at)
+        self._by_hash[agent.token_hash] = self._by_id[agent.id] = entry
+
+    def refresh(self, asked: Iterable[str], agents: Iterable[AgentNow], *, now: float) -> None:
+        """Those asked for, as they are. Who is revoked, gone, long silent, or has another token, is forgotten."""
+        found = {one.id: one for one in agents}
+        for name in asked:
+            entry, agent = self._by_id.get(name), found.get(name)
+            if entry is None:
+                continue
+            is_silent = now - entry.heard_at > REMEMBERED_SECONDS
+            if agent is None or agent.is_revoked or agent.token_hash != entry.agent.token_hash or is_silent:
+                self._forget(name)
+            else:
+                # A commit may have told more since the database was read.
+                behind = entry.agent.spool == agent.spool and entry.agent.number > agent.number
+                entry.agent = replace(agent, number=entry.agent.number) if behind else agent
+                entry.read_at = now
+
+    def acknowledged(self, agent: str, *, spool: str, number: int, desired_hash: str, desired_generation: int) -> None:
+        """What a commit has just shown."""
+        entry = self._by_id.get(agent)
+        if entry is not None:
+            entry.agent = replace(
+                entry.agent,
+                spool=spool,
+                number=number,
+                desired_hash=desired_hash,
+                desired_generation=desired_generation,
+            )
+
+    def _forget(self, agent: str) -> None:
+        entry = self._by_id.pop(agent, None)
+        if entry is not None:
+            self._by_hash.pop(entry.agent.token_hash, None)

@@ -1,0 +1,73 @@
+"""What is known of agents and join tokens, as queries. Changes nothing."""
+
+import re
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from django.db.models import Q, QuerySet
+
+from controlplane.fleet.cadence import cadence_seconds, stale_after_seconds
+from controlplane.fleet.health import AgentState
+from controlplane.fleet.models import Agent, JoinToken
+from tenants.errors import NotFound
+from tenants.models.organisations import SLUG_PATTERN
+
+_ID = re.compile(SLUG_PATTERN)
+
+
+def fleet_size() -> int:
+    """By how many the cadence goes: those that may report."""
+    return Agent.objects.filter(revoked_at=None).count()
+
+
+def fleet_cadence_seconds() -> float:
+    return cadence_seconds(fleet_size())
+
+
+def agents() -> "QuerySet[Agent]":
+    """With their groups, revoked ones included."""
+    return Agent.objects.select_related("group")
+
+
+def agents_living() -> "QuerySet[Agent]":
+    return agents().filter(revoked_at=None)
+
+
+def agent_for(agent_id: str) -> Agent:
+    # What cannot be one is not asked for: PostgreSQL refuses some of it.
+    found = agents().filter(pk=agent_id).first() if _ID.fullmatch(agent_id) else None
+    if found is None:
+        raise NotFound("agent")
+    return found
+
+
+def agents_in_state(state: AgentState, *, now: datetime, cadence: float) -> "QuerySet[Agent]":
+    """The same answer as health.agent_state gives, asked of the database."""
+    heard_since = now - timedelta(seconds=stale_after_seconds(cadence))
+    living = agents_living()
+    if state == "revoked":
+        return agents().filter(revoked_at__isnull=False)
+    if state == "enrolled":
+        return living.filter(last_seen_at=None)
+    if state == "stale":
+        return living.filter(last_seen_at__lt=heard_since)
+    heard = living.filter(last_seen_at__gte=heard_since)
+    if state == "starting":
+        return heard.filter(Q(heartbeat__engine__state=state) | Q(heartbeat__engine__state__isnull=True))
+    if state in ("down", "failed"):
+        return heard.filter(heartbeat__engine__state=state)
+    up = heard.filter(heartbeat__engine__state__in=["ready", "draining"])
+    drains = Q(is_draining=True) | Q(heartbeat__engine__state="draining")
+    return up.filter(drains) if state == "draining" else up.exclude(drains)
+
+
+def join_tokens() -> "QuerySet[JoinToken]":
+    """Those not revoked, expired and spent ones included."""
+    return JoinToken.objects.filter(revoked_at=None).select_related("group")
+
+
+def join_token_for(token_id: UUID) -> JoinToken:
+    found = join_tokens().filter(pk=token_id).first()
+    if found is None:
+        raise NotFound("join token")
+    return found

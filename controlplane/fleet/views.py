@@ -1,0 +1,86 @@
+"""An agent as people and programs read it, of what is known at one moment. Pure: it asks the database nothing."""
+
+from datetime import datetime
+from typing import Any
+
+from controlplane.fleet.cadence import stale_after_seconds
+from controlplane.fleet.health import AgentState, agent_state, gravest, is_in_sync
+from controlplane.fleet.models import Agent
+
+
+def state_of(agent: Agent, *, now: datetime, cadence: float) -> AgentState:
+    return agent_state(
+        is_revoked=agent.revoked_at is not None,
+        is_draining=agent.is_draining,
+        last_seen_at=agent.last_seen_at,
+        engine_state=agent.heartbeat.get("engine", {}).get("state"),
+        now=now,
+        stale_after=stale_after_seconds(cadence),
+    )
+
+
+def is_agent_in_sync(agent: Agent) -> bool:
+    return is_in_sync(
+        kind=agent.kind,
+        desired_hash=agent.desired_hash,
+        applied_hash=agent.applied_hash,
+        engine_hash=agent.heartbeat.get("engine", {}).get("hash"),
+    )
+
+
+def why_of(agent: Agent, *, state: AgentState) -> str | None:
+    """What is wrong with it, in one sentence; of one that nothing was ever heard of, or that is out, that."""
+    if state == "enrolled":
+        return "nothing was heard of it since it enrolled"
+    if state == "revoked":
+        return "an operator took it out of the fleet"
+    return gravest(agent.conditions)
+
+
+def agent_view(agent: Agent, *, now: datetime, cadence: float) -> dict[str, Any]:
+    state, about, beat = state_of(agent, now=now, cadence=cadence), agent.about, agent.heartbeat
+    seen, load = agent.last_seen_at, beat.get("load", {})
+    return {
+        "id": agent.pk,
+        "kind": agent.kind,
+        "backend": about.get("backend"),
+        "state": state,
+        "in_sync": is_agent_in_sync(agent),
+        "desired_hash": agent.desired_hash or None,
+        "applied_hash": agent.applied_hash or None,
+        # Its own moment may be a little after ours, when the row was written by another machine.
+        "last_seen_seconds": None if seen is None else round(max((now - seen).total_seconds(), 0.0), 1),
+        "models": about.get("models", []),
+        "kv_dtypes": about.get("kv_dtypes", []),
+        "pool": _pool(about, beat),
+        "why": why_of(agent, state=state),
+        "conditions": agent.conditions,
+        "group": agent.group.slug,
+        "labels": agent.labels,
+        "version": about.get("version"),
+        "address": about.get("address"),
+        "accelerator": about.get("accelerator"),
+        "desired_generation": agent.desired_generation,
+        "desired_at": agent.desired_at,
+        "applied_generation": agent.applied_generation,
+        "applied_at": agent.applied_at,
+        "last_seen_at": seen,
+        "clock_skew_seconds": round(agent.clock_skew_seconds, 3),
+        "draining": agent.is_draining,
+        "running": load.get("running"),
+        "waiting": load.get("waiting"),
+        "spooled": beat.get("spooled"),
+        "enrolled_at": agent.enrolled_at,
+        "enrolled_by": agent.enrolled_by,
+        "revoked_at": agent.revoked_at,
+    }
+
+
+def _pool(about: dict[str, Any], beat: dict[str, Any]) -> dict[str, Any]:
+    said, measured = about.get("pool", {}), beat.get("pool", {})
+    return {
+        "capacity_bytes": measured.get("capacity_bytes", said.get("capacity_bytes", 0)),
+        "used_bytes": measured.get("used_bytes"),
+        "block_tokens": said.get("block_tokens", 0),
+        "block_bytes": said.get("block_bytes", {}),
+    }

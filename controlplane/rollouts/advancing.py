@@ -1,0 +1,303 @@
+"""Brings open rollouts on: reads what agents have said, asks stepping.py what follows, and does it. It writes.
+
+Any number of processes may do this at once: each deed looks again, in its own transaction, whether the rollout is still
+where it was when the deed was decided. Another's deed in between makes this one nothing.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django.db import connection
+from django.db.models import Exists, OuterRef, QuerySet
+
+from controlplane.fleet.models import OperationStep
+from controlplane.rollouts.awaiting import integrity_ask, integrity_found
+from controlplane.rollouts.counting import AgentNews, Counted, counted_on
+from controlplane.rollouts.guards import Finding, judge
+from controlplane.rollouts.models import Rollout
+from controlplane.rollouts.selectors import (
+    WITH_ITS_PLACE,
+    agents_of,
+    candidate_of,
+    groups_below,
+    is_gone,
+    place_of,
+    rollouts_open,
+)
+from controlplane.rollouts.services import (
+    record,
+    rollout_drop,
+    rollout_finish,
+    rollout_go_back,
+    rollout_lock,
+    step_go,
+)
+from controlplane.rollouts.spec import Guards, steps_read
+from controlplane.rollouts.stepping import (
+    Awaited,
+    Bake,
+    CheckIntegrity,
+    Decision,
+    Finish,
+    GoBack,
+    Pause,
+    Reach,
+    RolloutView,
+    Wait,
+    decide,
+)
+from controlplane.rollouts.watching import scope_of
+from tenants.actor import SYSTEM
+from tenants.audit import audited
+from tenants.errors import TenantsError
+from tenants.models import Operation
+
+log = logging.getLogger(__name__)
+State = Rollout.State
+AGENT_COLUMNS = (
+    *("pk", "kind", "labels", "group_id", "conditions", "last_seen_at"),
+    *("applied_hash", "desired_hash", "rejected_hash", "rejected_reason"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A rollout as it was read, and what its agents had said by then."""
+
+    rollout: Rollout
+    view: RolloutView
+    evidence: Mapping[str, Any]  # what is to be kept with it
+
+
+def rollouts_advance(*, now: datetime) -> int:
+    """Every open rollout by at most one deed: how many had one. One that fails keeps none of the others."""
+    rollouts = list(_rollouts_due().select_related(*WITH_ITS_PLACE).order_by("created_at"))
+    awaited = _awaited_by_operation(rollouts)
+    return sum(_advance(one, awaited.get(one.operation_id, []), now) for one in rollouts)
+
+
+def _rollouts_due() -> "QuerySet[Rollout]":
+    """Of what goes to all at once there is nothing to decide before every agent has answered; there may be many."""
+    running = Operation.objects.filter(pk=OuterRef("operation_id"), state=Operation.State.RUNNING)
+    return rollouts_open().exclude(Exists(running), strategy="all")
+
+
+def _advance(rollout: Rollout, awaited: Sequence[Awaited], now: datetime) -> bool:
+    try:
+        if is_gone(rollout.level):
+            return _drop(rollout, now)
+        seen = _seen(rollout, awaited, now)
+        return _do(seen, decide(seen.view, now=now), now)
+    except Exception:
+        log.exception("rollout not advanced", extra={"rollout": str(rollout.pk), "place": rollout.place})
+        if not connection.is_usable():
+            connection.close()  # the next one opens another
+        return False
+
+
+def _awaited_by_operation(rollouts: Iterable[Rollout]) -> dict[Any, list[Awaited]]:
+    """Of all of them in one query: who has not acknowledged yet, and what is known of why."""
+    operations = [one.operation_id for one in rollouts if one.operation_id is not None]
+    if not operations:
+        return {}
+    waiting = OperationStep.objects.filter(operation__in=operations, state=OperationStep.State.WAITING)
+    columns = [f"agent__{name}" for name in ("conditions", "desired_hash", "rejected_hash", "rejected_reason")]
+    rows: Any = waiting.order_by("agent_id").values_list("operation_id", "agent_id", *columns)
+    found: dict[Any, list[Awaited]] = {}
+    for operation, agent, conditions, *rejection in rows:
+        found.setdefault(operation, []).append(Awaited(agent, _why(conditions), _rejected(*rejection)))
+    return found
+
+
+def _rejected(desired_hash: str, rejected_hash: str, reason: str) -> str:
+    """Why an agent cannot hold what it is to hold; nothing where it did not say so."""
+    return (reason or "it did not say why") if rejected_hash and rejected_hash == desired_hash else ""
+
+
+def _why(conditions: Mapping[str, Any]) -> str:
+    """The first thing that is wrong with an agent, as far as it is known."""
+    return next((str(one.get("why", kind)) for kind, one in conditions.items()), "")
+
+
+# Looking
+
+
+def _seen(rollout: Rollout, awaited: Sequence[Awaited], now: datetime) -> Seen:
+    steps, reached = steps_read(rollout.steps), frozenset(rollout.reached)
+    view = RolloutView(
+        is_paused=rollout.state == State.PAUSED,
+        strategy=rollout.strategy,
+        steps=steps,
+        step=rollout.step,
+        reached=reached,
+        bake_seconds=rollout.bake_seconds,
+        baking_since=rollout.baking_since,
+        seed=str(rollout.pk),
+        candidates=(),
+        awaited=[one for one in awaited if one.agent in reached or rollout.step >= len(steps) - 1],
+    )
+    if view.is_last_step:
+        rejected = [Awaited(one.agent, one.rejected) for one in awaited if one.rejected]
+        return Seen(rollout, replace(view, rejected=rejected), rollout.evidence)
+    return _watched(rollout, view, now)
+
+
+def _watched(rollout: Rollout, view: RolloutView, now: datetime) -> Seen:
+    """A canary before its last step: with the agents' counters, and what they add up to."""
+    columns = AGENT_COLUMNS if rollout.baking_since is None else (*AGENT_COLUMNS, "heartbeat")
+    rows: Any = agents_of(groups_below(place_of(rollout.level))).values(*columns)
+    agents = [_news(row, scope_of(rollout.level)) for row in rows]
+    guards = Guards.model_validate(rollout.guards)
+    evidence = dict(rollout.evidence)
+    findings: Sequence[Finding] = ()
+    if rollout.baking_since is not None:
+        counted = counted_on(Counted.read(evidence), agents, view.reached, seed=view.seed, now=now.timestamp())
+        findings = judge(guards, *counted.sides())
+        evidence |= counted.stored() | {"findings": [one.stored() for one in findings]}
+    integrity = integrity_found(evidence.get("integrity"))
+    reached = [one for one in agents if one.agent in view.reached]
+    more = replace(
+        view,
+        candidates=[candidate_of(row) for row in rows],
+        rejected=[Awaited(one.agent, one.rejected) for one in reached if one.rejected],
+        silent=[Awaited(one.agent, one.silent) for one in reached if one.silent and one.kind == "engine"],
+        findings=findings,
+        checks_integrity=guards.integrity,
+        unheld=_unheld(rows, view),
+        integrity=integrity.state,
+        integrity_words=integrity.words,
+        integrity_details=integrity.details,
+    )
+    return Seen(rollout, more, evidence)
+
+
+def _unheld(rows: Iterable[Mapping[str, Any]], view: RolloutView) -> list[Awaited]:
+    """Who was taken over since it acknowledged, or never came. While it bakes, being behind may be about anything."""
+    reached = [row for row in rows if row["kind"] == "engine" and row["pk"] in view.reached]
+    return [Awaited(row["pk"], _why(row["conditions"])) for row in reached if _is_unheld(row, view)]
+
+
+def _is_unheld(row: Mapping[str, Any], view: RolloutView) -> bool:
+    is_behind = row["applied_hash"] != row["desired_hash"]
+    return row["last_seen_at"] is None or (is_behind and (view.baking_since is None or not row["applied_hash"]))
+
+
+def _news(row: Mapping[str, Any], scope: str) -> AgentNews:
+    heartbeat, conditions = row.get("heartbeat", {}), row["conditions"]
+    held = (heartbeat.get("applied") or {}).get("hash")
+    silent = next((one for one in ("stale", "engine_down") if one in conditions), None)
+    return AgentNews(
+        agent=row["pk"],
+        kind=row["kind"],
+        boot=str((heartbeat.get("engine") or {}).get("boot") or ""),
+        counted=heartbeat.get("counters", {}).get(scope),
+        is_up_to_date=held == row["applied_hash"],
+        rejected=_rejected(row["desired_hash"], row["rejected_hash"], row["rejected_reason"]),
+        silent="" if silent is None else _why({silent: conditions[silent]}),
+    )
+
+
+# Doing
+
+
+def _do(seen: Seen, decision: Decision, now: datetime) -> bool:
+    if isinstance(decision, Wait):
+        return _keep(seen, decision)
+    if isinstance(decision, GoBack):
+        return _go_back(seen, decision, now)
+    with audited() as journal:
+        found = rollout_lock(seen.rollout)
+        if not _is_where_it_was(found, seen.rollout):
+            return False
+        found.evidence = dict(seen.evidence)
+        match decision:
+            case Bake():
+                _bake(found, now)
+            case CheckIntegrity():
+                _check_integrity(found, seen.view, now)
+            case Pause(why, details):
+                found.state = State.PAUSED
+                found.say(why, details)
+                found.save()
+                record(journal, SYSTEM, "rollout.pause", found, numbers=found.evidence.get("findings", []))
+            case Reach(step, agents):
+                _remember_bake(found, now)
+                step_go(found, step=step, reached=agents, now=now)
+                record(journal, SYSTEM, "rollout.advance", found, reached=found.reached, numbers=_last_bake(found))
+            case Finish():
+                rollout_finish(journal, found, now=now)
+    return True
+
+
+def _is_where_it_was(found: Rollout, before: Rollout) -> bool:
+    return (found.state, found.step, found.baking_since) == (before.state, before.step, before.baking_since)
+
+
+def _keep(seen: Seen, wait: Wait) -> bool:
+    """Nothing to do but to remember what was seen. No record: nothing has been decided."""
+    now_on = seen.rollout
+    before = now_on.evidence, now_on.why, now_on.details
+    if wait.why:
+        now_on.say(wait.why, wait.details)
+    if before != (seen.evidence, now_on.why, now_on.details):
+        same = Rollout.objects.filter(pk=now_on.pk, state=now_on.state, step=now_on.step)
+        words = {"why": now_on.why, "details": now_on.details}
+        same.filter(baking_since=now_on.baking_since).update(evidence=seen.evidence, **words)
+    return False
+
+
+def _bake(rollout: Rollout, now: datetime) -> None:
+    """From here on is counted. Whoever is new to it misses blocks of the old format for as long as those would live."""
+    applied = rollout.evidence.get("applied_at", {})
+    rollout.evidence |= {"applied_at": dict.fromkeys(rollout.reached, now.timestamp()) | applied}
+    rollout.baking_since = now
+    rollout.say(f"Step {rollout.step + 1} of {len(rollout.steps)} bakes for {rollout.bake_seconds} s.")
+    rollout.save()
+
+
+def _check_integrity(rollout: Rollout, view: RolloutView, now: datetime) -> None:
+    operation = integrity_ask(actor=SYSTEM, scope=rollout.place, engines=view.engines_reached, now=now)
+    rollout.evidence |= {"integrity": str(operation.pk)}
+    rollout.say("The reached engines check themselves.")
+    rollout.save()
+
+
+def _remember_bake(rollout: Rollout, now: datetime) -> None:
+    bake = {"step": rollout.step, "at": now.isoformat(), "findings": rollout.evidence.get("findings", [])}
+    rollout.evidence |= {"bakes": [*rollout.evidence.get("bakes", []), bake]}
+
+
+def _last_bake(rollout: Rollout) -> Any:
+    return rollout.evidence["bakes"][-1]["findings"]
+
+
+def _go_back(seen: Seen, harm: GoBack, now: datetime) -> bool:
+    """Where the policy from before is refused by now, nobody new is reached, and people are told."""
+    try:
+        rollout_go_back(
+            actor=SYSTEM,
+            rollout=seen.rollout,
+            state=State.ROLLED_BACK,
+            why=harm.why,
+            details=harm.details,
+            evidence=seen.evidence,
+        )
+    except TenantsError as error:
+        log.warning("a rollout cannot go back", extra={"rollout": str(seen.rollout.pk), "error": str(error)})
+        words = f"{harm.why} It cannot go back: what was before is refused by now."
+        details = f"{harm.details or harm.why} It cannot go back: {error}"
+        if seen.rollout.state == State.PAUSED:
+            return _keep(seen, Wait(words, details))
+        return _do(seen, Pause(words, details), now)
+    return True
+
+
+def _drop(rollout: Rollout, now: datetime) -> bool:
+    with audited() as journal:
+        found = rollout_lock(rollout)
+        if found.state in Rollout.OPEN:
+            rollout_drop(journal, found, why="What it was for has been deleted.", now=now)
+    return True

@@ -1,0 +1,224 @@
+"""Writing down what each agent is to hold: whenever that has another hash, under a generation above every one before.
+
+One planner at a time, and each assignment only if nobody assigned since it was read. What an operation's step waits for
+is part of it: steps are read in the same moment as the state, so the state assigned contains what they are about.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.db import DatabaseError, OperationalError, connection, transaction
+
+from controlplane.fleet.models import Agent, OperationStep
+from controlplane.rollouts.desired import Holder, OpenRollout, rollouts_open, snapshots_wanted
+from controlplane.rollouts.plan import STATE
+from controlplane.rollouts.reach import held_revision
+from engine_agent.protocol import Snapshot
+from tenants.desired import one_moment
+from tenants.locks import is_busy
+
+PLANNING_LOCK = 7_446_220_461  # any number that nobody else locks
+GENERATIONS_KEPT = 4_000  # an hour with more than one a second: so long the acknowledgement of an old one is known
+MOST_BELIEVED = 2**62  # who claims to hold more than that gets no number above its own
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What an agent was to hold when this was read, and the highest generation that it claims to hold."""
+
+    holder: Holder
+    hash: str
+    generation: int
+    told_generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """`seen` is the generation it was decided on: if there is a newer one by now, it is nothing."""
+
+    agent_id: str
+    seen: int
+    generation: int
+    hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    step_id: int
+    agent_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingStep:
+    """A step of the deed `state` of which nobody knows yet which generation holds it."""
+
+    step_id: int
+    agent_id: str
+    operation_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What came of it: who is to hold what from now on, and every agent's snapshot."""
+
+    assigned: frozenset[str]
+    steps: int
+    snapshots: Mapping[str, Snapshot]
+
+
+class PlanningBusy(Exception):
+    """Somebody else has been planning for longer than one waits for a lock. What is not in their plan, the next has."""
+
+
+@contextmanager
+def planning() -> Iterator[None]:
+    """Until its end nobody else plans. Waits, but not for longer than is usual: settings/django.py."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_lock(%s)", [PLANNING_LOCK])
+    except OperationalError as error:
+        if is_busy(error):
+            raise PlanningBusy from error
+        raise
+    try:
+        yield
+    finally:
+        unlock(PLANNING_LOCK)
+
+
+def unlock(number: int) -> None:
+    """A connection that cannot do that any more must not be used again with the lock still held, by nobody: the pool
+    keeps what is given back open, so it is closed before."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [number])
+    except DatabaseError:
+        if connection.connection is not None:
+            connection.connection.close()
+        connection.close()
+
+
+def states_assign(*, now: datetime) -> Planned:
+    """For every agent, within `planning()`."""
+    with one_moment():
+        steps, held, rollouts = _steps_waiting(), _held(), rollouts_open()
+        wanted = snapshots_wanted([one.holder for one in held], rollouts, now=now)
+    hashes = {agent: snapshot.hash for agent, snapshot in wanted.items()}
+    assignments = assignments_plan(held, hashes)
+    generations = {one.holder.agent_id: one.generation for one in held}
+    generations |= {one.agent_id: one.generation for one in assignments}
+    planned = steps_plan(steps, held, rollouts, generations)
+    if not assignments and not planned:
+        return Planned(frozenset(), 0, wanted)
+    with transaction.atomic():
+        assigned = _assign(assignments, now=now)
+        _steps_write(planned, hashes)
+    return Planned(frozenset(assigned), len(planned), wanted)
+
+
+def assignments_plan(held: Iterable[Held], wanted: Mapping[str, str]) -> list[Assignment]:
+    """Who is to hold something else from now on, or the same under a number above one that came back from a backup."""
+    found = []
+    for one in held:
+        hash_, told = wanted[one.holder.agent_id], min(one.told_generation, MOST_BELIEVED)
+        if hash_ != one.hash or told > one.generation:
+            generation = max(one.generation, told) + 1
+            found.append(Assignment(one.holder.agent_id, one.generation, generation, hash_))
+    return found
+
+
+def steps_plan(
+    steps: Iterable[WaitingStep],
+    held: Iterable[Held],
+    rollouts: Sequence[OpenRollout],
+    generations: Mapping[str, int],
+) -> list[PlannedStep]:
+    """From which generation on each step is done. One that waits for a rollout is not planned before it comes there."""
+    holders = {one.holder.agent_id: one.holder for one in held}
+    awaited = {one.operation_id: one.view for one in rollouts if one.operation_id is not None}
+    found = []
+    for step in steps:
+        holder = holders.get(step.agent_id)
+        if holder is None:
+            continue  # revoked, or enrolled since
+        rollout = awaited.get(step.operation_id)
+        if rollout is None or held_revision(rollout, holder.agent_id, holder.kind) is None:
+            found.append(PlannedStep(step.step_id, step.agent_id, generations[step.agent_id]))
+    return found
+
+
+def _steps_waiting() -> list[WaitingStep]:
+    waiting = OperationStep.objects.filter(state=OperationStep.State.WAITING, deed=STATE, generation=None)
+    rows: Any = waiting.values_list("pk", "agent_id", "operation_id")
+    return [WaitingStep(pk, agent, str(operation)) for pk, agent, operation in rows]
+
+
+def _held() -> list[Held]:
+    columns = ("desired_hash", "desired_generation", "applied_generation", "heartbeat__applied__generation")
+    rows: Any = Agent.objects.filter(revoked_at=None).order_by("pk").values_list("pk", "kind", "group_id", *columns)
+    return [
+        Held(Holder(pk, kind, group_id), hash_, generation, max(applied, _number(beaten)))
+        for pk, kind, group_id, hash_, generation, applied, beaten in rows
+    ]
+
+
+def _number(value: Any) -> int:
+    return value if type(value) is int else 0
+
+
+# Rows are locked in the order of their ids, as whoever else changes several of them does.
+_ASSIGN = """
+WITH wanted AS (
+    SELECT * FROM unnest(%(agents)s::text[], %(seen)s::bigint[], %(numbers)s::bigint[], %(hashes)s::text[])
+        AS each (id, seen, number, hash)
+), locked AS MATERIALIZED (
+    SELECT agent.id, wanted.number, wanted.hash FROM fleet_agent agent JOIN wanted USING (id)
+    WHERE agent.desired_generation = wanted.seen AND agent.revoked_at IS NULL
+    ORDER BY agent.id FOR NO KEY UPDATE OF agent
+), changed AS (
+    UPDATE fleet_agent agent SET desired_hash = locked.hash, desired_generation = locked.number, desired_at = %(now)s
+    FROM locked WHERE agent.id = locked.id
+), forgotten AS (
+    DELETE FROM fleet_agentgeneration old USING locked
+    WHERE old.agent_id = locked.id AND old.number = locked.number - %(kept)s
+)
+INSERT INTO fleet_agentgeneration (agent_id, number, hash, at) SELECT id, number, hash, %(now)s FROM locked
+ON CONFLICT (agent_id, number) DO UPDATE SET hash = excluded.hash, at = excluded.at
+RETURNING agent_id
+"""
+
+_STEPS = """
+UPDATE fleet_operationstep step SET generation = planned.generation
+FROM unnest(%s::bigint[], %s::text[], %s::bigint[], %s::text[]) AS planned (id, agent, generation, hash),
+    fleet_agent agent
+WHERE step.id = planned.id AND step.generation IS NULL
+    AND agent.id = planned.agent AND agent.desired_generation = planned.generation AND agent.desired_hash = planned.hash
+"""
+
+
+def _assign(assignments: Collection[Assignment], *, now: datetime) -> list[str]:
+    """Whose assignment counts."""
+    if not assignments:
+        return []
+    columns: dict[str, list[Any]] = {
+        "agents": [one.agent_id for one in assignments],
+        "seen": [one.seen for one in assignments],
+        "numbers": [one.generation for one in assignments],
+        "hashes": [one.hash for one in assignments],
+    }
+    with connection.cursor() as cursor:
+        cursor.execute(_ASSIGN, {**columns, "now": now, "kept": GENERATIONS_KEPT})
+        return [agent for (agent,) in cursor.fetchall()]
+
+
+def _steps_write(steps: Sequence[PlannedStep], hashes: Mapping[str, str]) -> None:
+    """Only where the agent is to hold that very state: another planner may have given the same number to one from
+    before the operation."""
+    if steps:
+        rows = [(one.step_id, one.agent_id, one.generation, hashes[one.agent_id]) for one in steps]
+        with connection.cursor() as cursor:
+            cursor.execute(_STEPS, [list(column) for column in zip(*rows, strict=True)])

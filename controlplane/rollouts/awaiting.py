@@ -1,0 +1,106 @@
+"""What agents have answered: who has acknowledged a rollout's revision, and what integrity checks found.
+
+A rollout has one operation, with a step for every agent there was when it began; a step is asked for, and can end, only
+once the rollout has reached its agent.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from controlplane.fleet.intake import STATE, Ended
+from controlplane.fleet.models import OperationStep
+from controlplane.fleet.operations import operation_of_agents, steps_end
+from controlplane.rollouts.stepping import Integrity
+from tenants.actor import Actor
+from tenants.models import Operation
+
+INTEGRITY_SECONDS = 60.0  # how long engines have to check themselves
+PROBLEM_LENGTH = 120
+
+
+def steps_add(operation_id: UUID, agents: Collection[str]) -> None:
+    """Whoever of these enrolled since the operation began has to acknowledge, too. Within the rollout's lock."""
+    operation = Operation.objects.select_for_update(no_key=True).filter(pk=operation_id).first()
+    if operation is None:
+        return
+    known = OperationStep.objects.filter(operation=operation).values_list("agent_id", flat=True)
+    missing = sorted({*agents} - {*known})
+    if missing:
+        OperationStep.objects.bulk_create(
+            OperationStep(operation=operation, agent_id=one, deed=STATE) for one in missing
+        )
+        operation.awaited_agents = sorted({*operation.awaited_agents, *missing})
+        operation.state, operation.finished_at = Operation.State.RUNNING, None
+        operation.save(update_fields=["awaited_agents", "state", "finished_at"])
+
+
+def steps_give_up(operation_id: UUID, note: str, *, now: datetime) -> None:
+    """What comes to these agents next is something else: their word for that is none for this."""
+    waiting = OperationStep.objects.filter(operation=operation_id, state=OperationStep.State.WAITING)
+    numbers = waiting.order_by("pk").values_list("pk", flat=True)
+    steps_end([Ended(one, False, note=note) for one in numbers], now=now)
+
+
+def integrity_ask(*, actor: Actor, scope: str, engines: Collection[str], now: datetime) -> Operation:
+    return operation_of_agents(
+        actor=actor, deed="integrity", agents=engines, scope=scope, now=now, seconds=INTEGRITY_SECONDS
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class IntegrityFound:
+    """What the engines found, in words whatever is not sound; and in full, for operators: it may be anybody's."""
+
+    state: Integrity
+    words: str = ""
+    details: str = ""
+
+
+def integrity_found(operation_id: str | None) -> IntegrityFound:
+    """Who does not say what it found has not passed."""
+    if operation_id is None:
+        return IntegrityFound("not asked")
+    steps = list(OperationStep.objects.filter(operation=UUID(operation_id)).order_by("agent_id"))
+    broken = [one for one in steps if _problems(one.receipt)]
+    if broken:
+        words = "; ".join(f"{one.agent_id} found {_counted(one.receipt)}" for one in broken)
+        details = "; ".join(f"{one.agent_id}: {_said(one.receipt)}" for one in broken)
+        return IntegrityFound("failed", words, details)
+    if any(one.state == OperationStep.State.WAITING for one in steps):
+        return IntegrityFound("running")
+    silent = [one.agent_id for one in steps if one.state != OperationStep.State.DONE or not _has_told(one.receipt)]
+    return IntegrityFound("unknown", ", ".join(silent)) if silent else IntegrityFound("passed")
+
+
+def _has_told(receipt: Mapping[str, Any] | None) -> bool:
+    return isinstance(_result(receipt).get("problems"), list)
+
+
+def _problems(receipt: Mapping[str, Any] | None) -> list[Any]:
+    """What an engine found wrong. One that could not look, or did not answer, has said nothing of the kind."""
+    found = _result(receipt).get("problems")
+    return found if isinstance(found, list) else []
+
+
+def _result(receipt: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    result = (receipt or {}).get("result")
+    return result if isinstance(result, dict) else {}
+
+
+def _said(receipt: Mapping[str, Any] | None) -> str:
+    count = _count(receipt)
+    more = f" and {count - 1} more" if count > 1 else ""
+    return f"{str(_problems(receipt)[0])[:PROBLEM_LENGTH]}{more}"
+
+
+def _counted(receipt: Mapping[str, Any] | None) -> str:
+    count = _count(receipt)
+    return f"{count} problem{'s' if count > 1 else ''}"
+
+
+def _count(receipt: Mapping[str, Any] | None) -> int:
+    told = _result(receipt).get("problem_count")
+    return max(len(_problems(receipt)), told if type(told) is int else 0)

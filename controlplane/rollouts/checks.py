@@ -1,0 +1,188 @@
+"""What speaks against a policy on the agents there are: formats that none of them can do, or that have not passed.
+
+Looked at is only what would come into force: what is in force already is the gateways' to refuse. A group without
+engines refuses nothing.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from controlplane.fleet.quality import Results, Served, results_read, served_in
+from tenants.actor import Actor, ActorKind
+from tenants.drafts import Draft
+from tenants.errors import FieldProblem
+from tenants.levels import FLEET, Place, levels_of, namespaces_below
+from tenants.models import Namespace
+from tenants.policy import Below, Policy, Values, effective_values
+from tenants.preview import PreviewWarning
+from tenants.services.policies import Judged
+
+NAMED_AT_MOST = 5
+FIELDS = ("kv_dtype", "request_kv_dtypes")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Wanted:
+    """A format that would come into force by one field, in general or by what is said of one model."""
+
+    field: str
+    model: str  # whose own value it is; empty: the general one
+    kv_dtype: str
+
+    def where(self, root: str) -> str:
+        return f"{root}.models.{self.model}.{self.field}" if self.model else f"{root}.{self.field}"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    problems: tuple[FieldProblem, ...] = ()
+    warnings: tuple[PreviewWarning, ...] = ()
+
+
+def formats_check(judged: Sequence[Judged]) -> Iterable[FieldProblem]:
+    """Asked of every publish, in a few queries however many levels it has. Of the system nothing is asked: it takes
+    back what was in force before."""
+    asked = [one for one in judged if one.actor.kind is not ActorKind.SYSTEM and formats_differ(one.draft)]
+    found = _judgements([(one.place, one.draft) for one in asked])
+    return [problem for one in found for problem in one.problems]
+
+
+def formats_preview(*, actor: Actor, place: Place, policy: Policy) -> Judgement:
+    """The same, and what is no reason to refuse it but good to know."""
+    *above, level = levels_of(place)
+    draft = Draft(tuple(one.policy for one in above), level.policy, policy.said())
+    if not formats_differ(draft):
+        return Judgement()
+    return next(iter(_judgements([(place, draft)])), Judgement())
+
+
+def _judgements(asked: Sequence[tuple[Place, Draft]]) -> list[Judgement]:
+    if not asked:
+        return []
+    below = _below([place for place, _ in asked])
+    served = served_in({one.group_id for each in below for one in each})
+    if not served:
+        return []
+    results = results_read({one.model for group in served.values() for one in group})
+    return [formats_judge(draft, each, served, results) for (_, draft), each in zip(asked, below, strict=True)]
+
+
+def _below(places: Sequence[Place]) -> list[list[Below]]:
+    """Every namespace below each of these, also where others of them lie between: a namespace is itself."""
+    upper = [place for place in places if place.namespace is None]
+    one_query = upper[0] if len(upper) == 1 else FLEET
+    found = list(namespaces_below(one_query)) if upper else []
+    by_organisation: dict[int | None, list[Below]] = {None: found}
+    for one in found:
+        by_organisation.setdefault(one.organisation_id, []).append(one)
+    return [
+        by_organisation.get(place.key[0], []) if place.namespace is None else [_itself(place.namespace)]
+        for place in places
+    ]
+
+
+def _itself(namespace: Namespace) -> Below:
+    """Its draft has all that it says and inherits."""
+    organisation = namespace.organisation
+    return Below(organisation.pk, organisation.slug, namespace.pk, namespace.slug, namespace.group_id, {}, {})
+
+
+def formats_differ(draft: Draft) -> bool:
+    return _said(draft.before) != _said(draft.after)
+
+
+def _said(level: Values) -> list[tuple[str, str, object]]:
+    every = [("", level), *level.get("models", {}).items()]
+    return sorted((model, field, said[field]) for model, said in every for field in FIELDS if field in said)
+
+
+def formats_judge(
+    draft: Draft, below: Iterable[Below], served: Mapping[int, Sequence[Served]], results: Results
+) -> Judgement:
+    """Pure. Group by group: refused where none of its engines can do a format, or may."""
+    problems, warnings = dict[FieldProblem, None](), dict[PreviewWarning, None]()
+    for wanted in _wanted(draft, below, served).values():
+        for one, where in wanted.items():
+            told = _judged(one, where, results, draft.where)
+            if isinstance(told, FieldProblem):
+                problems[told] = None
+            elif told is not None:
+                warnings[told] = None
+    return Judgement(tuple(problems), tuple(warnings))
+
+
+def _wanted(
+    draft: Draft, below: Iterable[Below], served: Mapping[int, Sequence[Served]]
+) -> dict[int, dict[Wanted, list[Served]]]:
+    """By group, what would come into force and on which engines. Worked out once for each combination of levels."""
+    found: dict[int, dict[Wanted, list[Served]]] = {}
+    seen = set[tuple[str, int]]()
+    for one in below:
+        if one.group_id not in served or (one.combination, one.group_id) in seen:
+            continue
+        seen.add((one.combination, one.group_id))
+        ours = found.setdefault(one.group_id, {})
+        news = {model: list(_new_formats(draft, one, model)) for model in {each.model for each in served[one.group_id]}}
+        for each in served[one.group_id]:
+            for wanted in news[each.model]:
+                where = ours.setdefault(wanted, [])
+                if each not in where:
+                    where.append(each)
+    return {group: dict(sorted(wanted.items())) for group, wanted in found.items()}
+
+
+def _new_formats(draft: Draft, below: Below, model: str) -> Iterator[Wanted]:
+    old, new = (effective_values(draft.chain(below, old=is_old), model) for is_old in (True, False))
+    if new["kv_dtype"] != old["kv_dtype"]:
+        yield Wanted("kv_dtype", _whose(draft, "kv_dtype", model), new["kv_dtype"])
+    for kv_dtype in new["request_kv_dtypes"]:
+        if kv_dtype not in old["request_kv_dtypes"]:
+            yield Wanted("request_kv_dtypes", _whose(draft, "request_kv_dtypes", model), kv_dtype)
+
+
+def _whose(draft: Draft, field: str, model: str) -> str:
+    return model if field in draft.after.get("models", {}).get(model, {}) else ""
+
+
+def _judged(
+    wanted: Wanted, served: Sequence[Served], results: Results, root: str
+) -> FieldProblem | PreviewWarning | None:
+    able = [one for one in served if wanted.kv_dtype in one.formats]
+    open_ones = [one for one in able if results.may_serve(one, wanted.kv_dtype)]
+    where = wanted.where(root)
+    if not able:
+        return FieldProblem(where, f"no agent here can do {wanted.kv_dtype}: {_formats_of(served)}")
+    if not open_ones:
+        return FieldProblem(where, f"has no passing quality result: {_results_of(able, wanted.kv_dtype, results)}")
+    if len(able) < len(served):
+        lacking = [one for one in served if one not in able]
+        message = f"{_names(lacking)} cannot do {wanted.kv_dtype}: requests for it go to others, or get 400."
+        return PreviewWarning("format_lacking", where.removeprefix(f"{root}."), message)
+    if len(open_ones) < len(able):
+        shut = [one for one in able if one not in open_ones]
+        message = f"{_results_of(shut, wanted.kv_dtype, results)}. Requests that would need it there get 400."
+        return PreviewWarning("format_unproven", where.removeprefix(f"{root}."), message)
+    return None
+
+
+def _formats_of(served: Sequence[Served]) -> str:
+    """Each agent with what it can do, several models as one."""
+    by_agent: dict[str, set[str]] = {}
+    for one in served:
+        by_agent.setdefault(one.agent, set()).update(one.formats)
+    named = [f"{agent} can do {', '.join(sorted(formats)) or 'nothing'}" for agent, formats in by_agent.items()]
+    return "; ".join(named[:NAMED_AT_MOST]) + _more(len(named))
+
+
+def _results_of(served: Sequence[Served], kv_dtype: str, results: Results) -> str:
+    said = list(dict.fromkeys(results.why_not(one, kv_dtype) for one in served))
+    return "; ".join(said[:NAMED_AT_MOST]) + _more(len(said))
+
+
+def _names(served: Sequence[Served]) -> str:
+    agents = list(dict.fromkeys(one.agent for one in served))
+    return ", ".join(agents[:NAMED_AT_MOST]) + _more(len(agents))
+
+
+def _more(number: int) -> str:
+    return f" and {number - NAMED_AT_MOST} more" if number > NAMED_AT_MOST else ""

@@ -1,0 +1,24 @@
+"""What can go wrong with a rollout, in words for people."""
+
+from tenants.errors import Conflict, FieldProblem, NotPermitted
+
+
+class RolloutEnded(Conflict):
+    def __init__(self, state: str, deed: str) -> None:
+        super().__init__([FieldProblem("rollout", f"it is {state.replace('_', ' ')}: there is nothing left to {deed}")])
+
+
+class NothingToPromote(Conflict):
+    def __init__(self) -> None:
+        super().__init__([FieldProblem("rollout", "it has reached every agent: there is no step left to go to")])
+
+
+class RolloutIsWayBack(Conflict):
+    def __init__(self, base: int) -> None:
+        words = f"it takes a revision back: taking it back would publish revision {base} again; publish what you want"
+        super().__init__([FieldProblem("rollout", words)])
+
+
+class OperatorsRollout(NotPermitted):
+    def __init__(self, deed: str) -> None:
+        super().__init__(f"An operator began this rollout: only operators may {deed} it.")

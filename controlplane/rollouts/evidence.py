@@ -1,0 +1,156 @@
+"""What the agents' own cumulative counters add up to while a step bakes. Pure.
+
+Counters begin anew with every boot of an engine, and are added up across boots here. What is first seen of an agent is
+where its counting begins.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from engine_agent.wire import TTFT_SECONDS
+
+BUCKETS = len(TTFT_SECONDS) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Of one scope, or of several together. `format_misses` are tokens missed because their blocks had another format;
+    `ttft` counts the answers that were no slower than each of TTFT_SECONDS, and last all of them."""
+
+    requests: int = 0
+    errors: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    format_misses: int = 0
+    ttft: tuple[int, ...] = (0,) * BUCKETS
+
+    @classmethod
+    def of(cls, numbers: Sequence[int]) -> "Counts":
+        """As `numbers` has them."""
+        requests, errors, prompt_tokens, cached_tokens, format_misses, *ttft = numbers
+        return cls(requests, errors, prompt_tokens, cached_tokens, format_misses, tuple(ttft))
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return (
+            *(self.requests, self.errors, self.prompt_tokens, self.cached_tokens, self.format_misses),
+            *self.ttft,
+        )
+
+    def __add__(self, other: "Counts") -> "Counts":
+        return Counts.of([a + b for a, b in zip(self.numbers, other.numbers, strict=True)])
+
+    def since(self, before: "Counts") -> "Counts":
+        """What came on top of `before`; where anything got less, counting began anew."""
+        more = [a - b for a, b in zip(self.numbers, before.numbers, strict=True)]
+        return self if min(more) < 0 else Counts.of(more)
+
+
+def counts_read(told: Mapping[str, Any]) -> Counts:
+    """A scope's counters as a heartbeat has them: see wire.COUNTED, which says that they are all there."""
+    return Counts(
+        requests=told["requests"],
+        errors=told["errors"],
+        prompt_tokens=told["prompt_tokens"],
+        cached_tokens=told["cached_tokens"],
+        format_misses=told["missed"].get("dtype", 0),
+        ttft=tuple(told["ttft_buckets"]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One agent: which boot was last seen, its counters then, what they came to since counting began, and how many of
+    the misses in that are the change's own doing."""
+
+    boot: str
+    last: Counts
+    sum: Counts = Counts()
+    left_out: int = 0
+
+
+def watched_on(before: Watched | None, boot: str, now: Counts, *, is_cold: bool) -> Watched:
+    """With what its newest heartbeat says. `is_cold`: blocks of another format are missed because of the change."""
+    if before is None:
+        return Watched(boot, now)
+    more = now.since(before.last) if boot == before.boot else now
+    return Watched(boot, now, before.sum + more, before.left_out + (more.format_misses if is_cold else 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Several agents together: those that are reached, or those that are not."""
+
+    agents: int
+    counts: Counts
+    left_out: int
+
+    @property
+    def requests(self) -> int:
+        """Whatever counts as a request where one failed: never fewer than what failed."""
+        return max(self.counts.requests, self.counts.errors)
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """Without the misses that the change itself causes. None without tokens."""
+        tokens = self.counts.prompt_tokens - self.left_out
+        return None if tokens <= 0 else min(1.0, self.counts.cached_tokens / tokens)
+
+    @property
+    def error_ratio(self) -> float | None:
+        return self.counts.errors / self.requests if self.requests else None
+
+    @property
+    def answers(self) -> int:
+        return self.counts.ttft[-1]
+
+    @property
+    def ttft_p95(self) -> float | None:
+        return quantile(self.counts.ttft, 0.95)
+
+
+def side_of(watched: Iterable[Watched]) -> Side:
+    known = list(watched)
+    return Side(len(known), sum((one.sum for one in known), Counts()), sum(one.left_out for one in known))
+
+
+def quantile(buckets: Sequence[int], share: float) -> float | None:
+    """In seconds, evenly spread within a bucket; what is slower than the last is taken to be as slow as that."""
+    total = buckets[-1]
+    if total <= 0:
+        return None
+    wanted = share * total
+    lower, below = 0.0, 0
+    for upper, count in zip(TTFT_SECONDS, buckets, strict=False):
+        if count >= wanted:
+            return lower + (upper - lower) * (wanted - below) / (count - below)
+        lower, below = float(upper), count
+    return float(TTFT_SECONDS[-1])
+
+
+# As it is kept between two sweeps: lists, because there may be a thousand of them.
+
+
+def side_stored(one: Side) -> list[Any]:
+    return [one.agents, [*one.counts.numbers], one.left_out]
+
+
+def side_read(stored: Sequence[Any]) -> Side:
+    """Empty where another version counted other things."""
+    agents, counts, left_out = stored
+    return Side(agents, Counts.of(counts), left_out) if len(counts) == len(Counts().numbers) else side_of([])
+
+
+def watched_stored(one: Watched) -> list[Any]:
+    return [one.boot, [*one.last.numbers], [*one.sum.numbers], one.left_out]
+
+
+def watched_read(stored: Sequence[Any]) -> Watched | None:
+    """None where another version counted other things: then counting begins anew."""
+    if len(stored) != 4:
+        return None
+    boot, last, total, left_out = stored
+    if not len(last) == len(total) == len(Counts().numbers):
+        return None
+    return Watched(boot, Counts.of(last), Counts.of(total), left_out)

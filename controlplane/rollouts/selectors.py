@@ -1,0 +1,99 @@
+"""Reads of rollouts and of the agents they concern. They write nothing."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+from uuid import UUID
+
+from django.db.models import Q, QuerySet
+
+from controlplane.fleet.models import Agent
+from controlplane.rollouts.models import Rollout
+from controlplane.rollouts.stepping import Candidate
+from tenants.actor import Actor
+from tenants.errors import NotFound
+from tenants.levels import Place
+from tenants.models import Namespace, Organisation, PolicyLevel
+from tenants.preview import AgentPool
+
+WITH_ITS_PLACE = ("level__organisation", "level__namespace__organisation")
+
+
+def rollouts_visible(actor: Actor) -> "QuerySet[Rollout]":
+    """Operators see all of them; an organisation its own, a key bound to namespaces those of its namespaces."""
+    rollouts = Rollout.objects.select_related(*WITH_ITS_PLACE)
+    if actor.organisation_id is None:
+        return rollouts
+    if actor.namespace_ids is not None:
+        return rollouts.filter(level__namespace__in=actor.namespace_ids)
+    of_theirs = Q(level__organisation=actor.organisation_id) | Q(level__namespace__organisation=actor.organisation_id)
+    return rollouts.filter(of_theirs)
+
+
+def rollout_for(actor: Actor, rollout_id: UUID) -> Rollout:
+    found = rollouts_visible(actor).filter(pk=rollout_id).first()
+    if found is None:
+        raise NotFound("rollout")
+    return found
+
+
+def rollouts_open() -> "QuerySet[Rollout]":
+    return Rollout.objects.filter(state__in=Rollout.OPEN)
+
+
+def place_of(level: PolicyLevel) -> Place:
+    """Whose policy the level is. Read with WITH_ITS_PLACE this asks nothing."""
+    if level.namespace is not None:
+        return Place(level.namespace.organisation, level.namespace)
+    return Place(level.organisation)
+
+
+def is_gone(level: PolicyLevel) -> bool:
+    """Deleted since: nobody is to hold anything of it any more."""
+    place = place_of(level)
+    if place.namespace is not None and place.namespace.deleted_at is not None:
+        return True
+    return place.organisation is not None and place.organisation.state == Organisation.State.DELETED
+
+
+def groups_below(place: Place) -> set[int]:
+    """The groups whose agents serve what is below that place."""
+    living = Namespace.objects.filter(deleted_at=None)
+    if place.namespace is not None:
+        living = living.filter(pk=place.namespace.pk)
+    elif place.organisation is not None:
+        living = living.filter(organisation=place.organisation)
+    return set(living.values_list("group_id", flat=True).distinct())
+
+
+def agents_of(groups: Collection[int]) -> "QuerySet[Agent]":
+    return Agent.objects.filter(revoked_at=None, group__in=groups).order_by("pk")
+
+
+def candidates_of(place: Place) -> list[Candidate]:
+    return candidates_in(groups_below(place))
+
+
+def candidate_of(row: Mapping[str, Any]) -> Candidate:
+    return Candidate(row["pk"], row["kind"], row["labels"], row["group_id"])
+
+
+def candidates_in(groups: Collection[int]) -> list[Candidate]:
+    rows = agents_of(groups).values_list("pk", "kind", "labels", "group_id")
+    return [Candidate(*row) for row in rows]
+
+
+def pools_of(place: Place) -> list[AgentPool]:
+    """Of every engine that a policy of that place concerns, what it has said of its pool."""
+    rows = agents_of(groups_below(place)).filter(kind="engine").values_list("pk", "about")
+    return [_pool(agent, about) for agent, about in rows]
+
+
+def _pool(agent: str, about: Mapping[str, Any]) -> AgentPool:
+    pool, models = about.get("pool", {}), about.get("models", [])
+    return AgentPool(
+        agent=agent,
+        model=models[0]["name"] if models else "",
+        pool_bytes=pool.get("capacity_bytes", 0),
+        block_tokens=pool.get("block_tokens", 0),
+        block_bytes={kv_dtype: size for kv_dtype, size in pool.get("block_bytes", {}).items() if size},
+    )

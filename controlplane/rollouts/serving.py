@@ -1,0 +1,60 @@
+"""What an agent fetches: the snapshot it is to hold as bytes, with the hash and generation that are written down."""
+
+from django.utils import timezone
+
+from controlplane.fleet.models import Agent
+from controlplane.fleet.serving import DesiredSnapshot, SnapshotNotPlanned
+from controlplane.rollouts.assigning import PlanningBusy, planning, states_assign
+from controlplane.rollouts.desired import recent
+from controlplane.rollouts.remembered import Remembered
+from engine_agent.protocol import Snapshot, snapshot_encode
+
+MOST_BODIES = 8  # of ten thousand namespaces each is four megabytes
+_bodies: Remembered[str, bytes] = Remembered(MOST_BODIES)
+
+
+def snapshot_for(agent_id: str) -> DesiredSnapshot:
+    """Planned on the spot where nobody did; raises SnapshotNotPlanned where that cannot be done just now."""
+    found = _known(agent_id)
+    if found is not None:
+        return found
+    try:
+        with planning():
+            return _known(agent_id) or _planned(agent_id)  # while one waited, another may have made it
+    except PlanningBusy:
+        raise SnapshotNotPlanned(agent_id) from None
+
+
+def _known(agent_id: str) -> DesiredSnapshot | None:
+    hash_, generation = _assigned(agent_id)
+    body = _known_body(hash_)
+    return None if body is None else DesiredSnapshot(hash_, generation, body)
+
+
+def _planned(agent_id: str) -> DesiredSnapshot:
+    wanted = states_assign(now=timezone.now()).snapshots.get(agent_id)
+    hash_, generation = _assigned(agent_id)
+    if wanted is None or wanted.hash != hash_:  # revoked, or planned anew since
+        raise SnapshotNotPlanned(agent_id)
+    return DesiredSnapshot(hash_, generation, _body(wanted))
+
+
+def _assigned(agent_id: str) -> tuple[str, int]:
+    living = Agent.objects.filter(pk=agent_id, revoked_at=None)
+    found = living.values_list("desired_hash", "desired_generation").first()
+    if found is None:
+        raise SnapshotNotPlanned(agent_id)
+    return found
+
+
+def _known_body(hash_: str) -> bytes | None:
+    """Also of a snapshot that was made here, but never fetched."""
+    body = _bodies.get(hash_)
+    if body is not None or not hash_:
+        return body
+    snapshot = recent.get(hash_)
+    return None if snapshot is None else _body(snapshot)
+
+
+def _body(snapshot: Snapshot) -> bytes:
+    return _bodies.put(snapshot.hash, snapshot_encode(snapshot))

@@ -1,0 +1,247 @@
+"""Who a rollout reaches at which step, and what it does next. Pure: reads nothing, writes nothing."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Literal
+
+from controlplane.rollouts.guards import Finding
+from controlplane.rollouts.spec import EVERYBODY, LabelStep, Step
+
+NAMED_AT_MOST = 5
+Integrity = Literal["not asked", "running", "passed", "failed", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An agent that the level concerns."""
+
+    agent: str
+    kind: str  # engines go in steps; gateways, which keep no cache, hold the newest from the first on
+    labels: Mapping[str, str]
+    group: int = 0  # whose gateways send to it
+
+
+def reached_at(
+    steps: Sequence[Step], step: int, candidates: Iterable[Candidate], already: Collection[str], *, seed: str
+) -> frozenset[str]:
+    """Everybody who is to hold the new revision at that step; nobody who already does is given back the old one.
+
+    Shares are of each group's engines, rounded up; at least one of them is left to compare with until the last step.
+    `seed` makes the order, so that it is not the same engine that is first every time.
+    """
+    known = list(candidates)
+    everybody = frozenset(one.agent for one in known)
+    wanted = steps[step]
+    if wanted == EVERYBODY:
+        return everybody
+    engines = [one for one in known if one.kind == "engine"]
+    reached = frozenset(one.agent for one in known if one.kind != "engine" or one.agent in already)
+    if isinstance(wanted, LabelStep):
+        return reached | {one.agent for one in engines if has_labels(one, wanted.labels)}
+    return reached.union(*(_chosen(wanted, pool, reached, seed) for pool in _pools(engines)))
+
+
+def _pools(engines: Iterable[Candidate]) -> list[list[str]]:
+    """Of which engines each a share is taken: every group's. One that is alone in its group would get all requests of
+    that group, so it waits for the last step; unless no group has more, then they are compared with each other."""
+    groups = defaultdict[int, list[str]](list)
+    for one in engines:
+        groups[one.group].append(one.agent)
+    pools = list(groups.values())
+    return [pool for pool in pools if len(pool) > 1] or [[agent for pool in pools for agent in pool]]
+
+
+def _chosen(share: int, pool: Iterable[str], reached: Collection[str], seed: str) -> list[str]:
+    order = sorted(pool, key=lambda agent: (agent not in reached, _place(seed, agent)))
+    return order[: _how_many(share, len(order))]
+
+
+def has_labels(candidate: Candidate, labels: Mapping[str, str]) -> bool:
+    return all(candidate.labels.get(name) == value for name, value in labels.items())
+
+
+def _how_many(share: int, engines: int) -> int:
+    return min(max(1, -(-engines * share // EVERYBODY)), max(1, engines - 1))
+
+
+def _place(seed: str, agent: str) -> bytes:
+    return sha256(f"{seed}\0{agent}".encode()).digest()
+
+
+def traffic_share(steps: Sequence[Step], step: int, reached: int, engines: int) -> float:
+    """Which share of a namespace's requests goes to the engines that are reached: that of the step, where it names one;
+    else their share of all engines."""
+    wanted = steps[step]
+    if isinstance(wanted, int):
+        return wanted / EVERYBODY
+    return reached / engines if engines else 0.0
+
+
+# What to do next
+
+
+@dataclass(frozen=True, slots=True)
+class Awaited:
+    """An agent that has not acknowledged yet, and what is known of why: for operators, who alone run it."""
+
+    agent: str
+    why: str = ""
+    rejected: str = ""  # why it cannot hold what it is to hold, where it said so
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutView:
+    """An open rollout with what its agents have said."""
+
+    is_paused: bool
+    strategy: str
+    steps: Sequence[Step]
+    step: int
+    reached: frozenset[str]
+    bake_seconds: int
+    baking_since: datetime | None
+    seed: str
+    candidates: Sequence[Candidate]
+    awaited: Sequence[Awaited] = ()  # who has not acknowledged this step
+    unheld: Sequence[Awaited] = ()  # reached engines that do not hold it, whatever they once acknowledged
+    rejected: Sequence[Awaited] = ()  # who said that it cannot hold it, and why
+    silent: Sequence[Awaited] = ()  # reached engines of which there is no fresh news
+    findings: Sequence[Finding] = ()
+    checks_integrity: bool = False
+    integrity: Integrity = "not asked"
+    integrity_words: str = ""
+    integrity_details: str = ""  # what the engines said, for operators
+
+    @property
+    def is_last_step(self) -> bool:
+        return self.step >= len(self.steps) - 1
+
+    @property
+    def engines_reached(self) -> list[str]:
+        """Those that are still there."""
+        return [one.agent for one in self.candidates if one.kind == "engine" and one.agent in self.reached]
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    why: str
+    details: str = ""  # the same with what only operators may read; empty: there is no more
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Go to that step: these agents, all of them, are to hold the new revision."""
+
+    step: int
+    agents: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Bake:
+    """Everybody reached has applied it: watch them from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckIntegrity:
+    """Ask the reached engines to check themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    why: str
+    details: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GoBack:
+    why: str
+    details: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Everybody holds it."""
+
+
+Decision = Wait | Reach | Bake | CheckIntegrity | Pause | GoBack | Finish
+
+
+def decide(view: RolloutView, *, now: datetime) -> Decision:
+    """The next thing to do. Going back comes first, also while it is paused; going on needs every reason."""
+    if view.strategy == "canary" and (harm := _harm(view)):
+        return harm
+    if view.is_paused:
+        return Wait("")
+    if view.is_last_step:
+        return _last_step(view)
+    if view.awaited:
+        return _waiting(view.awaited)
+    if view.baking_since is None:
+        return _waiting(view.unheld) if view.unheld else Bake()
+    until = view.baking_since + timedelta(seconds=view.bake_seconds)
+    if now < until:
+        return Wait(f"Step {view.step + 1} of {len(view.steps)} bakes for {view.bake_seconds} s.")
+    return _baked(view)
+
+
+def _harm(view: RolloutView) -> GoBack | None:
+    """What speaks for going back at once; nothing where nothing does."""
+    if view.rejected:
+        return GoBack(*_of_agents("Rejected by {}.", view.rejected))
+    breached = [one.words for one in view.findings if one.verdict == "breached"]
+    if breached:
+        return GoBack(f"Worse than the agents not yet changed: {'; '.join(breached)}.")
+    if view.integrity == "failed":
+        words = "An integrity check failed: {}."
+        return GoBack(words.format(view.integrity_words), words.format(view.integrity_details))
+    return None
+
+
+def _last_step(view: RolloutView) -> Decision:
+    """Nobody is held back any more: whoever enrolled since holds it from the start, and owes no acknowledgement."""
+    return _waiting(view.awaited) if view.awaited else Finish()
+
+
+def _baked(view: RolloutView) -> Decision:
+    """At the end of a bake: on to the next step only with evidence for it."""
+    if view.silent:
+        return Pause(*_of_agents("No fresh news of {} at the end of the bake.", view.silent))
+    if view.unheld:
+        return _waiting(view.unheld)
+    little = [f"{one.guard}: {one.words}" for one in view.findings if one.verdict == "too little"]
+    if little:
+        return Pause(f"Too little evidence at the end of the bake: {'; '.join(little)}.")
+    if view.checks_integrity and view.integrity == "not asked":
+        return CheckIntegrity() if view.engines_reached else Pause("No engine that is reached is left to check itself.")
+    if view.checks_integrity and view.integrity == "running":
+        return Wait("The reached engines check themselves.")
+    if view.checks_integrity and view.integrity == "unknown":
+        return Pause(f"The integrity check was not answered: {view.integrity_words}.")
+    return next_step(view)
+
+
+def next_step(view: RolloutView) -> Reach | Finish:
+    """Without asking whether it should."""
+    if view.is_last_step:
+        return Finish()
+    step = view.step + 1
+    return Reach(step, reached_at(view.steps, step, view.candidates, view.reached, seed=view.seed))
+
+
+def _waiting(awaited: Sequence[Awaited]) -> Wait:
+    return Wait(*_of_agents("Waiting for {}.", awaited))
+
+
+def _of_agents(words: str, agents: Sequence[Awaited]) -> tuple[str, str]:
+    """Naming them, and in full: what an agent says of itself may name what another organisation has there."""
+    names = [one.agent for one in agents]
+    explained = [f"{one.agent} ({one.why})" if one.why else one.agent for one in agents]
+    return words.format(_listed(names)), words.format(_listed(explained)) if explained != names else ""
+
+
+def _listed(agents: Sequence[str]) -> str:
+    more = f" and {len(agents) - NAMED_AT_MOST} more" if len(agents) > NAMED_AT_MOST else ""
+    return ", ".join(agents[:NAMED_AT_MOST]) + more

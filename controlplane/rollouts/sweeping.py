@@ -1,0 +1,94 @@
+"""What is done every two seconds whether anybody asked or not: so that whatever was lost is only late.
+
+Each part is tried by itself: one that fails is logged and tried again by the next sweep, and keeps none of the others
+from theirs. One sweep at a time: a slow one is not overtaken, the next begins where it ended.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+
+import redis
+from django.conf import settings
+from django.db import connection
+
+from controlplane.fleet.broker import logins_restore
+from controlplane.fleet.errors import BrokerAway
+from controlplane.fleet.health_update import conditions_update
+from controlplane.fleet.operations import steps_sweep
+from controlplane.health import redis_client
+from controlplane.rollouts.advancing import rollouts_advance
+from controlplane.rollouts.assigning import PlanningBusy, unlock
+from controlplane.rollouts.planner import pages_nudge, plan_carry_out
+from controlplane.rollouts.services import rollouts_forget
+
+log = logging.getLogger("luminet.rollouts")
+SWEEP_LOCK = 7_446_220_462  # any number that nobody else locks
+LOGINS_SECONDS = 10.0
+
+
+class LoginsKept:
+    """Logins are looked at now and then, and at once where another Redis answers than before: it has forgotten them."""
+
+    def __init__(self) -> None:
+        self._run_id = ""
+        self._looked_at = float("-inf")
+
+    def keep(self, *, now: datetime) -> None:
+        run_id, monotonic = _run_id(), time.monotonic()
+        if run_id != self._run_id or monotonic - self._looked_at >= LOGINS_SECONDS:
+            logins_restore()
+            self._run_id, self._looked_at = run_id, monotonic
+
+
+_logins = LoginsKept()
+Part = Callable[[datetime], object]
+PARTS: tuple[tuple[str, Part], ...] = (
+    ("logins", lambda now: _logins.keep(now=now)),
+    ("rollouts", lambda now: rollouts_advance(now=now)),  # before the plan, which brings what it decides
+    ("old rollouts", lambda now: rollouts_forget(now=now)),
+    ("plan", lambda now: plan_carry_out(now=now)),
+    ("operations", lambda now: steps_sweep(now=now)),
+    ("conditions", lambda now: conditions_update(now=now)),
+    ("pages", lambda now: pages_nudge(now=now)),
+)
+
+
+def sweep(*, now: datetime) -> list[str]:
+    """Which parts failed. Nothing, also where another sweep is under way."""
+    with _alone() as is_alone:
+        return [name for name, part in PARTS if not _tried(name, part, now)] if is_alone else []
+
+
+def _tried(name: str, part: Part, now: datetime) -> bool:
+    try:
+        part(now)
+    except (BrokerAway, PlanningBusy, redis.RedisError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        log.warning("a part of the sweep has to wait for the next", extra={"part": name, "reason": reason})
+        return False
+    except Exception:
+        log.exception("a part of the sweep failed", extra={"part": name})
+        if not connection.is_usable():
+            connection.close()  # the next part opens another
+        return False
+    return True
+
+
+@contextmanager
+def _alone() -> Iterator[bool]:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [SWEEP_LOCK])
+        is_alone = cursor.fetchone() == (True,)
+    try:
+        yield is_alone
+    finally:
+        if is_alone:
+            unlock(SWEEP_LOCK)
+
+
+def _run_id() -> str:
+    with redis_client(settings.ENVIRONMENT.redis_url) as client:
+        return str(client.info("server")["run_id"])

@@ -1,0 +1,92 @@
+"""A rollout as people and programs read it: what is stored, and what its agents and counters say. Changes nothing."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import QuerySet
+from django.db.models.fields.json import KeyTransform
+
+from controlplane.fleet.models import OperationStep
+from controlplane.rollouts.counting import sides_read
+from controlplane.rollouts.evidence import Side
+from controlplane.rollouts.models import Rollout
+from tenants.actor import Actor
+
+REVOKED = "revoked"  # what a receipt says of an agent that left without a word
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOfRollout:
+    agent: str
+    kind: str
+    reached: bool
+    acknowledged: bool
+    why: str | None
+
+
+def rollouts_shown(rollouts: "QuerySet[Rollout]") -> "QuerySet[Rollout]":
+    """For lists: without the counters of every agent, which may be many."""
+    return rollouts.defer("evidence").annotate(findings=KeyTransform("findings", "evidence"))
+
+
+def rollout_view(rollout: Rollout, findings: Any, *, is_operator: bool) -> dict[str, Any]:
+    """What an agent said of itself is the operators' to read: it may name what another organisation has there."""
+    return {
+        "id": rollout.pk,
+        "place": rollout.place,
+        "revision": rollout.revision,
+        "base_revision": rollout.base_revision,
+        "strategy": rollout.strategy,
+        "steps": rollout.steps,
+        "step": rollout.step,
+        "state": rollout.state,
+        "why": (rollout.details if is_operator else "") or rollout.why,
+        "bake_seconds": rollout.bake_seconds,
+        "guards": rollout.guards or None,
+        "step_began_at": rollout.step_began_at,
+        "baking_since": rollout.baking_since,
+        "findings": findings or [],
+        "operation": rollout.operation_id,
+        "created_by": rollout.created_by,
+        "created_at": rollout.created_at,
+        "finished_at": rollout.finished_at,
+    }
+
+
+def rollout_detail(rollout: Rollout, actor: Actor) -> dict[str, Any]:
+    changed, unchanged = sides_read(rollout.evidence)
+    return {
+        **rollout_view(rollout, rollout.evidence.get("findings"), is_operator=actor.is_operator),
+        "agents": agents_of_rollout(rollout, actor),
+        "changed": _side(changed),
+        "unchanged": _side(unchanged),
+        "bakes": rollout.evidence.get("bakes", []),
+    }
+
+
+def agents_of_rollout(rollout: Rollout, actor: Actor) -> list[AgentOfRollout]:
+    """Those there were when it began, or when it reached them. What is wrong with one is the operators' to know."""
+    steps = OperationStep.objects.filter(operation=rollout.operation_id).order_by("agent_id")
+    rows = steps.values_list("agent_id", "agent__kind", "state", "receipt__note", "agent__conditions")
+    everybody, found = rollout.strategy == "all", []
+    for agent, kind, state, note, conditions in rows:
+        is_reached = everybody or agent in rollout.reached
+        has_it = is_reached and state == OperationStep.State.DONE and note != REVOKED
+        found.append(AgentOfRollout(agent, kind, is_reached, has_it, _why(conditions, actor.is_operator)))
+    return found
+
+
+def _why(conditions: dict[str, Any], is_shown: bool) -> str | None:
+    if not is_shown:
+        return None
+    return next((one["why"] for one in conditions.values()), None)
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "agents": side.agents,
+        "requests": side.requests,
+        "errors": side.counts.errors,
+        "hit_ratio": side.hit_ratio,
+        "ttft_p95_seconds": side.ttft_p95,
+    }

@@ -1,0 +1,90 @@
+"""The demo's fleet as services: two agents, each a sidecar and its engine, and the gateway. Describes, starts nothing.
+
+Nobody waits for any of them: the engines' packages may be on their way still. Sidecars and gateway need no packages of
+their own, so they join at once. An engine starts after its sidecar, which writes the secret it believes the gateway by.
+"""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+from controlplane.fleet.shipped import DEMO_MODEL, DEMO_MODEL_NAME
+from controlplane.health import data_plane_check, loopback_address
+from controlplane.settings.env import CHECKOUT
+from controlplane.stack.bootstrap import is_installed
+from controlplane.stack.child import Service
+from controlplane.stack.config import GATEWAY, AgentPlaces, StackConfig, join_token_file
+from controlplane.stack.services import luminet
+
+CONTROL_PLANE = ("web", "worker", "beat")
+
+
+def runs_fleet(config: StackConfig) -> bool:
+    """Whether there are engines to serve, or will be once their packages are installed."""
+    return config.engine_port is not None and (config.installs_engine or is_installed("engine"))
+
+
+def fleet_services(config: StackConfig, *, web: str, engines_after: tuple[str, ...]) -> list[Service]:
+    agents = [
+        service
+        for places in config.agents
+        for service in (sidecar_service(places, web=web), engine_service(places, after=engines_after))
+    ]
+    return [*agents, gateway_service(config, web=web)]
+
+
+def engine_packages_service(bootstrap: Path) -> Service:
+    """The engine's packages are large; they install while everything else already works."""
+    return Service(
+        name="engine-packages",
+        command=("nice", "-n", "10", sys.executable, "-I", str(bootstrap), "engine"),
+        needs=CONTROL_PLANE,
+        is_job=True,
+        is_awaited=False,
+        cwd=CHECKOUT,
+    )
+
+
+def sidecar_service(places: AgentPlaces, *, web: str) -> Service:
+    own = ("--engine-state", str(places.state), "--address", loopback_address("127.0.0.1", places.port))
+    status = ("--status-port", str(places.status_port))
+    return Service(
+        name=places.name,
+        command=luminet("agent", *_joining(places.name, places.home, web), *own, *status),
+        check=partial(data_plane_check, "sidecar", loopback_address("127.0.0.1", places.status_port)),
+        port=places.status_port,
+        needs=CONTROL_PLANE,
+        is_awaited=False,
+        cwd=CHECKOUT,
+    )
+
+
+def engine_service(places: AgentPlaces, *, after: tuple[str, ...]) -> Service:
+    """The engine with the demo model. It believes whoever signs with the secret that its sidecar wrote beside it."""
+    model = ("--model", str(DEMO_MODEL), "--name", DEMO_MODEL_NAME, "--port", str(places.port))
+    fleet = ("--agent-id", places.name, "--identity-secret-file", str(places.state / "identity-secret"))
+    return Service(
+        name=f"{places.name}-engine",
+        command=luminet("engine", *model, "--state", str(places.state), *fleet),
+        check=partial(data_plane_check, "engine", loopback_address("127.0.0.1", places.port)),
+        port=places.port,
+        needs=(places.name, *after),
+        is_awaited=False,
+        cwd=CHECKOUT,
+    )
+
+
+def gateway_service(config: StackConfig, *, web: str) -> Service:
+    return Service(
+        name="gateway",
+        command=luminet("gateway", *_joining(GATEWAY, config.gateway, web), "--port", str(config.gateway_port)),
+        check=partial(data_plane_check, "gateway", loopback_address("127.0.0.1", config.gateway_port)),
+        port=config.gateway_port,
+        needs=CONTROL_PLANE,
+        is_awaited=False,
+        cwd=CHECKOUT,
+    )
+
+
+def _joining(name: str, home: Path, web: str) -> tuple[str, ...]:
+    return ("--join", web, "--token-file", str(join_token_file(home)), "--home", str(home), "--name", name)

@@ -1,0 +1,1 @@
+"""The front door: who asks, in which namespace, and which engine answers."""

@@ -1,0 +1,129 @@
+"""The OpenAI face of a fleet, as an ASGI application: whose request it is, where it may go, and off it goes."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import uuid4
+
+from prometheus_client.registry import Collector
+
+from engine_agent.gateway.asked import Asked, Reader
+from engine_agent.gateway.forwarding import Forwarding, Ways
+from engine_agent.gateway.held import Held
+from engine_agent.gateway.keys import Caller, caller_of
+from engine_agent.gateway.limits import Limits
+from engine_agent.gateway.metrics import CONTENT_TYPE, model_label
+from engine_agent.gateway.models import model_list, models_served
+from engine_agent.gateway.refusals import draining, not_ready, revoked, route_refusal, stopping
+from engine_agent.gateway.route import RouteError, Wish
+from engine_agent.gateway.tables import Tables
+from engine_agent.http.application import Application, Endpoint
+from engine_agent.http.bodies import Bodies
+from engine_agent.http.client import Client
+from engine_agent.http.errors import ApiError, model_not_found
+from engine_agent.http.headers import REQUEST_ID
+
+GENERATING = ("/v1/chat/completions", "/v1/completions")
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """What the endpoints share."""
+
+    held: Held
+    check: Callable[[], bytes] = field(repr=False)  # what makes a key's digest keyed
+    ways: Ways
+    limits: Limits
+    collectors: Iterable[Collector] = ()  # of others in this process, for /metrics
+
+
+class GatewayApp(Application):
+    def __init__(self, door: Door) -> None:
+        super().__init__(write_seconds=door.limits.write_seconds)
+        self._door, self._bodies, self._reader = door, Bodies(door.limits), Reader()
+        self._paths: Mapping[str, tuple[str, Endpoint]] = {
+            **{path: ("POST", self._generating(path)) for path in GENERATING},
+            "/v1/models": ("GET", self._models),
+            "/health": ("GET", self._health),
+            "/metrics": ("GET", self._metrics),
+        }
+
+    def _refused(self, error: ApiError) -> None:
+        self._door.ways.observer.refused(error.code or str(error.status))
+
+    def _stopping(self) -> ApiError:
+        return stopping()
+
+    def _generating(self, path: str) -> Endpoint:
+        return lambda client: self._generation(client, path)
+
+    async def _generation(self, client: Client, path: str) -> None:
+        tables, caller = self._caller(client)
+        async with self._bodies.reading(client) as body:
+            asked = await self._reader.read(body)
+            forwarding = Forwarding(
+                self._door.ways,
+                client,
+                caller,
+                path,
+                asked,
+                request_id=_once(client),
+                model_label=model_label(asked.model, tables.models),
+            )
+            await client.staying(forwarding.run(self._groups(tables, caller, asked)))
+
+    def _caller(self, client: Client) -> tuple[Tables, Caller]:
+        held = self._door.held
+        if held.is_revoked:
+            raise revoked()
+        if not held.has_snapshot:
+            raise not_ready()
+        tables = held.tables  # one state of the world for all of the request
+        caller = caller_of(tables, self._door.check(), client.headers, now=self._door.ways.now())
+        if held.is_draining:
+            raise draining()
+        return tables, caller
+
+    def _groups(self, tables: Tables, caller: Caller, asked: Asked) -> Any:
+        try:
+            return self._door.ways.router.groups(
+                tables, Wish(caller.organisation, caller.namespace, asked.model, asked.kv_dtype)
+            )
+        except RouteError as problem:
+            raise route_refusal(problem, asked.model) from None
+
+    async def _models(self, client: Client) -> None:
+        tables, _ = self._caller(client)
+        await client.answer_json(200, model_list(models_served(tables, self._door.ways.engines.standing)))
+
+    async def _model(self, client: Client, name: str) -> None:
+        tables, _ = self._caller(client)
+        found = models_served(tables, self._door.ways.engines.standing).get(name)
+        if found is None:
+            raise model_not_found(name)
+        await client.answer_json(200, found)
+
+    async def _health(self, client: Client) -> None:
+        """Whether requests should come here. Where no engine answers, another gateway's clients fare no better."""
+        held, standing = self._door.held, self._door.ways.engines.standing
+        if self._is_stopping:
+            raise stopping()
+        if held.is_revoked:
+            raise revoked()
+        if held.is_draining:
+            raise draining()
+        if not held.has_snapshot:
+            raise not_ready()
+        reachable = sum(standing(agent).is_reachable for agent in held.tables.engines)
+        await client.answer_json(200, {"status": "ok", "engines": len(held.tables.engines), "reachable": reachable})
+
+    async def _metrics(self, client: Client) -> None:
+        engines = {agent: self._door.ways.engines.standing(agent) for agent in self._door.held.tables.engines}
+        text = self._door.ways.observer.exposition(engines, self._door.collectors)
+        await client.answer(200, text, [("content-type", CONTENT_TYPE)])
+
+
+def _once(client: Client) -> str:
+    """An engine takes an id once; a client may well send its own again, and is still answered by it."""
+    is_its_own = client.headers.get(REQUEST_ID) == client.request_id
+    return f"{client.request_id}.{uuid4().hex[:12]}" if is_its_own else client.request_id

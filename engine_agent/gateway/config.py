@@ -1,0 +1,85 @@
+"""How one gateway process is started: its options, read once into a frozen value. Only a token file is opened."""
+
+import argparse
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine_agent.sidecar.command import default_home, joining_options, joining_read
+from engine_agent.sidecar.enrolment import Joining
+
+LONGEST_SECONDS = 86_400
+_LABEL = re.compile(r"([a-z0-9][a-z0-9._-]{0,62})=([A-Za-z0-9._-]{1,63})", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class GatewayConfig:
+    joining: Joining
+    host: str
+    port: int
+    home: Path
+    address: str  # where clients reach it, as the fleet's page shows it
+    labels: Mapping[str, str]
+    drain_seconds: float
+    is_logging_json: bool
+
+
+def gateway_config(options: argparse.Namespace, environ: Mapping[str, str]) -> GatewayConfig:
+    return GatewayConfig(
+        joining=joining_read(options, environ),
+        host=options.host,
+        port=options.port,
+        home=(options.home or default_home(environ, f"gateway-{options.port}")).absolute(),
+        address=(options.address or _url(options.host, options.port)).rstrip("/"),
+        labels=dict(options.label),
+        drain_seconds=options.drain_seconds,
+        is_logging_json=options.json_logs,
+    )
+
+
+def gateway_options(parser: argparse.ArgumentParser) -> None:
+    joining = parser.add_argument_group("the control plane")
+    joining_options(joining)
+    listening = parser.add_argument_group("where it listens")
+    listening.add_argument("--host", default="127.0.0.1", help="(127.0.0.1)")
+    listening.add_argument("--port", type=_port, default=8080, help="(8080; 0: any free one)")
+    listening.add_argument("--address", metavar="URL", help="where clients reach it (where it listens)")
+    listening.add_argument(
+        "--label", type=_label, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
+    )
+    listening.add_argument(
+        "--home", type=Path, metavar="DIR", help="its credentials and its last snapshot (.luminet/gateway-PORT)"
+    )
+    listening.add_argument(
+        "--drain-seconds", type=_seconds, default=30.0, metavar="N", help="for what still runs when it is stopped (30)"
+    )
+    listening.add_argument("--json-logs", action="store_true", help="log lines for programs")
+
+
+def _url(host: str, port: int) -> str:
+    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (compared, not bound)
+    return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
+
+
+def _label(text: str) -> tuple[str, str]:
+    match = _LABEL.fullmatch(text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is no label like tier=canary")
+    return match[1], match[2]
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 6 and int(text) <= 65_535):
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from 0 to 65,535")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1
+    if not 0 <= seconds <= LONGEST_SECONDS:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of seconds from 0 to {LONGEST_SECONDS:,}")
+    return seconds

@@ -1,0 +1,155 @@
+"""What this gateway sees of its engines: how many of its requests each has, and whether it answers.
+
+Every engine is asked every second how it is; a request that finds nobody there says so at once. Who says nothing at
+all for long is waited for no more: its requests that have no header yet are over.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from engine_agent.gateway.route import Standing
+from engine_agent.gateway.tables import Engine
+
+log = logging.getLogger(__name__)
+LOOK_SECONDS = 1.0  # between two looks at an engine
+MOST_LOOK_SECONDS = 5.0
+SILENT_SECONDS = 10.0  # of looks that all failed: an engine that hangs, not one with a long prompt
+MOST_HEALTH_BYTES = 65_536
+NEWEST = 0.5  # how much the newest look counts
+
+
+@dataclass(slots=True)
+class _Seen:
+    in_flight: int = 0
+    is_reachable: bool = True  # until the first look: who asks finds out
+    look_seconds: float = 0.0
+    silent_since: float | None = None
+    waiting: set[asyncio.Timeout] = field(default_factory=set)
+
+    @property
+    def standing(self) -> Standing:
+        return Standing(self.is_reachable, self.in_flight, self.look_seconds)
+
+
+class Engines:
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+
+    def standing(self, agent: str) -> Standing:
+        return self._seen[agent].standing if agent in self._seen else Standing()
+
+    @property
+    def in_flight(self) -> int:
+        return sum(one.in_flight for one in self._seen.values())
+
+    @contextlib.contextmanager
+    def serving(self, agent: str) -> Iterator[None]:
+        """One request of it, as long as it lasts."""
+        seen = self._of(agent)
+        seen.in_flight += 1
+        try:
+            yield
+        finally:
+            seen.in_flight -= 1
+
+    @contextlib.asynccontextmanager
+    async def waiting(self, agent: str) -> AsyncIterator[None]:
+        """For its header, however long that takes, unless it falls silent meanwhile. Raises TimeoutError."""
+        seen = self._of(agent)
+        async with asyncio.timeout(None) as limit:
+            seen.waiting.add(limit)
+            try:
+                yield
+            finally:
+                seen.waiting.discard(limit)
+
+    def unreachable(self, agent: str, why: str) -> None:
+        """It goes on being looked at, and is asked again when it answers."""
+        seen = self._of(agent)
+        if seen.is_reachable:
+            log.warning("engine %s cannot be reached: %s", agent, why)
+        seen.is_reachable = False
+
+    def silent(self, agent: str, why: str, *, now: float) -> None:
+        """A look at it had no answer, not even a bad one."""
+        self.unreachable(agent, why)
+        seen = self._of(agent)
+        if seen.silent_since is None:
+            seen.silent_since = now
+        if now - seen.silent_since < SILENT_SECONDS or not seen.waiting:
+            return
+        log.warning("engine %s says nothing: %d requests wait for it no longer", agent, len(seen.waiting))
+        over, seen.waiting = seen.waiting, set()
+        for limit in over:
+            limit.reschedule(now)
+
+    def spoke(self, agent: str) -> None:
+        self._of(agent).silent_since = None
+
+    def answered(self, agent: str, seconds: float) -> None:
+        seen = self._of(agent)
+        if not seen.is_reachable:
+            log.info("engine %s can be reached", agent)
+        seen.is_reachable = True
+        seen.look_seconds += NEWEST * (seconds - seen.look_seconds)
+
+    def keep(self, agents: Mapping[str, Engine]) -> None:
+        """Forget those that are of the fleet no more, when their last request has ended."""
+        self._seen = {agent: seen for agent, seen in self._seen.items() if agent in agents or seen.in_flight}
+
+    def _of(self, agent: str) -> _Seen:
+        return self._seen.setdefault(agent, _Seen())
+
+
+class Lookout:
+    """Looks at every engine, each in its own time: one that hangs keeps nobody from the others."""
+
+    def __init__(
+        self, engines: Engines, known: Callable[[], Mapping[str, Engine]], session: aiohttp.ClientSession
+    ) -> None:
+        self._engines, self._known, self._session = engines, known, session
+        self._watched: dict[str, Engine] = {}
+        self._looking: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        try:
+            while True:
+                self._look_at_all()
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            for task in self._looking.values():
+                task.cancel()
+
+    def _look_at_all(self) -> None:
+        known = self._known()
+        self._engines.keep(known)
+        # Who has left the fleet with requests of ours goes on being looked at, or they would wait for ever.
+        left = {agent: one for agent, one in self._watched.items() if self._engines.standing(agent).in_flight}
+        self._watched = known = {**left, **known}
+        self._looking = {agent: task for agent, task in self._looking.items() if not task.done()}
+        for agent in known.keys() - self._looking.keys():
+            self._looking[agent] = asyncio.create_task(self._look(known[agent]))
+
+    async def _look(self, engine: Engine) -> None:
+        began = time.monotonic()
+        try:
+            async with (
+                asyncio.timeout(MOST_LOOK_SECONDS),
+                self._session.get(f"{engine.address}/health", allow_redirects=False) as answer,
+            ):
+                await answer.content.read(MOST_HEALTH_BYTES)  # of more than that, the connection is not kept
+        except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+            now = asyncio.get_running_loop().time()
+            self._engines.silent(engine.agent, str(problem) or type(problem).__name__, now=now)
+        else:
+            self._engines.spoke(engine.agent)
+            if answer.status == 200:
+                self._engines.answered(engine.agent, time.monotonic() - began)
+            else:
+                self._engines.unreachable(engine.agent, f"it answered with {answer.status}")

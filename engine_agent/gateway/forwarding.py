@@ -1,0 +1,201 @@
+"""One request on its way: to an engine, to another where the first sent no header, and what comes back to the client.
+
+As long as no engine has sent a header, nothing is counted anywhere and the next one may be asked, as another attempt.
+Afterwards the answer is that engine's: whole, or a stream that says at its end that it is not.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import aiohttp
+
+from engine_agent.gateway.asked import Asked
+from engine_agent.gateway.engines import Engines
+from engine_agent.gateway.events import WholeEvents
+from engine_agent.gateway.keys import SCOPE, Caller
+from engine_agent.gateway.metrics import Observer, Outcome, Retry
+from engine_agent.gateway.refusals import broken_off, no_engine
+from engine_agent.gateway.route import Router
+from engine_agent.gateway.tables import Engine
+from engine_agent.gateway.upstream import Broken, NotThere, Unanswered, Upstream, parts, passed_on, whole
+from engine_agent.http.client import Client, ClientGone, Headers
+from engine_agent.http.sse import event
+from engine_agent.identity import LIFETIME_SECONDS, Identity, sign
+
+log = logging.getLogger(__name__)
+Groups = Sequence[Sequence[Engine]]
+UNAVAILABLE = 503
+DISBELIEVED = (401, 409)  # what an engine says to a gateway, not to its client
+MOST_UNREACHABLE = 3  # of those that seem to be: each costs seconds, and is asked only where there is no other
+MOST_DISCONNECTED = 2  # a request that two engines dropped is not tried on a third: it may be what they died of
+
+
+@dataclass(frozen=True, slots=True)
+class Ways:
+    """What every request's way needs."""
+
+    router: Router
+    engines: Engines
+    upstream: Upstream
+    observer: Observer
+    now: Callable[[], float]  # unix seconds by the control plane's clock, as engines judge identities
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An engine's own words, for the client, if nobody else says better ones."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+class Forwarding:
+    def __init__(
+        self, ways: Ways, client: Client, caller: Caller, path: str, asked: Asked, *, request_id: str, model_label: str
+    ) -> None:
+        self._ways, self._client, self._caller = ways, client, caller
+        self._path, self._asked, self._request_id = path, asked, request_id
+        self._model_label = model_label
+        self._attempts = self._disconnected = self._unreachable = 0
+        self._is_last = False  # nobody is asked after it
+        self._is_lost = False  # the engine that was asked last went away with the request
+        self._tried: set[str] = set()
+        self._refusal: Refusal | None = None
+        self._began = time.perf_counter()
+
+    async def run(self, groups: Groups) -> None:
+        """Answers, or raises an ApiError before anything was answered."""
+        outcome: Outcome = "left"  # unless it comes to another end
+        try:
+            outcome = "answered" if await self._is_answered(groups) else "refused"
+        except Broken:  # a stream, whose client has been told
+            outcome = "broken"
+        except Exception as problem:
+            outcome = "left" if isinstance(problem, ClientGone) else "refused"
+            raise
+        finally:
+            self._ways.observer.ended(self._model_label, outcome)
+
+    async def _is_answered(self, groups: Groups) -> bool:
+        while (engine := self._next(groups)) is not None:
+            if await self._is_answered_by(engine):
+                return True
+        if self._refusal is None:
+            raise no_engine(self._asked.model, tried=len(self._tried), is_lost=self._is_lost)
+        await self._client.answer(self._refusal.status, self._refusal.body, self._refusal.headers)
+        return False
+
+    def _next(self, groups: Groups) -> Engine | None:
+        if self._disconnected >= MOST_DISCONNECTED:
+            return None
+        standing = self._ways.engines.standing
+        found = self._ways.router.pick(groups, standing, self._tried)
+        if found is not None and not standing(found.agent).is_reachable:  # then nobody who is reachable is left
+            self._unreachable += 1
+            found = found if self._unreachable <= MOST_UNREACHABLE else None
+        if found is None and self._disconnected and not self._is_last:
+            # A connection kept from before an engine's restart says the same as an engine that died: ask once more.
+            self._is_last = True
+            return self._ways.router.pick(groups, standing, ())
+        return found
+
+    async def _is_answered_by(self, engine: Engine) -> bool:
+        self._attempts += 1
+        self._tried.add(engine.agent)
+        identity = sign(self._identity(engine), engine.secret)
+        self._ways.observer.routed(time.perf_counter() - self._began)
+        upstream = self._ways.upstream
+        try:
+            with self._ways.engines.serving(engine.agent):
+                async with upstream.asked(
+                    engine,
+                    self._path,
+                    self._asked.body,
+                    identity=identity,
+                    request_id=self._request_id,
+                    waiting=self._ways.engines.waiting(engine.agent),
+                ) as answer:
+                    if answer.status == UNAVAILABLE or answer.status in DISBELIEVED:
+                        await self._keep(engine, answer)
+                        return False
+                    self._ways.observer.answering(self._model_label, time.perf_counter() - self._began)
+                    await self._pass_on(engine, answer)
+                    return True
+        except NotThere as problem:
+            self._is_lost = False
+            self._ways.engines.unreachable(engine.agent, str(problem))
+            self._retry("unreachable", engine, problem)
+        except Unanswered as problem:
+            self._disconnected, self._is_lost = self._disconnected + 1, True
+            self._retry("disconnected", engine, problem)
+        return False
+
+    def _identity(self, engine: Engine) -> Identity:
+        now, organisation, namespace = self._ways.now(), self._caller.organisation, self._caller.namespace
+        return Identity(
+            organisation_id=organisation.id,
+            organisation=organisation.slug,
+            namespace_id=namespace.id,
+            namespace=namespace.slug,
+            scope=SCOPE,
+            policy_revision=namespace.revision,
+            request_id=self._request_id,
+            attempt=self._attempts,
+            kind="customer",
+            deadline=None,
+            issued_at=now,
+            expires_at=now + LIFETIME_SECONDS,
+            audience=engine.agent,
+        )
+
+    # What an engine said that is not the answer
+
+    async def _keep(self, engine: Engine, answer: aiohttp.ClientResponse) -> None:
+        try:
+            body = await whole(answer)
+        except Broken as problem:
+            raise Unanswered(str(problem)) from problem
+        if answer.status in DISBELIEVED:
+            log.error(
+                "request %s: engine %s does not believe this gateway: %.200r", self._request_id, engine.agent, body
+            )
+            self._retry("disbelieved", engine, None)
+            return
+        self._refusal = Refusal(answer.status, passed_on(answer.headers), body)
+        self._retry("unavailable", engine, None)
+
+    def _retry(self, reason: Retry, engine: Engine, problem: Exception | None) -> None:
+        self._ways.observer.retried(reason)
+        if problem is not None:
+            log.info("request %s: %s at engine %s: %s", self._request_id, reason, engine.agent, problem)
+
+    # The answer
+
+    async def _pass_on(self, engine: Engine, answer: aiohttp.ClientResponse) -> None:
+        headers = passed_on(answer.headers)
+        if answer.content_type == "text/event-stream":
+            await self._client.start(answer.status, headers)
+            await self._pass_on_events(engine, answer)
+            return
+        try:
+            body = await whole(answer)
+        except Broken as problem:
+            log.warning("request %s: engine %s broke off its answer: %s", self._request_id, engine.agent, problem)
+            raise broken_off() from problem
+        await self._client.answer(answer.status, body, headers)
+
+    async def _pass_on_events(self, engine: Engine, answer: aiohttp.ClientResponse) -> None:
+        events = WholeEvents()
+        try:
+            async for data in parts(answer):
+                if told := events.take(data):
+                    await self._client.write(told)
+        except Broken as problem:
+            log.warning("request %s: engine %s broke off its stream: %s", self._request_id, engine.agent, problem)
+            self._ways.observer.refused("engine_lost")
+            await self._client.write(event(broken_off().body), more=False)
+            raise
+        await self._client.write(events.rest(), more=False)

@@ -1,0 +1,28 @@
+"""How much a client may send and how long it may take. Sizes follow the largest context that is served behind here,
+as far as this machine's memory is safe: what engines say of themselves is not believed beyond that.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+LEAST_BODY_BYTES, MOST_BODY_BYTES = 2**20, 64 * 2**20
+BESIDE_PROMPT_BYTES = 64 * 2**10  # for everything in a body that is not its prompt
+# Of one token, written in escapes. An engine knows its tokenizer and is stricter.
+MOST_TOKEN_BYTES = 256 * 6
+HELD_BYTES = 4 * MOST_BODY_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    most_context_tokens: Callable[[], int]  # of any model, at this moment
+    receive_seconds: float = 60.0  # for the whole of a body
+    write_seconds: float = 30.0  # that a client may leave unread what it was sent
+
+    @property
+    def body_bytes(self) -> int:
+        needed = self.most_context_tokens() * MOST_TOKEN_BYTES + BESIDE_PROMPT_BYTES
+        return min(MOST_BODY_BYTES, max(LEAST_BODY_BYTES, needed))
+
+    @property
+    def held_bytes(self) -> int:
+        return HELD_BYTES

@@ -1,0 +1,99 @@
+"""`/metrics` of a gateway: what it did with requests. What the cache was worth to them, the engines count.
+
+Labels are bounded: agents and models are the fleet's, reasons and outcomes ours, and a model nobody serves is "other".
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from engine_agent.gateway.route import Standing
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+OTHER = "other"
+ROUTING_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1)
+HEADER_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+Outcome = Literal["answered", "refused", "broken", "left"]
+Retry = Literal["unreachable", "disconnected", "unavailable", "disbelieved"]
+
+
+class Observer:
+    """One registry each, so that two gateways in a process are two."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self._requests = Counter(
+            "luminet_gateway_requests",
+            "Requests an engine was asked to answer, by how they ended.",
+            ("model", "outcome"),
+            registry=registry,
+        )
+        self._errors = Counter(
+            "luminet_gateway_errors", "Errors the gateway told its clients, and why.", ("reason",), registry=registry
+        )
+        self._retries = Counter(
+            "luminet_gateway_retries",
+            "Attempts at an engine that another one followed.",
+            ("reason",),
+            registry=registry,
+        )
+        self._routing = Histogram(
+            "luminet_gateway_routing_seconds",
+            "From a request's last byte until an engine is asked.",
+            buckets=ROUTING_BUCKETS,
+            registry=registry,
+        )
+        self._header = Histogram(
+            "luminet_gateway_header_seconds",
+            "From a request's last byte until an engine's headers.",
+            ("model",),
+            buckets=HEADER_BUCKETS,
+            registry=registry,
+        )
+
+    def ended(self, model: str, outcome: Outcome) -> None:
+        self._requests.labels(model, outcome).inc()
+
+    def refused(self, reason: str) -> None:
+        self._errors.labels(reason).inc()
+
+    def retried(self, reason: Retry) -> None:
+        self._retries.labels(reason).inc()
+
+    def routed(self, seconds: float) -> None:
+        self._routing.observe(seconds)
+
+    def answering(self, model: str, seconds: float) -> None:
+        self._header.labels(model).observe(seconds)
+
+    def exposition(self, engines: Mapping[str, Standing], others: Iterable[Collector]) -> bytes:
+        """All of it as text, with what others of this process count."""
+        return b"".join([generate_latest(_Both(self.registry, engines)), *(generate_latest(one) for one in others)])
+
+
+def model_label(model: str, known: Collection[str]) -> str:
+    return model if model in known else OTHER
+
+
+class _Both(Collector):
+    def __init__(self, registry: CollectorRegistry, engines: Mapping[str, Standing]) -> None:
+        self._registry, self._engines = registry, engines
+
+    def collect(self) -> Iterable[Metric]:
+        yield from self._registry.collect()
+        running = GaugeMetricFamily(
+            "luminet_gateway_running_requests", "Requests under way at an engine.", labels=("agent",)
+        )
+        reachable = GaugeMetricFamily(
+            "luminet_gateway_engine_up", "Whether an engine answers this gateway.", labels=("agent",)
+        )
+        for agent, standing in sorted(self._engines.items()):
+            running.add_metric((agent,), standing.in_flight)
+            reachable.add_metric((agent,), standing.is_reachable)
+        yield running
+        yield reachable

@@ -1,0 +1,37 @@
+"""`/v1/models`: what the engines that can be reached serve, with the formats that may be asked for."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from engine_agent.gateway.route import Standing
+from engine_agent.gateway.tables import ServedModel, Tables
+
+Model = Mapping[str, Any]
+
+
+def models_served(tables: Tables, standing: Callable[[str], Standing]) -> dict[str, Model]:
+    """By name."""
+    reachable = [one for one in tables.engines.values() if one.is_open and standing(one.agent).is_reachable]
+    names = sorted({name for one in reachable for name in one.models})
+    return {
+        name: _model(name, [one.models[name] for one in reachable if name in one.models], tables.refused.get(name, {}))
+        for name in names
+    }
+
+
+def model_list(models: Mapping[str, Model]) -> dict[str, Any]:
+    return {"object": "list", "data": list(models.values())}
+
+
+def _model(name: str, served: Iterable[ServedModel], refused: Mapping[str, str]) -> Model:
+    """Where engines differ: every format some engine does, and the context that all have."""
+    ones = list(served)
+    kv_dtypes = dict.fromkeys(kv_dtype for one in ones for kv_dtype in one.kv_dtypes if kv_dtype not in refused)
+    return {
+        "id": name,
+        "object": "model",
+        "created": max(one.created for one in ones),
+        "owned_by": "luminet",
+        "max_model_len": min(one.context_tokens for one in ones),
+        "kv_cache_dtypes": list(kv_dtypes),
+    }

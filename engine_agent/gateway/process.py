@@ -1,0 +1,142 @@
+"""One gateway process: its face and its sidecar in one event loop, from the first byte served to the last.
+
+Whoever stops it once is waited for: new requests are refused, what runs is finished, within bounds. Twice: now.
+"""
+
+import asyncio
+import base64
+import contextlib
+import logging
+import signal
+import socket
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from engine_agent.gateway.app import Door, GatewayApp
+from engine_agent.gateway.config import GatewayConfig
+from engine_agent.gateway.engines import Engines, Lookout
+from engine_agent.gateway.forwarding import Ways
+from engine_agent.gateway.held import Held
+from engine_agent.gateway.holder import GatewayHolder, about_gateway
+from engine_agent.gateway.limits import Limits
+from engine_agent.gateway.metrics import Observer
+from engine_agent.gateway.route import Router
+from engine_agent.gateway.upstream import Upstream, session_open
+from engine_agent.http.serving import Server, server_of
+from engine_agent.protocol import snapshot_encode
+from engine_agent.sidecar.config import SidecarConfig
+from engine_agent.sidecar.credentials import Credentials
+from engine_agent.sidecar.holder import HolderError
+from engine_agent.sidecar.runtime import Runtime
+from engine_agent.sidecar.store import Store
+
+log = logging.getLogger(__name__)
+LOOK_SECONDS = 0.02
+HEED_SECONDS = 0.2
+STOPPED_AT_ONCE = 128
+
+
+class GatewayProcess:
+    def __init__(self, config: GatewayConfig, credentials: Credentials, public: socket.socket) -> None:
+        self._config, self._public = config, public
+        self._held, self._engines = Held(), Engines()
+        self._holder = GatewayHolder(self._held, self._engines, about_gateway(config.address, config.labels))
+        self._runtime = Runtime(SidecarConfig(config.home), credentials, self._holder)
+        self._store = Store(config.home, agent=credentials.agent, key=credentials.sealing_key)
+        self._signals: list[int] = []
+        self._stopping, self._now, self._ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def run(self, on_ready: Callable[[], None]) -> int:
+        """The process's exit status. `on_ready` is called when it answers, if only to say that it holds nothing yet."""
+        self._listen_to_signals()
+        await self._hold_what_is_stored()
+        async with session_open() as asking, session_open() as looking:
+            lookout = Lookout(self._engines, lambda: self._held.tables.engines, looking)
+            app = GatewayApp(self._door(Upstream(asking)))
+            server = server_of(app)
+            serving = server.serve(sockets=[self._public])
+            beside = [self._runtime.run(self._ended), serving, lookout.run(), self._heed_revocation()]
+            with _running(beside) as tasks:
+                await _first(server.is_up.wait(), tasks)
+                on_ready()
+                await _first(self._stopping.wait(), tasks)
+                await self._drain()
+                app.stop()
+                await self._end(server, tasks)
+        return STOPPED_AT_ONCE + self._signals[-1] if self._now.is_set() else 0
+
+    async def _hold_what_is_stored(self) -> None:
+        """Before anybody is let in: whoever asks in the first moment is served as before the restart."""
+        if stored := self._runtime.snapshot():
+            with contextlib.suppress(HolderError):  # the sidecar comes upon it too, and tells
+                await self._holder.apply(snapshot_encode(stored))
+
+    async def _heed_revocation(self) -> None:
+        """Whoever was taken out of the fleet serves nobody any more, also after a restart, whoever is away by then."""
+        while self._runtime.link.why_revoked is None:  # noqa: ASYNC110 (it is told in the midst of something else)
+            await asyncio.sleep(HEED_SECONDS)
+        self._held.is_revoked = True
+        log.error("no request is served any more: %s", self._runtime.link.why_revoked)
+        await asyncio.to_thread(self._store.forget)
+        await asyncio.Event().wait()
+
+    def _door(self, upstream: Upstream) -> Door:
+        held, runtime = self._held, self._runtime
+        ways = Ways(Router(), self._engines, upstream, Observer(), runtime.clock.now)
+        limits = Limits(lambda: held.tables.most_context_tokens)
+        return Door(held, lambda: _check(runtime.credentials.keys["check"]), ways, limits, [runtime.metrics.registry])
+
+    async def _drain(self) -> None:
+        """Until nothing runs any more, or enough is enough."""
+        self._held.is_draining = True
+        left, until = self._engines.in_flight, time.monotonic() + self._config.drain_seconds
+        if left:
+            log.info("stopping: %d requests are finished first, for at most %g s", left, self._config.drain_seconds)
+        while self._engines.in_flight and time.monotonic() < until and not self._now.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._now.wait(), LOOK_SECONDS)
+
+    async def _end(self, server: Server, tasks: Sequence["asyncio.Task[None]"]) -> None:
+        server.should_exit, server.force_exit = True, self._now.is_set()
+        self._ended.set()
+        runtime, serving, *_ = tasks
+        await asyncio.gather(runtime, serving)
+
+    # Signals
+
+    def _listen_to_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop, number)
+
+    def _stop(self, number: int) -> None:
+        self._signals.append(number)
+        if self._stopping.is_set():
+            self._now.set()
+        self._stopping.set()
+
+
+@lru_cache(maxsize=4)
+def _check(told: str | None) -> bytes:
+    return base64.b64decode(told or "")
+
+
+@contextlib.contextmanager
+def _running(deeds: Sequence[Coroutine[Any, Any, None]]) -> Iterator[Sequence["asyncio.Task[None]"]]:
+    tasks = [asyncio.create_task(deed) for deed in deeds]
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+
+
+async def _first(event: Coroutine[Any, Any, Any], tasks: Sequence["asyncio.Task[None]"]) -> None:
+    """Wait for it, unless one of the tasks ends before: then with what ended it."""
+    waiting = asyncio.create_task(event)
+    done, _ = await asyncio.wait({waiting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    for task in done - {waiting}:
+        task.result()

@@ -1,0 +1,291 @@
+"""A gateway's snapshot as requests need it: whose a key is, which engines there are, what may not be asked of them.
+
+Read from a snapshot as a whole or not at all, and never altered, so that a request meets one state of the world. What
+the snapshot before said in the same words is not read again: a change costs what it touches.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from engine_agent.protocol import FLEET, Bucket, Entry, Policy, Snapshot, snapshot_build
+
+ACTIVE = "active"  # an organisation that is served, and an engine that takes requests
+DEFAULT_FORMAT, DEFAULT_ASKED = "fp8", ("int4",)  # the product's, where a policy is silent
+_NO_BUCKET = Bucket(b"", {}, frozenset())
+
+
+class BadTables(Exception):
+    """A snapshot that no request could be served by; names the entry. What was held before still holds."""
+
+    def __init__(self, entry: str, problem: str) -> None:
+        super().__init__(f"{entry}: {problem}")
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """What keys and values are kept in, and what a request may ask for besides."""
+
+    kv_dtype: str = DEFAULT_FORMAT
+    request_kv_dtypes: tuple[str, ...] = DEFAULT_ASKED
+
+    @property
+    def allowed(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((self.kv_dtype, *self.request_kv_dtypes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """A policy, as far as it matters for where a request goes."""
+
+    general: Formats
+    models: Mapping[str, Formats]
+
+    def of(self, model: str) -> Formats:
+        return self.models.get(model, self.general)
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    id: str
+    slug: str
+    revision: int
+    rules: Rules
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """While a policy is tried: `share` of these namespaces' requests go to these agents, and no more."""
+
+    id: str
+    namespaces: frozenset[str] | None  # None: all
+    agents: frozenset[str]
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Organisation:
+    id: str
+    slug: str
+    is_active: bool
+    limits: Mapping[str, Any]
+    namespaces: Mapping[str, Namespace]  # by slug
+    slugs: Mapping[str, str]  # of the namespaces, by id
+    digests: frozenset[bytes]  # of its keys
+    splits: tuple[Split, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    organisation: str
+    namespaces: frozenset[str] | None  # ids; None: all the organisation has
+    scopes: frozenset[str]
+    expires_at: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    kv_dtypes: tuple[str, ...]
+    context_tokens: int
+    created: int
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    agent: str
+    address: str  # without a slash at the end
+    is_open: bool
+    models: Mapping[str, ServedModel]
+    secret: bytes = field(repr=False)  # by which it believes a gateway
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    snapshot: Snapshot
+    organisations: Mapping[str, Organisation]
+    keys: Mapping[bytes, Key]
+    engines: Mapping[str, Engine]
+    refused: Mapping[str, Mapping[str, str]]  # model → format → why
+    splits: tuple[Split, ...]  # besides organisations' own
+    models: frozenset[str]
+    most_context_tokens: int
+
+
+def tables_empty() -> Tables:
+    return Tables(snapshot_build("gateway", {}, {}), {}, {}, {}, {}, (), frozenset(), 0)
+
+
+def tables_read(snapshot: Snapshot, before: Tables) -> Tables:
+    """Raises BadTables."""
+    if snapshot.kind != "gateway":
+        raise BadTables("kind", f"{snapshot.kind} is not gateway")
+    organisations, keys = dict(before.organisations), dict(before.keys)
+    rules: dict[str, Rules] = {}
+    differing = list(_differing(before.snapshot, snapshot))
+    for org in differing:
+        gone = organisations.pop(org, None)
+        for digest in gone.digests if gone else ():
+            del keys[digest]
+    for org in differing:
+        if org in snapshot.buckets:
+            found = _keys(org, snapshot)
+            organisations[org] = _organisation(org, snapshot, frozenset(found), rules)
+            keys |= found
+    if snapshot.buckets.get(FLEET, _NO_BUCKET).hash == before.snapshot.buckets.get(FLEET, _NO_BUCKET).hash:
+        return replace(before, snapshot=snapshot, organisations=organisations, keys=keys)
+    fleet = {key: snapshot.entries[key] for key in snapshot.buckets.get(FLEET, _NO_BUCKET).members}
+    engines = _engines(fleet)
+    return Tables(
+        snapshot=snapshot,
+        organisations=organisations,
+        keys=keys,
+        engines=engines,
+        refused=_refused(fleet),
+        splits=_splits(_of(fleet, "split")),
+        models=frozenset(name for one in engines.values() for name in one.models),
+        most_context_tokens=max(
+            (model.context_tokens for one in engines.values() for model in one.models.values()), default=0
+        ),
+    )
+
+
+def _differing(before: Snapshot, after: Snapshot) -> Iterator[str]:
+    """Organisations that one of the two has otherwise than the other."""
+    for org in before.buckets.keys() | after.buckets.keys():
+        if org != FLEET and before.buckets.get(org, _NO_BUCKET).hash != after.buckets.get(org, _NO_BUCKET).hash:
+            yield org
+
+
+# An organisation
+
+
+def _organisation(org: str, snapshot: Snapshot, digests: frozenset[bytes], rules: dict[str, Rules]) -> Organisation:
+    entry = snapshot.entries.get(f"org/{org}")
+    if entry is None:
+        raise BadTables(f"org/{org}", "is missing, but entries are of it")
+    namespaces = [_namespace(key, one, snapshot, rules) for key, one in _members(org, snapshot, "ns")]
+    return Organisation(
+        id=org,
+        slug=entry["slug"],
+        is_active=entry["state"] == ACTIVE,
+        limits=entry["limits"],
+        namespaces={one.slug: one for one in namespaces},
+        slugs={one.id: one.slug for one in namespaces},
+        digests=digests,
+        splits=_splits(_members(org, snapshot, "split")),
+    )
+
+
+def _namespace(key: str, entry: Entry, snapshot: Snapshot, rules: dict[str, Rules]) -> Namespace:
+    hashed = entry["policy"]
+    if hashed not in rules:
+        rules[hashed] = _rules(key, snapshot.policies[hashed])
+    return Namespace(_id(key), entry["slug"], entry["revision"], rules[hashed])
+
+
+def _keys(org: str, snapshot: Snapshot) -> dict[bytes, Key]:
+    return {bytes.fromhex(entry["hash"]): _key(org, entry) for _, entry in _members(org, snapshot, "key")}
+
+
+def _key(org: str, entry: Entry) -> Key:
+    bound, until = entry["namespaces"], entry["expires_at"]
+    expires_at = datetime.fromisoformat(until).timestamp() if until else None
+    return Key(org, None if bound is None else frozenset(bound), frozenset(entry["scopes"]), expires_at)
+
+
+def _of(entries: Mapping[str, Entry], prefix: str) -> Iterator[tuple[str, Entry]]:
+    """By key, in one order everywhere."""
+    return ((key, entries[key]) for key in sorted(entries) if key.startswith(f"{prefix}/"))
+
+
+def _members(org: str, snapshot: Snapshot, prefix: str) -> Iterator[tuple[str, Entry]]:
+    return _of({key: snapshot.entries[key] for key in snapshot.buckets[org].members}, prefix)
+
+
+def _id(key: str) -> str:
+    return key.partition("/")[2]
+
+
+def _rules(key: str, policy: Policy) -> Rules:
+    """What it says for a model goes before what it says for all."""
+    models = policy.get("models", {})
+    if not isinstance(models, dict) or not all(isinstance(one, dict) for one in models.values()):
+        raise BadTables(f"{key}.policy.models", "must be policies by model")
+    return Rules(_formats(key, policy), {model: _formats(key, one) for model, one in models.items()})
+
+
+def _formats(key: str, policy: Policy) -> Formats:
+    kv_dtype, asked = policy.get("kv_dtype", DEFAULT_FORMAT), policy.get("request_kv_dtypes", DEFAULT_ASKED)
+    if not isinstance(kv_dtype, str):
+        raise BadTables(f"{key}.policy.kv_dtype", "must be the name of a format")
+    return Formats(kv_dtype, _texts(f"{key}.policy.request_kv_dtypes", asked))
+
+
+# The fleet
+
+
+def _engines(fleet: Mapping[str, Entry]) -> Mapping[str, Engine]:
+    return {entry["agent"]: _engine(key, entry) for key, entry in _of(fleet, "route")}
+
+
+def _engine(key: str, entry: Entry) -> Engine:
+    return Engine(
+        agent=entry["agent"],
+        address=_address(key, entry["address"]),
+        is_open=entry["state"] == ACTIVE,
+        models={name: _model(f"{key}.models.{name}", told) for name, told in entry["models"].items()},
+        secret=entry["identity"].encode(),  # as it stands in the engine's file: nobody decodes it
+    )
+
+
+def _address(key: str, told: str) -> str:
+    try:
+        parts = urlsplit(told)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        is_good = False
+    if not is_good or parts.path not in ("", "/") or parts.query or parts.fragment or parts.username:
+        raise BadTables(f"{key}.address", "must be like http://host:port")
+    return told.rstrip("/")
+
+
+def _model(where: str, told: Any) -> ServedModel:
+    if not isinstance(told, dict):
+        raise BadTables(where, "must be an object")
+    kv_dtypes = _texts(f"{where}.kv_dtypes", told.get("kv_dtypes", []))
+    context, created = (_count(f"{where}.{name}", told.get(name)) for name in ("context_tokens", "created"))
+    return ServedModel(kv_dtypes, context, created)
+
+
+def _texts(where: str, told: Any) -> tuple[str, ...]:
+    if not isinstance(told, list | tuple) or not all(isinstance(one, str) for one in told):
+        raise BadTables(where, "must be a list of names")
+    return tuple(told)
+
+
+def _count(where: str, told: Any) -> int:
+    """What is not told is 0."""
+    if told is not None and (type(told) is not int or told < 0):
+        raise BadTables(where, "must be a whole number from 0")
+    return told or 0
+
+
+def _refused(fleet: Mapping[str, Entry]) -> Mapping[str, Mapping[str, str]]:
+    found: dict[str, dict[str, str]] = {}
+    for _, entry in _of(fleet, "gate"):
+        found.setdefault(entry["model"], {}).update({name: str(why) for name, why in entry["refused"].items()})
+    return found
+
+
+def _splits(found: Iterable[tuple[str, Entry]]) -> tuple[Split, ...]:
+    return tuple(
+        Split(
+            id=_id(key),
+            namespaces=None if entry["namespaces"] is None else frozenset(entry["namespaces"]),
+            agents=frozenset(entry["agents"]),
+            share=float(entry["share"]),
+        )
+        for key, entry in found
+    )

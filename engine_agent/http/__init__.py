@@ -1,0 +1,1 @@
+"""HTTP as engine and gateway both speak it: a client's other end, errors, headers, events, connections."""

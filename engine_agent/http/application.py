@@ -1,0 +1,105 @@
+"""An ASGI application of a few paths, and what all its answers have in common: methods, refusals, who left."""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+
+from engine_agent.http.client import Client, ClientGone, Receive, Scope, Send
+from engine_agent.http.errors import ApiError, failed
+from engine_agent.http.headers import PREFLIGHT
+
+log = logging.getLogger(__name__)
+Endpoint = Callable[[Client], Awaitable[None]]
+KEYLESS = ("/health", "/metrics")
+_MODEL = "/v1/models/"
+
+
+class Application(ABC):
+    _paths: Mapping[str, tuple[str, Endpoint]]  # the method that each takes, and what answers
+
+    def __init__(self, *, write_seconds: float) -> None:
+        self._write_seconds = write_seconds
+        self._is_stopping = False
+
+    @abstractmethod
+    async def _model(self, client: Client, name: str) -> None:
+        """What is told of one model, whose name may have slashes in it."""
+
+    @abstractmethod
+    def _refused(self, error: ApiError) -> None:
+        """A client is about to be told so."""
+
+    @abstractmethod
+    def _stopping(self) -> ApiError:
+        """What whoever is cut off is told."""
+
+    def _endpoint(self, path: str) -> tuple[str, Endpoint]:
+        if path.startswith(_MODEL):
+            return "GET", lambda client: self._model(client, path.removeprefix(_MODEL))
+        if path not in self._paths:
+            raise ApiError(404, "There is nothing at this path.", code="not_found")
+        return self._paths[path]
+
+    def _told(self, problem: Exception, request_id: str) -> ApiError:
+        """What a client is told of a problem."""
+        if isinstance(problem, ApiError):
+            return problem
+        log.error("request %s: it failed", request_id, exc_info=problem)
+        return failed()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1000})
+        else:
+            client = Client(scope, receive, send, write_seconds=self._write_seconds)
+            await self._answer(client, scope["method"], scope["path"])
+
+    def stop(self) -> None:
+        """What is behind it ends now. What it fails at from here on is worth asking elsewhere."""
+        self._is_stopping = True
+
+    async def _answer(self, client: Client, method: str, path: str) -> None:
+        client.is_for_browsers = path not in KEYLESS
+        try:
+            await self._dispatch(client, method, path)
+        except ClientGone:
+            log.info("request %s: the client left", client.request_id)
+        except asyncio.CancelledError:  # the server stops, and has waited for it
+            if client.has_answer:
+                raise
+            await self._refuse(client, self._stopping())
+        except Exception as problem:
+            if client.has_answer:
+                log.exception("request %s: the answer broke off", client.request_id)
+                return
+            error = self._told(problem, client.request_id)
+            await self._refuse(client, self._stopping() if self._is_stopping and error.status == 500 else error)
+
+    async def _refuse(self, client: Client, error: ApiError) -> None:
+        self._refused(error)
+        try:
+            await client.refuse(error)
+        except ClientGone:
+            log.info("request %s: the client left", client.request_id)
+
+    async def _dispatch(self, client: Client, method: str, path: str) -> None:
+        allowed, endpoint = self._endpoint(path)
+        methods = ("GET", "HEAD") if allowed == "GET" else (allowed,)
+        if method == "OPTIONS":
+            await client.start(204, [*PREFLIGHT, ("allow", ", ".join((*methods, "OPTIONS")))])
+            await client.write(b"", more=False)
+        elif method not in methods:
+            allow = {"allow": ", ".join((*methods, "OPTIONS"))}
+            raise ApiError(405, f"{path} takes {allowed}.", code="method_not_allowed", headers=allow)
+        else:
+            await endpoint(client)
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    """What there is to open and close is whoever's who serves this."""
+    for moment in ("startup", "shutdown"):
+        await receive()
+        await send({"type": f"lifespan.{moment}.complete"})

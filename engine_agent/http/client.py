@@ -1,0 +1,117 @@
+"""The other end of one request: what it sends, what it is sent, and whether it is still there."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
+from typing import Any, TypeVar
+
+from engine_agent.http.errors import ApiError
+from engine_agent.http.headers import CORS, REQUEST_ID, request_id_accept
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+Headers = Iterable[tuple[str, str]]
+T = TypeVar("T")
+
+
+class ClientGone(Exception):
+    """Nobody is there to be answered: it left, or reads so slowly that it might as well have."""
+
+
+class Client:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, write_seconds: float) -> None:
+        self.headers = _headers(scope)
+        self.request_id = request_id_accept(self.headers.get(REQUEST_ID))
+        self.has_answer = False  # its first line, at least
+        self.is_for_browsers = True  # what is told without a key is not told to any page somebody has open
+        self._is_head = scope["method"] == "HEAD"
+        self._receive, self._send = receive, send
+        self._write_seconds = write_seconds
+        self._leaving: asyncio.Task[None] | None = None
+
+    # What it sends
+
+    async def chunk(self) -> tuple[bytes, bool]:
+        """The next part of its body, and whether more will follow."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        return message.get("body", b""), message.get("more_body", False)
+
+    # Whether it is there. Only after its body has been read.
+
+    @property
+    def has_left(self) -> bool:
+        return self._leaving is not None and self._leaving.done()
+
+    async def staying(self, work: Coroutine[Any, Any, T]) -> T:
+        """What the work comes to. When the client leaves, the work is cancelled and ClientGone raised."""
+        self._leaving = asyncio.create_task(self._left())
+        task = asyncio.create_task(work)
+        try:
+            await asyncio.wait({task, self._leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise ClientGone
+            return task.result()
+        finally:
+            await _end(task)
+            await _end(self._leaving)
+
+    async def _left(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    # What it is sent
+
+    async def start(self, status: int, headers: Headers) -> None:
+        self.has_answer = True
+        told = [*headers, (REQUEST_ID, self.request_id), *(CORS if self.is_for_browsers else ())]
+        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in told]
+        await self._sent({"type": "http.response.start", "status": status, "headers": encoded})
+
+    async def write(self, data: bytes, *, more: bool = True) -> None:
+        await self._sent({"type": "http.response.body", "body": b"" if self._is_head else data, "more_body": more})
+
+    async def answer(self, status: int, data: bytes, headers: Headers) -> None:
+        await self.start(status, [*headers, ("content-length", str(len(data)))])
+        await self.write(data, more=False)
+
+    async def answer_json(self, status: int, value: Any, headers: Headers = ()) -> None:
+        await self.answer(status, as_json(value), [("content-type", "application/json"), *headers])
+
+    async def refuse(self, error: ApiError, headers: Headers = ()) -> None:
+        await self.answer_json(error.status, error.body, [*headers, *error.headers.items()])
+
+    async def _sent(self, message: Message) -> None:
+        try:
+            async with asyncio.timeout(self._write_seconds):  # the server waits here while too much is unread
+                await self._send(message)
+        except (TimeoutError, OSError):
+            raise ClientGone from None
+        except RuntimeError:  # as a closed connection says it, which others say of what was sent
+            if self.has_left:
+                raise ClientGone from None
+            raise
+
+
+def as_json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _headers(scope: Scope) -> Mapping[str, str]:
+    """By lower-case name. Of two with one name the first counts for nothing: they are joined, as HTTP reads them."""
+    found: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        found[name] = f"{found[name]}, {value}" if name in found else value
+    return found
+
+
+async def _end(task: "asyncio.Task[Any]") -> None:
+    task.cancel()
+    await asyncio.wait({task})
+    if not task.cancelled():
+        task.exception()  # retrieved: whoever waited for it has it, or nobody does

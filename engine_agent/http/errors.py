@@ -1,0 +1,47 @@
+"""What a client is told when it gets no answer, in OpenAI's shape."""
+
+from collections.abc import Mapping
+from typing import Any
+
+RETRY_SECONDS = 1
+INVALID, SERVER = "invalid_request_error", "server_error"
+
+
+class ApiError(Exception):
+    """One refusal. `param` names the parameter at fault, `code` is for programs."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        param: str | None = None,
+        code: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.message, self.param, self.code = status, message, param, code
+        self.headers = headers or {}
+
+    @property
+    def body(self) -> dict[str, Any]:
+        kind = INVALID if self.status < 500 else SERVER
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+
+def invalid(param: str | None, problem: str, code: str | None = "invalid_value") -> ApiError:
+    return ApiError(400, f"{param}: {problem}" if param else problem, param=param, code=code)
+
+
+def unavailable(message: str, code: str, *, retry_seconds: int = RETRY_SECONDS) -> ApiError:
+    """Worth asking again, here or elsewhere."""
+    return ApiError(503, message, code=code, headers={"retry-after": str(retry_seconds)})
+
+
+def model_not_found(name: str) -> ApiError:
+    return ApiError(404, f"There is no model {name[:200]!r} here.", param="model", code="model_not_found")
+
+
+def failed() -> ApiError:
+    """What happened is in the log, and no client's business."""
+    return ApiError(500, "The server failed at this request.", code="internal_error")

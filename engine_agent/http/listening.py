@@ -1,0 +1,84 @@
+"""Where a process listens: sockets bound before anything slow begins, so that a port in use is known at once."""
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+SILENT_MILLISECONDS = 60_000  # a client whose machine takes nothing for so long is given up by the kernel
+LONGEST_PATH = 107  # of a Unix socket, in bytes, on Linux; 103 on macOS
+
+
+class CannotListen(Exception):
+    """An address that is taken or no address; names it."""
+
+
+def bind_tcp(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError as problem:
+        raise CannotListen(f"{host}:{port}: is no address of this machine: {problem.strerror}") from problem
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; what is accepted inherits it
+            bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, SILENT_MILLISECONDS)
+        bound.bind(address)
+    except OSError as problem:
+        bound.close()
+        raise CannotListen(f"{host}:{port}: {_why(problem)}") from problem
+    return bound
+
+
+@contextmanager
+def listen_unix(path: Path) -> Iterator[socket.socket]:
+    """A socket only its owner may open, in the place of one that was left behind. It is gone afterwards, unless it is
+    another's by then.
+    """
+    with _bind_unix(path) as bound:
+        ours = path.stat().st_ino
+        try:
+            yield bound
+        finally:
+            with suppress(OSError):
+                if path.stat().st_ino == ours:
+                    path.unlink()
+
+
+def _bind_unix(path: Path) -> socket.socket:
+    if len(os.fsencode(path)) > LONGEST_PATH:
+        raise CannotListen(f"{path}: is longer than the {LONGEST_PATH} bytes a socket may have: give --admin-socket")
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        if path.is_socket():
+            _check_left_behind(path)
+            path.unlink()
+        bound.bind(os.fspath(path))
+        bound.listen()  # whoever looks from here on sees that somebody has it
+    except OSError as problem:
+        bound.close()
+        raise CannotListen(f"{path}: {_why(problem)}") from problem
+    finally:
+        os.umask(mask)
+    return bound
+
+
+def _check_left_behind(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as caller:
+        caller.setblocking(False)
+        try:
+            caller.connect(os.fspath(path))
+        except ConnectionRefusedError:
+            return
+        except BlockingIOError:  # somebody is there, and busy
+            pass
+    raise OSError(errno.EADDRINUSE, "somebody answers", os.fspath(path))
+
+
+def _why(problem: OSError) -> str:
+    if problem.errno == errno.EADDRINUSE:
+        return "is in use already"
+    return f"cannot be listened on: {problem.strerror}"

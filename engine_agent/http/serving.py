@@ -1,0 +1,48 @@
+"""An application served by uvicorn, as engine and gateway both are. Signals and the loop are the process's."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+
+from engine_agent.http.connections import Connection
+
+KEEP_ALIVE_SECONDS = 75
+GRACE_SECONDS = 3  # for answers that are under way when a server stops
+
+
+class Server(uvicorn.Server):
+    """One of several in a process: signals are the process's."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_up.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def server_of(app: Any) -> Server:
+    return Server(
+        uvicorn.Config(
+            app,
+            loop="none",
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
+    )

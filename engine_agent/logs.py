@@ -1,0 +1,45 @@
+"""Log lines of the data plane: as words for people, or as JSON for programs. Never a prompt, never a key."""
+
+import json
+import logging
+import re
+from datetime import UTC, datetime
+
+_UNSHOWABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+class JsonLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+class TextLines(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
+        # One line each, whatever a client sent: no forged next one, no escape sequence for the operator's terminal.
+        line = f"{at} {record.levelname.lower():<7} {_shown(record.getMessage())}"
+        if not record.exc_info:
+            return line
+        # An error's own words may be a client's, line breaks and all: what follows the first line is indented.
+        trace = self.formatException(record.exc_info).split("\n")
+        return "\n".join([line, *(f"  {_shown(one)}" for one in trace)])
+
+
+def _shown(text: str) -> str:
+    return _UNSHOWABLE.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+def log_to_stderr(*, is_json: bool) -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if is_json else TextLines())
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    for name in ("uvicorn", "asyncio", "celery", "kombu"):
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,0 +1,84 @@
+"""What came of customers' requests, by scope and since the boot: what the guards of rollouts compare agents by.
+
+A scope is the fleet, an organisation or a namespace, as wire.py spells them. Cumulative, so that whoever looks seldom
+misses nothing. Bounded: beyond so many namespaces the rest count for the fleet alone.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from engine_agent.journal_records import Closed, Opened
+from engine_agent.wire import MISSED, TTFT_SECONDS
+
+FLEET = "fleet"
+_FAILED = ("error", "deadline")
+
+
+@dataclass(slots=True)
+class _Counts:
+    requests: int = 0
+    errors: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    missed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(MISSED, 0))
+    first_tokens: list[int] = field(default_factory=lambda: [0] * (len(TTFT_SECONDS) + 1))  # the last: slower
+
+    def told(self) -> dict[str, Any]:
+        return {
+            "requests": self.requests,
+            "errors": self.errors,
+            "prompt_tokens": self.prompt_tokens,
+            "cached_tokens": self.cached_tokens,
+            "missed": {reason: tokens for reason, tokens in self.missed.items() if tokens},
+            "ttft_buckets": list(accumulate(self.first_tokens)),
+        }
+
+
+class ScopeCounters:
+    def __init__(self, most_namespaces: int) -> None:
+        self._most = most_namespaces
+        self._scopes: dict[str, _Counts] = {FLEET: _Counts()}
+        self._namespaces: set[str] = set()
+
+    def opened(self, record: Opened) -> None:
+        for counts in self._of(record.organisation_id, record.namespace_id):
+            counts.requests += 1
+            counts.prompt_tokens += record.prompt_tokens
+            counts.cached_tokens += record.cached_tokens
+            for reason, tokens in record.missed.items():
+                if reason in counts.missed:
+                    counts.missed[reason] += tokens
+
+    def first_token(self, record: Opened, seconds: float) -> None:
+        bucket = bisect_left(TTFT_SECONDS, seconds)
+        for counts in self._of(record.organisation_id, record.namespace_id):
+            counts.first_tokens[bucket] += 1
+
+    def closed(self, record: Opened, closed: Closed) -> None:
+        if closed.outcome in _FAILED:
+            for counts in self._of(record.organisation_id, record.namespace_id):
+                counts.errors += 1
+
+    def unanswered(self, organisation: str, namespace: str) -> None:
+        """A request that failed, and was counted nowhere: what nobody was told is in no other number."""
+        for counts in self._of(organisation, namespace):
+            counts.requests += 1
+            counts.errors += 1
+
+    def of(self, scopes: Iterable[str]) -> Mapping[str, Mapping[str, Any]]:
+        """Those of which anything is known."""
+        return {scope: self._scopes[scope].told() for scope in scopes if scope in self._scopes}
+
+    def _of(self, organisation: str, namespace: str) -> Iterator[_Counts]:
+        yield self._scopes[FLEET]
+        if namespace not in self._namespaces:
+            if len(self._namespaces) >= self._most:
+                return
+            self._namespaces.add(namespace)
+        for scope in (f"org/{organisation}", f"ns/{namespace}"):
+            if (counts := self._scopes.get(scope)) is None:
+                counts = self._scopes[scope] = _Counts()
+            yield counts

@@ -1,0 +1,1 @@
+"""What stands beside an engine, or inside a gateway: it obeys the control plane, and tells it what happened."""

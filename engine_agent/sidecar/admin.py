@@ -1,0 +1,215 @@
+"""An engine as its sidecar sees it: `holder.Holder` over the engine's admin face, a socket or a port of loopback."""
+
+import json
+import platform
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import aiohttp
+
+from engine_agent.sidecar.holder import HolderAway, HolderMismatch, HolderRejected, HolderState, Proof
+
+TIMEOUT = aiohttp.ClientTimeout(total=10, connect=2)
+SLOW_TIMEOUT = aiohttp.ClientTimeout(total=60, connect=2)
+REJECTED = (400, 404, 413, 422)  # it understood, and would say the same again; all else is worth another try
+NEVER_APPLIED = ("malformed", "rejected")  # the words by which a snapshot is refused for good
+PATHS = {"drain": "/drain", "resume": "/resume", "integrity": "/integrity"}
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFace:
+    """Where an engine's admin face is."""
+
+    socket: Path | None
+    port: int = 0
+    token: str | None = field(default=None, repr=False)  # of a port
+
+
+@dataclass(frozen=True, slots=True)
+class Advertised:
+    """What an operator says of this machine."""
+
+    address: str | None = None  # where gateways reach the engine; None: where it says that it listens
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class AdminHolder:
+    """To be used in one event loop, and closed there."""
+
+    def __init__(self, face: EngineFace, advertised: Advertised) -> None:
+        self._face, self._advertised = face, advertised
+        self._session: aiohttp.ClientSession | None = None
+        self._offset_seconds = 0.0
+        self.why_away = ""  # that nobody answers, in better words than the socket's
+
+    def say_why_away(self, why: str) -> None:
+        self.why_away = why
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def about(self) -> Mapping[str, Any]:
+        stats = await self._ask("GET", "/stats")
+        with _read("/stats"):
+            return self._about(stats)
+
+    def _about(self, stats: Mapping[str, Any]) -> Mapping[str, Any]:
+        card = stats["model"]
+        model = {name: card[name] for name in ("name", "revision", "kv_dtypes", "context_tokens")}
+        return {
+            "backend": "paged",
+            "version": luminet_version(),
+            "address": self._advertised.address or stats["address"],
+            "accelerator": card["accelerator"],
+            "models": [model],
+            "kv_dtypes": card["kv_dtypes"],
+            "pool": {
+                "capacity_bytes": stats["pool"]["capacity_bytes"],
+                "block_tokens": card["block_tokens"],
+                "block_bytes": card["block_bytes"],
+            },
+            "labels": dict(self._advertised.labels),
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+        }
+
+    async def state(self) -> HolderState:
+        told = await self._ask("GET", "/brief")
+        with _read("/brief"):
+            pool = told["pool"]
+            return HolderState(
+                boot=str(told["boot"]),
+                state="draining" if told["is_draining"] else "ready",
+                hash=told["snapshot_hash"],
+                load={"running": int(told["running"]), "waiting": int(told["waiting"])},
+                pool={"capacity_bytes": int(pool["capacity_bytes"]), "used_bytes": int(pool["used_bytes"])},
+            )
+
+    async def apply(self, news: bytes) -> str:
+        """Only what it cannot obey is rejected: that is not tried again."""
+        told = await self._ask("POST", "/apply", news, within=SLOW_TIMEOUT, rejected=NEVER_APPLIED)
+        with _read("/apply"):
+            return str(told["hash"])
+
+    async def proofs(self, boot: str, after: int) -> Sequence[Proof]:
+        try:
+            told = await self._ask("GET", f"/receipts?{urlencode({'boot': boot, 'after': after})}")
+        except HolderRejected:  # it never gave out that number: ours was brought back from a copy
+            told = await self._ask("GET", "/receipts")
+        with _read("/receipts"):
+            return self._proofs(told)
+
+    def _proofs(self, told: Mapping[str, Any]) -> list[Proof]:
+        return [
+            Proof(
+                boot=told["boot"],
+                number=one["number"],
+                namespace=one["namespace"],
+                epoch=one["epoch"],
+                blocks=one["blocks"],
+                bytes=one["bytes"],
+                at=one["at"] + self._offset_seconds,
+                is_final=one["is_done"],
+            )
+            for one in told["receipts"]
+        ]
+
+    async def counters(self, scopes: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        told = await self._ask("GET", f"/counters?{urlencode([('scope', scope) for scope in scopes])}")
+        with _read("/counters"):
+            counters: Mapping[str, Mapping[str, Any]] = told["counters"]
+            return counters
+
+    async def operate(self, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        if deed in PATHS:
+            return await self._ask("POST", PATHS[deed], within=SLOW_TIMEOUT)
+        if deed == "warm_pins":
+            return {"pins": await self._pins()}
+        return {"ok": False, "why": f"an engine cannot {deed}"}
+
+    async def pins_wanted(self) -> Sequence[str]:
+        return [name for name, state in (await self._pins()).items() if state == "content_missing"]
+
+    async def _pins(self) -> dict[str, str]:
+        told = await self._ask("GET", "/pins")
+        with _read("/pins"):
+            return {str(one["id"]): str(one["state"]) for one in told["pins"]}
+
+    async def pin_content(self, pin_id: str, content: Mapping[str, Any]) -> None:
+        await self._ask("PUT", f"/pins/{pin_id}/content", json.dumps(content).encode(), within=SLOW_TIMEOUT)
+
+    async def set_clock(self, offset_seconds: float) -> None:
+        self._offset_seconds = offset_seconds
+        await self._ask("PUT", "/clock", json.dumps({"offset_seconds": offset_seconds}).encode())
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        *,
+        within: aiohttp.ClientTimeout = TIMEOUT,
+        rejected: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """`rejected`: the only words by which this is rejected; none: whatever has such a status."""
+        try:
+            async with self._open().request(method, self._base + path, data=body, timeout=within) as answer:
+                content = await answer.read()
+        except (TimeoutError, aiohttp.ClientError, OSError) as problem:
+            raise HolderAway(self.why_away or f"the engine does not answer: {type(problem).__name__}") from None
+        self.why_away = ""  # it does answer: when it ends, whoever looks after it says why
+        if answer.status < 300:
+            with _read(path):
+                return dict(json.loads(content)) if content else {}
+        raise _refusal(answer.status, content, rejected)
+
+    @property
+    def _base(self) -> str:
+        return "http://engine" if self._face.socket else f"http://127.0.0.1:{self._face.port}"
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            face = self._face
+            connector: aiohttp.BaseConnector = (
+                aiohttp.UnixConnector(str(face.socket)) if face.socket else aiohttp.TCPConnector()
+            )
+            headers = {"content-type": "application/json"}
+            headers |= {"authorization": f"Bearer {face.token}"} if face.token else {}
+            self._session = aiohttp.ClientSession(connector=connector, headers=headers)
+        return self._session
+
+
+@contextmanager
+def _read(path: str) -> Iterator[None]:
+    """An answer that is not what it must be is none."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        raise HolderAway(f"the engine's answer to {path[:80]} lacks or spoils {problem}"[:300]) from None
+
+
+def _refusal(status: int, content: bytes, rejected: Sequence[str]) -> HolderAway | HolderMismatch | HolderRejected:
+    try:
+        error = json.loads(content)["error"]
+        code, message = str(error["code"]), str(error["message"])
+    except (ValueError, KeyError, TypeError):
+        return HolderAway(f"the engine answered {status}")
+    if code == "hash_mismatch":
+        return HolderMismatch(message)
+    if not (code in rejected if rejected else status in REJECTED):
+        return HolderAway(f"{message} ({status} {code})")
+    where = f"{error['entry']}: " if error.get("entry") else ""
+    return HolderRejected(f"{where}{error.get('problem') or message}")
+
+
+def luminet_version() -> str:
+    try:
+        return version("luminet")
+    except PackageNotFoundError:
+        return "uninstalled"

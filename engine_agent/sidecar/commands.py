@@ -1,0 +1,81 @@
+"""What a sealed command says, as far as that can be told without knowing what is held. Pure."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from engine_agent.protocol import MalformedMessage
+from engine_agent.sealing import Unsealable, command_open
+from engine_agent.sidecar.events import CommandCame, CommandRefused
+from engine_agent.wire import MOST_COMMAND_CHARACTERS, OPERATED, command_decode
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A state. `change` None: it is to be pulled."""
+
+    target: str
+    base: str | None
+    change: bytes | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    operation: str
+    deed: str
+    arguments: Mapping[str, Any]
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """By which this agent's commands are opened, and by whom they must be signed."""
+
+    agent: str
+    sealing: bytes = field(repr=False)
+    verifying: Ed25519PublicKey
+
+
+def command_read(sealed: object, keys: Keys, *, delivery: int, is_redelivered: bool) -> CommandCame | CommandRefused:
+    """The event that a message from the broker is."""
+    if not isinstance(sealed, str) or len(sealed) > MOST_COMMAND_CHARACTERS:
+        return CommandRefused(delivery, "malformed", f"no text of at most {MOST_COMMAND_CHARACTERS:,} characters")
+    try:
+        opened = command_open(sealed, agent=keys.agent, key=keys.sealing, verifying=keys.verifying)
+        return CommandCame(delivery, command_decode(opened), is_redelivered)
+    except MalformedMessage as problem:
+        return CommandRefused(delivery, "malformed", str(problem)[:200])
+    except Unsealable as problem:
+        match problem.reason:
+            case "forged" | "corrupt" as reason:
+                return CommandRefused(delivery, reason)
+            case _:
+                return CommandRefused(delivery, "malformed")
+
+
+def state_wanted(body: Mapping[str, Any]) -> Wanted | None:
+    target, base, change = body.get("target"), body.get("base"), body.get("change")
+    if body.keys() != {"target", "base", "change"} or not _is_hash(target) or not (base is None or _is_hash(base)):
+        return None
+    if change is None:
+        return Wanted(str(target), base, None)
+    try:
+        return Wanted(str(target), base, base64.b64decode(change, validate=True))
+    except (ValueError, TypeError):
+        return None
+
+
+def operation_wanted(body: Mapping[str, Any]) -> Operation | None:
+    operation, deed = body.get("operation"), body.get("deed")
+    arguments, deadline = body.get("arguments"), body.get("deadline")
+    is_good = isinstance(operation, str) and 0 < len(operation) <= 64 and deed in OPERATED
+    if not is_good or not isinstance(arguments, dict) or type(deadline) not in (int, float):
+        return None
+    return Operation(str(operation), str(deed), arguments, float(deadline or 0))
+
+
+def _is_hash(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 64

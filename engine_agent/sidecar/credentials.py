@@ -1,0 +1,79 @@
+"""Who this agent is, and its secrets, as the control plane gave them when it enrolled. For its owner's eyes only."""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from engine_agent.sealing import verifying_key
+from engine_agent.sidecar.commands import Keys
+from engine_agent.sidecar.errors import BadCredentials
+from engine_agent.sidecar.spool import replace_file
+
+FILE = "credentials"
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    url: str  # of the control plane
+    agent: str
+    kind: str
+    group: str
+    token: str = field(repr=False)
+    key_number: int
+    broker: Mapping[str, str] = field(repr=False)  # url, prefix, queue
+    keys: Mapping[str, str | None] = field(repr=False)  # verifying, sealing, identity, check: in base64
+    cadence_seconds: float = 0.5
+    plain_http_hosts: tuple[str, ...] = ()  # that the operator named when it joined: the next start asks for nothing
+
+    @property
+    def sealing_key(self) -> bytes:
+        return base64.b64decode(self.keys["sealing"] or "")
+
+    def command_keys(self) -> Keys:
+        return Keys(self.agent, self.sealing_key, verifying_key(base64.b64decode(self.keys["verifying"] or "")))
+
+
+def credentials_told(told: Mapping[str, Any], *, url: str, token: str | None = None) -> Credentials:
+    """Out of an answer. `token`: the one we have, where it brings none. Raises BadCredentials."""
+    try:
+        found = Credentials(
+            url=url,
+            agent=str(told["agent"]),
+            kind=str(told["kind"]),
+            group=str(told["group"]),
+            token=str(told["token"] or token or ""),
+            key_number=int(told["key_number"]),
+            broker={name: str(told["broker"][name]) for name in ("url", "prefix", "queue")},
+            keys={name: told["keys"].get(name) for name in ("verifying", "sealing", "identity", "check")},
+            cadence_seconds=float(told["cadence_seconds"]),
+        )
+        found.command_keys()
+    except (KeyError, TypeError, ValueError, AttributeError) as problem:
+        raise BadCredentials(f"the control plane's credentials lack or spoil {problem}") from None
+    if not found.token or len(found.sealing_key) != 32:
+        raise BadCredentials("the control plane's credentials have no token, or no key of 32 bytes")
+    return found
+
+
+def credentials_read(home: Path) -> Credentials | None:
+    """Those kept here, None where nobody has enrolled yet. Raises BadCredentials."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = home / FILE
+    try:
+        kept = Credentials(**json.loads(path.read_text(encoding="utf-8")))
+        return replace(kept, plain_http_hosts=tuple(map(str, kept.plain_http_hosts)))
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError) as problem:
+        raise BadCredentials(f"{path}: {problem}; delete it and join again") from None
+
+
+def credentials_keep(home: Path, credentials: Credentials) -> None:
+    replace_file(home / FILE, json.dumps(asdict(credentials), indent=1).encode() + b"\n")
+
+
+def with_token(credentials: Credentials, token: str) -> Credentials:
+    return replace(credentials, token=token)

@@ -1,0 +1,141 @@
+"""The engine of a machine whose sidecar looks after it: started, and started again whenever it has ended.
+
+One that a killed sidecar left behind goes on serving; it is found by its admin socket, and looked after like an own.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from engine_agent.sidecar.spool import replace_file
+
+log = logging.getLogger("luminet.sidecar")
+RESTART_SECONDS = (0.5, 30.0)
+DIGEST_FILE = "started-with"
+WELL_SECONDS = 30.0  # whoever ran for so long is started again at once
+LOOK_SECONDS = 0.5
+STOP_SECONDS = 40.0  # an engine finishes what runs, for 30 s unless told otherwise
+_PEER = struct.Struct("3i")
+
+
+class EngineChild:
+    """`tell` hears why it does not answer. What an engine was started with, `secret` too, is told apart by a digest
+    beside its socket: one that was left behind and has another is ended, and the one that is asked for is started.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        admin_socket: Path,
+        *,
+        secret: bytes = b"",
+        tell: Callable[[str], None] = lambda why: None,
+    ) -> None:
+        self._command, self._socket, self._tell = command, admin_socket, tell
+        self._digest_file = admin_socket.with_name(DIGEST_FILE)
+        self._digest = sha256("\0".join(command).encode() + b"\0\0" + secret).hexdigest().encode()
+
+    async def run(self, until: asyncio.Event) -> None:
+        """Keeps one running until that is set; then ends it, and waits until it is gone."""
+        wait, most = RESTART_SECONDS
+        self._tell("the engine is being started")
+        while not until.is_set():
+            began = time.monotonic()
+            if (pid := peer_of(self._socket)) is not None:
+                await self._found(pid, until)
+                continue
+            replace_file(self._digest_file, self._digest)
+            status = await self._child(until)
+            if until.is_set():
+                return
+            wait = RESTART_SECONDS[0] if time.monotonic() - began > WELL_SECONDS else wait
+            why = f"the engine ended with status {status} and is started again in {wait:g} s"
+            self._tell(why)
+            log.error(why)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(until.wait(), wait)
+            wait = min(most, wait * 2)
+
+    async def _found(self, pid: int, until: asyncio.Event) -> None:
+        if self._is_as_asked():
+            log.info("an engine runs already, as process %d", pid)
+            await self._look_after(pid, until)
+        else:
+            log.warning("the engine that runs as process %d was started with something else, and is ended", pid)
+            self._tell("another engine is ended")
+            await _end(pid, self._socket)
+
+    def _is_as_asked(self) -> bool:
+        try:
+            return self._digest_file.read_bytes() == self._digest
+        except OSError:
+            return False
+
+    async def _child(self, until: asyncio.Event) -> int:
+        # In a session of its own: a terminal's Ctrl-C is for the sidecar, which then ends it in good order.
+        child = await asyncio.create_subprocess_exec(*self._command, start_new_session=True)
+        ended, told = asyncio.create_task(child.wait()), asyncio.create_task(until.wait())
+        try:
+            await asyncio.wait({ended, told}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
+            if child.returncode is None and until.is_set():
+                child.terminate()
+        try:
+            return await asyncio.wait_for(ended, STOP_SECONDS) if until.is_set() else await ended
+        except TimeoutError:
+            child.kill()
+            return await child.wait()
+
+    async def _look_after(self, pid: int, until: asyncio.Event) -> None:
+        while peer_of(self._socket) == pid:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(until.wait(), LOOK_SECONDS)
+            if until.is_set():
+                await _end(pid, self._socket)
+                return
+
+
+async def _end(pid: int, admin_socket: Path) -> None:
+    deadline = time.monotonic() + STOP_SECONDS
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+        while peer_of(admin_socket) == pid and time.monotonic() < deadline:  # noqa: ASYNC110 (somebody else's child)
+            await asyncio.sleep(LOOK_SECONDS / 5)
+
+
+def peer_of(path: Path) -> int | None:
+    """The process that listens at a socket; None: nobody does."""
+    with socket.socket(socket.AF_UNIX) as caller:
+        caller.settimeout(1.0)
+        try:
+            caller.connect(os.fspath(path))
+        except OSError:
+            return None
+        if not hasattr(socket, "SO_PEERCRED"):
+            return None
+        pid, _, _ = _PEER.unpack(caller.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+        return int(pid)
+
+
+def options_check(command: Sequence[str]) -> list[str]:
+    """The command by which an engine's options are read and nothing else; 1 where they are not understood."""
+    executable, module, _, *options = command
+    return [executable, module, "engine_agent.config", *options]
+
+
+def engine_command(
+    *, model: Path, port: int, state: Path, agent: str, secret: Path, others: Sequence[str]
+) -> list[str]:
+    own = ["--model", str(model), "--port", str(port), "--state", str(state), "--agent-id", agent]
+    return [sys.executable, "-m", "engine_agent.server.command", *own, "--identity-secret-file", str(secret), *others]

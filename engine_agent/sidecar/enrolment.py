@@ -1,0 +1,115 @@
+"""How a machine comes into the fleet, and finds on its next start that it is in it."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from engine_agent.sidecar.clock import ControlPlaneClock
+from engine_agent.sidecar.credentials import (
+    Credentials,
+    credentials_keep,
+    credentials_read,
+    credentials_told,
+)
+from engine_agent.sidecar.errors import BadAddress, CannotJoin, ControlPlaneAway, ControlPlaneRefused
+from engine_agent.sidecar.home import home_lock
+from engine_agent.sidecar.link import Link, address_check
+
+log = logging.getLogger("luminet.sidecar")
+REVOKED, UNKNOWN = "revoked", (401, "unknown_token")
+REVOKED_SECONDS = 30.0
+RETRY_SECONDS = (0.5, 15.0)
+OF_THE_AGENT_BEFORE = ("snapshot", "ledger", "spool")
+
+
+@dataclass(frozen=True, slots=True)
+class Joining:
+    """What an operator says of the control plane. Nothing of it is needed once the machine is in the fleet."""
+
+    url: str | None = None
+    token: str | None = field(default=None, repr=False)  # a join token
+    name: str | None = None
+    plain_http_hosts: tuple[str, ...] = ()
+
+
+async def credentials_ensured(home: Path, joining: Joining, *, kind: str, about: Mapping[str, Any]) -> Credentials:
+    """Those kept, as the control plane has them now; or new ones, for as long as it takes until it answers.
+
+    Raises BadAddress, BadCredentials, BadHome, CannotJoin. Who is revoked is told so after a while: a supervisor starts
+    it again at once.
+    """
+    with closing(home_lock(home)):  # another's credentials are not written over
+        return await _ensured(home, joining, kind=kind, about=about)
+
+
+async def _ensured(home: Path, joining: Joining, *, kind: str, about: Mapping[str, Any]) -> Credentials:
+    kept = credentials_read(home)
+    hosts = joining.plain_http_hosts or (kept.plain_http_hosts if kept else ())
+    url = joining.url and address_check(joining.url, hosts)
+    if kept is None:
+        return await _joined(home, joining, url, kind=kind, about=about)
+    address_check(url or kept.url, hosts)
+    if hosts != kept.plain_http_hosts:
+        kept = replace(kept, plain_http_hosts=hosts)
+        credentials_keep(home, kept)
+    try:
+        return await _renewed(home, kept, url or kept.url)
+    except ControlPlaneAway as problem:
+        log.warning("%s goes on with what it holds: %s", kept.agent, problem)
+        return kept
+    except ControlPlaneRefused as problem:
+        if problem.code == REVOKED:  # by somebody, who is not to be undone by a token that is good for anybody
+            log.error("%s was revoked, and stops: to have this machine join anew, delete %s", kept.agent, home)
+            await asyncio.sleep(REVOKED_SECONDS)
+            raise CannotJoin(f"{kept.agent} is revoked") from None
+        if not joining.token or (problem.status, problem.code) != UNKNOWN:
+            raise CannotJoin(f"{kept.agent} is not wanted any more: {problem}; join again with a token") from None
+        log.warning("%s is not known any more, and joins anew: %s", kept.agent, problem)
+        return await _joined(home, joining, url or kept.url, kind=kind, about=about)
+
+
+async def _renewed(home: Path, kept: Credentials, url: str) -> Credentials:
+    link = Link(url, kept.token, ControlPlaneClock())
+    try:
+        told = await link.credentials(rotate=False)
+    finally:
+        await link.close()
+    found = replace(credentials_told(told, url=url, token=kept.token), plain_http_hosts=kept.plain_http_hosts)
+    if found != kept:
+        credentials_keep(home, found)
+    return found
+
+
+async def _joined(home: Path, joining: Joining, url: str | None, *, kind: str, about: Mapping[str, Any]) -> Credentials:
+    if not url:
+        raise BadAddress("--join: say where the control plane is, like https://luminet.example.com")
+    if not joining.token:
+        raise CannotJoin("--token: a join token is needed: luminet join-token create")
+    told = await _enrolled(url, {"token": joining.token, "kind": kind, "name": joining.name, "about": dict(about)})
+    found = replace(credentials_told(told, url=url), plain_http_hosts=joining.plain_http_hosts)
+    for name in OF_THE_AGENT_BEFORE:
+        (home / name).unlink(missing_ok=True)
+    credentials_keep(home, found)
+    log.info("joined %s as %s, in the group %s", url, found.agent, found.group)
+    return found
+
+
+async def _enrolled(url: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    wait, most = RETRY_SECONDS
+    link = Link(url, "", ControlPlaneClock())
+    try:
+        while True:
+            try:
+                return await link.enrol(told)
+            except ControlPlaneRefused as problem:
+                raise CannotJoin(f"{url} does not let us join: {problem}") from None
+            except ControlPlaneAway as problem:
+                log.warning("%s does not answer, and is asked again in %g s: %s", url, wait, problem)
+            await asyncio.sleep(wait)
+            wait = min(most, wait * 2)
+    finally:
+        await link.close()

@@ -1,0 +1,51 @@
+"""What pins keep, brought to an engine that says that it lacks it: fetched once by its id, and never kept on disk."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from engine_agent.sidecar.errors import ControlPlaneAway, ControlPlaneRefused
+from engine_agent.sidecar.holder import Holder, HolderAway, HolderError
+
+log = logging.getLogger("luminet.sidecar")
+REFUSED_SECONDS = 60.0
+KINDS = ("messages", "prompt", "token_ids")
+
+
+class PinSource(Protocol):
+    async def pin(self, pin_id: str) -> dict[str, object]: ...
+
+
+class PinKeeper:
+    def __init__(self, holder: Holder, source: PinSource, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._holder, self._source, self._clock = holder, source, clock
+        self._boot = ""
+        self._refused: dict[str, float] = {}  # by this engine or by the control plane: when it is asked again
+
+    async def bring(self, boot: str, *, again: bool = False) -> int:
+        """How many were handed over. `again`: those too that were refused; they are when an engine began anew."""
+        if again or boot != self._boot:
+            self._boot, self._refused = boot, {}
+        try:
+            wanted = await self._holder.pins_wanted()
+            due = [one for one in wanted if self._refused.get(one, 0.0) <= self._clock()]
+            return sum([await self._brought(one) for one in due])
+        except (HolderError, ControlPlaneAway) as problem:
+            log.debug("pins wait: %s", problem)
+            return 0
+
+    async def _brought(self, pin_id: str) -> bool:
+        try:
+            told = await self._source.pin(pin_id)
+            if (kind := told.get("kind")) not in KINDS:
+                raise HolderError(f"of a kind that is not known: {str(kind)[:40]}")
+            await self._holder.pin_content(pin_id, {str(kind): told.get("content")})
+        except HolderAway:
+            raise
+        except (ControlPlaneRefused, HolderError) as problem:
+            self._refused = {name: at for name, at in self._refused.items() if at > self._clock()}
+            self._refused[pin_id] = self._clock() + REFUSED_SECONDS
+            log.warning("pin %s has no content here: %s", pin_id, problem)
+            return False
+        return True

@@ -1,0 +1,44 @@
+"""Proofs of purges, as they are told: one for each namespace and epoch, when nothing of it is left."""
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
+
+from engine_agent.sidecar.holder import Proof
+from engine_agent.wire import Report
+
+_PURGE = attrgetter("namespace", "epoch")
+
+
+def are_complete(proofs: Sequence[Proof]) -> bool:
+    """Whether each purge that began is over: one that waits for sequences is proven again, with all of it."""
+    return all(len(final) >= len(begun) for final, begun in map(_parted, _by_purge(proofs)))
+
+
+def proof_reports(proofs: Sequence[Proof]) -> Iterator[Report]:
+    for purge in _by_purge(proofs):
+        final, begun = _parted(purge)
+        open_ones = begun[len(final) :] if len(begun) > len(final) else []
+        counted = [*final, *open_ones]
+        last = purge[-1]
+        yield Report(
+            "purged",
+            {
+                "namespace": last.namespace,
+                "epoch": last.epoch,
+                "blocks": sum(one.blocks for one in counted),
+                "bytes": sum(one.bytes for one in counted),
+                "at": last.at,
+                "engine_boot": last.boot,
+            },
+        )
+
+
+def _by_purge(proofs: Sequence[Proof]) -> Iterator[list[Proof]]:
+    for _, those in groupby(sorted(proofs, key=_PURGE), key=_PURGE):
+        yield list(those)
+
+
+def _parted(purge: Sequence[Proof]) -> tuple[list[Proof], list[Proof]]:
+    """The final ones, and those that began and were not over."""
+    return [one for one in purge if one.is_final], [one for one in purge if not one.is_final]

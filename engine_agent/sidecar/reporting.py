@@ -1,0 +1,108 @@
+"""One request up: what is spooled, as much as fits, and a heartbeat beside it; and what the answer means."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from engine_agent.sidecar.errors import ControlPlaneAway, ControlPlaneRefused
+from engine_agent.sidecar.events import Answered, SendFailed
+from engine_agent.sidecar.holder import Holder, HolderError
+from engine_agent.sidecar.link import Link
+from engine_agent.sidecar.metrics import SidecarMetrics
+from engine_agent.sidecar.spool import Spool
+from engine_agent.sidecar.state import Sidecar
+from engine_agent.wire import MOST_REPORTS, Batch, batch_encode
+
+log = logging.getLogger("luminet.sidecar")
+NOT_UNDERSTOOD = (400, 413)
+COUNTER_SECONDS = 2.0
+FASTEST_SECONDS, SLOWEST_SECONDS = 0.1, 60.0  # cadences that are believed
+
+
+class Reporter:
+    def __init__(self, machine: Sidecar, spool: Spool, link: Link, holder: Holder, metrics: SidecarMetrics) -> None:
+        self._machine, self._spool, self._link = machine, spool, link
+        self._holder, self._metrics = holder, metrics
+        self._most = MOST_REPORTS
+        self.heard_at: float | None = None
+        self.spooling = asyncio.Lock()  # whoever reads or writes the spool
+
+    async def send(self) -> Answered | SendFailed:
+        heartbeat = self._machine.heartbeat(await self._counters())
+        async with self.spooling:
+            batch = self._spool.batch(sent_at=time.time(), heartbeat=heartbeat, most=self._most)
+        try:
+            answer = await self._reported(batch)
+            return await self._understood(answer)
+        except ControlPlaneAway as problem:
+            self._metrics.sent("away", len(self._spool))
+            return SendFailed(str(problem))
+        except ControlPlaneRefused as problem:
+            self._metrics.sent("refused", len(self._spool))
+            await self._refused(batch, problem)
+            return SendFailed(str(problem), is_final=problem.status in (401, 403))
+
+    async def _reported(self, batch: Batch) -> Mapping[str, Any]:
+        """Where it does not understand the batch, once more without its heartbeat: facts are not given up for that."""
+        try:
+            return await self._link.report(batch_encode(batch))
+        except ControlPlaneRefused as problem:
+            if problem.status not in NOT_UNDERSTOOD or not batch.reports or batch.heartbeat is None:
+                raise
+            answer = await self._link.report(batch_encode(replace(batch, heartbeat=None)))
+            log.error("a heartbeat is left out, because the control plane does not understand it: %s", problem)
+            return answer
+
+    async def beat(self, why: str, *, is_down: bool) -> None:
+        """A heartbeat alone, while nothing can be written down: of the holder as it was last known."""
+        heartbeat = self._machine.heartbeat({})
+        state = {"state": "down"} if is_down else {}
+        heartbeat["engine"] = {**heartbeat["engine"], **state, "why": why[:400]}
+        with contextlib.suppress(ControlPlaneAway, ControlPlaneRefused):
+            await self._link.report(batch_encode(Batch(time.time(), self._spool.id, self._spool.first, (), heartbeat)))
+
+    async def _counters(self) -> Mapping[str, Any]:
+        if not self._machine.watch or self._machine.holder is None:
+            return {}
+        try:
+            async with asyncio.timeout(COUNTER_SECONDS):
+                return await self._holder.counters(self._machine.watch)
+        except (HolderError, TimeoutError):
+            return {}
+
+    async def _understood(self, answer: Mapping[str, Any]) -> Answered:
+        """Raises ControlPlaneAway where it is not what an answer must be."""
+        try:
+            acknowledged, desired = int(answer["acknowledged"]), answer["desired"]
+            cadence = min(SLOWEST_SECONDS, max(FASTEST_SECONDS, float(answer["cadence_seconds"])))
+            watch = tuple(str(one) for one in answer["watch"])
+            generation = None if desired is None else int(desired["generation"])
+            hash_ = None if desired is None else str(desired["hash"])
+        except (KeyError, TypeError, ValueError):
+            raise ControlPlaneAway("an answer to reports that lacks what it must say") from None
+        async with self.spooling:
+            try:
+                await asyncio.to_thread(self._spool.acknowledge, acknowledged)
+            except OSError as problem:  # then they are sent again, and known over there
+                log.error("the spool cannot be written: %s", problem)
+        self._most, self.heard_at = MOST_REPORTS, time.monotonic()
+        self._metrics.sent("ok", len(self._spool))
+        self._metrics.heard(time.time(), self._link.clock.offset_seconds)
+        return Answered(generation, hash_, cadence, watch, len(self._spool))
+
+    async def _refused(self, batch: Batch, problem: ControlPlaneRefused) -> None:
+        """A batch that is not understood would be sent for ever. Alone, a report that is not is given up, and said: the
+        control plane sees by its number that it is missing.
+        """
+        if problem.status not in NOT_UNDERSTOOD or not batch.reports:
+            return
+        if len(batch.reports) > 1:
+            self._most = 1
+            return
+        log.error("a report is given up, because the control plane does not understand it: %s", problem)
+        async with self.spooling:
+            await asyncio.to_thread(self._spool.acknowledge, batch.first)

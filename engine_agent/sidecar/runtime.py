@@ -1,0 +1,408 @@
+"""One sidecar at work: does what its state machine (state.py) says, beside any holder.
+
+It lives in one event loop; Celery's threads hand commands in. Effects are done in the order in which they are said, so
+what goes to disk is on disk before the next. What takes long because somebody else has to answer is begun, and answered
+by an event, whatever goes wrong.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future
+from typing import Any, ParamSpec, TypeVar
+
+from engine_agent.protocol import ProtocolError, Snapshot
+from engine_agent.sidecar import effects as asked
+from engine_agent.sidecar import events as told
+from engine_agent.sidecar.clock import ControlPlaneClock
+from engine_agent.sidecar.commands import command_read
+from engine_agent.sidecar.config import SidecarConfig
+from engine_agent.sidecar.credentials import Credentials, credentials_keep, with_token
+from engine_agent.sidecar.effects import Effect, Held
+from engine_agent.sidecar.errors import ControlPlaneAway, ControlPlaneRefused
+from engine_agent.sidecar.events import Event
+from engine_agent.sidecar.holder import Holder, HolderAway, HolderError, HolderMismatch, HolderRejected
+from engine_agent.sidecar.home import home_lock
+from engine_agent.sidecar.link import Link
+from engine_agent.sidecar.metrics import SidecarMetrics
+from engine_agent.sidecar.operating import operation_outcome
+from engine_agent.sidecar.pins import PinKeeper
+from engine_agent.sidecar.reporting import Reporter
+from engine_agent.sidecar.shelf import Shelf
+from engine_agent.sidecar.spool import Spool, SpoolFile
+from engine_agent.sidecar.state import EMPTY, Sidecar
+from engine_agent.sidecar.store import Store
+from engine_agent.sidecar.worker import CommandWorker
+
+log = logging.getLogger("luminet.sidecar")
+UNSETTLED_SECONDS = 45.0  # of a command: longer than any is good for
+DISK_SECONDS = 1.0  # between two tries to write where the disk would not
+SHORTEST_SECONDS = 0.001  # that is waited for an event: others of the loop get their turn
+ONLY_NEWEST = (told.HolderSeen, told.AboutSeen)
+CLOCK_STEP_SECONDS = 0.05  # a holder hears of no smaller change
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Runtime:
+    def __init__(self, config: SidecarConfig, credentials: Credentials, holder: Holder) -> None:
+        """Takes its home for itself, and reads what is there. Raises BadHome where another process has it."""
+        self.config, self.credentials, self._holder = config, credentials, holder
+        self._lock = home_lock(config.home)
+        self.clock = ControlPlaneClock()
+        self.link = Link(credentials.url, credentials.token, self.clock)
+        self.metrics = SidecarMetrics()
+        self._keys = credentials.command_keys()
+        self._store = Store(config.home, agent=credentials.agent, key=credentials.sealing_key)
+        self.shelf = Shelf(self._store)
+        self.spool = Spool(SpoolFile(config.home / "spool"))
+        if self.spool.problem:
+            log.error("%s: %s", config.home / "spool", self.spool.problem)
+        self.machine = self._machine()
+        self._reporter = Reporter(self.machine, self.spool, self.link, holder, self.metrics)
+        self._pins = PinKeeper(holder, self.link)
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._newest: dict[type[Any], Event] = {}  # of the kinds of which only that counts, while it waits
+        self._deliveries: dict[int, Future[str]] = {}
+        self._numbers = itertools.count(1)
+        self._deeds: set[asyncio.Task[None]] = set()
+        self._worker: CommandWorker | None = None
+        self._must_look = asyncio.Event()
+        self._clock_told: tuple[str, float] | None = None
+
+    @property
+    def heard_at(self) -> float | None:
+        """When the control plane last answered, by the steady clock; None: it never did."""
+        return self._reporter.heard_at
+
+    def _machine(self) -> Sidecar:
+        stored = self.shelf.stored
+        return Sidecar(
+            self.credentials.agent,
+            boot=uuid.uuid4().hex,
+            held=None if stored is None else Held(stored.generation, stored.snapshot.hash),
+            ledger=self._store.read_ledger(),
+            proofs_told=self.spool.proofs_told,
+            spooled=len(self.spool),
+        )
+
+    def snapshot(self) -> Snapshot | None:
+        """The last good one."""
+        return None if self.shelf.stored is None else self.shelf.stored.snapshot
+
+    async def run(self, until: asyncio.Event) -> None:
+        """Until that is set; then it takes no more commands, and says once more what it knows, within bounds."""
+        self._loop = asyncio.get_running_loop()
+        deeds = (self._on_events, self._look_on, self._look_at_about, self._bring_pins, self._take_commands)
+        standing = [asyncio.create_task(deed()) for deed in deeds]
+        try:
+            self.tell(told.Started())
+            await _first(until, standing)
+            await self._finish()
+        finally:
+            for task in (*standing, *self._deeds):
+                task.cancel()
+            await asyncio.gather(*standing, *self._deeds, return_exceptions=True)
+            await self._close()
+
+    def tell(self, event: Event) -> None:
+        """In its own event loop. Of looks, only the newest waits: there may be no room on the disk for a long time."""
+        kind = type(event)
+        if kind in ONLY_NEWEST:
+            is_waiting = kind in self._newest
+            self._newest[kind] = event
+            if is_waiting:
+                return
+        self._events.put_nowait(event)
+
+    def look(self) -> None:
+        """Something of the holder has changed: look at once."""
+        self._must_look.set()
+
+    async def _finish(self) -> None:
+        await self._stop_worker()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.config.stop_seconds):
+                while self._deliveries or self.spool:  # noqa: ASYNC110 (two things to wait for, once, at the end)
+                    await asyncio.sleep(0.02)
+
+    async def _stop_worker(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            with self._survived("its worker"):
+                await asyncio.to_thread(worker.stop)
+
+    async def _close(self) -> None:
+        for settled in self._deliveries.values():
+            settled.cancel()
+        await self._stop_worker()
+        await self.link.close()
+        self._lock.close()
+
+    # Events in
+
+    async def _on_events(self) -> None:
+        while True:
+            event = await self._next_event()
+            for effect in self.machine.on(event, now=time.monotonic(), at=self.clock.now()):
+                await self._do(effect)
+
+    async def _next_event(self) -> Event:
+        if not self._events.empty():
+            return self._newest_of(self._events.get_nowait())
+        try:
+            async with asyncio.timeout(max(SHORTEST_SECONDS, self.machine.due_at() - time.monotonic())):
+                return self._newest_of(await self._events.get())
+        except TimeoutError:
+            return told.Ticked()
+
+    def _newest_of(self, event: Event) -> Event:
+        return self._newest.pop(type(event), event)
+
+    async def _take_commands(self) -> None:
+        """When the control plane's clock is known: by this machine's, good ones may look expired."""
+        await self.clock.learnt.wait()
+        broker = self.credentials.broker
+        self._worker = CommandWorker(url=broker["url"], prefix=broker["prefix"], queue=broker["queue"], take=self._take)
+        self._worker.start()
+        await asyncio.Event().wait()
+
+    def _take(self, sealed: object, is_redelivered: bool) -> None:
+        """In a thread of the worker's: when it returns, the broker may forget the message."""
+        began, settled = time.perf_counter(), Future[str]()
+        delivery = next(self._numbers)
+        event = command_read(sealed, self._keys, delivery=delivery, is_redelivered=is_redelivered)
+
+        def hand_in() -> None:
+            self._deliveries[delivery] = settled
+            self.tell(event)
+
+        try:
+            self._loop.call_soon_threadsafe(hand_in)
+            outcome = settled.result(UNSETTLED_SECONDS)
+        except (TimeoutError, CancelledError, RuntimeError):  # what it asks for is asked for again, or pulled
+            outcome = "unsettled"
+        self.metrics.command(outcome, time.perf_counter() - began)
+
+    async def _look_on(self) -> None:
+        while True:
+            self.tell(await self._looked())
+            self._must_look.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(self.config.look_seconds, self.machine.cadence_seconds / 2)):
+                    await self._must_look.wait()
+
+    async def _looked(self) -> told.HolderSeen:
+        try:
+            state = await self._holder.state()
+        except HolderError as problem:
+            return told.HolderSeen(None, str(problem)[:300])
+        except Exception as problem:
+            log.exception("%s: the holder's state cannot be read", self.credentials.agent)
+            return told.HolderSeen(None, f"its state cannot be read: {type(problem).__name__}: {problem}"[:300])
+        with self._survived("its clock"):  # which hides nothing of its state
+            await self._tell_clock(state.boot)
+        return told.HolderSeen(state)
+
+    async def _tell_clock(self, boot: str) -> None:
+        """Identities and proofs are judged and dated by the control plane's clock, wherever they are."""
+        offset = self.clock.offset_seconds
+        is_told = self._clock_told and self._clock_told[0] == boot
+        is_close = is_told and self._clock_told and abs(self._clock_told[1] - offset) < CLOCK_STEP_SECONDS
+        if self.clock.is_learnt and not is_close:
+            await self._holder.set_clock(offset)
+            self._clock_told = (boot, offset)
+
+    async def _look_at_about(self) -> None:
+        while True:
+            with self._survived("about"):
+                self.tell(told.AboutSeen(await self._holder.about()))
+            await asyncio.sleep(self.config.about_seconds)
+
+    async def _bring_pins(self) -> None:
+        while True:
+            await asyncio.sleep(self.config.pins_seconds)
+            with self._survived("pins"):
+                await self._bring()
+
+    async def _bring(self, *, again: bool = False) -> None:
+        holder = self.machine.holder
+        await self._pins.bring(holder.boot if holder else "", again=again)
+
+    @contextlib.contextmanager
+    def _survived(self, what: str) -> Iterator[None]:
+        """What a holder or a broker does ends no process, however odd."""
+        try:
+            yield
+        except HolderError as problem:
+            log.debug("%s: %s: %s", self.credentials.agent, what, problem)
+        except Exception:
+            log.exception("%s: %s: it went wrong", self.credentials.agent, what)
+
+    # Effects out
+
+    async def _do(self, effect: Effect) -> None:
+        match effect:
+            case asked.Keep():
+                await self._on_disk(self._store.keep_ledger, effect.ledger)
+            case asked.Tell():
+                await self._on_disk(self.spool.tell, effect.reports, effect.proofs_told)
+                self.metrics.told(effect.reports, len(self.spool))
+            case asked.Settle():
+                if settled := self._deliveries.pop(effect.delivery, None):
+                    settled.set_result(effect.outcome)
+            case asked.Log():
+                getattr(log, effect.level)("%s: %s", self.credentials.agent, effect.line)
+            case _:
+                deed, failed = self._deeds_of(effect)
+                self._begin(deed, failed)
+
+    def _deeds_of(self, effect: Effect) -> tuple[Awaitable[Event], Callable[[str], Event]]:
+        """What answers it, and what answers it where that goes wrong in a way that nobody thought of."""
+        match effect:
+            case asked.Apply():
+                return self._apply(effect), lambda why: _apply_failed(effect, "away", why)
+            case asked.Restore():
+                return self._restore(effect), lambda why: told.Restored("", "away", why)
+            case asked.Pull():
+                return self._pull(effect), told.PullFailed
+            case asked.Prove():
+                return self._prove(effect), lambda why: told.Proved(None)
+            case asked.Operate():
+                return self._operate(effect), lambda why: told.Operated(effect.operation, False, {"why": why})
+            case asked.Send():
+                return self._reporter.send(), told.SendFailed
+        raise AssertionError(f"an effect that nobody does: {effect!r}")
+
+    def _begin(self, deed: Awaitable[Event], failed: Callable[[str], Event]) -> None:
+        async def done() -> None:
+            try:
+                event = await deed
+            except Exception as problem:
+                log.exception("%s: it went wrong", self.credentials.agent)
+                event = failed(f"{type(problem).__name__}: {problem}"[:300])
+            self.tell(event)
+
+        task = asyncio.create_task(done())
+        self._deeds.add(task)
+        task.add_done_callback(self._deeds.discard)
+
+    async def _on_disk(self, write: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        """However long it takes until the disk has room: nothing is told or forgotten before it is written down.
+        Meanwhile heartbeats say so.
+        """
+        async with self._reporter.spooling:
+            while True:
+                try:
+                    return await asyncio.to_thread(write, *args, **named)
+                except OSError as problem:
+                    log.error("%s: cannot be written: %s", self.config.home, problem)
+                    await self._beat(f"cannot write {self.config.home}: {problem}")
+                    await asyncio.sleep(max(DISK_SECONDS, self.machine.cadence_seconds))
+
+    async def _beat(self, why: str) -> None:
+        look = self._newest.get(told.HolderSeen)
+        is_down = isinstance(look, told.HolderSeen) and look.state is None
+        with self._survived("a heartbeat"):
+            await self._reporter.beat(why, is_down=is_down)
+
+    async def _apply(self, effect: asked.Apply) -> Event:
+        began, boot = time.perf_counter(), self.machine.holder.boot if self.machine.holder else ""
+        try:
+            after = await self.shelf.after(effect)
+            if effect.content is not None:
+                await self._hand_over(after, effect.content)
+            await self.shelf.put(effect.generation, after)
+        except ProtocolError as problem:
+            return _apply_failed(effect, "malformed", str(problem))
+        except HolderMismatch as problem:
+            return _apply_failed(effect, "mismatch", str(problem))
+        except HolderRejected as problem:
+            return _apply_failed(effect, "rejected", str(problem))
+        except (HolderAway, OSError) as problem:
+            return _apply_failed(effect, "away", str(problem))
+        seconds = time.perf_counter() - began
+        self.metrics.applied(effect.generation, seconds)
+        return told.Applied(effect.generation, after.hash, boot, seconds)
+
+    async def _hand_over(self, after: Snapshot, news: bytes) -> None:
+        """The change, or all of it to a holder that holds something else, if that cannot be newer."""
+        try:
+            found = await self._holder.apply(news)
+        except HolderMismatch:
+            is_empty = (await self._holder.state()).hash in EMPTY
+            if not is_empty and not self.machine.has_pulled:
+                raise
+            found = await self._holder.apply(await self.shelf.encoded(after))
+        if found != after.hash:
+            raise HolderMismatch(f"it says that it holds {found}")
+
+    async def _restore(self, effect: asked.Restore) -> Event:
+        boot = ""
+        try:
+            boot = (await self._holder.state()).boot
+            if stored := self.snapshot():
+                await self._holder.apply(await self.shelf.encoded(stored))
+            if effect.is_draining:
+                await self._holder.operate("drain", {})
+        except HolderAway as problem:
+            return told.Restored(boot, "away", str(problem))
+        except HolderError as problem:
+            return told.Restored(boot, "rejected", str(problem))
+        return told.Restored(boot)
+
+    async def _pull(self, effect: asked.Pull) -> Event:
+        try:
+            found = await self.link.snapshot(effect.have)
+        except (ControlPlaneAway, ControlPlaneRefused) as problem:
+            return told.PullFailed(str(problem))
+        return told.Pulled(found.generation, found.hash, found.content)
+
+    async def _prove(self, effect: asked.Prove) -> Event:
+        try:
+            return told.Proved(await self._holder.proofs(effect.boot, effect.after))
+        except HolderError:
+            return told.Proved(None)
+
+    async def _operate(self, effect: asked.Operate) -> Event:
+        try:
+            if effect.deed == "rotate_token":
+                result: Mapping[str, Any] = await self._rotate_token()
+            else:
+                if effect.deed == "warm_pins":
+                    await self._bring(again=True)
+                result = await self._holder.operate(effect.deed, effect.arguments)
+        except (HolderAway, ControlPlaneAway) as problem:
+            return told.Operated(effect.operation, False, {"why": str(problem)[:300]}, is_away=True)
+        except (HolderError, ControlPlaneRefused) as problem:
+            return told.Operated(effect.operation, False, {"why": str(problem)[:300]})
+        self.look()
+        return told.Operated(effect.operation, *operation_outcome(effect.deed, result))
+
+    async def _rotate_token(self) -> Mapping[str, Any]:
+        """On disk before it is used: with its first use the old one is void."""
+        found = await self.link.credentials(rotate=True)
+        token = found.get("token")
+        if not isinstance(token, str) or not token:
+            return {"ok": False, "why": "the control plane gave no other token"}
+        credentials = with_token(self.credentials, token)
+        await self._on_disk(credentials_keep, self.config.home, credentials)
+        self.credentials, self.link.token = credentials, token
+        return {}
+
+
+def _apply_failed(effect: asked.Apply, kind: told.FailureKind, why: str) -> Event:
+    return told.ApplyFailed(effect.generation, effect.target, kind, why)
+
+
+async def _first(until: asyncio.Event, standing: "list[asyncio.Task[None]]") -> None:
+    """Wait for it, unless one that stands ends before: then with what ended it."""
+    waiting = asyncio.create_task(until.wait())
+    done, _ = await asyncio.wait({waiting, *standing}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    for task in done - {waiting}:
+        task.result()

@@ -1,0 +1,40 @@
+"""The snapshot that is held: in memory to apply changes to, and in the store. Heavy work is done beside the loop."""
+
+import asyncio
+
+from engine_agent.protocol import HashMismatch, Snapshot, change_apply, change_decode, snapshot_decode, snapshot_encode
+from engine_agent.sidecar.effects import Apply
+from engine_agent.sidecar.store import Store, Stored
+
+
+class Shelf:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.stored: Stored | None = store.read()
+
+    async def after(self, effect: Apply) -> Snapshot:
+        """What is held once it is applied. Raises ProtocolError where that is not what it is to lead to."""
+        return await asyncio.to_thread(self._after, effect)
+
+    async def put(self, generation: int, snapshot: Snapshot) -> None:
+        """On disk when it returns."""
+        await asyncio.to_thread(self._store.keep, generation, snapshot)
+        self.stored = Stored(generation, snapshot)
+
+    async def encoded(self, snapshot: Snapshot) -> bytes:
+        return await asyncio.to_thread(snapshot_encode, snapshot)
+
+    def _after(self, effect: Apply) -> Snapshot:
+        held = None if self.stored is None else self.stored.snapshot
+        after = _made(effect, held)
+        if after is None or after.hash != effect.target:
+            raise HashMismatch(expected=effect.target, found=after.hash if after else "none")
+        return after
+
+
+def _made(effect: Apply, held: Snapshot | None) -> Snapshot | None:
+    if effect.content is None:
+        return held
+    if not effect.is_change:
+        return snapshot_decode(effect.content)
+    return held and change_apply(held, change_decode(effect.content))

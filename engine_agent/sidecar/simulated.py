@@ -1,0 +1,234 @@
+"""An engine that is none: it holds snapshots, forgets what they purge and counts requests that nobody sent.
+
+For fleets that are larger than what there is to compute with. All around it is production's: to the control plane an
+agent with this is an agent. What it counts follows from the policies it holds, as a hit ratio follows from a TTL, so
+that a policy that harms is seen to harm; there are no tokens, no memory and no model behind any of it.
+"""
+
+import logging
+import platform
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine_agent.protocol import (
+    Change,
+    HashMismatch,
+    MalformedMessage,
+    Policy,
+    Snapshot,
+    change_apply,
+    news_decode,
+    snapshot_build,
+)
+from engine_agent.sidecar.admin import luminet_version
+from engine_agent.sidecar.holder import HolderMismatch, HolderRejected, HolderState, Proof
+from engine_agent.wire import TTFT_SECONDS
+
+log = logging.getLogger("luminet.simulated")
+
+FORMATS = ("bf16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8", "k8v4", "int4", "nvfp4")
+MODEL = {"name": "simulated", "revision": "1", "kv_dtypes": list(FORMATS), "context_tokens": 8192}
+BLOCK_TOKENS = 16
+BLOCK_BYTES = dict.fromkeys(FORMATS, 4096)
+POOL_BYTES = 64 * 2**20
+REQUESTS_PER_SECOND = 4.0  # of each namespace
+PROMPT_TOKENS = 512  # of each request
+REUSED_AFTER_SECONDS = 60.0  # on average: a TTL of as much finds half of what was there
+HIT_SECONDS, MISS_SECONDS = 0.02, 0.3  # until the first token
+
+
+_EMPTY = snapshot_build("engine", {}, {})
+
+
+@dataclass(slots=True)
+class Counts:
+    """What one namespace comes to since the boot."""
+
+    requests: float = 0.0
+    cached_share: float = 0.0  # requests' worth of tokens that were there
+    missed: dict[str, float] = field(default_factory=dict)
+
+    def add(self, requests: float, policy: Policy) -> None:
+        hit = hit_ratio(policy)
+        reason = "expired" if policy.get("prefix_caching", True) else "disabled"
+        self.requests += requests
+        self.cached_share += requests * hit
+        self.missed[reason] = self.missed.get(reason, 0.0) + requests * (1 - hit)
+
+
+def hit_ratio(policy: Policy) -> float:
+    """What share of prompts is found under this policy: the longer the TTL, the more, and nothing without a cache."""
+    if not policy.get("prefix_caching", True):
+        return 0.0
+    ttl_seconds = float(policy.get("ttl_seconds", 300))
+    return ttl_seconds / (ttl_seconds + REUSED_AFTER_SECONDS)
+
+
+def counted(all_of: Collection[Counts]) -> dict[str, Any]:
+    """As heartbeats have it: wire.COUNTED. Rounded down from what is not, so that it only ever grows."""
+    requests = int(sum(one.requests for one in all_of))
+    hits = int(sum(one.cached_share for one in all_of))
+    missed: dict[str, float] = {}
+    for one in all_of:
+        for reason, share in one.missed.items():
+            missed[reason] = missed.get(reason, 0.0) + share
+    within = [hits * (edge >= HIT_SECONDS) + (requests - hits) * (edge >= MISS_SECONDS) for edge in TTFT_SECONDS]
+    return {
+        "requests": requests,
+        "errors": 0,
+        "prompt_tokens": requests * PROMPT_TOKENS,
+        "cached_tokens": hits * PROMPT_TOKENS,
+        "missed": {reason: int(share) * PROMPT_TOKENS for reason, share in missed.items()},
+        "ttft_buckets": [*within, requests],
+    }
+
+
+@dataclass(slots=True)
+class SimulatedEngine:
+    """`clock` counts seconds and never goes back."""
+
+    clock: Callable[[], float]
+    boot: str = field(default_factory=lambda: uuid.uuid4().hex)
+    is_draining: bool = False
+    held: Snapshot | None = None
+    counts: dict[str, Counts] = field(default_factory=dict)  # by namespace
+    filled_since: dict[str, float] = field(default_factory=dict)  # by namespace: since when blocks gather
+    counted_until: float = 0.0
+    receipts: list[dict[str, Any]] = field(default_factory=list)
+
+    def obey(self, news: Snapshot | Change, *, at: float) -> str:
+        """Raises HashMismatch where a change was made for another state."""
+        before = self.held
+        after = self._after(news)
+        self._count()
+        for namespace, epoch in _namespaces(before):
+            entry = after.entries.get(f"ns/{namespace}")
+            if entry is None or entry["epoch"] > epoch:
+                self._purge(namespace, epoch if entry is None else entry["epoch"], at)
+        self.held = after
+        return after.hash
+
+    def _after(self, news: Snapshot | Change) -> Snapshot:
+        if isinstance(news, Snapshot):
+            return news
+        return change_apply(self.held or _EMPTY, news)
+
+    def _purge(self, namespace: str, epoch: int, at: float) -> None:
+        blocks = self.blocks(namespace)
+        self.filled_since[namespace] = self.clock()
+        told = {"namespace": namespace, "epoch": epoch, "blocks": blocks, "bytes": blocks * BLOCK_BYTES["fp8"]}
+        self.receipts.append({**told, "number": len(self.receipts) + 1, "at": at})
+
+    def blocks(self, namespace: str) -> int:
+        """What has gathered since it was last purged, at a block a request; the pool is only so large."""
+        since = self.filled_since.setdefault(namespace, self.clock())
+        gathered = int((self.clock() - since) * REQUESTS_PER_SECOND)
+        return min(gathered, POOL_BYTES // BLOCK_BYTES["fp8"])
+
+    def counters(self, scopes: Collection[str]) -> dict[str, Any]:
+        self._count()
+        return {scope: counted(list(self._of(scope))) for scope in scopes}
+
+    def _of(self, scope: str) -> Iterator[Counts]:
+        kind, _, name = scope.partition("/")
+        for namespace, entry in self._entries():
+            if kind == "fleet" or (kind == "org" and entry["org"] == name) or (kind == "ns" and namespace == name):
+                yield self.counts.setdefault(namespace, Counts())
+
+    def _count(self) -> None:
+        """What nobody sent since this was last asked for, under the policies held until now."""
+        now = self.clock()
+        requests = max(0.0, now - (self.counted_until or now)) * REQUESTS_PER_SECOND
+        self.counted_until = now
+        for namespace, entry in self._entries():
+            self.filled_since.setdefault(namespace, now)
+            assert self.held is not None
+            self.counts.setdefault(namespace, Counts()).add(requests, self.held.policies[entry["policy"]])
+
+    def _entries(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        if self.held is not None:
+            for key, entry in self.held.entries.items():
+                if key.startswith("ns/"):
+                    yield key[3:], entry
+
+
+def _namespaces(snapshot: Snapshot | None) -> list[tuple[str, int]]:
+    entries = {} if snapshot is None else snapshot.entries
+    return [(key[3:], entry["epoch"]) for key, entry in entries.items() if key.startswith("ns/")]
+
+
+class SimulatedHolder:
+    """A Holder. The control plane's clock dates its receipts; its own counts seconds."""
+
+    def __init__(self, name: str, *, labels: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._name, self._labels = name, labels
+        self._engine = SimulatedEngine(clock)
+        self._offset_seconds = 0.0
+
+    async def about(self) -> Mapping[str, Any]:
+        return about(self._labels)
+
+    async def state(self) -> HolderState:
+        engine = self._engine
+        return HolderState(
+            boot=engine.boot,
+            state="draining" if engine.is_draining else "ready",
+            hash=None if engine.held is None else engine.held.hash,
+            load={"running": 0, "waiting": 0},
+            pool={"capacity_bytes": POOL_BYTES, "used_bytes": 0},
+        )
+
+    async def apply(self, news: bytes) -> str:
+        try:
+            found = self._engine.obey(news_decode(news), at=self._now())
+        except HashMismatch as problem:
+            raise HolderMismatch(str(problem)) from None
+        except MalformedMessage as problem:
+            raise HolderRejected(str(problem)) from None
+        log.info("%s obeys %s", self._name, found)
+        return found
+
+    async def proofs(self, boot: str, after: int) -> Sequence[Proof]:
+        engine = self._engine
+        first = after if boot == engine.boot else 0
+        return [Proof(boot=engine.boot, **told) for told in engine.receipts if told["number"] > first]
+
+    async def counters(self, scopes: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
+        return self._engine.counters(scopes)
+
+    async def operate(self, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        if deed in ("drain", "resume"):
+            self._engine.is_draining = deed == "drain"
+            return {"is_draining": self._engine.is_draining, "left": 0}
+        return {"problems": []}
+
+    async def pins_wanted(self) -> Sequence[str]:
+        return ()
+
+    async def pin_content(self, pin_id: str, content: Mapping[str, Any]) -> None:
+        raise HolderRejected("a simulated engine keeps no pins")
+
+    async def set_clock(self, offset_seconds: float) -> None:
+        self._offset_seconds = offset_seconds
+
+    def _now(self) -> float:
+        return time.time() + self._offset_seconds
+
+
+def about(labels: Mapping[str, str]) -> dict[str, Any]:
+    """What it is, as it says when it joins."""
+    return {
+        "backend": "simulated",
+        "version": luminet_version(),
+        "address": None,
+        "accelerator": None,
+        "models": [MODEL],
+        "kv_dtypes": list(FORMATS),
+        "pool": {"capacity_bytes": POOL_BYTES, "block_tokens": BLOCK_TOKENS, "block_bytes": BLOCK_BYTES},
+        "labels": dict(labels),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }

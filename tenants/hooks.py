@@ -1,0 +1,28 @@
+"""Where apps above this one join in: reasons against a publish, agents that an operation awaits, news of commits.
+
+This app knows none of them. Each registers itself when it is ready; without any, all of this is nothing.
+"""
+
+from collections.abc import Callable, Collection, Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tenants.actor import Actor
+    from tenants.errors import FieldProblem
+    from tenants.models import Operation, PolicyLevel
+    from tenants.services.policies import Judged
+
+# Told of all levels that a publish would change, inside its transaction: what speaks against it.
+publish_checks: "list[Callable[[Sequence[Judged]], Iterable[FieldProblem]]]" = []
+
+# Told of the levels that a publish has changed, inside its transaction and with their rows locked.
+levels_published: "list[Callable[[Actor, Sequence[PolicyLevel]], None]]" = []
+
+# Told of an operation whose agents are to prove it, inside its transaction, with the groups it concerns: who they are.
+# Whoever answers keeps track of them, and ends the operation when the last has answered.
+operation_begins: "list[Callable[[Operation, Collection[int]], Collection[str]]]" = []
+
+# Told after a commit that wrote audit records, with their verbs. What it raises is logged, not told the caller.
+after_commit: list[Callable[[frozenset[str]], None]] = []

@@ -1,0 +1,40 @@
+"""What `docs/gateway.md` says the gateway has, it has: options, refusals, metrics."""
+
+import re
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from engine_agent.gateway.command import parser
+from engine_agent.gateway.metrics import Observer
+from engine_agent.gateway.route import Standing
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "gateway.md").read_text()
+SOURCES = [path.read_text() for path in (ROOT / "engine_agent" / "gateway").glob("*.py")]
+REFUSED = re.compile(r'code="([a-z_]+)"|unavailable\(.*, "([a-z_]+)"\)')
+
+
+def documented(name: str) -> bool:
+    return f"`{name}`" in PAGE
+
+
+def test_every_option_is_documented_and_none_that_is_not() -> None:
+    options = {name for action in parser()._actions for name in action.option_strings if name.startswith("--")}
+    assert {name for name in options - {"--help"} if not documented(name)} == set()
+    assert set(re.findall(r"`(--[a-z-]+)", PAGE)) <= options
+
+
+def test_every_refusal_is_documented() -> None:
+    codes = {one or other for source in SOURCES for one, other in REFUSED.findall(source)}
+    assert {"kv_dtype_unproven", "no_engine", "suspended"} <= codes
+    assert {code for code in codes if not documented(code)} == set()
+
+
+def test_every_metric_is_documented_and_none_that_is_not() -> None:
+    text = Observer().exposition({"agent-1": Standing()}, []).decode()
+    kinds = {"counter": "_total"}
+    found = {one.name + kinds.get(one.type, "") for one in text_string_to_metric_families(text)}
+    ours = {name for name in found if name.startswith("luminet_") and not name.endswith("_created")}
+    assert len(ours) >= 7
+    assert set(re.findall(r"`(luminet_gateway_[a-z_]+)`", PAGE)) == ours

@@ -1,0 +1,161 @@
+"""The fleet of `make up`, as whoever runs it meets it: requests, a policy on its way, and processes that die."""
+
+import json
+import os
+import signal
+import time
+from http.client import HTTPConnection, HTTPMessage
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.e2e.pages import Look, sign_in
+from tests.e2e.stack import Stack, is_fleet_well, luminet, wait_until
+
+QUESTION = "What does the module json do, and when would I use it? " * 6
+POLICY = "/api/v1/orgs/acme/namespaces/default/policy"
+MEMBERS = {"agent-1", "agent-1-engine", "agent-2", "agent-2-engine", "gateway"}
+
+
+@pytest.fixture(scope="session")
+def stack(fleet_stack: Stack) -> Stack:
+    """Of this file: what its pages show, too."""
+    return fleet_stack
+
+
+def ask(stack: Stack) -> HTTPMessage:
+    """The headers of a chat through the gateway."""
+    body = {"model": "luminet-demo", "messages": [{"role": "user", "content": QUESTION}], "max_tokens": 2}
+    key = stack.demo["orgs"][0]["api_key"]
+    connection = HTTPConnection("127.0.0.1", stack.gateway_port, timeout=30)
+    try:
+        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
+        connection.request("POST", "/v1/chat/completions", json.dumps(body), headers)
+        answer = connection.getresponse()
+        said = answer.read()
+        assert answer.status == 200, said
+        return answer.headers
+    finally:
+        connection.close()
+
+
+def asked_of_both(stack: Stack) -> dict[str, HTTPMessage]:
+    """What each of the two agents last said: idle ones take turns."""
+    said: dict[str, HTTPMessage] = {}
+    for _ in range(6):
+        headers = ask(stack)
+        said[str(headers["x-luminet-agent"])] = headers
+    return said
+
+
+def rest(stack: Stack, method: str, path: str, body: Any = None, **headers: str) -> tuple[HTTPMessage, Any]:
+    connection = HTTPConnection("127.0.0.1", stack.port, timeout=30)
+    try:
+        token = {"authorization": f"Bearer {stack.demo['operator']['token']}", "content-type": "application/json"}
+        connection.request(method, path, None if body is None else json.dumps(body), {**token, **headers})
+        answer = connection.getresponse()
+        found = json.loads(answer.read() or b"null")
+        assert answer.status < 300, found
+        return answer.headers, found
+    finally:
+        connection.close()
+
+
+def publish(stack: Stack, policy: dict[str, Any]) -> int:
+    """The revision, once every agent has acknowledged it."""
+    etag = rest(stack, "GET", POLICY)[0]["etag"]
+    key = {"if-match": str(etag), "idempotency-key": str(uuid4())}
+    _, done = rest(stack, "PUT", POLICY, {"policy": policy}, **key)
+    path = f"/api/v1/rollouts/{done['rollout']}"
+    wait_until(lambda: rest(stack, "GET", path)[1]["state"] == "done", f"acknowledged: {done}", seconds=15)
+    return int(done["revision"])
+
+
+def pid_of(stack: Stack, name: str) -> int | None:
+    pid: int | None = stack.status().get(name, {}).get("pid")
+    return pid
+
+
+def test_make_up_runs_two_agents_and_a_gateway_at_the_address_in_the_demos_file(stack: Stack) -> None:
+    status = stack.status()
+    assert set(status) >= MEMBERS
+    assert {status[name]["state"] for name in MEMBERS} == {"ready"}
+    assert stack.demo["gateway"] == stack.gateway
+    assert f"{stack.gateway}/v1" in stack.said
+    assert set(asked_of_both(stack)) == {"agent-1", "agent-2"}
+
+
+def test_the_second_of_two_equal_requests_to_an_agent_is_served_from_its_cache(stack: Stack) -> None:
+    asked_of_both(stack)
+    for headers in asked_of_both(stack).values():
+        assert float(str(headers["x-luminet-cache-hit"])) > 90
+
+
+def test_a_published_ttl_changes_what_requests_hit_on_both_agents(stack: Stack) -> None:
+    revision = publish(stack, {"ttl_seconds": 1})
+    for headers in asked_of_both(stack).values():
+        assert headers["x-luminet-policy-revision"] == str(revision)
+    time.sleep(1.2)
+    first = asked_of_both_once(stack)
+    assert {headers["x-luminet-miss-reason"] for headers in first.values()} == {"expired"}
+    publish(stack, {"ttl_seconds": 600})
+
+
+def asked_of_both_once(stack: Stack) -> dict[str, HTTPMessage]:
+    """The first answer of each, which the ones after it would cover up."""
+    said: dict[str, HTTPMessage] = {}
+    deadline = time.monotonic() + 20
+    while len(said) < 2 and time.monotonic() < deadline:
+        headers = ask(stack)
+        said.setdefault(str(headers["x-luminet-agent"]), headers)
+    return said
+
+
+@pytest.mark.parametrize("name", ["agent-1", "agent-1-engine", "gateway"])
+def test_whichever_process_is_killed_the_fleet_heals_by_itself(stack: Stack, name: str) -> None:
+    before = pid_of(stack, name)
+    assert before is not None
+    os.kill(before, signal.SIGKILL)
+    wait_until(lambda: pid_of(stack, name) not in (None, before), f"{name} started again")
+    wait_until(lambda: stack.status()[name]["state"] == "ready", f"{name} ready")
+    wait_until(lambda: is_fleet_well(stack), "a fleet that is well")
+    revision = publish(stack, {"ttl_seconds": 300})
+    wait_until(lambda: set(asked_of_both(stack)) == {"agent-1", "agent-2"}, "both answering")
+    for headers in asked_of_both(stack).values():
+        assert headers["x-luminet-policy-revision"] == str(revision)
+
+
+def test_an_agent_that_is_drained_gets_nothing_until_it_is_resumed(stack: Stack) -> None:
+    drained = luminet("drain", "agent-2", "--wait", home=stack.home)
+    assert drained.returncode == 0, drained.stderr
+    wait_until(lambda: set(asked_of_both(stack)) == {"agent-1"}, "drained", seconds=10)
+    resumed = luminet("resume", "agent-2", "--wait", home=stack.home)
+    assert resumed.returncode == 0, resumed.stderr
+    wait_until(lambda: set(asked_of_both(stack)) == {"agent-1", "agent-2"}, "resumed", seconds=10)
+
+
+def test_the_page_of_the_fleet_shows_every_agent(stack: Stack, look: Look) -> None:
+    page, look_at = look
+    sign_in(page, stack)
+    page.goto("/fleet")
+    expect(page.get_by_role("heading", level=1)).to_have_text("All 3 agents hold what is published")
+    for agent in ("agent-1", "agent-2", "gateway-1"):
+        expect(row(page, agent)).to_contain_text("ready")
+        expect(row(page, agent)).to_contain_text("in sync")
+    look_at("fleet")
+
+
+def test_the_page_moves_with_the_agents(stack: Stack, page: Page) -> None:
+    sign_in(page, stack)
+    page.get_by_role("link", name="Fleet").click()
+    expect(page.get_by_text("Live", exact=False).first).to_be_visible()
+    luminet("drain", "agent-2", home=stack.home)
+    expect(row(page, "agent-2")).to_contain_text("draining", timeout=10_000)
+    luminet("resume", "agent-2", home=stack.home)
+    expect(row(page, "agent-2")).to_contain_text("ready", timeout=10_000)
+
+
+def row(page: Page, agent: str) -> Locator:
+    return page.locator("tbody tr", has_text=agent)

@@ -1,0 +1,150 @@
+"""A real gateway face, in a thread of its own, in front of real `luminet engine` processes with the demo model."""
+
+import asyncio
+import json
+import socket
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from engine_agent.commands import loop_factory
+from engine_agent.gateway.app import Door, GatewayApp
+from engine_agent.gateway.engines import Engines, Lookout
+from engine_agent.gateway.forwarding import Ways
+from engine_agent.gateway.held import Held
+from engine_agent.gateway.holder import GatewayHolder, about_gateway
+from engine_agent.gateway.limits import Limits
+from engine_agent.gateway.metrics import Observer
+from engine_agent.gateway.route import Router
+from engine_agent.gateway.upstream import Upstream, session_open
+from engine_agent.http.serving import server_of
+from engine_agent.protocol import Change, Snapshot, change_encode, snapshot_encode
+from tests.engine_processes import Engine, engine, state_folder
+from tests.gateways import CHECK, POLICY, SECRETS, Entries, engine_snapshot, gateway_snapshot, route, tenants
+
+T = TypeVar("T")
+SECONDS = 30
+
+
+class Gateway:
+    """Whatever it has is its loop's; `do` asks there."""
+
+    def __init__(self) -> None:
+        self._is_up, self._stop = threading.Event(), asyncio.Event()
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self._thread = threading.Thread(target=self._run_all, name="gateway")
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.held, self.engines, self.observer = Held(), Engines(), Observer()
+        self.holder = GatewayHolder(self.held, self.engines, about_gateway(self.url, {}))
+        self.loop: asyncio.AbstractEventLoop
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self._is_up.wait(SECONDS), "the gateway did not start"
+
+    def stop(self) -> None:
+        self.loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(SECONDS)
+        assert not self._thread.is_alive()
+
+    def do(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(SECONDS)
+
+    def apply(self, news: Snapshot | Change) -> str:
+        return self.do(self.holder.apply(snapshot_encode(news) if isinstance(news, Snapshot) else change_encode(news)))
+
+    def _run_all(self) -> None:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(self._run())
+
+    async def _run(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        async with session_open() as session, session_open() as looking:
+            held = self.held
+            ways = Ways(Router(), self.engines, Upstream(session), self.observer, time.time)
+            limits = Limits(lambda: held.tables.most_context_tokens)
+            server = server_of(GatewayApp(Door(held, lambda: CHECK, ways, limits)))
+            lookout = asyncio.create_task(Lookout(self.engines, lambda: held.tables.engines, looking).run())
+            serving = asyncio.create_task(server.serve(sockets=[self._socket]))
+            await server.is_up.wait()
+            self._is_up.set()
+            await self._stop.wait()
+            server.should_exit = True
+            await serving
+            lookout.cancel()
+
+
+@contextmanager
+def gateway() -> Iterator[Gateway]:
+    running = Gateway()
+    running.start()
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+@dataclass
+class Fleet:
+    gateway: Gateway
+    engines: Mapping[str, Engine]
+
+    def hold(
+        self,
+        *extra: Entries,
+        who: Entries | None = None,
+        policies: Sequence[Mapping[str, Any]] = (POLICY,),
+        states: Mapping[str, str] | None = None,
+    ) -> None:
+        """Everybody obeys it: these tenants, these engines with these states, and what else a gateway may hold."""
+        tenancy = tenants() if who is None else who
+        told = engine_snapshot(tenancy, policies=policies)
+        for one in self.engines.values():
+            assert one.admin("POST", "/apply", told_as(told)).status == 200
+        self.gateway.apply(gateway_snapshot(tenancy, *self.routes(states or {}), *extra, policies=policies))
+
+    def routes(self, states: Mapping[str, str]) -> list[Entries]:
+        return [
+            route(agent, f"http://127.0.0.1:{one.port}", state=states.get(agent, "active"))
+            for agent, one in self.engines.items()
+        ]
+
+    def running(self) -> int:
+        return sum(int(one.admin("GET", "/stats").json["running"]) for one in self.engines.values())
+
+    def until_idle(self) -> None:
+        until(lambda: self.running() == 0 and self.gateway.engines.in_flight == 0)
+
+
+def told_as(snapshot: Snapshot) -> Any:
+    return json.loads(snapshot_encode(snapshot))
+
+
+def until(check: Callable[[], bool], *, seconds: float = SECONDS) -> None:
+    ends_at = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < ends_at, "it did not come to that"
+        time.sleep(0.02)
+
+
+@contextmanager
+def fleet_engine(agent: str, *arguments: str) -> Iterator[Engine]:
+    with state_folder() as folder:
+        folder.mkdir()
+        secret = folder / "identity-secret"
+        secret.write_text(SECRETS[agent])
+        options = ("--identity-secret-file", str(secret), "--agent-id", agent, *arguments)
+        with engine(*options, state=folder) as running:
+            yield running
+
+
+@contextmanager
+def fleet(*agents: str) -> Iterator[Fleet]:
+    with ExitStack() as opened:
+        engines = {agent: opened.enter_context(fleet_engine(agent)) for agent in agents}
+        running = Fleet(opened.enter_context(gateway()), engines)
+        running.hold()
+        yield running

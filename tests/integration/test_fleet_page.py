@@ -1,0 +1,154 @@
+"""The Fleet page: for operators alone, and in words what the database knows of agents and rollouts."""
+
+import html
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from controlplane.fleet.models import Agent
+from controlplane.rollouts.models import Rollout
+from tenants.models import PolicyLevel
+from tenants.services.namespaces import default_group
+from tests.api import make_organisation
+
+pytestmark = pytest.mark.django_db
+HASH, OTHER = "a" * 64, "b" * 64
+
+
+def make_agent(name: str = "agent-1", **details: Any) -> Agent:
+    """One that is ready and in sync, unless said otherwise."""
+    engine = {"boot": "b1", "state": "ready", "why": None, "hash": HASH}
+    heartbeat = {"engine": engine, "load": {"running": 2, "waiting": 1}}
+    told: dict[str, Any] = {
+        "kind": "engine",
+        "group": default_group(),
+        "token_hash": name.encode().ljust(32, b"."),
+        "about": {
+            "backend": "paged",
+            "version": "0.1.0",
+            "models": [{"name": "luminet-demo", "revision": "r", "kv_dtypes": ["fp8"], "context_tokens": 8192}],
+            "kv_dtypes": ["fp8"],
+            "pool": {"capacity_bytes": 200, "block_tokens": 16, "block_bytes": {}},
+        },
+        "heartbeat": {**heartbeat, "pool": {"capacity_bytes": 200, "used_bytes": 100}},
+        "last_seen_at": timezone.now(),
+        "desired_hash": HASH,
+        "applied_hash": HASH,
+        "applied_generation": 7,
+    }
+    return Agent.objects.create(id=name, **{**told, **details})
+
+
+def make_rollout(**details: Any) -> Rollout:
+    organisation = make_organisation("acme")
+    level, _ = PolicyLevel.objects.get_or_create(organisation=organisation, namespace=None)
+    told: dict[str, Any] = {
+        "place": "acme",
+        "revision": 7,
+        "base_revision": 6,
+        "strategy": "canary",
+        "steps": [50, 100],
+        "bake_seconds": 60,
+        "why": "Step 1 of 2 bakes for 60 s.",
+        "created_by": "kim",
+    }
+    return Rollout.objects.create(level=level, **{**told, **details})
+
+
+def seen(client: Client, path: str = "/fleet") -> str:
+    """The page's words, in their order."""
+    page = client.get(path).content.decode()
+    main = page[page.index("<main") : page.index("</main>")] if "<main" in page else page
+    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", main).split()))
+
+
+def test_a_fleet_without_agents_says_what_to_do_next(operator_client: Client) -> None:
+    words = seen(operator_client)
+    assert "No agent has joined yet" in words
+    assert "luminet join-token create" in words
+    assert "luminet agent --join http://" in words
+
+
+def test_an_agent_is_shown_with_what_it_is_holds_and_serves(operator_client: Client) -> None:
+    make_agent(labels={"tier": "canary"})
+    words = seen(operator_client)
+    assert "The only agent holds what is published" in words
+    assert "agent-1 paged · CPU · tier=canary ready in sync 7 · aaaaaaaa… 50 % 50 % 3" in words
+    assert "luminet-demo · fp8" in words
+
+
+def test_what_is_wrong_stands_on_top_with_the_reason(operator_client: Client) -> None:
+    make_agent("agent-1")
+    since = timezone.now().isoformat()
+    why = "it has not acknowledged generation 8 since a while"
+    make_agent("agent-2", applied_hash=OTHER, conditions={"behind": {"since": since, "why": why}})
+    words = seen(operator_client)
+    assert "1 of 2 agents holds what is published" in words
+    assert words.index(why) < words.index("Agents asked")
+    assert words.index("agent-2 paged") < words.index("agent-1 paged"), "who is not well comes first"
+    assert "catching up" in words
+
+
+def test_silence_is_a_state(operator_client: Client) -> None:
+    make_agent(last_seen_at=timezone.now() - timedelta(minutes=1))
+    assert "stale" in seen(operator_client)
+
+
+def test_who_was_taken_out_is_not_shown(operator_client: Client) -> None:
+    make_agent(revoked_at=timezone.now())
+    assert "No agent has joined yet" in seen(operator_client)
+
+
+def test_a_rollout_under_way_is_shown_with_how_far_it_is_and_what_decides(operator_client: Client) -> None:
+    make_agent()
+    finding = {
+        "guard": "hit_ratio_drop",
+        "changed": 0.6,
+        "unchanged": 0.7,
+        "bound": 0.05,
+        "verdict": "breached",
+        "words": "hit ratio 60.0% against 70.0% elsewhere; 5.0% less is the most",
+    }
+    rollout = make_rollout(baking_since=timezone.now() - timedelta(seconds=20), evidence={"findings": [finding]})
+    words = seen(operator_client)
+    assert "1 rollout under way" in words
+    assert re.search(r"Rollout: acme, revision 7 baking, (20|21) of 60 s", words)
+    assert "step 1 of 2" in words
+    assert f"{finding['words']} breached" in words
+    assert f"luminet rollout pause|resume|promote|abort {rollout.pk}" in words
+
+
+def test_a_rollout_that_ended_is_not(operator_client: Client) -> None:
+    make_rollout(state=Rollout.State.DONE, finished_at=timezone.now())
+    assert "Rollout:" not in seen(operator_client)
+
+
+def test_the_part_that_is_refreshed_brings_the_headline_along(operator_client: Client) -> None:
+    make_agent()
+    page = operator_client.get("/fleet/now").content.decode()
+    assert 'id="fleet"' in page
+    assert 'id="headline" hx-swap-oob="true"' in page
+
+
+@pytest.mark.parametrize("path", ["/fleet", "/fleet/now"])
+def test_it_is_for_operators_alone(path: str, customer_client: Client) -> None:
+    assert customer_client.get(path).status_code == 404
+
+
+def test_an_open_page_whose_session_ended_reloads_as_a_whole(client: Client) -> None:
+    assert client.get("/fleet").status_code == 302
+    answer = client.get("/fleet/now")
+    assert (answer.status_code, answer["HX-Refresh"]) == (204, "true")
+
+
+def test_a_thousand_agents_cost_no_more_queries_than_one(
+    operator_client: Client, django_assert_max_num_queries: Any
+) -> None:
+    for number in range(30):
+        make_agent(f"agent-{number}")
+    with django_assert_max_num_queries(12):
+        assert "All 30 agents hold what is published" in seen(operator_client)

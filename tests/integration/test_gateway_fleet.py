@@ -1,0 +1,146 @@
+"""The gateway in a whole fleet: a real control plane, two real agents with the demo model, and their front door."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from controlplane.stack.ports import free_port
+from controlplane.stack.services import luminet
+from engine_agent.demo import model as demo
+from tests.fleets import Fleet, Part, fleet_running, wait_for
+
+MODEL, AGENTS = "model", ("agent-1", "agent-2")  # a model is called after its folder
+FOLDER = Path(demo.__path__[0])
+START_SECONDS = 300.0  # two engines, a control plane and their packages, on a busy machine
+PROMPT = "The sea was calm and the ship sailed on through the night. " * 8
+
+
+class FrontDoor:
+    """The fleet's gateway, and a customer with a key."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        self.fleet, self.port = fleet, free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.key = self.new_key()
+        self.part = self.started("gateway-1", "gateway", "--port", str(self.port))
+
+    def started(self, name: str, *command: str) -> Part:
+        home = self.fleet.config.home / name
+        options = ("--join", self.fleet.web, "--name", name, "--home", str(home), "--json-logs")
+        environment = {"PYTHONUNBUFFERED": "1", "LUMINET_JOIN_TOKEN": self.fleet.tokens["join"]}
+        part = Part(name, (*luminet(*command), *options), environment, self.fleet.config.logs / f"{name}.log")
+        self.fleet.agents.append(part)
+        part.start()
+        return part
+
+    def new_key(self) -> Any:
+        return self.fleet.ask("POST", "/orgs/acme/keys", {"name": "tests", "scopes": ["infer"]})
+
+    def complete(self, key: str | None = None, **fields: Any) -> httpx.Response:
+        body = {"model": MODEL, "prompt": PROMPT, "max_tokens": 1, "temperature": 0, **fields}
+        headers = {"authorization": f"Bearer {key or self.key['secret']}"}
+        return httpx.post(f"{self.url}/v1/completions", json=body, headers=headers, timeout=60)
+
+    def status(self, key: str | None = None) -> int:
+        try:
+            return self.complete(key).status_code
+        except httpx.TransportError:
+            return 0
+
+    def seen(self, header: str, count: int = 4) -> set[str]:
+        """In so many answers."""
+        return {self.complete().headers.get(header, "") for _ in range(count)}
+
+    def agent(self, name: str) -> Any:
+        return self.fleet.ask("GET", f"/fleet/agents/{name}")
+
+    def all_in_sync(self) -> bool:
+        found = [self.agent(name) for name in (*AGENTS, "gateway-1")]
+        return all(one["in_sync"] and one["state"] == "ready" for one in found)
+
+
+@pytest.fixture(scope="module")
+def door() -> Iterator[FrontDoor]:
+    with fleet_running() as fleet:
+        fleet.ask("POST", "/orgs", {"slug": "acme", "name": "Acme"})
+        fleet.ask("PUT", "/orgs/acme/policy", {"policy": {"kv_dtype": "bf16", "request_kv_dtypes": []}})
+        found = FrontDoor(fleet)
+        for name in AGENTS:
+            port = free_port()
+            engine = ("--model", str(FOLDER), "--port", str(port), "--status-port", str(free_port()))
+            found.started(name, "agent", *engine, "--pool", "32MiB", "--device", "cpu")
+        wait_for(lambda: known(found) and found.all_in_sync(), "the fleet", seconds=START_SECONDS)
+        wait_for(lambda: found.seen("x-luminet-agent") == set(AGENTS), f"both engines\n{fleet.said()}")
+        yield found
+
+
+def known(door: FrontDoor) -> bool:
+    items = door.fleet.ask("GET", "/fleet/agents")["items"]
+    return {one["id"] for one in items} == {*AGENTS, "gateway-1"}
+
+
+def test_a_key_made_in_the_api_is_good_at_the_gateway_and_a_deleted_one_is_not(door: FrontDoor) -> None:
+    key = door.new_key()
+    wait_for(lambda: door.status(key["secret"]) == 200, "the key")
+    door.fleet.ask("DELETE", f"/orgs/acme/keys/{key['id']}")
+    wait_for(lambda: door.status(key["secret"]) == 401, "its end")
+    assert door.status() == 200
+
+
+def test_a_published_ttl_is_what_requests_meet_at_both_engines(door: FrontDoor) -> None:
+    path = "/orgs/acme/namespaces/default/policy"
+    revision = str(door.fleet.ask("PUT", path, {"policy": {"ttl_seconds": 1}})["revision"])
+    wait_for(lambda: door.seen("x-luminet-policy-revision") == {revision}, f"revision {revision}\n{door.fleet.said()}")
+    assert door.seen("x-luminet-agent") == set(AGENTS)
+
+
+def test_a_gateway_goes_on_without_the_control_plane_also_after_a_restart(door: FrontDoor) -> None:
+    web = door.fleet.parts["web"]
+    web.kill()
+    try:
+        assert door.seen("x-luminet-agent") == set(AGENTS)
+        door.part.kill()
+        assert door.status() == 0
+        door.part.start()
+        wait_for(lambda: door.status() == 200, f"the gateway\n{door.part.said}")
+        assert not web.is_running
+    finally:
+        web.start()
+    key = door.new_key()
+    wait_for(lambda: door.status(key["secret"]) == 200, f"a key made after it came back\n{door.fleet.said()}")
+
+
+def test_an_agent_that_is_drained_gets_no_more_until_it_is_resumed(door: FrontDoor) -> None:
+    wait_for(lambda: door.seen("x-luminet-agent") == set(AGENTS), "both")
+    door.fleet.ask("POST", "/fleet/agents/agent-1/drain")
+    wait_for(lambda: door.seen("x-luminet-agent") == {"agent-2"}, "the drain")
+    assert door.seen("x-luminet-agent") == {"agent-2"}
+    door.fleet.ask("POST", "/fleet/agents/agent-1/resume")
+    wait_for(lambda: door.seen("x-luminet-agent") == set(AGENTS), f"agent-1\n{door.fleet.said()}")
+
+
+def test_an_agent_that_is_killed_costs_nobody_an_answer(door: FrontDoor) -> None:
+    wait_for(lambda: door.seen("x-luminet-agent") == set(AGENTS), "both")
+    victim = next(one for one in door.fleet.agents if one.name == "agent-2")
+    victim.kill()
+    assert [door.status() for _ in range(6)] == [200] * 6
+    victim.start()
+    wait_for(lambda: door.seen("x-luminet-agent") == set(AGENTS), f"agent-2\n{door.fleet.said()}")
+
+
+def test_a_format_without_a_passing_result_is_refused_at_the_door(door: FrontDoor) -> None:
+    answer = door.complete(kv_cache_dtype="int4")
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "kv_cache_dtype"
+    assert "bf16" in answer.json()["error"]["message"]
+
+
+def test_no_secret_of_the_fleet_is_in_a_log(door: FrontDoor) -> None:
+    credentials = json.loads((door.fleet.config.home / "gateway-1" / "credentials").read_text())
+    secrets = [credentials["token"], credentials["keys"]["check"], credentials["keys"]["sealing"], door.key["secret"]]
+    said = door.fleet.said() + door.fleet.agents_said()
+    assert [secret for secret in secrets if secret in said] == []

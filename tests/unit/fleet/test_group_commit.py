@@ -1,0 +1,113 @@
+"""Many batches in one commit; nobody is answered before his own is in one."""
+
+import asyncio
+
+import pytest
+from django.db import DataError, OperationalError
+
+from controlplane.fleet.arrivals import Received
+from controlplane.fleet.committing import MOST_AT_ONCE, GroupCommit
+from controlplane.fleet.intake import Known, intake_plan
+from controlplane.fleet.recording import Batches, Stored
+from engine_agent.wire import Batch, Report
+
+
+def batch(first: int = 1) -> Batch:
+    report = Report("refused", {"reason": "forged", "what": "", "at": 0, "count": 1})
+    return Batch(0.0, "s", first, [report], None)
+
+
+class Ledger:
+    """Stores as told to, and remembers in which commits."""
+
+    def __init__(self) -> None:
+        self.commits: list[list[str]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.poison: set[str] = set()
+        self.unknown: set[str] = set()
+        self.is_away = False
+
+    async def store(self, batches: Batches) -> dict[str, Stored]:
+        await self.gate.wait()
+        if self.is_away:
+            raise OperationalError("the connection is lost")
+        if self.poison & batches.keys():
+            raise DataError("no such number")
+        self.commits.append(sorted(batches))
+        stored = {agent: Stored(intake_plan(Received(), Known(), one), "", 0) for agent, one in batches.items()}
+        return {agent: one for agent, one in stored.items() if agent not in self.unknown}
+
+
+async def all_stored(commit: GroupCommit, agents: list[str]) -> "list[Stored | BaseException | None]":
+    return await asyncio.gather(*(commit.stored(one, batch()) for one in agents), return_exceptions=True)
+
+
+def names(count: int) -> list[str]:
+    return [f"agent-{number:03}" for number in range(count)]
+
+
+async def test_a_hundred_that_come_while_one_is_written_are_one_commit() -> None:
+    ledger = Ledger()
+    ledger.gate.clear()
+    commit = GroupCommit(ledger.store)
+    first = asyncio.create_task(commit.stored("first", batch()))
+    await asyncio.sleep(0)
+    waiting = asyncio.create_task(all_stored(commit, names(100)))
+    await asyncio.sleep(0)
+    ledger.gate.set()
+    assert all(isinstance(one, Stored) for one in await waiting)
+    assert (await first) is not None
+    assert sum(map(len, ledger.commits)) == 101
+    assert len(ledger.commits) <= 2
+
+
+async def test_there_is_an_end_to_what_is_written_at_once() -> None:
+    ledger = Ledger()
+    await all_stored(GroupCommit(ledger.store), names(MOST_AT_ONCE + 1))
+    assert sorted(map(len, ledger.commits)) == [1, MOST_AT_ONCE]
+
+
+async def test_two_batches_of_one_agent_are_written_one_after_the_other() -> None:
+    ledger = Ledger()
+    commit = GroupCommit(ledger.store)
+    await asyncio.gather(commit.stored("a", batch(1)), commit.stored("a", batch(2)), commit.stored("b", batch()))
+    assert ledger.commits == [["a", "b"], ["a"]]
+
+
+async def test_one_that_cannot_be_written_holds_up_no_other() -> None:
+    ledger = Ledger()
+    ledger.poison = {"agent-001"}
+    outcomes = await all_stored(GroupCommit(ledger.store), names(4))
+    assert [type(one) for one in outcomes] == [Stored, DataError, Stored, Stored]
+
+
+async def test_with_the_database_away_nobody_is_acknowledged_and_nobody_is_asked_twice() -> None:
+    ledger = Ledger()
+    ledger.is_away = True
+    commit = GroupCommit(ledger.store)
+    assert {type(one) for one in await all_stored(commit, names(4))} == {OperationalError}
+    ledger.is_away = False
+    assert {type(one) for one in await all_stored(commit, names(4))} == {Stored}
+
+
+async def test_an_agent_that_is_not_there_any_more_is_told() -> None:
+    ledger = Ledger()
+    ledger.unknown = {"agent-000"}
+    outcomes = await all_stored(GroupCommit(ledger.store), names(2))
+    assert outcomes[0] is None
+    assert isinstance(outcomes[1], Stored)
+
+
+async def test_who_left_while_waiting_is_in_nobodys_way() -> None:
+    ledger = Ledger()
+    ledger.gate.clear()
+    commit = GroupCommit(ledger.store)
+    leaving = asyncio.create_task(commit.stored("a", batch()))
+    staying = asyncio.create_task(commit.stored("b", batch()))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    ledger.gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert await staying is not None

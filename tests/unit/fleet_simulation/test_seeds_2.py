@@ -1,0 +1,8 @@
+"""A quarter of the seeds: files run side by side."""
+
+from tests.fleet_simulation.seeds import seeds_of_part, seeds_run
+
+
+def test_whatever_goes_wrong_the_fleets_promises_hold() -> None:
+    failed = seeds_run(seeds_of_part(2))
+    assert not failed, f"python -m tests.fleet_simulation --seed {failed[0]}"

@@ -1,0 +1,79 @@
+"""An engine's answers as its sidecar takes them: what is odd is no answer, and only what is final is a rejection."""
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from engine_agent.sidecar.admin import AdminHolder, Advertised, EngineFace
+from engine_agent.sidecar.holder import HolderAway, HolderError, HolderMismatch, HolderRejected
+
+Ask = Callable[[AdminHolder], Awaitable[object]]
+ASKED: tuple[Ask, ...] = (
+    lambda holder: holder.about(),
+    lambda holder: holder.state(),
+    lambda holder: holder.apply(b"{}"),
+    lambda holder: holder.proofs("", 0),
+    lambda holder: holder.counters(["fleet"]),
+    lambda holder: holder.pins_wanted(),
+)
+
+
+async def _answered(status: int, body: str, *asks: Ask) -> list[BaseException | object]:
+    async def answer(request: web.Request) -> web.Response:
+        return web.Response(status=status, text=body)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    with tempfile.TemporaryDirectory() as folder:  # a socket's path is short
+        path = Path(folder) / "s"
+        await web.UnixSite(runner, str(path)).start()
+        holder = AdminHolder(EngineFace(path), Advertised())
+        try:
+            return await asyncio.gather(*(ask(holder) for ask in asks), return_exceptions=True)
+        finally:
+            await holder.close()
+            await runner.cleanup()
+
+
+def answered(status: int, body: str, *asks: Ask) -> list[BaseException | object]:
+    return asyncio.run(_answered(status, body, *asks))
+
+
+@pytest.mark.parametrize("body", ["<html>", "{}", "[]", "7", '{"pins": 7, "pool": 7, "model": []}', "[" * 100_000])
+def test_an_odd_answer_is_as_good_as_none(body: str) -> None:
+    assert {type(one) for one in answered(200, body, *ASKED)} == {HolderAway}
+
+
+def error(code: str) -> str:
+    return f'{{"error": {{"code": "{code}", "message": "why"}}}}'
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (400, "malformed", HolderRejected),
+        (422, "rejected", HolderRejected),
+        (409, "hash_mismatch", HolderMismatch),
+        (400, "gone", HolderAway),
+        (401, "invalid", HolderAway),
+        (404, "unknown_path", HolderAway),
+        (409, "alone", HolderAway),
+        (413, "too_large", HolderAway),
+        (429, "busy", HolderAway),
+        (503, "engine_failed", HolderAway),
+    ],
+)
+def test_only_what_an_engine_can_never_obey_is_rejected(status: int, code: str, kind: type[HolderError]) -> None:
+    assert [type(one) for one in answered(status, error(code), lambda holder: holder.apply(b"{}"))] == [kind]
+
+
+def test_a_pin_that_an_engine_does_not_take_is_rejected() -> None:
+    ask: Ask = lambda holder: holder.pin_content("p1", {})  # noqa: E731
+    assert [type(one) for one in answered(400, error("invalid_value"), ask)] == [HolderRejected]
+    assert [type(one) for one in answered(401, error("unauthorized"), ask)] == [HolderAway]

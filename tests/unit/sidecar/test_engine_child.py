@@ -1,0 +1,82 @@
+"""Engines that a killed sidecar left behind: looked after if they are what is asked for, ended if not.
+
+What stands for an engine here is a process that listens at its socket: all that is known of one before it is asked.
+"""
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from engine_agent.sidecar.engine_child import EngineChild, peer_of
+
+LISTEN = "import os,socket,sys,time;p=sys.argv[1];s=socket.socket(socket.AF_UNIX);os.path.exists(p) and os.remove(p)"
+LISTEN += ";s.bind(p);s.listen(9);time.sleep(60)"
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:  # a socket's path is short
+        yield Path(folder) / "admin.sock"
+
+
+def command(path: Path, *more: str) -> list[str]:
+    return [sys.executable, "-c", LISTEN, str(path), *more]
+
+
+async def _until(found: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not found():  # noqa: ASYNC110 (of other processes)
+            await asyncio.sleep(0.02)
+
+
+async def _looked_after(child: EngineChild, path: Path, found: Callable[[int | None], bool]) -> None:
+    stopping = asyncio.Event()
+    running = asyncio.create_task(child.run(stopping))
+    try:
+        await _until(lambda: found(peer_of(path)))
+    finally:
+        stopping.set()
+        await running
+
+
+@pytest.fixture
+def old(path: Path) -> Iterator["subprocess.Popen[bytes]"]:
+    """By a sidecar that was killed: what its start wrote down is there."""
+    process = subprocess.Popen(command(path))
+    try:
+        asyncio.run(_until(lambda: peer_of(path) == process.pid))
+        child = EngineChild(command(path), path, secret=b"s")
+        child._digest_file.write_bytes(child._digest)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_the_one_that_is_asked_for_goes_on(path: Path, old: "subprocess.Popen[bytes]") -> None:
+    why: list[str] = []
+    child = EngineChild(command(path), path, secret=b"s", tell=why.append)
+    asyncio.run(_looked_after(child, path, lambda peer: bool(why)))
+    assert old.wait(10) == -15, "ended with its sidecar"
+    assert why == ["the engine is being started"]
+
+
+@pytest.mark.parametrize(("options", "secret"), [(("--pool", "2GiB"), b"s"), ((), b"another")])
+def test_one_that_was_started_with_something_else_is_ended_for_the_one_that_is_asked_for(
+    path: Path, old: "subprocess.Popen[bytes]", options: tuple[str, ...], secret: bytes
+) -> None:
+    child = EngineChild(command(path, *options), path, secret=secret)
+    asyncio.run(_looked_after(child, path, lambda peer: peer not in (None, old.pid)))
+    assert old.wait(10) == -15
+
+
+def test_why_an_engine_does_not_answer_is_told(path: Path) -> None:
+    why: list[str] = []
+    child = EngineChild([sys.executable, "-c", "raise SystemExit(3)"], path, tell=why.append)
+    asyncio.run(_looked_after(child, path, lambda peer: len(why) > 1))
+    assert "ended with status 3" in why[1]

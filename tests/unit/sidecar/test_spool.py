@@ -1,0 +1,180 @@
+"""The spool: every report once, in order, whatever is torn or damaged."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine_agent.sidecar.spool import MOST_GONE_LINES, Spool, SpoolFile
+from engine_agent.wire import MOST_BATCH_BYTES, MOST_REPORTS, Report, batch_encode
+
+
+def report(number: int, **told: Any) -> Report:
+    return Report("about", {"number": number, **told})
+
+
+def numbers(spool: Spool) -> list[int]:
+    return [one.told["number"] for one in spool.batch(sent_at=0, heartbeat=None).reports]
+
+
+def opened(path: Path) -> Spool:
+    return Spool(SpoolFile(path))
+
+
+def test_reports_are_numbered_from_one_and_sent_until_they_are_acknowledged(tmp_path: Path) -> None:
+    spool = opened(tmp_path / "spool")
+    spool.tell([report(1), report(2)])
+    spool.tell([report(3)])
+    batch = spool.batch(sent_at=5, heartbeat=None)
+    assert (batch.first, batch.spool, len(batch.reports)) == (1, spool.id, 3)
+    spool.acknowledge(2)
+    assert (spool.first, numbers(spool), len(spool)) == (3, [3], 1)
+    spool.acknowledge(1)
+    assert numbers(spool) == [3]
+
+
+def test_a_restart_forgets_nothing_that_was_told_and_nothing_that_was_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    spool = opened(path)
+    spool.tell([report(1), report(2)], ("boot", 7))
+    spool.acknowledge(1)
+    again = opened(path)
+    assert (again.id, again.first, numbers(again), again.proofs_told) == (spool.id, 2, [2], ("boot", 7))
+    again.acknowledge(2)
+    again.tell([report(3)])
+    assert (opened(path).first, numbers(opened(path))) == (3, [3])
+
+
+def test_what_was_acknowledged_leaves_the_disk_in_time(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    spool = opened(path)
+    for number in range(1, MOST_GONE_LINES + 10):
+        spool.tell([report(number, text="x" * 100)], ("boot", number))
+        spool.acknowledge(number)
+    assert path.stat().st_size < 120 * MOST_GONE_LINES
+    again = opened(path)
+    assert (again.id, again.first, len(again)) == (spool.id, MOST_GONE_LINES + 10, 0)
+    assert again.proofs_told == ("boot", MOST_GONE_LINES + 9)
+
+
+@given(cut=st.integers(min_value=1, max_value=200))
+def test_a_line_that_a_crash_tore_was_never_told(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+    path = tmp_path_factory.mktemp("spool") / "spool"
+    spool = opened(path)
+    spool.tell([report(1)])
+    whole = path.stat().st_size
+    spool.tell([report(2), report(3, text="x" * 200)])
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.truncate(max(whole, size - cut))
+    again = opened(path)
+    assert (again.id, numbers(again), again.problem) == (spool.id, [1], "")
+    again.tell([report(4)])
+    assert numbers(opened(path)) == [1, 4]
+
+
+@given(place=st.integers(min_value=0), flip=st.integers(min_value=1, max_value=255))
+def test_damage_is_said_and_numbers_are_never_given_twice_under_one_name(
+    tmp_path_factory: pytest.TempPathFactory, place: int, flip: int
+) -> None:
+    path = tmp_path_factory.mktemp("spool") / "spool"
+    spool = opened(path)
+    for number in range(1, 5):
+        spool.tell([report(number)])
+    content = bytearray(path.read_bytes())
+    content[place % (len(content) - 1)] ^= flip
+    path.write_bytes(bytes(content))
+    again = opened(path)
+    assert again.problem
+    if again.id == spool.id:
+        again.tell([report(5)])
+        assert all(number == told for number, told in told_numbers(again).items())
+    assert set(told_numbers(again).values()) <= {1, 2, 3, 4, 5}
+    assert told_numbers(opened(path)) == told_numbers(again)
+    assert not opened(path).problem
+
+
+def told_numbers(spool: Spool) -> dict[int, int]:
+    """What waits, by the numbers under which it is sent; gone through as by a control plane that acknowledges all."""
+    found: dict[int, int] = {}
+    while len(spool) > len(found):
+        batch = spool.batch(sent_at=0, heartbeat=None)
+        found |= {batch.first + place: one.told["number"] for place, one in enumerate(batch.reports)}
+        if len(spool) > len(batch.reports):
+            spool.acknowledge(batch.first + len(batch.reports) - 1)
+            found |= told_numbers(spool)
+            break
+    return found
+
+
+def test_one_damaged_line_takes_nothing_else_with_it_and_brings_nothing_back(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    spool = opened(path)
+    spool.tell([report(1)], ("boot", 1))
+    spool.tell([report(2), report(3)])
+    spool.tell([report(4)])
+    spool.acknowledge(1)
+    spool.tell([report(5)])
+    lines = path.read_bytes().splitlines(keepends=True)
+    for damaged, left in {2: {4: 4, 5: 5}, 3: {2: 2, 3: 3, 5: 5}, 4: {2: 2, 3: 3, 4: 4, 5: 5}}.items():
+        spoilt = [bytes([one[0] ^ 1]) + one[1:] if place == damaged else one for place, one in enumerate(lines)]
+        path.write_bytes(b"".join(spoilt))
+        again = opened(path)
+        assert (again.id, again.proofs_told) == (spool.id, ("boot", 1))
+        assert told_numbers(again) == left, f"line {damaged}"
+
+
+def test_a_damaged_acknowledgement_at_the_end_brings_nothing_back_under_another_name(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    spool = opened(path)
+    spool.tell([report(1)])
+    spool.acknowledge(1)
+    content = path.read_bytes()
+    path.write_bytes(content[:-9] + b"~" + content[-8:])
+    again = opened(path)
+    assert again.problem
+    assert (again.id, told_numbers(again)) == (spool.id, {1: 1}), "whose number is known over there"
+
+
+def test_where_numbers_may_have_been_given_that_are_not_known_a_new_spool_begins(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    spool = opened(path)
+    for number in (1, 2, 3):
+        spool.tell([report(number)])
+        spool.acknowledge(number - 1)
+    lines = path.read_bytes().splitlines(keepends=True)
+    last_told = max(place for place, one in enumerate(lines) if b"told" in one)
+    path.write_bytes(b"".join(lines[:last_told]) + b"~" * 80 + b"\n")
+    again = opened(path)
+    assert again.id != spool.id
+    assert told_numbers(again) == {1: 2}, "without what had arrived"
+
+
+def test_a_spool_brought_back_from_a_copy_begins_anew(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    spool = opened(path)
+    spool.tell([report(1), report(2)])
+    before = spool.id
+    spool.acknowledge(9)  # which were given out after the copy was made
+    assert spool.id != before
+    assert (spool.first, numbers(spool)) == (1, [1, 2])
+    assert opened(path).id == spool.id
+
+
+def test_a_batch_fits_into_a_request(tmp_path: Path) -> None:
+    spool = opened(tmp_path / "spool")
+    spool.tell([report(number) for number in range(MOST_REPORTS + 1)])
+    assert len(spool.batch(sent_at=0, heartbeat=None).reports) == MOST_REPORTS
+    spool.acknowledge(MOST_REPORTS + 1)
+    spool.tell([report(number, text="x" * 100_000) for number in range(20)])
+    batch = spool.batch(sent_at=0, heartbeat=None)
+    assert 1 < len(batch.reports) < 20
+    assert len(batch_encode(batch)) <= MOST_BATCH_BYTES
+    assert len(spool.batch(sent_at=0, heartbeat=None, most=1).reports) == 1
+
+
+def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    opened(tmp_path / "spool").tell([report(1)])
+    assert (tmp_path / "spool").stat().st_mode & 0o777 == 0o600
