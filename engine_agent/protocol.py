@@ -1,7 +1,8 @@
 """What control plane and agents say to each other: snapshots, changes between them, the names of queues.
 
-The only module both columns import, so it needs the standard library alone. A snapshot is all that one agent must hold,
-under one hash; `snapshot_build`, `snapshot_decode` and `change_apply` make well-formed ones and nothing else.
+Both columns import it, as they do wire.py and sealing.py and nothing else, so it needs the standard library alone. A
+snapshot is all that one agent must hold, under one hash; `snapshot_build`, `snapshot_decode` and `change_apply` make
+well-formed ones and nothing else.
 Sealing, signing, sending and obeying live elsewhere, and so does what a policy means: here it is an object with a hash.
 """
 
