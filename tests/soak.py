@@ -8,13 +8,14 @@ known: they must come out as they always do. At the end nothing may be left over
 import argparse
 import asyncio
 import gc
+import json
 import random
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -398,22 +399,52 @@ async def soak(
             await backend.close()
 
 
+async def in_own_process(*, seed: int, requests: int, host_mib: int) -> Report:
+    """The same where nothing else runs, so that what memory grows by is the engine's doing and nobody else's."""
+    told = ("--seed", str(seed), "--requests", str(requests), "--host-mib", str(host_mib), "--json")
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.soak", *told, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await child.communicate()
+    told_of = json.loads(said)
+    return Report(**told_of | {name: Counter(told_of[name]) for name in ("outcomes", "changes")})
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=5)
+    parser.add_argument("--requests", type=int, default=0, help="so many requests, however long they take")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--model", default="llama", help="one of tests/engines/families.py")
     parser.add_argument("--host-mib", type=int, default=0)
+    parser.add_argument("--json", action="store_true", help="the report for a program to read")
     asked = parser.parse_args()
     report = asyncio.run(
-        soak(seed=asked.seed, seconds=asked.minutes * 60, name=asked.model, host_bytes=asked.host_mib << 20)
+        soak(
+            seed=asked.seed,
+            requests=asked.requests,
+            seconds=asked.minutes * 60,
+            name=asked.model,
+            host_bytes=asked.host_mib << 20,
+        )
     )
-    print(f"{report.requests:,} requests: {dict(report.outcomes)}")
-    print(f"{report.changes.total():,} changes: {dict(report.changes)}; {report.preemptions:,} preemptions")
-    print(f"memory: {report.warm_mib:.1f} MiB when warm, {report.end_mib:.1f} MiB at the end")
-    for problem in report.problems[:20]:
-        print(f"PROBLEM: {problem}")
+    print(_for_programs(report) if asked.json else _for_people(report))
     return 1 if report.problems else 0
+
+
+def _for_programs(report: Report) -> str:
+    return json.dumps({one.name: getattr(report, one.name) for one in fields(report)})
+
+
+def _for_people(report: Report) -> str:
+    return "\n".join(
+        [
+            f"{report.requests:,} requests: {dict(report.outcomes)}",
+            f"{report.changes.total():,} changes: {dict(report.changes)}; {report.preemptions:,} preemptions",
+            f"memory: {report.warm_mib:.1f} MiB when warm, {report.end_mib:.1f} MiB at the end",
+            *(f"PROBLEM: {problem}" for problem in report.problems[:20]),
+        ]
+    )
 
 
 if __name__ == "__main__":
