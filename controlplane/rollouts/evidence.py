@@ -129,6 +129,19 @@ def quantile(buckets: Sequence[int], share: float) -> float | None:
     return float(TTFT_SECONDS[-1])
 
 
+def share_slower(buckets: Sequence[int], seconds: float) -> float:
+    """The share of answers that took longer than that, evenly spread within a bucket. 0 without answers."""
+    total = buckets[-1]
+    if total <= 0:
+        return 0.0
+    lower, below = 0.0, 0
+    for upper, count in zip(TTFT_SECONDS, buckets, strict=False):
+        if seconds < upper:
+            return 1 - (below + (count - below) * (seconds - lower) / (upper - lower)) / total
+        lower, below = float(upper), count
+    return 1 - below / total
+
+
 # As it is kept between two sweeps: lists, because there may be a thousand of them.
 
 

@@ -1,12 +1,19 @@
-"""Whether agents with a new policy do worse than agents without it, and by which numbers. Pure."""
+"""Whether agents with a new policy do worse than agents without it, and by which numbers. Pure.
+
+Worse is what is beyond its bound and beyond chance: sides that do alike differ now and then, the more the fewer their
+requests, and are looked at every two seconds. What may be chance sends nothing back, and is no evidence to go on with.
+"""
 
 from dataclasses import asdict, dataclass
+from math import sqrt
 from typing import Any, Literal
 
-from controlplane.rollouts.evidence import Side
+from controlplane.rollouts.evidence import Side, share_slower
 from controlplane.rollouts.spec import Guards
 
 Verdict = Literal["kept", "breached", "too little"]
+SIGMAS = 3.0  # how many standard errors apart two sides are that differ by more than chance
+SLOWEST = 0.05  # the share of answers that a p95 leaves out
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,11 @@ def _errors(guards: Guards, bound: float, changed: Side, unchanged: Side) -> Fin
     if new is None or old is None or _is_little(guards, changed.requests, unchanged.requests):
         return _too_little("error_ratio", new, old, bound, _how_many(guards, changed.requests, unchanged.requests))
     words = f"{new:.1%} of {changed.requests} requests failed, {old:.1%} of {unchanged.requests} elsewhere"
-    return _compared("error_ratio", new, old, bound, new - old > bound, f"{words}; {bound:.1%} more is the most")
+    words = f"{words}; {bound:.1%} more is the most"
+    if new - old <= bound:
+        return Finding("error_ratio", new, old, bound, "kept", words)
+    is_chance = _is_chance(new, changed.requests, old, unchanged.requests)
+    return _worse("error_ratio", new, old, bound, words, is_chance=is_chance)
 
 
 def _hits(guards: Guards, bound: float, changed: Side, unchanged: Side) -> Finding:
@@ -53,7 +64,11 @@ def _hits(guards: Guards, bound: float, changed: Side, unchanged: Side) -> Findi
         words = f"no prompt tokens to count on {where}, but those missed because their format is new"
         return _too_little("hit_ratio_drop", new, old, bound, words)
     words = f"hit ratio {new:.1%} against {old:.1%} elsewhere; {bound:.1%} less is the most"
-    return _compared("hit_ratio_drop", new, old, bound, old - new > bound, words)
+    if old - new <= bound:
+        return Finding("hit_ratio_drop", new, old, bound, "kept", words)
+    # Tokens of one request are hit or missed together: what counts as evidence is how many requests there were.
+    is_chance = _is_chance(new, changed.requests, old, unchanged.requests)
+    return _worse("hit_ratio_drop", new, old, bound, words, is_chance=is_chance)
 
 
 def _first_tokens(guards: Guards, bound: float, changed: Side, unchanged: Side) -> Finding:
@@ -62,8 +77,24 @@ def _first_tokens(guards: Guards, bound: float, changed: Side, unchanged: Side) 
         words = _how_many(guards, changed.answers, unchanged.answers)
         return _too_little("ttft_p95_rise", new, old, bound, words)
     words = f"first tokens took {new * 1000:.0f} ms (p95) against {old * 1000:.0f} ms elsewhere"
-    is_breached = new > old * (1 + bound)
-    return _compared("ttft_p95_rise", new, old, bound, is_breached, f"{words}; {bound:.0%} longer is the most")
+    words = f"{words}; {bound:.0%} longer is the most"
+    most = old * (1 + bound)
+    if new <= most:
+        return Finding("ttft_p95_rise", new, old, bound, "kept", words)
+    slower = share_slower(changed.counts.ttft, most)
+    is_chance = _is_chance(slower, changed.answers, SLOWEST, unchanged.answers)
+    return _worse("ttft_p95_rise", new, old, bound, words, is_chance=is_chance)
+
+
+def _is_chance(new: float, new_count: int, old: float, old_count: int) -> bool:
+    """Whether two shares of so many may differ like this where nothing is different."""
+    return abs(new - old) <= SIGMAS * sqrt(_variance(new, new_count) + _variance(old, old_count))
+
+
+def _variance(share: float, count: int) -> float:
+    """Of a share seen in so many. Also one of 0 or 1 is not certain: as if one more had come out either way."""
+    smoothed = (share * count + 1) / (count + 2)
+    return smoothed * (1 - smoothed) / (count + 2)
 
 
 def _is_little(guards: Guards, changed: int, unchanged: int) -> bool:
@@ -78,5 +109,7 @@ def _too_little(guard: str, new: float | None, old: float | None, bound: float, 
     return Finding(guard, new, old, bound, "too little", words)
 
 
-def _compared(guard: str, new: float, old: float, bound: float, is_breached: bool, words: str) -> Finding:
-    return Finding(guard, new, old, bound, "breached" if is_breached else "kept", words)
+def _worse(guard: str, new: float, old: float, bound: float, words: str, *, is_chance: bool) -> Finding:
+    if is_chance:
+        return _too_little(guard, new, old, bound, f"{words}, but on so few requests this may be chance")
+    return Finding(guard, new, old, bound, "breached", words)

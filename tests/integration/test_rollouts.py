@@ -207,7 +207,7 @@ def test_agents_are_asked_to_count_what_a_canary_is_under_way_for(acme: Api, ope
     ("changed", "words"),
     [
         ({"cached": 10}, "hit ratio 10.0% against 70.0% elsewhere; 5.0% less is the most"),
-        ({"cached": 70, "errors": 5}, "10.0% of 50 requests failed, 0.0% of 50 elsewhere; 2.0% more is the most"),
+        ({"cached": 70, "errors": 10}, "20.0% of 50 requests failed, 0.0% of 50 elsewhere; 2.0% more is the most"),
         ({"cached": 70, "seconds": 2}, "first tokens took"),
     ],
 )

@@ -4,6 +4,7 @@ from bisect import bisect_left
 from itertools import accumulate
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from controlplane.rollouts.evidence import (
     Watched,
     counts_read,
     quantile,
+    share_slower,
     side_of,
     watched_on,
     watched_read,
@@ -93,6 +95,18 @@ def test_the_quantile_lies_in_the_bucket_of_the_answer_that_it_is(seconds: list[
 def test_without_answers_there_is_no_quantile_and_the_slowest_bucket_has_no_end() -> None:
     assert quantile([0] * BUCKETS, 0.95) is None
     assert quantile([0] * len(TTFT_SECONDS) + [7], 0.95) == TTFT_SECONDS[-1]
+
+
+@given(st.lists(few, min_size=BUCKETS, max_size=BUCKETS).map(lambda one: list(accumulate(one))), st.floats(0.01, 0.99))
+def test_the_share_that_is_slower_than_a_quantile_is_the_rest(buckets: list[int], share: float) -> None:
+    found = quantile(buckets, share)
+    if found is not None and found < TTFT_SECONDS[-1]:
+        assert share_slower(buckets, found) == pytest.approx(1 - share)
+
+
+def test_what_is_slower_than_the_last_bucket_is_what_has_no_end() -> None:
+    assert share_slower([3] * len(TTFT_SECONDS) + [4], 1_000) == 0.25
+    assert share_slower([0] * BUCKETS, 1) == 0
 
 
 def test_a_hit_ratio_is_the_sum_of_one_over_the_sum_of_the_other() -> None:
