@@ -27,6 +27,7 @@ from tests.threads import at_once, failures
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SECONDS = 2.0
+LEAST_DONE = 5  # by each thread, however slow the machine is
 THREADS = 6
 Deed = Callable[[], Any]
 SHARES = (0.0, 0.05, 0.1, 0.4)
@@ -93,7 +94,7 @@ def storm(seed: int) -> dict[str, int]:
     """How often each outcome was met. Refusals of the domain are fine, whatever else is raised is not."""
     dice, until = random.Random(seed), time.monotonic() + SECONDS
     outcomes: dict[str, int] = {}
-    while time.monotonic() < until:
+    while time.monotonic() < until or outcomes.get("done", 0) < LEAST_DONE:
         outcome = "done"
         try:
             any_deed(dice)()
@@ -117,7 +118,7 @@ def test_a_storm_of_writes_ends_in_no_deadlock_and_breaks_no_rule() -> None:
     make_group()
     outcomes = at_once(*[lambda seed=seed: storm(seed) for seed in range(THREADS)])
     assert [one for one in outcomes if isinstance(one, Exception)] == []
-    assert sum(one.get("done", 0) for one in outcomes) > 20
+    assert min(one["done"] for one in outcomes) >= LEAST_DONE
     assert audit_verify().problem is None
     assert [group.slug for group in AgentGroup.objects.all() if group_promise(group.pk).is_too_much] == []
     assert [found for chain in chains() for found in contradictions(chain)] == []
