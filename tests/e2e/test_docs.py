@@ -1,8 +1,12 @@
 """The guides of docs/ are followed word for word on a running stack, and what they show is what comes out."""
 
+import contextlib
 import json
+import os
 import re
+import signal
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +29,7 @@ READER = """
 set -eu
 luminet() {
   local status=0
+  case "$1" in agent) exec luminet "$@" ;; esac  # in the background: what the reader kills is to be the agent itself
   case "$1" in rollback | purge | delete) set -- "$@" --yes ;; esac
   command luminet "$@" || status=$?
   [ "$1 $status" = "plan 2" ] || return "$status"
@@ -71,11 +76,32 @@ def followed(text: str, stack: Stack, folder: Path) -> list[str]:
         script = script.replace(written, real)
     env = environment(stack.home, stack.port, http_proxy="", HTTP_PROXY="")  # curl would obey it
     env["PATH"] = f"{CHECKOUT / '.venv' / 'bin'}:{env['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", script], cwd=folder, env=env, capture_output=True, text=True, timeout=240, check=False
+    reader = subprocess.Popen(
+        ["bash", "-c", script],
+        cwd=folder,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return done.stdout.split(END)[:-1]
+    try:
+        printed, said = reader.communicate(timeout=240)
+    finally:
+        group_end(reader.pid)
+    assert reader.returncode == 0, printed[-3000:] + said[-3000:]
+    return printed.split(END)[:-1]
+
+
+def group_end(group: int) -> None:
+    """Whatever the reader began and a guide that failed halfway did not end."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        until = time.monotonic() + 20
+        with contextlib.suppress(ProcessLookupError):  # there is nobody left
+            os.killpg(group, number)
+            while time.monotonic() < until:
+                os.killpg(group, 0)
+                time.sleep(0.05)
 
 
 def disagreement(step: Step, printed: str) -> str | None:
