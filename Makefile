@@ -11,7 +11,7 @@ LUMINET = $(BIN)/python -m controlplane.cli
 # Files side by side, one process a core; each process starts the servers its tests ask for.
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: help up down clean test check format lint openapi bench bench-gpu quality lock lockvllm python
+.PHONY: help up down clean test check format lint openapi alert-files bench bench-gpu quality lock lockvllm python
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -50,6 +50,9 @@ format: python  ## put code and imports into shape
 
 openapi: python  ## write docs/openapi.json anew: the REST API's description, which the tests compare with what is served
 	@$(BOOTSTRAP) control dev && DJANGO_SETTINGS_MODULE=tests.settings exec $(BIN)/python -W error -m tests.openapi
+
+alert-files: python  ## write what is made of the alerts' definitions anew: Prometheus' rules, a dashboard, tables of docs/alerts.md
+	@$(BOOTSTRAP) control && exec $(BIN)/python -m controlplane.alerts.generate
 
 bench: python  ## measure; writes JSON, a table and plots to .luminet/bench (ROWS="W1 W2" picks)
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.bench $(ROWS)

@@ -13,6 +13,8 @@ from controlplane.handler import django_application
 
 django_http = django_application()
 
+from controlplane.analytics.ingest import usage_store
+from controlplane.analytics.stats import live_message
 from controlplane.api.body_limit import BodyLimit
 from controlplane.fleet.door import AgentDoor
 from controlplane.live.routing import socket_routes
@@ -45,8 +47,10 @@ class RequestId:
 application = RequestId(
     ProtocolTypeRouter(
         {
-            "http": AgentDoor(BodyLimit(Probes(django_http)), snapshots=snapshot_for, watched=watched_scopes),
-            "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(socket_routes))),
+            "http": AgentDoor(
+                BodyLimit(Probes(django_http)), snapshots=snapshot_for, watched=watched_scopes, usage=usage_store
+            ),
+            "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(socket_routes(live_message)))),
         }
     )
 )

@@ -11,8 +11,8 @@ from controlplane.client.arguments import REST_SCOPES, client_commands
 from controlplane.client.calc_arguments import calc_arguments
 from controlplane.version import version
 
-PARTS = ("web", "worker", "beat", "migrate")
-HEALTH = ("web", "worker", "beat", "database", "broker")
+PARTS = ("web", "worker", "beat", "migrate", "demo-traffic")
+HEALTH = ("web", "worker", "beat", "database", "broker", "demo-traffic")
 Command = Callable[[argparse.Namespace], int]
 
 
@@ -174,6 +174,7 @@ def _health(options: argparse.Namespace) -> int:
         "beat": lambda: health.beat_check(environment.redis_url),
         "database": lambda: health.database_check(environment.database_url),
         "broker": lambda: health.broker_check(environment.redis_url),
+        "demo-traffic": lambda: health.demo_traffic_check(environment.redis_url),
     }
     try:
         checks[options.part]()

@@ -12,6 +12,8 @@ TIMEOUT_SECONDS = 3
 BEAT_ALIVE_KEY = "luminet:beat:alive"
 BEAT_ALIVE_SECONDS = 30
 BEAT_SILENT_SECONDS = 10
+DEMO_TRAFFIC_KEY = "luminet:demo-traffic:state"
+DEMO_TRAFFIC_ALIVE_SECONDS = 15
 
 
 class NotReady(Exception):
@@ -90,6 +92,17 @@ def beat_check(url: str, *, now: float | None = None) -> None:
     silent = (time.time() if now is None else now) - int(last)
     if silent > BEAT_SILENT_SECONDS:
         raise NotReady(f"beat: has sent nothing for {silent:.0f} s")
+
+
+def demo_traffic_check(url: str) -> None:
+    """It has said within the last seconds what it does, be that waiting."""
+    try:
+        with redis_client(url) as client:
+            told = client.get(DEMO_TRAFFIC_KEY)
+    except redis.RedisError as error:
+        raise NotReady(f"demo-traffic: {_first_line(error)}") from error
+    if told is None:
+        raise NotReady(f"demo-traffic: has said nothing for {DEMO_TRAFFIC_ALIVE_SECONDS} s")
 
 
 def worker_hostname() -> str:

@@ -5,6 +5,7 @@ how long ago the pulse (beat → broker → worker → database) came through; i
 """
 
 import asyncio
+import contextlib
 import hmac
 import json
 import time
@@ -19,7 +20,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from controlplane.health import NotReady, broker_check
 from controlplane.live.selectors import pulse_latest
-from controlplane.metrics import CONTENT_TYPE, metrics_text
+from controlplane.metrics import CONTENT_TYPE, before_reading, metrics_text
 from controlplane.settings.env import Environment, is_loopback
 
 Scope = Any  # Django, Channels and uvicorn each have a type of their own for the same dictionaries
@@ -30,6 +31,7 @@ Answer = tuple[int, bytes, str]
 
 _JSON = "application/json"
 READINESS_SECONDS = 8
+MEASURING_SECONDS = 2
 
 
 class Probes:
@@ -69,7 +71,15 @@ async def _metrics(scope: Scope) -> Answer:
             b"metrics are for the bearer of LUMINET_METRICS_TOKEN; without one set, for loopback\n",
             "text/plain",
         )
+    with contextlib.suppress(TimeoutError):  # numbers as they were are better than none
+        async with asyncio.timeout(MEASURING_SECONDS):
+            await database_sync_to_async(_bring_up_to_date, thread_sensitive=False)()
     return 200, await sync_to_async(metrics_text, thread_sensitive=False)(environment.shared_metrics_dir), CONTENT_TYPE
+
+
+def _bring_up_to_date() -> None:
+    for measure in before_reading:
+        measure()
 
 
 _ANSWERS: dict[str, Callable[[Scope], Awaitable[Answer]]] = {

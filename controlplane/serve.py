@@ -27,6 +27,8 @@ def run_web() -> None:
         loop="uvloop",
         http="httptools",
         ws="websockets-sansio",
+        # Messages of 300 bytes gain nothing, and each socket would keep a few hundred kB for it.
+        ws_per_message_deflate=False,
         lifespan="off",
         access_log=False,
         log_config=None,
@@ -80,6 +82,7 @@ def run_migrate() -> None:
     django.setup()
     call_command("migrate", interactive=False)
     _shipped_quality_ensure()
+    _built_in_rules_ensure()
     _standing_token_renew()
 
 
@@ -88,6 +91,14 @@ def _shipped_quality_ensure() -> None:
     from tenants.actor import SYSTEM
 
     shipped_quality_ensure(actor=SYSTEM)
+
+
+def _built_in_rules_ensure() -> None:
+    from django.utils import timezone
+
+    from controlplane.alerts.evaluating import built_in_rules_ensure
+
+    built_in_rules_ensure(now=timezone.now())
 
 
 def _standing_token_renew() -> None:
@@ -106,9 +117,20 @@ def _standing_token_renew() -> None:
         raise SystemExit(str(error)) from None
 
 
+def run_demo_traffic() -> None:
+    import django
+
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
+    django.setup()
+    from controlplane.stack.demo_traffic import run
+
+    raise SystemExit(run())
+
+
 PARTS: dict[str, Callable[[], None]] = {
     "web": run_web,
     "worker": run_worker,
     "beat": run_beat,
     "migrate": run_migrate,
+    "demo-traffic": run_demo_traffic,
 }

@@ -136,6 +136,11 @@ class Journal:
         """How many closings wait for room."""
         return len(self._waiting)
 
+    @property
+    def last(self) -> int:
+        """The number of the last record of this boot."""
+        return self._sequence
+
     # Writing
 
     def opened(self, record: Opened) -> int:
@@ -172,11 +177,13 @@ class Journal:
 
     # Reading
 
-    def since(self, boot: str, sequence: int, limit: int) -> Page:
-        """The records of a boot behind number `sequence`, at most `limit`. Raises UnknownBoot."""
+    def since(self, boot: str, sequence: int, limit: int, *, upto: int | None = None) -> Page:
+        """The records of a boot behind number `sequence`, at most `limit`; of this boot, up to `upto`. Raises
+        UnknownBoot.
+        """
         reached = self._sequence  # first: what is written from here on is no matter of this page
         folder = self._known(boot)
-        last = reached if boot == self.boot else folder.last
+        last = min(reached, reached if upto is None else upto) if boot == self.boot else folder.last
         entries = tuple(entry for entry in folder.read(sequence, limit) if entry.sequence <= last)
         end = entries[-1].sequence if len(entries) == limit else max(last, sequence)
         return Page(boot, end, entries, tuple(_lost(entries, sequence, end, kept_from=folder.first)))

@@ -77,11 +77,15 @@ def entry_of(line: bytes) -> Entry:
     try:
         if int(line[:8], 16) != crc32(line[9:]):
             raise DamagedLine
-        told = json.loads(line[9:])
-        names, made_of = _TYPES[told["type"]]
-        return Entry(told["sequence"], made_of(**{name: told[name] for name in names}))
+        return entry_read(json.loads(line[9:]))
     except (ValueError, KeyError, TypeError) as problem:
         raise DamagedLine from problem
+
+
+def entry_read(told: Mapping[str, Any]) -> Entry:
+    """From what entry_document makes of it. Raises KeyError, TypeError."""
+    names, made_of = _TYPES[told["type"]]
+    return Entry(told["sequence"], made_of(**{name: told[name] for name in names}))
 
 
 def entry_document(entry: Entry) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from engine_agent.protocol import MalformedMessage, canonical_json
+from engine_agent.usage import MOST_ROWS
 
 VERSION = 1
 COMMAND_TASK = "agent.command"  # the Celery task by which commands come: one argument, the sealed text
@@ -22,7 +23,7 @@ COMMAND_SECONDS = 30.0  # how long one is good for; the sweep sends another
 
 Deed = Literal["apply", "operation", "wake"]
 Operated = Literal["drain", "resume", "integrity", "warm_pins", "rotate_token"]
-ReportKind = Literal["about", "applied", "rejected", "purged", "receipt", "refused"]
+ReportKind = Literal["about", "applied", "rejected", "purged", "receipt", "refused", "usage", "levels", "gaps"]
 RefusalReason = Literal["malformed", "forged", "misaddressed", "expired", "replayed", "older", "corrupt"]
 
 DEEDS: tuple[Deed, ...] = get_args(Deed)
@@ -82,6 +83,20 @@ class Report:
                 `applied` of the state that asked for it; no proof before it means that nothing of it was there.
     `receipt`   {"operation", "ok", "at", "result": {…}}: what an operation came to. The same operation is done once.
     `refused`   {"reason", "what", "at", "count"}: commands that were not believed.
+    `usage`     {"boot", "after", "born", "upto", "rows", "totals", "lost"}: what the engine's journal says in the
+                records of that boot behind number `after`, up to `upto`: rows as in usage.py, each checked by itself by
+                whoever takes them in. A request that a boot left open when it was over is one more record behind its
+                last. `born`: the checksum of its first record, or null: another journal of that name is known by it.
+                Without `after`, what a spool's numbers say is all that tells what is new.
+                `totals`: {namespace: [requests, prompt tokens, cached tokens]}, what the engine itself counted since
+                its boot when it had written record `upto`; of the namespaces that it has counted on since. `lost`: how
+                many of its records can no longer be read.
+    `levels`    {"boot", "at", "pool", "preemptions", "namespaces"}: how full the engine is now. `pool`:
+                {"capacity_bytes", "used_bytes", "evictable_bytes"}; `namespaces`: {id: {"resident_bytes", "host_bytes",
+                "expired_blocks", "evicted_blocks", "quota_blocks", "purged_blocks"}}, whose blocks and preemptions
+                count since the boot.
+    `gaps`      {"boot", "at", "namespaces"}: what another TTL or limit would do, from the engine's reuse gaps: {id: {
+                "prompt_tokens", "ttls", "curves": [{"ttl_mode", "limit_share", "hit_ratios", "resident_bytes"}]}}.
     """
 
     kind: ReportKind
@@ -238,12 +253,20 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value < 2**63
 
 
+def _is_count_if_any(value: Any) -> bool:
+    return value is None or _is_count(value)
+
+
 def _is_instant(value: Any) -> bool:
     return type(value) in (int, float) and -1e12 < value < 1e12  # which NaN is not
 
 
 def _is_object(value: Any) -> bool:
     return isinstance(value, dict)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and len(value) <= MOST_ROWS
 
 
 def _is_truth(value: Any) -> bool:
@@ -256,8 +279,26 @@ _STATE = (
     ("hash", _is_hash, "must be a sha256 in 64 small hexadecimal digits"),
     ("at", *_INSTANT),
 )
+_ENGINE_BOOT = ("boot", _is_name, "must be an id")
 _REPORT_FIELDS: Mapping[str, Sequence[Any]] = {
     "about": (),
+    "usage": (
+        _ENGINE_BOOT,
+        ("after", _is_count_if_any, "must be a whole number from 0, or null"),
+        ("born", _is_count_if_any, "must be a whole number from 0, or null"),
+        ("upto", _is_count, "must be a whole number from 0"),
+        ("rows", _is_list, f"must be a list of at most {MOST_ROWS}"),
+        ("totals", _is_object, "must be an object"),
+        ("lost", _is_count, "must be a whole number from 0"),
+    ),
+    "levels": (
+        _ENGINE_BOOT,
+        ("at", *_INSTANT),
+        ("pool", _is_object, "must be an object"),
+        ("preemptions", _is_count, "must be a whole number from 0"),
+        ("namespaces", _is_object, "must be an object"),
+    ),
+    "gaps": (_ENGINE_BOOT, ("at", *_INSTANT), ("namespaces", _is_object, "must be an object")),
     "applied": (*_STATE, ("engine_boot", _is_short, "must be short text")),
     "rejected": (*_STATE, ("reason", _is_short, "must be short text")),
     "purged": (

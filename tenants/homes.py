@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from django.db.models import Count, Window
+from django.db.models import Count, Q, Window
 from django.db.models.functions import RowNumber
 
 from tenants.access import memberships_of, namespaces_of
@@ -43,6 +43,15 @@ def homes_of(user: User) -> list[Home]:
     for namespace in _first_namespaces(memberships):
         rows[namespace.organisation_id].append(namespace)
     return [_home(member, rows[member.organisation_id], fleet) for member in memberships]
+
+
+def inheriting(field: str) -> tuple[int, int]:
+    """In how many namespaces the fleet's value is in force, for neither they nor their organisation say another; of
+    how many there are."""
+    own = Q(policy_level__policy__has_key=field) | Q(organisation__policy_level__policy__has_key=field)
+    living = Namespace.objects.filter(deleted_at=None).exclude(organisation__state=Organisation.State.DELETED)
+    found = living.aggregate(all=Count("pk"), own=Count("pk", filter=own))
+    return found["all"] - found["own"], found["all"]
 
 
 def _first_namespaces(memberships: Sequence[Member]) -> Sequence[Namespace]:

@@ -4,10 +4,12 @@ This app knows none of them. Each registers itself when it is ready; without any
 """
 
 from collections.abc import Callable, Collection, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from django.db.models import QuerySet
 
     from tenants.actor import Actor
     from tenants.errors import FieldProblem
@@ -26,3 +28,6 @@ operation_begins: "list[Callable[[Operation, Collection[int]], Collection[str]]]
 
 # Told after a commit that wrote audit records, with their verbs. What it raises is logged, not told the caller.
 after_commit: list[Callable[[frozenset[str]], None]] = []
+
+# What else is sealed under the master key: its rows, the field, and the place that each was sealed for.
+sealed: "list[Callable[[], tuple[QuerySet[Any], str, Callable[[Any], str]]]]" = []

@@ -50,7 +50,9 @@ async def ask(
 class Socket:
     """Channels has one of these too, but importing it asks for a second web server."""
 
-    def __init__(self, path: str, *, query: str = "", headers: list[tuple[bytes, bytes]]) -> None:
+    def __init__(
+        self, path: str, *, query: str = "", headers: list[tuple[bytes, bytes]], served_by: Any = application
+    ) -> None:
         scope = {
             "type": "websocket",
             "path": path,
@@ -59,7 +61,7 @@ class Socket:
             "subprotocols": [],
             "client": ("127.0.0.1", 1),
         }
-        self._communicator = _Communicator(application, scope)
+        self._communicator = _Communicator(served_by, scope)
 
     async def connect(self) -> bool:
         """Whether the handshake was accepted."""

@@ -180,7 +180,8 @@ class ControlPlane:
         if self.is_revoked:
             return _error(403, "revoked")
         if purpose == "reports":
-            return 200, {}, self._reported(body)
+            is_packed = headers.get("content-encoding") == "gzip"
+            return 200, {}, self._reported(gzip.decompress(body) if is_packed else body)
         if purpose == "credentials":
             return 200, {}, self._credentials(self._rotated() if json.loads(body)["rotate"] else None)
         if purpose == "snapshot":
@@ -212,7 +213,7 @@ class ControlPlane:
             self.heartbeats.append(batch.heartbeat)
         desired = None if self.desired is None else {"hash": self.desired[1].hash, "generation": self.desired[0]}
         told = {"desired": desired, "cadence_seconds": 0.5, "now": self.now(), "watch": list(self.watch)}
-        return {"acknowledged": self.spools[batch.spool], **told}
+        return {"acknowledged": self.spools[batch.spool], "journal": {}, **told}
 
     def _credentials(self, token: str | None) -> dict[str, Any]:
         place = urlsplit(self.redis_url)

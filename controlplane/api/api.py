@@ -6,16 +6,23 @@ from controlplane.api.callers import Bearer
 from controlplane.api.parser import StrictParser
 from controlplane.api.problems import problems_register
 from controlplane.api.routes import (
+    alerts,
     calculator,
     config,
+    demo_traffic,
     fleet,
+    invoices,
     namespaces,
     organisations,
     people,
     policies,
+    prices,
     quality,
+    reconciliation,
     rollouts,
+    stats,
     trail,
+    whatif,
 )
 from controlplane.version import version
 
@@ -28,7 +35,14 @@ GROUPS = (
     calculator.group,
     people.group,
     fleet.group,
+    demo_traffic.group,
     quality.group,
+    alerts.group,
+    stats.group,
+    reconciliation.group,
+    whatif.group,
+    prices.group,
+    invoices.group,
     trail.group,
 )
 

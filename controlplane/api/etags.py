@@ -1,7 +1,10 @@
-"""Revisions as strong entity tags, and the two conditions made with them (RFC 9110, section 13.1)."""
+"""Revisions as strong entity tags, what has none as weak ones, and the two conditions with them (RFC 9110, 13.1)."""
 
+import hashlib
+import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from controlplane.api.errors import BadHeader, PreconditionRequired
 
@@ -35,9 +38,20 @@ def parse_if_match(header: str | None) -> Expected:
 
 
 def if_none_match_matches(header: str | None, revision: int) -> bool:
-    """Whether the caller already has this revision. A malformed header asks for nothing, so it gets the answer."""
+    """Whether the caller already has this revision."""
+    return has_tag(header, etag_of(revision))
+
+
+def has_tag(header: str | None, tag: str) -> bool:
+    """Compared as weak tags are. A malformed header asks for nothing, so whoever sent it gets the answer."""
     tags = _tags(header or "") or []
-    return tags == ["*"] or etag_of(revision) in {tag.removeprefix("W/") for tag in tags}
+    return tags == ["*"] or tag.removeprefix("W/") in {one.removeprefix("W/") for one in tags}
+
+
+def content_tag(content: Any) -> str:
+    """Of what has no revision: weak, because the answer may say beside it when it was read."""
+    text = json.dumps(content, default=str, sort_keys=True, separators=(",", ":"))
+    return f'W/"{hashlib.sha256(text.encode()).hexdigest()[:32]}"'
 
 
 def _tags(header: str) -> list[str] | None:

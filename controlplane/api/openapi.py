@@ -85,7 +85,7 @@ def _success(operation: Operation, found: Document, schemas: Document) -> Docume
     headers = {name: reference("headers", name) for name in names}
     said: Document = {"description": SUCCESS[operation.status], "headers": headers}
     if "content" in answer:
-        said["content"] = _content(answer["content"][JSON]["schema"], schemas)
+        said["content"] = _content(answer["content"][JSON]["schema"], schemas) | _table(operation)
     if operation.method == "GET" and operation.gives_etag:
         kept = {name: headers[name] for name in ("ETag", "RateLimit", "RateLimit-Policy")}
         return {str(operation.status): said, "304": {"description": "What you hold is current.", "headers": kept}}
@@ -137,6 +137,12 @@ def _header_parameters(operation: Operation) -> list[Document]:
 
 def _content(schema: Document, schemas: Document) -> Document:
     return {JSON: {"schema": schema, "example": example_of(schema, schemas)}}
+
+
+def _table(operation: Operation) -> Document:
+    if not operation.csv_heads:
+        return {}
+    return {"text/csv": {"schema": {"type": "string"}, "example": ",".join(operation.csv_heads) + "\r\n"}}
 
 
 def example_of(schema: Document, schemas: Document) -> Any:

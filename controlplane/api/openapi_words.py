@@ -34,6 +34,9 @@ TAGS = {
     "People and keys": "Members, API keys, operators' tokens, and who a token speaks for.",
     "Fleet": "Engines and gateways: what each is to hold and holds, what is wrong with it, and how new ones join.",
     "Quality": "Which KV formats may carry traffic on which models: measured, or let through by an operator.",
+    "Numbers": "What caches were worth and would be under other policies, and whether all who count count the same.",
+    "Prices and invoices": "What tokens cost from which day on, and what that comes to for an organisation, exactly.",
+    "Alerts": "What is wrong with the numbers, by which rules, and who looks after it.",
     "Operations and audit": "What takes agents a while, what was done by whom, and the groups agents belong to.",
 }
 
@@ -58,11 +61,14 @@ PATH_PARAMETERS: dict[str, tuple[str, dict[str, Any], Any]] = {
     "agent_id": ("The agent's id.", _SLUG, "agent-1"),
     "join_token_id": ("The join token's id.", {}, None),
     "rollout_id": ("The rollout's id, from the answer that published.", {}, None),
+    "alert_id": ("The alert's id.", {}, None),
+    "rule_id": ("The alert rule's id.", {}, None),
     "operation_id": ("The operation's id, from the answer that began it.", {}, None),
 }
 AN_ID = "6e8bc430-9c3a-4d0b-b1e5-5a0b6f0f4c11"
 
 _TAG = r'^(\*|"[0-9]{1,9}")$'
+_HELD_TAG = r'^(\*|(W/)?"[0-9a-f]{1,32}")$'
 HEADER_PARAMETERS: dict[str, dict[str, Any]] = {
     "If-Match": {
         "description": "The ETag of the revision that is being changed; `*` for whichever is there.",
@@ -73,7 +79,7 @@ HEADER_PARAMETERS: dict[str, dict[str, Any]] = {
     "If-None-Match": {
         "description": "An ETag you hold: the answer is 304 while it is still the current one.",
         "required": False,
-        "schema": {"type": "string", "pattern": _TAG},
+        "schema": {"type": "string", "pattern": _HELD_TAG},
         "example": '"7"',
     },
     HEADER: {
@@ -85,7 +91,7 @@ HEADER_PARAMETERS: dict[str, dict[str, Any]] = {
 }
 
 RESPONSE_HEADERS: dict[str, tuple[str, str]] = {
-    "ETag": ("The revision, to be sent back as If-Match.", '"7"'),
+    "ETag": ("The revision, to be sent back as If-Match; of numbers a weak tag, the same until they move.", '"7"'),
     "Location": ("Where the thing can be read.", f"/api/v1/operations/{AN_ID}"),
     "Idempotency-Replayed": ("`true` when this is the answer kept from the first time.", "true"),
     "RateLimit": ("Requests left (`r`) and seconds until all are there again (`t`).", '"token";r=5999;t=1'),

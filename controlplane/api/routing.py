@@ -80,6 +80,7 @@ class Operation:
     wants_if_match: bool = False
     gives_etag: bool = False
     changes_nothing: bool = False  # a question with a body: sent again, it is answered anew
+    csv_heads: tuple[str, ...] = ()  # of the table that `?format=csv` answers with
     refuses: tuple[str, ...] = ()  # kinds of problems it knows besides those that all operations like it know
 
     @property
@@ -142,6 +143,7 @@ class Group:
                 summary=summary.removesuffix("."),
                 description=rest.strip() or summary,
                 response={status: returns},
+                by_alias=True,  # as `rendered` writes it
             )
             return view
 
@@ -153,7 +155,7 @@ def _served(view: View, operation: Operation) -> Callable[..., HttpResponse]:
     path, rule = operation.path, operation.rule
     wanted = list(inspect.signature(view).parameters.values())[1:]
     own = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=str) for name in _found_here(path)]
-    known_query = {one.name for one in wanted if f"{{{one.name}}}" not in path and one.name != "body"}
+    known_query = {_query_name(one) for one in wanted if f"{{{one.name}}}" not in path and one.name != "body"}
 
     def serve(request: HttpRequest, **values: Any) -> HttpResponse:
         _query_names_check(request, known_query)
@@ -194,6 +196,12 @@ def _place(actor: Actor, rule: access.Rule, named: dict[str, str]) -> Place:
     if "ns" not in named:
         return Place(organisation)
     return Place(organisation, access.namespace_for(actor, organisation, named["ns"]))
+
+
+def _query_name(parameter: inspect.Parameter) -> str:
+    """What callers write: `from` is no name for an argument of ours."""
+    said = (getattr(one, "alias", None) for one in getattr(parameter.annotation, "__metadata__", ()))
+    return next((alias for alias in said if alias), parameter.name)
 
 
 def _query_names_check(request: HttpRequest, known: set[str]) -> None:

@@ -3,12 +3,14 @@
 import argparse
 import math
 import re
-from datetime import UTC, datetime, timedelta
+from calendar import monthrange
+from datetime import UTC, date, datetime, timedelta
 
 MOST = 2**31 - 1
 LONGEST_WAIT_SECONDS = 7 * 24 * 3600.0
 LONGEST_EXPIRY = timedelta(days=36_500)
 UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+_DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _SPAN = re.compile(r"([0-9]+)([mhdw])")
 
 
@@ -42,12 +44,52 @@ def expiry(text: str) -> str:
     return until.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
+def day(text: str) -> str:
+    """Of the calendar, in UTC."""
+    try:
+        return date.fromisoformat(text if _DAY.fullmatch(text) else "").isoformat()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no day such as 2026-11-22") from None
+
+
+def month(text: str) -> tuple[str, str]:
+    """`2026-11`: its first day and its last."""
+    first = day(f"{text}-01")
+    year, number = int(first[:4]), int(first[5:7])
+    return first, date(year, number, monthrange(year, number)[1]).isoformat()
+
+
 def span(text: str) -> int:
     """`30m` in seconds."""
     found = _SPAN.fullmatch(text)
     if found is None or len(found[1]) > 12 or not 1 <= int(found[1]) <= LONGEST_EXPIRY // UNITS[found[2]]:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no span of time such as 30m, 12h or 7d")
     return int((int(found[1]) * UNITS[found[2]]).total_seconds())
+
+
+def ttl(text: str) -> int:
+    """A span such as `1h`, or seconds as they are."""
+    return _whole(text, least=1) if text.isascii() and text.isdecimal() else span(text)
+
+
+def number(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found <= MOST:  # false of what is not a number, too
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number from 0 to {MOST}")
+    return found
+
+
+def share(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found <= 1:  # false of what is not a number, too
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no share from 0 to 1")
+    return found
 
 
 def _whole(text: str, *, least: int) -> int:

@@ -13,11 +13,18 @@ Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 NOUNS = (
     "orgs", "org", "namespaces", "namespace", "policy", "effective", "revisions", "members", "keys", "pins", "bounds",
     "limits", "operation", "audit", "groups", "agents", "agent", "join-tokens", "rollouts", "rollout", "quality",
+    "prices", "alerts", "alert-rules",
 )  # fmt: skip
 SCOPES = ("infer", "stats:read", "policy:read", "policy:write", "admin")
 REST_SCOPES = tuple(scope for scope in SCOPES if scope != "infer")  # what an operator's token can be for
 ROLES = ("viewer", "editor", "admin")
 AGENT_KINDS = ("engine", "gateway")
+TTL_MODES = ("sliding", "absolute")
+WINDOWS = ("1h", "24h", "7d", "30d")
+ALERT_METRICS = (
+    "pool_use", "hit_ratio", "evictions", "preemptions", "silence", "drift", "reconciliation", "reconciliation_age",
+    "isolation", "integrity", "refused_rows",
+)  # fmt: skip
 WAIT_SECONDS = 600.0
 
 
@@ -35,6 +42,9 @@ def client_commands(commands: Commands) -> None:
     _reading(commands)
     _changing(commands)
     _fleet(commands)
+    _money(commands)
+    _foretelling(commands)
+    _alerts(commands)
     _creating(commands.add_parser("create", help="create one thing").add_subparsers(metavar="WHAT", required=True))
     _deleting(commands.add_parser("delete", help="delete one thing").add_subparsers(metavar="WHAT", required=True))
 
@@ -45,7 +55,18 @@ def _reading(commands: Commands) -> None:
     get.add_argument("place", nargs="?", metavar="PLACE", help="acme, acme/chat, or an id; none: the fleet")
     get.add_argument("--limit", type=amounts.count, metavar="N", help="of a list, the first so many")
     get.add_argument("--model", help="with effective: what is in force for this model")
+    _stats(commands)
     _add(commands, "whoami", "reading.whoami", "show who the token speaks for, and what it may do")
+
+
+def _stats(commands: Commands) -> None:
+    stats = _add(commands, "stats", "stats.stats", "show what was counted: hit rate, requests, tokens, what was saved")
+    stats.add_argument("place", nargs="?", metavar="PLACE", help="acme or acme/chat; none: the fleet")
+    stats.add_argument("--window", choices=WINDOWS, default="24h", help="how far back from now (24h)")
+    stats.add_argument("--namespace", metavar="SLUG", help="the same as acme/SLUG")
+    stats.add_argument("--model", help="only of this model")
+    stats.add_argument("--csv", action="store_true", help="for spreadsheets")
+    stats.add_argument("--watch", action="store_true", help="again every two seconds, until Ctrl-C")
 
 
 def _changing(commands: Commands) -> None:
@@ -82,6 +103,75 @@ def _fleet(commands: Commands) -> None:
         steer = _add(deeds, deed, f"fleet.rollout_{deed}", about)
         steer.add_argument("rollout", metavar="ID", help="luminet get rollouts shows it")
     _asks(steer)
+
+
+def _money(commands: Commands) -> None:
+    put = _add(commands, "set-prices", "prices.set_prices", "change what tokens cost, from today or a later day on")
+    put.add_argument("-f", "--file", required=True, metavar="FILE", help="YAML or JSON; - reads standard input")
+    put.add_argument("--dry-run", action="store_true", help="show what would change; status 2 when something would")
+    _asks(put)
+    invoice = _add(commands, "invoice", "invoices.invoice", "show what an organisation's requests came to")
+    invoice.add_argument("org", metavar="ORG")
+    invoice.add_argument("--month", type=amounts.month, metavar="MONTH", help="2026-11; else this month so far")
+    invoice.add_argument("--from", dest="first", type=amounts.day, metavar="DAY", help="the first day, in UTC")
+    invoice.add_argument("--to", dest="last", type=amounts.day, metavar="DAY", help="the last day, in UTC")
+    invoice.add_argument("--by", choices=("namespace", "model"), help="a line for each (namespace)")
+    invoice.add_argument("--csv", action="store_true", help="for spreadsheets: the lines, with exact amounts")
+
+
+def _alerts(commands: Commands) -> None:
+    seen = _add(commands, "acknowledge", "alerts.acknowledge", "say that you look after an alert")
+    seen.add_argument("alert", metavar="ID", help="luminet get alerts shows it")
+    seen.add_argument("--note", default="", help="what is being done about it")
+    silence = _add(commands, "silence", "alerts.silence", "send nothing of an alert for a while")
+    silence.add_argument("alert", metavar="ID", help="luminet get alerts shows it")
+    lasting = silence.add_mutually_exclusive_group(required=True)
+    lasting.add_argument("--for", dest="seconds", type=amounts.span, metavar="SPAN", help="30m, 12h, 7d")
+    lasting.add_argument("--until", type=amounts.expiry, metavar="WHEN", help="a time such as 2027-01-31T23:59:59Z")
+    lasting.add_argument("--end", action="store_true", help="of the silence there is")
+    change = _add(commands, "set-alert-rule", "alerts.set_alert_rule", "change an alert rule, or switch it on or off")
+    change.add_argument("rule", metavar="RULE", help="its id, its name, or what a built-in one is called")
+    change.add_argument("--threshold", type=amounts.number, metavar="NUMBER")
+    _lasting(change)
+    state = change.add_mutually_exclusive_group()
+    state.add_argument("--on", dest="enabled", action="store_true", default=None, help="evaluate it")
+    state.add_argument("--off", dest="enabled", action="store_false", default=None, help="do not; what fires is over")
+
+
+def _alert_rule(rule: argparse.ArgumentParser) -> None:
+    rule.add_argument("name", metavar="NAME", help="what it is for")
+    rule.add_argument("--metric", required=True, choices=ALERT_METRICS, help="what is measured")
+    beyond = rule.add_mutually_exclusive_group(required=True)
+    beyond.add_argument("--above", type=amounts.number, metavar="NUMBER", help="fires above it, in the metric's unit")
+    beyond.add_argument("--below", type=amounts.number, metavar="NUMBER", help="fires below it")
+    rule.add_argument("--place", metavar="PLACE", help="fleet, acme or acme/chat; else all that is yours")
+    rule.add_argument("--group", metavar="SLUG", help="only this agent group, for operators")
+    _lasting(rule)
+    rule.add_argument("--clear-for", dest="clear_for_seconds", type=amounts.span, metavar="SPAN", help="a minute, else")
+    rule.add_argument("--least-prompt-tokens", type=amounts.count, metavar="N", help="in 15 minutes, to know anything")
+
+
+def _lasting(rule: argparse.ArgumentParser) -> None:
+    rule.add_argument("--clears-at", type=amounts.number, metavar="NUMBER", help="how far back it has to come")
+    rule.add_argument("--for", dest="for_seconds", type=amounts.span, metavar="SPAN", help="how long before it fires")
+    rule.add_argument("--webhook", metavar="URL", help="who is told, by https")
+
+
+def _foretelling(commands: Commands) -> None:
+    about = "foretell a namespace's hit rate, memory and money under another time to live or limit"
+    what_if = _add(commands, "what-if", "whatif.what_if", about)
+    what_if.add_argument("place", metavar="PLACE", help="acme/chat")
+    what_if.add_argument("--ttl", type=amounts.ttl, metavar="SPAN", help="90 seconds, or 30m, 12h, 7d; else as it is")
+    what_if.add_argument("--mode", choices=TTL_MODES, help="whether a hit would renew it; else as it is")
+    what_if.add_argument("--limit", type=amounts.share, metavar="SHARE", help="of each pool, 0 to 1; else as it is")
+    demo = commands.add_parser("demo-traffic", help="the traffic of the demo, which this control plane may have")
+    deeds = demo.add_subparsers(metavar="DEED", required=True)
+    for deed, words in (
+        ("start", "let it send from now on, over restarts too"),
+        ("stop", "let it send nothing from now on, over restarts too"),
+        ("status", "say whether it is here, and what it does"),
+    ):
+        _add(deeds, deed, f"demo_traffic.{deed}", words)
 
 
 def _join_tokens(deeds: Commands) -> None:
@@ -122,6 +212,7 @@ def _creating(commands: Commands) -> None:
     member.add_argument("org", metavar="ORG")
     member.add_argument("email", metavar="EMAIL")
     member.add_argument("--role", required=True, choices=ROLES)
+    _alert_rule(_add(commands, "alert-rule", "alerts.create_alert_rule", "make a rule by which there are alerts"))
 
 
 def _deleting(commands: Commands) -> None:
@@ -137,7 +228,9 @@ def _deleting(commands: Commands) -> None:
     member.add_argument("email", metavar="EMAIL", help="or its id")
     agent = _add(commands, "agent", "fleet.delete_agent", "take an agent out of the fleet")
     agent.add_argument("agent", metavar="AGENT", help="its id")
-    for parser in (org, namespace, key, member, agent):
+    rule = _add(commands, "alert-rule", "alerts.delete_alert_rule", "delete an alert rule that somebody made")
+    rule.add_argument("rule", metavar="RULE", help="its id or its name")
+    for parser in (org, namespace, key, member, agent, rule):
         _asks(parser)
 
 

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from controlplane.client.alerts import alerts
 from controlplane.client.errors import ClientError
 from controlplane.client.places import namespace_read, organisation_read, place_read
+from controlplane.client.prices import prices
 from controlplane.client.rest import Rest, segment
 from controlplane.client.shapes import Shape, shaped
 from controlplane.client.tables import DIM, Paper, bound
@@ -213,6 +215,17 @@ NOUNS: dict[str, Show] = {
             "MAY SERVE": "may_serve", "AT": "created_at", "REVISION": "revision",
         },
         "Nothing is known of any format: luminet quality --model PATH measures them",
+    ),
+    "prices": prices,
+    "alerts": alerts,
+    "alert-rules": Listing(
+        _plain("/alert-rules"),
+        {
+            "NAME": "name", "PLACE": "place", "METRIC": "metric", "IS": "comparison", "THRESHOLD": "threshold",
+            "BACK AT": "clears_at", "FOR S": "for_seconds", "ON": "enabled", "WEBHOOK": "webhook_url",
+            "BUILT IN": "built_in", "ID": "id",
+        },
+        "There is no rule: luminet create alert-rule NAME --metric hit_ratio --below 0.5",
     ),
 }  # fmt: skip
 

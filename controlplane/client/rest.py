@@ -22,6 +22,7 @@ LONGEST_WAIT_SECONDS = 60.0
 PAGE = 200
 IDLE_SECONDS = 2.0  # after which the other side may be about to hang up; what cannot be repeated then begins anew
 A_PAGE = {"items": list, "next_cursor": (str, type(None))}
+CSV, PROBLEM = "text/csv", "application/problem+json"
 NONE: Mapping[str, str] = {}
 BROKEN = (http.client.HTTPException, OSError, UnicodeError)
 
@@ -56,6 +57,16 @@ class Rest:
         """A question that changes nothing is `repeatable`; a deed is with an Idempotency-Key, which it gets here."""
         key = {} if repeatable else {"Idempotency-Key": str(uuid4())}
         return self.ask("POST", path, body, repeatable=True, headers={**key, **headers})
+
+    def put(self, path: str, body: Any, *, headers: Mapping[str, str] = NONE) -> Answer:
+        key = {"Idempotency-Key": str(uuid4())}
+        return self.ask("PUT", path, body, repeatable=True, headers={**key, **headers})
+
+    def text(self, path: str, **query: str | int | None) -> str:
+        """A table as CSV."""
+        answer = self.ask("GET", _with_query(path, query), repeatable=True, headers={"Accept": f"{CSV}, {PROBLEM}"})
+        found: str = shaped(answer.body, str)
+        return found
 
     def delete(self, path: str, *, headers: Mapping[str, str] = NONE) -> Answer:
         return self.ask("DELETE", path, headers=headers)
@@ -99,7 +110,7 @@ class Rest:
     def _once(self, method: str, path: str, data: bytes | None, more: Mapping[str, str]) -> Answer:
         headers = {
             "Authorization": f"Bearer {self.token}",
-            "Accept": "application/json, application/problem+json",
+            "Accept": f"application/json, {PROBLEM}",
             "User-Agent": f"luminet/{version()}",
             **({} if data is None else {"Content-Type": "application/json"}),
             **more,
@@ -155,7 +166,8 @@ def _json(text: bytes, kind: str) -> Any:
 
 
 def _accepted(answer: Answer, url: str) -> Answer:
-    if 200 <= answer.status < 300 and not isinstance(answer.body, str):
+    is_csv = answer.headers.get("content-type", "").startswith(CSV)
+    if 200 <= answer.status < 300 and (is_csv or not isinstance(answer.body, str)):
         return answer
     if isinstance(answer.body, dict):
         raise Refused(answer.status, answer.body)

@@ -39,7 +39,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
     if not user_of(request).is_operator:
         return not_found(request)
     pulse = pulse_latest()
-    return render(request, "dashboard/fleet.html", {**_fleet(timezone.now()), "seq": pulse.pk if pulse else 0})
+    return render(request, "dashboard/fleet.html", {**_fleet(timezone.now()), "seq": pulse.seq if pulse else 0})
 
 
 @require_safe

@@ -2,11 +2,15 @@
 
 from django.urls import path
 
-from controlplane.dashboard import fleet, links, views
+from controlplane.dashboard import demo, fleet, links, published, ttls, views
 
 urlpatterns = [
     path("", views.home, name="home"),
     path("overview/parts", views.parts, name="parts"),
+    path("published/<uuid:rollout>", published.published, name="published"),
+    path("orgs/<slug:org>/namespaces/<slug:ns>/ttl", ttls.namespace_ttl, name="namespace-ttl"),
+    path("fleet/ttl", ttls.fleet_ttl, name="fleet-ttl"),
+    path("demo-traffic", demo.switch, name="demo-traffic"),
     path("fleet", fleet.fleet, name="fleet"),
     path("fleet/now", fleet.fleet_now, name="fleet-now"),
     path("sign-in", views.sign_in, name="sign-in"),

@@ -15,17 +15,24 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
+from controlplane.analytics.stats import live_message
 from controlplane.dashboard.context import THEME_COOKIE, THEMES
 from controlplane.dashboard.forms import PasswordForm, SignInForm
-from controlplane.dashboard.homes import home_page
+from controlplane.dashboard.homes import Tried, fleet_ttl, groups_of, home_page, lifetime, refusal
 from controlplane.dashboard.parts import advice, headline, parts_observe, pulse_summary
+from controlplane.dashboard.published import published_of
 from controlplane.dashboard.requests import address_of, next_page, origin_of, user_of
+from controlplane.dashboard.tiles import tile
+from controlplane.live.listeners import FLEET_GROUP
 from controlplane.live.selectors import pulse_history
 from controlplane.metrics import sign_ins
 from controlplane.request_id import request_id_current
+from controlplane.rollouts.selectors import agents_of, groups_below
 from tenants.errors import SignInRefused, TooManySignIns, WeakPassword, WrongPassword
-from tenants.homes import homes_of
+from tenants.homes import homes_of, inheriting
+from tenants.levels import FLEET, level_of
 from tenants.locks import is_busy
+from tenants.policy import effective
 from tenants.services.people import password_change
 from tenants.services.people import sign_in as sign_in_user
 
@@ -35,9 +42,19 @@ YEAR_SECONDS = 365 * 24 * 3600
 @require_safe
 @login_required
 def home(request: HttpRequest) -> HttpResponse:
-    if not user_of(request).is_operator:
-        return render(request, "dashboard/customer_home.html", home_page(homes_of(user_of(request))))
-    return render(request, "dashboard/overview.html", {**_parts(), **_pulses()})
+    return home_shown(request)
+
+
+def home_shown(request: HttpRequest, *, tried: Tried | None = None, status: int = 200) -> HttpResponse:
+    """Everybody's own; with a form that was refused, still filled in as it was sent."""
+    user, shown = user_of(request), {"published": published_of(user_of(request), request.GET.get("rollout", ""))}
+    if not user.is_operator:
+        homes = homes_of(user)
+        told = {group: live_message(group) for group in groups_of(homes)}
+        context = {**home_page(homes, told, tried or {}), **shown}
+        return render(request, "dashboard/customer_home.html", context, status=status)
+    context = {**_parts(), **_pulses(), **_fleet_numbers(tried or {}), **shown}
+    return render(request, "dashboard/overview.html", context, status=status)
 
 
 @require_safe
@@ -122,19 +139,19 @@ def theme(request: HttpRequest) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    return _problem(request, 403, "This form is too old to be sent", "Go back, reload the page and send it again.")
+    return problem(request, 403, "This form is too old to be sent", "Go back, reload the page and send it again.")
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    return _problem(request, 400, "This request makes no sense", "Check the address, or go back and try again.")
+    return problem(request, 400, "This request makes no sense", "Check the address, or go back and try again.")
 
 
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    return _problem(request, 403, "You may not do this", "Ask an operator of this fleet for access.")
+    return problem(request, 403, "You may not do this", "Ask an operator of this fleet for access.")
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    return _problem(request, 404, "There is no such page", "It may have moved, or it is not yours to see.")
+    return problem(request, 404, "There is no such page", "It may have moved, or it is not yours to see.")
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
@@ -142,14 +159,14 @@ def server_error(request: HttpRequest) -> HttpResponse:
     if isinstance(error, OperationalError):
         is_held = is_busy(error)
         title = "Somebody else is changing this right now" if is_held else "The database does not answer"
-        answer = _problem(request, 503, title, "Inference goes on. Reload this page in a moment.")
+        answer = problem(request, 503, title, "Inference goes on. Reload this page in a moment.")
         answer["Retry-After"] = "1" if is_held else "5"
         return answer
     advice = f"Try again in a moment. If it stays, tell an operator this number: {request_id_current() or 'none'}."
-    return _problem(request, 500, "Something broke on our side", advice)
+    return problem(request, 500, "Something broke on our side", advice)
 
 
-def _problem(request: HttpRequest, status: int, title: str, advice: str) -> HttpResponse:
+def problem(request: HttpRequest, status: int, title: str, advice: str) -> HttpResponse:
     context = {"title": title, "advice": advice, "status": status}
     return render(request, "dashboard/problem.html", context, status=status)
 
@@ -168,11 +185,24 @@ def _parts() -> dict[str, Any]:
     }
 
 
+def _fleet_numbers(tried: Tried) -> dict[str, Any]:
+    level = level_of(FLEET)
+    found = effective((level.policy,))
+    ttl = fleet_ttl(found, level.revision, tried, agents=agents_of(groups_below(FLEET)).count())
+    return {
+        "tile": tile(live_message(FLEET_GROUP), slug="fleet", title="", path="/ws/live/fleet"),
+        "lifetime": lifetime(found),
+        "ttl": ttl,
+        "inherit": inheriting("ttl_seconds"),
+        "refused": refusal([ttl]),
+    }
+
+
 def _pulses() -> dict[str, Any]:
     history = pulse_history(now=timezone.now())
-    points = [[round(p.recorded_at.timestamp(), 2), round(p.milliseconds, 1)] for p in history]
+    points = [[pulse.recorded_at.timestamp(), round(pulse.milliseconds, 1)] for pulse in history]
     return {
         "pulses": list(reversed(history)),
         "summary": pulse_summary(history),
-        "live": {"seq": history[-1].pk if history else 0, "points": points},
+        "live": {"seq": history[-1].seq if history else 0, "points": points},
     }

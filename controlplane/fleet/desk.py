@@ -20,7 +20,7 @@ from controlplane.fleet.committing import GroupCommit
 from controlplane.fleet.heartbeats import Beat, Newest, Written, heartbeats_write
 from controlplane.fleet.known_agents import AgentNow
 from controlplane.fleet.recognising import Asked, Outcome, Recognition, recognised
-from controlplane.fleet.recording import Batches, Stored, batches_store
+from controlplane.fleet.recording import Batches, Stored, Usage, batches_store
 from controlplane.fleet.roster import Roster
 from controlplane.metrics import agent_commit_seconds
 from engine_agent.wire import Batch
@@ -36,8 +36,8 @@ T = TypeVar("T")
 
 
 class Desk:
-    def __init__(self, watched: Watched) -> None:
-        self._watched_now = watched
+    def __init__(self, watched: Watched, usage: Usage | None = None) -> None:
+        self._watched_now, self._usage = watched, usage
         # Nobody waits for those who want something else: or a rush of one kind would bring all to a stop.
         self._committing = ThreadPoolExecutor(1, thread_name_prefix="door-commits")
         self._looking = ThreadPoolExecutor(1, thread_name_prefix="door-looks")
@@ -72,9 +72,9 @@ class Desk:
     def heard(self, beat: Beat) -> None:
         self._newest.offer(beat)
 
-    async def reported(self, agent: str, batch: Batch) -> Stored | None:
-        """Once it is committed; None: the agent is revoked."""
-        stored = await self._commits.stored(agent, batch)
+    async def reported(self, agent: str, batch: Batch, *, size: int) -> Stored | None:
+        """Once it is committed; None: the agent is revoked. Raises TooMuchWaits."""
+        stored = await self._commits.stored(agent, batch, size=size)
         if stored is not None:
             self._roster.acknowledged(
                 agent,
@@ -91,7 +91,7 @@ class Desk:
 
     async def _store(self, batches: Batches) -> dict[str, Stored]:
         with agent_commit_seconds.time():
-            return await _run(self._committing, batches_store, batches, now=timezone.now())
+            return await _run(self._committing, batches_store, batches, now=timezone.now(), usage=self._usage)
 
     async def _recognised(self, asked: Asked) -> dict[bytes, Outcome]:
         return await _run(self._recognising, recognised, asked)

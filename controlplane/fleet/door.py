@@ -7,7 +7,7 @@ programs and one sentence for people, one log line and one count; what went wron
 import asyncio
 import gzip
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from django.db import InterfaceError, OperationalError
@@ -16,12 +16,12 @@ from django.utils import timezone
 from controlplane.fleet.arrivals import numbers_check
 from controlplane.fleet.desk import Desk, Watched
 from controlplane.fleet.enrolment import Credentials, agent_for_token, credentials, enrol
-from controlplane.fleet.errors import AgentRefused, BrokerAway, Revoked, UnknownToken
+from controlplane.fleet.errors import AgentRefused, BrokerAway, Revoked, TooMuchWaits, UnknownToken
 from controlplane.fleet.heartbeats import Beat
 from controlplane.fleet.intake import is_absurd
 from controlplane.fleet.known_agents import AgentNow
 from controlplane.fleet.pins import pin_told
-from controlplane.fleet.recording import Stored
+from controlplane.fleet.recording import RefusedRows, Stored, Usage
 from controlplane.fleet.requests import (
     CHALLENGE,
     SMALL_BYTES,
@@ -33,6 +33,7 @@ from controlplane.fleet.requests import (
     Send,
     bearer,
     body_read,
+    body_unpacked,
     header,
     json_answer,
     object_read,
@@ -54,15 +55,20 @@ STATUSES = {"malformed": 400, "name_taken": 409}  # of AgentRefused; 403 every o
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 Snapshots = Callable[[str], DesiredSnapshot]
 Endpoint = Callable[["AgentDoor", Scope, Receive], Awaitable[Answer]]
+_NONE: RefusedRows = ()
 
 
 class AgentDoor:
-    """`snapshots` says what an agent is to hold, `watched` which scopes all are to count. Both may ask the database."""
+    """`snapshots` says what an agent is to hold, `watched` which scopes all are to count, `usage` adds up what they
+    count, in the transaction that stores their reports. All may ask the database.
+    """
 
-    def __init__(self, inner: Application, *, snapshots: Snapshots, watched: Watched) -> None:
+    def __init__(
+        self, inner: Application, *, snapshots: Snapshots, watched: Watched, usage: Usage | None = None
+    ) -> None:
         self._inner = inner
         self._snapshots = snapshots
-        self._watched = watched
+        self._watched, self._usage = watched, usage
         self._loop: asyncio.AbstractEventLoop | None = None
         self._packed: tuple[str, bytes] = ("", b"")
 
@@ -89,6 +95,8 @@ class AgentDoor:
             error = Refused(400, "malformed", str(malformed))
         except SnapshotNotPlanned as away:
             error = _unavailable(str(away))
+        except TooMuchWaits as much:
+            error = _unavailable("so much waits to be written that nothing more is taken; ask again", why=much)
         except (OperationalError, InterfaceError, BrokerAway) as away:
             error = _unavailable("the control plane cannot do this now; ask again", why=away)
         except Exception:
@@ -103,7 +111,7 @@ class AgentDoor:
         """That of this event loop. A server has one for all its life."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
-            self._loop, self._desk_of_loop = loop, Desk(self._watched)
+            self._loop, self._desk_of_loop = loop, Desk(self._watched, self._usage)
         return self._desk_of_loop
 
     # What agents ask
@@ -152,19 +160,25 @@ class AgentDoor:
     async def reports(self, scope: Scope, receive: Receive) -> Answer:
         desk = self._desk
         agent = await desk.identified(bearer(scope))
-        batch = _batch(await body_read(scope, receive), agent)
+        body = await body_read(scope, receive)
+        if len(body) > SMALL_BYTES or header(scope, b"content-encoding"):  # may be much work: others are not to wait
+            body, batch = await asyncio.to_thread(_unpacked, scope, body, agent)
+        else:
+            batch = _batch(body, agent)
         now = timezone.now()
         if batch.heartbeat is not None:
             agent_heartbeats.inc()
             desk.heard(Beat(agent.id, batch.heartbeat, now, batch.sent_at - now.timestamp()))
-        acknowledged = agent.number if agent.spool == batch.spool else 0
+        acknowledged, refused_rows = (agent.number if agent.spool == batch.spool else 0), _NONE
+        journal: Mapping[str, int] = {}
         if batch.reports:
-            stored = await desk.reported(agent.id, batch)
+            stored = await desk.reported(agent.id, batch, size=len(body))
             if stored is None:
                 raise Revoked(agent.id)
-            acknowledged = stored.intake.arrival.acknowledged
+            acknowledged, refused_rows = stored.intake.arrival.acknowledged, stored.refused_rows
+            journal = stored.journal
             _counted(agent, batch, stored)
-        return json_answer(200, _told(desk, desk.now_known(agent), acknowledged))
+        return json_answer(200, _told(desk, desk.now_known(agent), acknowledged, refused_rows) | {"journal": journal})
 
 
 _ENDPOINTS: dict[str, tuple[str, Endpoint]] = {
@@ -201,6 +215,11 @@ def _credentials(token: str, *, rotate: bool) -> Credentials:
     return credentials(agent_for_token(token, now), rotate=rotate, now=now)
 
 
+def _unpacked(scope: Scope, body: bytes, agent: AgentNow) -> tuple[bytes, Batch]:
+    unpacked = body_unpacked(scope, body)
+    return unpacked, _batch(unpacked, agent)
+
+
 def _batch(body: bytes, agent: AgentNow) -> Batch:
     """Raises MalformedMessage."""
     batch = batch_decode(storable(body))
@@ -213,10 +232,11 @@ def _batch(body: bytes, agent: AgentNow) -> Batch:
     return batch
 
 
-def _told(desk: Desk, agent: AgentNow, acknowledged: int) -> dict[str, Any]:
+def _told(desk: Desk, agent: AgentNow, acknowledged: int, refused_rows: RefusedRows) -> dict[str, Any]:
     desired = {"hash": agent.desired_hash, "generation": agent.desired_generation} if agent.desired_hash else None
     return {
         "acknowledged": acknowledged,
+        "refused_rows": list(refused_rows),
         "desired": desired,
         "cadence_seconds": desk.cadence_seconds,
         "now": timezone.now().timestamp(),
@@ -233,6 +253,10 @@ def _counted(agent: AgentNow, batch: Batch, stored: Stored) -> None:
         agent_reports.labels(what.partition(":")[0], "ignored").inc()
     if arrival.lost:
         agent_reports_lost.inc(arrival.lost)
+    if stored.refused_rows:
+        first = stored.refused_rows[0]
+        fields = {"agent": agent.id, "rows": len(stored.refused_rows), "first": dict(first)}
+        log.warning("rows that an agent told are not counted", extra=fields)
     if dropped or arrival.lost:
         fields = {"agent": agent.id, "lost": arrival.lost, "ignored": dropped[:5]}
         log.warning("reports of an agent are missing or mean nothing", extra=fields)

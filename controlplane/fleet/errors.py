@@ -76,6 +76,13 @@ class BrokerAway(FleetError):
     """Redis does not answer, or does not let the control plane manage logins."""
 
 
+class TooMuchWaits(FleetError):
+    """So much waits to be written that nothing more is taken in for a moment."""
+
+    def __init__(self, batches: int, size: int) -> None:
+        super().__init__(f"{batches} batches of {size} bytes wait to be written")
+
+
 class AgentIsRevoked(Conflict):
     def __init__(self, agent: str) -> None:
         super().__init__([FieldProblem("agent", f"{agent} is revoked; it can only be looked at")])

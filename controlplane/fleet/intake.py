@@ -168,8 +168,9 @@ class _Weighing:
         elif report.kind == "refused":
             count, _ = self._facts.refused.get(told["reason"], (0, ""))
             self._facts.refused[told["reason"]] = (min(count + told["count"], MOST), told["what"] or "")
-        else:
+        elif report.kind == "about":
             self._about(told)
+        # usage, levels and gaps are added up by who counts, in the same transaction: recording.py
 
     def _about(self, told: Mapping[str, Any]) -> None:
         try:

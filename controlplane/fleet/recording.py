@@ -4,11 +4,11 @@ What a batch means is intake.py's; here it is read from the database what that t
 a number of queries that does not depend on how many batches there are.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connection, transaction
 
@@ -24,12 +24,29 @@ from controlplane.fleet.operations import (
     steps_end,
     steps_waiting,
 )
-from engine_agent.wire import Batch
+from engine_agent.wire import Batch, Report
 from tenants import hooks
 
 MOST_ID = 2**63 - 1
 ABOUT = frozenset({"agent.about"})
+COUNTED = frozenset({"usage", "levels", "gaps"})
 Batches = Mapping[str, Batch]  # by agent
+Numbered = tuple[int, Report]  # with its number in the agent's spool
+RefusedRows = Sequence[Mapping[str, Any]]
+
+
+class Heard(NamedTuple):
+    """What an agent is to know of what it told: `journal` says of boots how far they are counted, where that is not
+    what it told.
+    """
+
+    refused_rows: RefusedRows = ()
+    journal: Mapping[str, int] = {}
+
+
+# Adds up reports of the kinds COUNTED, by agent, within the transaction; what there is to say, by agent. Those that
+# say which records they are of may have come before.
+Usage = Callable[[Mapping[str, Sequence[Numbered]], datetime], Mapping[str, Heard]]
 
 _READ = (
     "spool",
@@ -60,10 +77,13 @@ class Stored:
     intake: Intake
     desired_hash: str
     desired_generation: int
+    refused_rows: RefusedRows = ()
+    journal: Mapping[str, int] = field(default_factory=dict)
 
 
-def batches_store(batches: Batches, *, now: datetime) -> dict[str, Stored]:
-    """All of them or none. Without an answer are only agents that are not there any more, or revoked."""
+def batches_store(batches: Batches, *, now: datetime, usage: Usage | None = None) -> dict[str, Stored]:
+    """All of them or none, and what `usage` adds up with them. Without an answer are only agents that are not there
+    any more, or revoked."""
     with transaction.atomic():
         agents = {one.pk: one for one in agents_lock(batches).filter(revoked_at=None).only(*_READ)}
         known = _known(agents, batches)
@@ -76,7 +96,31 @@ def batches_store(batches: Batches, *, now: datetime) -> dict[str, Stored]:
         steps_end([ended for one in fresh.values() for ended in one.facts.ended], now=now)
         if any(one.facts.about is not None for one in fresh.values()):
             _tell()
-    return {pk: Stored(one, agents[pk].desired_hash, agents[pk].desired_generation) for pk, one in intakes.items()}
+        told = _counted({pk: (batches[pk], one) for pk, one in intakes.items()})
+        heard = usage(told, now) if usage is not None and told else {}
+    return {
+        pk: Stored(one, agents[pk].desired_hash, agents[pk].desired_generation, *heard.get(pk, Heard()))
+        for pk, one in intakes.items()
+    }
+
+
+def _counted(intakes: Mapping[str, tuple[Batch, Intake]]) -> dict[str, list[Numbered]]:
+    """What is to be added up, by agent."""
+    found = dict[str, list[Numbered]]()
+    for pk, (batch, intake) in intakes.items():
+        numbered = enumerate(batch.reports, batch.first)
+        first = batch.first + intake.arrival.seen
+        if told := [one for one in numbered if _is_counted(one[1], is_fresh=one[0] >= first)]:
+            found[pk] = told
+    return found
+
+
+def _is_counted(report: Report, *, is_fresh: bool) -> bool:
+    """By its records rather than by its number, where it says which they are: a number may have been given twice, and
+    whoever missed an answer is to hear again what was not counted."""
+    if report.kind == "usage" and report.told.get("after") is not None:
+        return True
+    return is_fresh and report.kind in COUNTED
 
 
 def _tell() -> None:

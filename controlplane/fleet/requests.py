@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import zlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ Send = Callable[[Any], Awaitable[None]]
 JSON = "application/json"
 BODY_SECONDS = 10.0  # for all of it to come
 LENGTH_DIGITS = 18
+GZIP = 16 + zlib.MAX_WBITS  # as zlib calls it
 SMALL_BYTES = 64 * 1024  # what is asked for in every other request than reports
 CHALLENGE: Mapping[str, str] = {"www-authenticate": "Bearer"}
 Members = Mapping[str, type | tuple[type, ...]]
@@ -91,6 +93,25 @@ async def _body(receive: Receive, limit: int) -> bytes:
             raise _too_large(limit)
         more = message.get("more_body", False)
     return b"".join(pieces)
+
+
+def body_unpacked(scope: Scope, body: bytes, *, limit: int = MOST_BATCH_BYTES) -> bytes:
+    """As it was before it was compressed: never more than the limit is unpacked, however much it would come to."""
+    encoding = header(scope, b"content-encoding").strip().lower()
+    if encoding in ("", "identity"):
+        return body
+    if encoding != "gzip":
+        raise Refused(415, "encoding", "the body may come in gzip, or as it is", headers={"accept-encoding": "gzip"})
+    unpacking = zlib.decompressobj(wbits=GZIP)
+    try:
+        unpacked = unpacking.decompress(body, limit + 1)
+    except zlib.error:
+        raise Refused(400, "malformed", "the body is not in gzip") from None
+    if len(unpacked) > limit:
+        raise _too_large(limit)
+    if not unpacking.eof or unpacking.unused_data:
+        raise Refused(400, "malformed", "the body is no whole gzip, or more than one")
+    return unpacked
 
 
 def _too_large(limit: int) -> Refused:

@@ -1,96 +1,133 @@
-"""The live sockets. A page that reconnects with `?since=seq` gets what it missed before anything new."""
+"""The live sockets. A page that reconnects with `?since=seq` gets what it missed, or how things stand now."""
 
-import time
-from importlib import import_module
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs
 
-from channels.auth import get_user
-from channels.db import database_sync_to_async
-from channels.generic.websocket import AsyncJsonWebsocketConsumer
-from django.conf import settings
-
+from controlplane.live.desk import Desk, Desks
+from controlplane.live.listeners import FLEET_GROUP, NOT_FOUND, Listener, ListenerRefused
+from controlplane.live.outbox import Cut, Outbox
 from controlplane.live.selectors import pulse_latest, pulses_since
-from controlplane.live.services import FLEET_GROUP, pulse_message
+from controlplane.live.services import pulse_message
 from controlplane.metrics import sockets_open
 
-NOT_SIGNED_IN = 4401
-NOT_ALLOWED = 4403
-NOT_FOUND = 4404
-RECHECK_SECONDS = 10
+log = logging.getLogger("luminet.live")
+
+TOO_SLOW = 4408
+SEND_SECONDS = 5.0  # whoever takes longer to take a message is let go, and comes back when it can
+LATE_MS = 5_000  # what was true before `since` may have become known after it: this much is told again
+LATEST_SINCE = 253_402_300_799_999  # the last millisecond that has a date
+Receive = Callable[[], Awaitable[dict[str, Any]]]
+Send = Callable[[dict[str, Any]], Awaitable[None]]
+Admit = Callable[..., Listener]  # of a user, a session's key and what the path names; or ListenerRefused
 
 
-class FleetConsumer(AsyncJsonWebsocketConsumer):
-    """What moves in the fleet, for operators."""
+class LiveSocket:
+    """An ASGI application for each path of sockets."""
 
-    checked_at = 0.0
+    def __init__(self, desks: Desks, admit: Admit) -> None:
+        self._desks = desks
+        self._admit = admit
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Counted for exactly as long as it lives, however it ends."""
         sockets_open.inc()
         try:
-            await super().__call__(scope, receive, send)
+            await self._answer(scope, receive, send)
         finally:
             sockets_open.dec()
 
-    async def disconnect(self, code: int) -> None:
-        await self.channel_layer.group_discard(FLEET_GROUP, self.channel_name)
-
-    async def connect(self) -> None:
-        refusal = _refusal(self.scope["user"])
-        await self.accept()
-        if refusal is not None:
-            # Closed after accepting, because browsers hide the reason of a refused handshake from the page.
-            await self.close(code=refusal)
+    async def _answer(self, scope: Any, receive: Receive, send: Send) -> None:
+        desk = self._desks.here
+        await receive()
+        try:
+            listener = await desk.in_database(self._admitted, scope)
+        except ListenerRefused as refused:
+            await _refuse(send, refused.code)
             return
-        self.checked_at = time.monotonic()
-        # Join before replaying: a pulse between the two is sent twice rather than lost, and pages ignore old numbers.
-        await self.channel_layer.group_add(FLEET_GROUP, self.channel_name)
-        for message in await _missed(_since(self.scope)):
-            await self.send_json(message)
+        await send({"type": "websocket.accept"})
+        with contextlib.suppress(OSError):  # it went without a word
+            if (code := await _served(desk, listener, _since(scope), receive, send)) is not None:
+                async with asyncio.timeout(SEND_SECONDS):
+                    await send({"type": "websocket.close", "code": code})
 
-    async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any) -> None:
-        """Pages only listen: whatever a client sends is ignored, so it need not be JSON, or text, or anything."""
-
-    async def relay(self, event: dict[str, Any]) -> None:
-        refusal = await self._recheck()
-        if refusal is not None:
-            await self.close(code=refusal)
-        else:
-            await self.send_json(event["message"])
-
-    async def _recheck(self) -> int | None:
-        """A socket outlives its handshake: who signed out or lost the role elsewhere must not go on listening."""
-        if time.monotonic() - self.checked_at < RECHECK_SECONDS:
-            return None
-        self.checked_at = time.monotonic()
-        store = import_module(settings.SESSION_ENGINE).SessionStore
-        scope: Any = {"session": store(self.scope["session"].session_key)}
-        return _refusal(await get_user(scope))
+    def _admitted(self, scope: Any) -> Listener:
+        named = scope["url_route"]["kwargs"]
+        return self._admit(scope["user"], scope["session"].session_key or "", **named)
 
 
-class NoSuchSocket(AsyncJsonWebsocketConsumer):
+async def no_such_socket(scope: Any, receive: Receive, send: Send) -> None:
     """Says so with a code, where Channels would log a traceback for every stranger who tries a path."""
-
-    async def connect(self) -> None:
-        await self.accept()
-        await self.close(code=NOT_FOUND)
+    await receive()
+    await _refuse(send, NOT_FOUND)
 
 
-def _refusal(user: Any) -> int | None:
-    if not user.is_authenticated:
-        return NOT_SIGNED_IN
-    return None if user.is_operator else NOT_ALLOWED
+async def _refuse(send: Send, code: int) -> None:
+    """Closed after accepting, because browsers hide the reason of a refused handshake from the page."""
+    await send({"type": "websocket.accept"})
+    await send({"type": "websocket.close", "code": code})
+
+
+async def _served(desk: Desk, listener: Listener, since: int | None, receive: Receive, send: Send) -> int | None:
+    """Until it leaves, or (the code) until it has to."""
+    outbox = Outbox(listener)
+    await desk.join(outbox)
+    sending = asyncio.create_task(_send_on(desk, outbox, since, send))
+    reading = asyncio.create_task(_gone(receive))
+    try:
+        await asyncio.wait({sending, reading}, return_when=asyncio.FIRST_COMPLETED)
+        return sending.result() if sending.done() else None
+    finally:
+        desk.leave(outbox)
+        for task in (sending, reading):
+            task.cancel()
+        await asyncio.gather(sending, reading, return_exceptions=True)
+
+
+async def _gone(receive: Receive) -> None:
+    """Pages only listen: whatever a client sends is ignored, so it need not be JSON, or text, or anything."""
+    while (await receive())["type"] != "websocket.disconnect":
+        pass
+
+
+async def _send_on(desk: Desk, outbox: Outbox, since: int | None, send: Send) -> int:
+    try:
+        for text in await _missed(desk, outbox.listener, since):
+            await _sent(send, text)
+        while True:
+            for text in await outbox.taken():
+                await _sent(send, text)
+    except Cut as cut:
+        return cut.code
+    except TimeoutError:
+        log.info("a live socket was too slow", extra={"group": outbox.listener.group})
+        return TOO_SLOW
+
+
+async def _sent(send: Send, text: str) -> None:
+    async with asyncio.timeout(SEND_SECONDS):
+        await send({"type": "websocket.send", "text": text})
+
+
+async def _missed(desk: Desk, listener: Listener, since: int | None) -> list[str]:
+    """The pulses since then, or the latest. Numbers are not replayed: how they stand is told to whoever comes."""
+    if listener.group != FLEET_GROUP:
+        return []
+    await desk.subscribed()  # before looking: a pulse between the two is sent twice rather than lost
+    return [json.dumps(message) for message in await desk.in_database(_pulses, since)]
+
+
+def _pulses(since: int | None) -> list[dict[str, object]]:
+    found = [] if since is None else pulses_since(since - LATE_MS)
+    latest = pulse_latest()
+    return [pulse_message(pulse) for pulse in found or ([latest] if latest else [])]
 
 
 def _since(scope: Any) -> int | None:
     value = parse_qs(scope["query_string"].decode("latin-1")).get("since", [""])[0]
-    return int(value) if value.isascii() and value.isdecimal() and len(value) < 19 else None
-
-
-@database_sync_to_async
-def _missed(since: int | None) -> list[dict[str, object]]:
-    if since is not None:
-        return [pulse_message(pulse) for pulse in pulses_since(since)]
-    latest = pulse_latest()
-    return [] if latest is None else [pulse_message(latest)]
+    given = int(value) if value.isascii() and value.isdecimal() and len(value) < 19 else None
+    return given if given is not None and LATE_MS <= given <= LATEST_SINCE else None

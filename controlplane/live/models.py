@@ -16,6 +16,11 @@ class Pulse(models.Model):
         return f"pulse {self.pk} after {self.milliseconds:.1f} ms"
 
     @property
+    def seq(self) -> int:
+        """Its number in the stream of live messages: the millisecond in which it was recorded."""
+        return int(self.recorded_at.timestamp() * 1000)
+
+    @property
     def milliseconds(self) -> float:
         """From beat to database. Never below zero: two machines' clocks may differ."""
         return max(0.0, (self.recorded_at - self.sent_at).total_seconds() * 1000)

@@ -4,10 +4,17 @@ from typing import Any, cast
 
 from django.urls import path, re_path
 
-from controlplane.live.consumers import FleetConsumer, NoSuchSocket
+from controlplane.live.consumers import LiveSocket, no_such_socket
+from controlplane.live.desk import Desks, Message
+from controlplane.live.listeners import fleet_listener, organisation_listener
 
-# Channels routes applications with the functions Django's types reserve for views.
-socket_routes: list[Any] = [
-    path("ws/live/fleet", cast(Any, FleetConsumer.as_asgi())),
-    re_path(r"", cast(Any, NoSuchSocket.as_asgi())),
-]
+
+def socket_routes(message: Message) -> list[Any]:
+    """`message` says how a group's numbers stand. It may ask the database."""
+    desks = Desks(message)
+    # Channels routes applications with the functions Django's types reserve for views.
+    return [
+        path("ws/live/fleet", cast(Any, LiveSocket(desks, fleet_listener))),
+        path("ws/live/orgs/<slug:org>", cast(Any, LiveSocket(desks, organisation_listener))),
+        re_path(r"", cast(Any, no_such_socket)),
+    ]

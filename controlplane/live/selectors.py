@@ -1,8 +1,18 @@
 """Reads of the live app."""
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+
+from django.db import connection
 
 from controlplane.live.models import Pulse
+
+
+def clock_now() -> datetime:
+    """By the database's clock, which is one for all processes on all machines."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT clock_timestamp()")
+        now: datetime = cursor.fetchone()[0]
+    return now
 
 
 def pulse_latest() -> Pulse | None:
@@ -15,5 +25,6 @@ def pulse_history(*, now: datetime, minutes: int = 10) -> list[Pulse]:
 
 
 def pulses_since(seq: int, *, limit: int = 300) -> list[Pulse]:
-    """What a page that saw `seq` last has missed, oldest first."""
-    return list(Pulse.objects.filter(pk__gt=seq).order_by("pk")[:limit])
+    """What was recorded in that millisecond or later, oldest first."""
+    since = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=seq)
+    return list(Pulse.objects.filter(recorded_at__gte=since).order_by("recorded_at", "pk")[:limit])

@@ -6,9 +6,9 @@ from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 from django.db import transaction
 
+from controlplane.live.listeners import FLEET_GROUP
 from controlplane.live.models import Pulse
 
-FLEET_GROUP = "fleet"
 PULSES_KEPT = 300  # ten minutes at one every two seconds
 
 
@@ -26,13 +26,14 @@ def pulse_record(*, sent_at: datetime, now: datetime) -> Pulse:
 def pulse_message(pulse: Pulse) -> dict[str, object]:
     return {
         "type": "pulse",
-        "seq": pulse.pk,
+        "seq": pulse.seq,
         "at": pulse.recorded_at.timestamp(),
         "ms": round(pulse.milliseconds, 1),
     }
 
 
 def fleet_nudge(message: dict[str, object]) -> None:
+    """All open fleet pages, in whatever process they are."""
     layer = get_channel_layer()
     if layer is None:
         raise RuntimeError("no channel layer is configured")

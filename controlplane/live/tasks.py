@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from celery import shared_task
-from django.utils import timezone
 
+from controlplane.live.selectors import clock_now
 from controlplane.live.services import pulse_record
 
 
@@ -13,4 +13,4 @@ from controlplane.live.services import pulse_record
 def pulse(self: Any) -> None:
     """Beat sent this, the broker carried it, this worker got it: write that down."""
     sent_at = datetime.fromtimestamp(float(self.request.luminet_sent_at), UTC)
-    pulse_record(sent_at=sent_at, now=timezone.now())
+    pulse_record(sent_at=sent_at, now=clock_now())

@@ -24,7 +24,9 @@ INSTALLED_APPS = [
     "tenants",
     "controlplane.live",
     "controlplane.fleet",
+    "controlplane.analytics",
     "controlplane.rollouts",
+    "controlplane.alerts",
     "controlplane.dashboard",
 ]
 MIDDLEWARE = [
@@ -175,6 +177,16 @@ CELERY_BEAT_SCHEDULE = {
     "pulse": {"task": "live.pulse", "schedule": 2.0, "options": {"expires": 10, "priority": 0}},
     # Expiry is judged by the worker's clock: between two machines it has to be longer than clocks are apart.
     "sweep": {"task": "rollouts.sweep", "schedule": 2.0, "options": {"expires": 60, "priority": 1}},
+    "roll": {"task": "analytics.roll", "schedule": 10.0, "options": {"expires": 10, "priority": 3}},
+    "reconcile": {"task": "analytics.reconcile", "schedule": 60.0, "options": {"expires": 60, "priority": 8}},
+    "retain": {"task": "analytics.retain", "schedule": 3600.0, "options": {"expires": 3600, "priority": 9}},
+    "alerts": {"task": "alerts.evaluate", "schedule": 15.0, "options": {"expires": 15, "priority": 3}},
+    "alert-deliveries": {"task": "alerts.deliver", "schedule": 5.0, "options": {"expires": 15, "priority": 6}},
+    "alert-housekeeping": {
+        "task": "alerts.housekeeping",
+        "schedule": 300.0,
+        "options": {"expires": 300, "priority": 9},
+    },
     "fleet-housekeeping": {
         "task": "fleet.housekeeping",
         "schedule": 300.0,

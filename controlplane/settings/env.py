@@ -13,6 +13,7 @@ from controlplane.settings.reader import MalformedSettings, SettingsReader
 CHECKOUT = Path(__file__).resolve().parents[2]
 PLACEHOLDER_HOSTS = ("missing", "malformed")  # what the reader answers for a URL it has already rejected
 JOIN_TOKEN = re.compile(r"ljt_[0-9A-Za-z]{49}")
+WEBHOOK_HOST = re.compile(r"([a-z0-9_.-]+(:[1-9][0-9]{0,4})?|[0-9a-f:.]*:[0-9a-f:.]*)", re.ASCII)
 REDIS_SCHEMES = ("redis", "rediss")
 REDIS_SECRETS = frozenset({"username", "password", "ssl_password"})  # in a URL's query string
 LOG_FORMATS = ("json", "text")
@@ -47,6 +48,9 @@ class Environment:
     metrics_dir: Path | None
     metrics_token: str | None = field(repr=False)
     api_requests_per_minute: int
+    is_demo: bool  # pages say what the demo's numbers are of
+    demo_gateway: str | None  # where the demo's traffic goes
+    webhook_hosts: tuple[str, ...]  # that webhooks may reach wherever they are, also without TLS
     log_format: str
     log_level: str
 
@@ -88,6 +92,9 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
         metrics_dir=Path(metrics_dir) if metrics_dir else None,
         metrics_token=reader.text("LUMINET_METRICS_TOKEN", "") or None,
         api_requests_per_minute=reader.number("LUMINET_API_REQUESTS_PER_MINUTE", 6000, low=1, high=1_000_000),
+        is_demo=reader.flag("LUMINET_DEMO", False),
+        demo_gateway=_demo_gateway(reader),
+        webhook_hosts=_webhook_hosts(reader),
         log_format=reader.choice("LUMINET_LOG_FORMAT", "json", LOG_FORMATS),
         log_level=reader.choice("LUMINET_LOG_LEVEL", "INFO", LOG_LEVELS),
     )
@@ -139,6 +146,19 @@ def _hosts(reader: SettingsReader) -> tuple[str, ...]:
     for host in hosts:
         if host == "*" or "/" in host or " " in host:
             reader.reject("LUMINET_ALLOWED_HOSTS", f"{host!r} is no host name: name each one, without scheme or path")
+    return hosts
+
+
+def _demo_gateway(reader: SettingsReader) -> str | None:
+    return reader.url("LUMINET_DEMO_GATEWAY", ("http",)) if reader.text("LUMINET_DEMO_GATEWAY", "") else None
+
+
+def _webhook_hosts(reader: SettingsReader) -> tuple[str, ...]:
+    hosts = reader.words("LUMINET_WEBHOOK_HOSTS")
+    for host in hosts:
+        if not WEBHOOK_HOST.fullmatch(host):
+            problem = "is neither host nor host:port in small letters; an IPv6 address goes without brackets and port"
+            reader.reject("LUMINET_WEBHOOK_HOSTS", f"{host!r} {problem}")
     return hosts
 
 

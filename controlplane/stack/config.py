@@ -52,6 +52,7 @@ class StackConfig:
     installs_engine: bool
     engine_port: int | None  # of the first agent's engine, the others follow; None: no agents and no gateway
     gateway_port: int
+    runs_demo_traffic: bool = True
 
     @property
     def secrets(self) -> Path:
@@ -130,6 +131,7 @@ def read_stack_config(environ: Mapping[str, str]) -> StackConfig:
         installs_engine=reader.flag("LUMINET_INSTALL_ENGINE", True),
         engine_port=reader.port("LUMINET_ENGINE_PORT", 8101) if reader.flag("LUMINET_RUN_ENGINE", True) else None,
         gateway_port=reader.port("LUMINET_GATEWAY_PORT", 8080),
+        runs_demo_traffic=reader.flag("LUMINET_DEMO_TRAFFIC", True),
     )
     reader.finish()
     return config

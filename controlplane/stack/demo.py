@@ -5,7 +5,7 @@ that does not work any more is replaced where that takes nothing from anybody (t
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -16,6 +16,7 @@ from controlplane.stack.config import StackConfig
 from controlplane.stack.demo_fleet import demo_fleet_seed
 from controlplane.stack.demo_memory import Memory, Remembered, part, text
 from controlplane.stack.demo_organisations import ORGANISATIONS, DemoOrganisation
+from controlplane.stack.demo_prices import demo_prices_seed
 from controlplane.stack.files import write_private
 from controlplane.stack.fleet_services import runs_fleet
 from tenants.access import keys_of, members_of, operator_tokens, organisations_visible
@@ -36,6 +37,7 @@ from tenants.services.policies import policy_publish
 OPERATOR_EMAIL = "operator@luminet.example"
 DEMO = Actor(ActorKind.SYSTEM, "demo", "Luminet's demo", REST_SCOPES)
 TOKEN_NAME = "demo"  # noqa: S105
+TRAFFIC_KEY = ("demo traffic", (Scope.INFER,))
 KEYS = {"api_key": ("demo, for inference", (Scope.INFER,)), "token": ("demo, for REST", sorted(REST_SCOPES))}
 ORGANISATION_MADE = "organisation.create"
 
@@ -48,6 +50,7 @@ def demo_write(config: StackConfig) -> None:
         demo = demo_seed(memory, gateway=config.gateway_url if runs_fleet(config) else None)
         shipped_quality_ensure(actor=DEMO)
         demo_fleet_seed(config, actor=DEMO)
+        demo_prices_seed(actor=DEMO, now=timezone.now())
         write_private(config.demo_file, json.dumps(demo, indent=2) + "\n")
         memory.write(config)
 
@@ -60,6 +63,17 @@ def demo_seed(memory: Memory, *, gateway: str | None) -> dict[str, Any]:
         "operator": _operator(memory),
         "orgs": list(_organisations_seed(memory) if _is_first() else _organisations_known(memory)),
     }
+
+
+def demo_traffic_keys() -> dict[str, str]:
+    """Fresh keys for the demo's traffic where no file holds any, by organisation; the demo too, if nobody was here."""
+    with audited():
+        if _is_first():
+            for wanted in ORGANISATIONS:
+                _organisation_seed(wanted)
+    with audited():  # which organisations are ours stands in the trail, where it is once the first is committed
+        keys = {one.slug: _key_named(one, *TRAFFIC_KEY, None) for one in _demo_organisations()}
+    return {slug: key for slug, key in keys.items() if key}
 
 
 def _operator(memory: Memory) -> dict[str, str | None]:
@@ -147,7 +161,11 @@ def _demo_organisations() -> list[Organisation]:
 
 
 def _key(organisation: Organisation, kind: str, remembered: str | None) -> str | None:
-    keys, (name, scopes) = keys_of(organisation), KEYS[kind]
+    return _key_named(organisation, *KEYS[kind], remembered)
+
+
+def _key_named(organisation: Organisation, name: str, scopes: Sequence[str], remembered: str | None) -> str | None:
+    keys = keys_of(organisation)
     if remembered and keys.filter(hash=secret_hash(remembered)).exists():
         return remembered
     for lost in keys.filter(name=name, created_by=DEMO.public_name).select_related("organisation"):

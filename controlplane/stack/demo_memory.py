@@ -50,6 +50,14 @@ class Memory:
         return self.prove(user, password) if works else None
 
 
+def demo_keys_read(file: Path) -> dict[str, str]:
+    """The keys for inference that an earlier start wrote down, by organisation."""
+    demo = _json(file)
+    orgs = _dicts(demo.get("orgs")) if isinstance(demo, dict) else []
+    keys = {text(one, "slug"): text(one, "api_key") for one in orgs}
+    return {slug: key for slug, key in keys.items() if slug and key}
+
+
 def part(remembered: Remembered, name: str) -> Remembered:
     found = remembered.get(name)
     return found if isinstance(found, dict) else {}

@@ -5,11 +5,12 @@ their own, so they join at once. An engine starts after its sidecar, which write
 """
 
 import sys
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 from controlplane.fleet.shipped import DEMO_MODEL, DEMO_MODEL_NAME
-from controlplane.health import data_plane_check, loopback_address
+from controlplane.health import data_plane_check, demo_traffic_check, loopback_address
 from controlplane.settings.env import CHECKOUT
 from controlplane.stack.bootstrap import is_installed
 from controlplane.stack.child import Service
@@ -80,6 +81,19 @@ def gateway_service(config: StackConfig, *, web: str) -> Service:
         command=luminet("gateway", *_joining(GATEWAY, config.gateway, web), "--port", str(config.gateway_port)),
         check=partial(data_plane_check, "gateway", loopback_address("127.0.0.1", config.gateway_port)),
         port=config.gateway_port,
+        needs=CONTROL_PLANE,
+        is_awaited=False,
+        cwd=CHECKOUT,
+    )
+
+
+def demo_traffic_service(config: StackConfig, *, environment: Mapping[str, str], redis_url: str) -> Service:
+    """It waits for the gateway and its engines by itself."""
+    return Service(
+        name="demo-traffic",
+        command=("nice", "-n", "5", *luminet("run", "demo-traffic")),
+        check=partial(demo_traffic_check, redis_url),
+        env={**environment, "LUMINET_DEMO_GATEWAY": config.gateway_url or ""},
         needs=CONTROL_PLANE,
         is_awaited=False,
         cwd=CHECKOUT,

@@ -53,6 +53,7 @@ def application_environment(config: StackConfig, addresses: Addresses, environ: 
         "LUMINET_STATIC_ROOT": str(config.static),
         "LUMINET_METRICS_DIR": str(config.metrics),
         "LUMINET_LOG_FORMAT": "text",
+        "LUMINET_DEMO": "yes",
         "PYTHONUNBUFFERED": "1",
     }
     kept = {name: environ[name] for name in ("LUMINET_BASE_URL", "LUMINET_LOG_FORMAT") if environ.get(name)}

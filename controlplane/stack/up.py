@@ -17,7 +17,12 @@ from controlplane.stack.config import StackConfig, folders_make, unprivileged_ow
 from controlplane.stack.credentials import credentials_ensure
 from controlplane.stack.errors import ChildFailed, PortTaken, StackError
 from controlplane.stack.files import write_private
-from controlplane.stack.fleet_services import engine_packages_service, fleet_services, runs_fleet
+from controlplane.stack.fleet_services import (
+    demo_traffic_service,
+    engine_packages_service,
+    fleet_services,
+    runs_fleet,
+)
 from controlplane.stack.leftovers import end_leftovers, sole_stack
 from controlplane.stack.ports import free_port, port_problem
 from controlplane.stack.postgres import cluster_prepare
@@ -74,18 +79,21 @@ def describe(config: StackConfig, environ: Mapping[str, str]) -> list[Service]:
     write_private(config.environment_file, json.dumps(environment, indent=2) + "\n")
     stores = tuple(service.name for service in services)
     services += application_services(config, addresses, environment, stores=stores)
-    return services + _fleet_services(config, addresses, environ)
+    return services + _fleet_services(config, addresses, environment)
 
 
-def _fleet_services(config: StackConfig, addresses: Addresses, environ: Mapping[str, str]) -> list[Service]:
-    """What installs the engines' packages, if that is still to be done; agents and gateway, if there are or will be
-    engines.
+def _fleet_services(config: StackConfig, addresses: Addresses, environment: Mapping[str, str]) -> list[Service]:
+    """What installs the engines' packages, if that is still to be done; agents, gateway and the demo's traffic, if
+    there are or will be engines.
     """
     installing = [engine_packages_service(BOOTSTRAP)] if config.installs_engine and not is_installed("engine") else []
     if not runs_fleet(config):
         return [*installing]
     after = tuple(service.name for service in installing)
-    return [*installing, *fleet_services(config, web=addresses.web, engines_after=after)]
+    fleet = fleet_services(config, web=addresses.web, engines_after=after)
+    if config.runs_demo_traffic:
+        fleet.append(demo_traffic_service(config, environment=environment, redis_url=addresses.redis_url))
+    return [*installing, *fleet]
 
 
 async def _run(services: list[Service], config: StackConfig, terminal: Terminal) -> None:

@@ -75,6 +75,12 @@ class Backend(Protocol):
     async def brief(self) -> Mapping[str, Any]:
         """Of the stats, what is asked all the time."""
 
+    async def levels(self) -> Mapping[str, Any]:
+        """Of the stats, what is kept over time: the pool, and what namespaces hold and have lost."""
+
+    async def foretell(self, namespaces: Sequence[str]) -> Mapping[str, Any]:
+        """What other TTLs and limits would do to them, of those of which that can be told."""
+
     async def events(self, since: int, boot: str) -> Mapping[str, Any]: ...
 
     async def check_integrity(self) -> list[str]: ...

@@ -24,9 +24,10 @@ from engine_agent.cache.prefixes import PurgeReceipt
 from engine_agent.engine.asked import Generate
 from engine_agent.engine.engine import Engine
 from engine_agent.engine.errors import BadRequest, EngineFailed, PagesFailed, RequestError
+from engine_agent.engine.foretelling import foretellers
 from engine_agent.engine.outputs import Admission, Delta
 from engine_agent.engine.params import SamplingParams
-from engine_agent.engine.reporting import engine_brief, engine_events, engine_stats, receipt
+from engine_agent.engine.reporting import engine_brief, engine_events, engine_levels, engine_stats, receipt
 from engine_agent.engine.request import Job
 from engine_agent.engine.settings import EngineSettings
 from engine_agent.engine.tenants import NOBODY
@@ -123,6 +124,7 @@ class PagedBackend:
         self._door = threading.Lock()  # of the queue: nobody comes in after the thread has looked a last time
         self.is_dead = False
         self.on_death: Callable[[], None] = _nothing  # in the event loop, when the thread cannot go on
+        self._foretelling = asyncio.Lock()
         self._applying = asyncio.Lock()  # or what one has read is out of date when it is to be obeyed
         engine.pins.admitted = self._pin_admitted
         engine.parts.pages.on_loaded = lambda: self._asked.put(_nothing)  # wakes the thread
@@ -247,6 +249,15 @@ class PagedBackend:
 
     async def brief(self) -> Mapping[str, Any]:
         return await self._ask(lambda: engine_brief(self.engine))
+
+    async def levels(self) -> Mapping[str, Any]:
+        return await self._ask(lambda: engine_levels(self.engine))
+
+    async def foretell(self, namespaces: Sequence[str]) -> Mapping[str, Any]:
+        """One after the other: this takes time that the engine's thread needs."""
+        async with self._foretelling:
+            found = await self._ask(lambda: foretellers(self.engine, namespaces))
+            return await asyncio.to_thread(lambda: {name: one.told() for name, one in found.items()})
 
     async def events(self, since: int, boot: str) -> Mapping[str, Any]:
         return await self._ask(lambda: engine_events(self.engine, since, boot))

@@ -95,6 +95,12 @@ class _Run:
         self.start = max(self.start, stop)
         return head
 
+    def still(self) -> "_Run":
+        """As it is now, as far as it says how long blocks are kept."""
+        twin = _Run(self.start, self.end, slot=self.slot, now=self.last_use)
+        twin.chance = self.chance
+        return twin
+
     def made(self) -> list[float]:
         return self.born_by_age or [self.born] * len(_AGES)
 
@@ -229,6 +235,20 @@ class ReuseGaps:
         self._tidy(now)
 
     # What is asked
+
+    def still(self) -> "ReuseGaps":
+        """As it is now, to be asked beside the thread that observes. Nothing more can be told to it."""
+        twin = ReuseGaps(block_tokens=self.block_tokens, half_life_seconds=self._half_life)
+        twin._histogram, twin._absolute = dict(self._histogram), self._absolute and self._absolute[:]
+        twin._whatever_age, twin._blocks, twin._prompt_tokens = self._whatever_age, self._blocks, self._prompt_tokens
+        twin._seconds, twin._halves_at, twin._until = self._seconds, self._halves_at, self._until
+        twin._runs = {number.to_bytes(8): run.still() for number, run in enumerate(set(self._runs.values()))}
+        return twin
+
+    @property
+    def prompt_tokens(self) -> float:
+        """That are remembered: old ones fade."""
+        return self._prompt_tokens
 
     def hit_ratio(
         self,

@@ -18,7 +18,8 @@ _COUNTERS = tuple(field.name for field in fields(Counters))
 # What was asked and what was cached, the journal and `/metrics` tell alone: they count answers that left, not
 # admissions, so here would be other numbers by the same names.
 _OF_BLOCKS = tuple(name for name in _COUNTERS if name not in ("requests", "prompt_tokens", "cached_tokens"))
-_counted, _of_blocks = attrgetter(*_COUNTERS), attrgetter(*_OF_BLOCKS)
+_GONE = ("expired_blocks", "evicted_blocks", "quota_blocks", "purged_blocks")
+_counted, _of_blocks, _gone = attrgetter(*_COUNTERS), attrgetter(*_OF_BLOCKS), attrgetter(*_GONE)
 
 
 def engine_stats(engine: Engine) -> dict[str, Any]:
@@ -54,6 +55,29 @@ def engine_brief(engine: Engine) -> dict[str, Any]:
         "waiting": len(engine.waiting),
         "pool": {name: pool[name] for name in ("capacity_bytes", "used_bytes", "evictable_bytes")},
     }
+
+
+def engine_levels(engine: Engine) -> dict[str, Any]:
+    """How full it is, and what has left its cache since the boot: of namespaces of which there is anything to tell."""
+    cache = engine.manager.cache
+    cache.now()  # what is over by now is told as gone
+    found = ((tenant.namespace, cache.namespace(tenant.namespace)) for tenant in engine.tenants)
+    return {
+        "boot": engine.boot,
+        "pool": engine_brief(engine)["pool"],
+        "preemptions": engine.preemptions,
+        "namespaces": {name: _level(one) for name, one in found if any(_gone(one.counters)) or _is_resident(one)},
+    }
+
+
+def _level(found: Namespace) -> dict[str, int]:
+    device, *lower = found.accounts
+    resident = {"resident_bytes": device.resident_bytes, "host_bytes": sum(one.resident_bytes for one in lower)}
+    return {**resident, **dict(zip(_GONE, _gone(found.counters), strict=True))}
+
+
+def _is_resident(found: Namespace) -> bool:
+    return any(account.resident_bytes for account in found.accounts)
 
 
 def engine_events(engine: Engine, since: int, boot: str) -> dict[str, Any]:
@@ -118,7 +142,7 @@ def _namespaces(engine: Engine) -> Iterator[dict[str, Any]]:
     for tenant in engine.tenants:
         found = cache.namespace(tenant.namespace)
         is_asked = tenant.namespace in running or tenant.namespace in waiting
-        if is_asked or any(_counted(found.counters)) or any(account.resident_bytes for account in found.accounts):
+        if is_asked or any(_counted(found.counters)) or _is_resident(found):
             yield {
                 "namespace": tenant.namespace,
                 "organisation": tenant.organisation_id,

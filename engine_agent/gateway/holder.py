@@ -18,7 +18,7 @@ from engine_agent.protocol import (
     snapshot_build,
 )
 from engine_agent.sidecar.admin import luminet_version
-from engine_agent.sidecar.holder import HolderMismatch, HolderRejected, HolderState, Proof
+from engine_agent.sidecar.holder import HolderMismatch, HolderRejected, HolderState, JournalBoot, JournalPage, Proof
 
 
 def about_gateway(address: str, labels: Mapping[str, str]) -> dict[str, Any]:
@@ -92,6 +92,22 @@ class GatewayHolder:
 
     async def set_clock(self, offset_seconds: float) -> None:
         """A gateway reads the sidecar's own clock, which is in this process."""
+
+    async def journal(self) -> Sequence[JournalBoot]:
+        """Engines count."""
+        return ()
+
+    async def journal_page(self, boot: str, after: int, limit: int) -> JournalPage:
+        raise HolderRejected("a gateway keeps no journal")
+
+    async def journal_cut(self, boot: str, upto: int) -> None:
+        raise HolderRejected("a gateway keeps no journal")
+
+    async def levels(self) -> Mapping[str, Any] | None:
+        return None
+
+    async def gaps(self, namespaces: Sequence[str]) -> Mapping[str, Any]:
+        return {}
 
 
 def _read(news: bytes, before: Tables) -> Tables:

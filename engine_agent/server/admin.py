@@ -22,7 +22,7 @@ from engine_agent.journal import Journal, entry_document
 from engine_agent.protocol import news_decode
 from engine_agent.server.admin_errors import AdminError, exception_handlers
 from engine_agent.server.alone import LocalTenants
-from engine_agent.server.counters import ScopeCounters
+from engine_agent.server.counters import EngineTotals, ScopeCounters
 from engine_agent.server.fleet_clock import FleetClock
 from engine_agent.server.health import Prober
 from engine_agent.server.pin_content import Encoder, Template, pin_content, pin_tokens
@@ -33,6 +33,7 @@ MOST_SNAPSHOT_BYTES = 64 * 2**20
 MOST_BODY_BYTES = 32 * 2**20
 MOST_RECORDS = 10_000
 MOST_SCOPES = 64
+MOST_FORETOLD = 8
 FARTHEST_SECONDS = 100 * 365 * 86_400.0  # that a machine's clock can be off
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 Handler = Callable[[Request], Awaitable[Response]]
@@ -52,6 +53,7 @@ class AdminFace:
         tenants: LocalTenants | None = None,
         prober: Prober | None = None,
         counters: ScopeCounters | None = None,
+        totals: EngineTotals | None = None,
         clock: FleetClock | None = None,
         address: str = "",
     ) -> None:
@@ -60,7 +62,7 @@ class AdminFace:
         self._tokenizer, self._template = tokenizer, template
         self._prober = prober or Prober(backend)
         self._receipts = Receipts(backend)
-        self._counters = counters or ScopeCounters(0)
+        self._counters, self._totals = counters or ScopeCounters(0), totals or EngineTotals()
         self._clock = clock or FleetClock()
         self._address = address
 
@@ -82,6 +84,8 @@ class AdminFace:
                 Route("/journal/cut", self._cut, methods=["POST"]),
                 Route("/stats", self._stats, methods=["GET"]),
                 Route("/brief", self._brief, methods=["GET"]),
+                Route("/levels", self._levels, methods=["GET"]),
+                Route("/gaps", self._gaps, methods=["GET"]),
                 Route("/counters", self._get_counters, methods=["GET"]),
                 Route("/clock", self._set_clock, methods=["PUT"]),
                 Route("/events", self._events, methods=["GET"]),
@@ -145,13 +149,18 @@ class AdminFace:
     async def _records(self, request: Request) -> Response:
         boot = request.query_params.get("boot", self._journal.boot)
         since, limit = _whole(request, "since", 0), _whole(request, "limit", 1_000, least=1, most=MOST_RECORDS)
-        return Response(await asyncio.to_thread(self._page, boot, since, limit), media_type="application/json")
+        last, is_current = self._journal.last, boot == self._journal.boot
+        totals = self._totals.since(since) if is_current and last - since <= limit else None
+        page = await asyncio.to_thread(self._page, boot, since, limit, last, totals)
+        return Response(page, media_type="application/json")
 
-    def _page(self, boot: str, since: int, limit: int) -> bytes:
-        page = self._journal.since(boot, since, limit)
+    def _page(self, boot: str, since: int, limit: int, last: int, totals: Mapping[str, Any] | None) -> bytes:
+        """`totals` are what was counted when `last` was the last record; so they belong to a page that ends there."""
+        page = self._journal.since(boot, since, limit, upto=last)
         entries = [entry_document(entry) for entry in page.entries]
         lost = [asdict(one) for one in page.lost]
-        return _encode({"boot": page.boot, "last": page.last, "entries": entries, "lost": lost})
+        told = {"boot": page.boot, "last": page.last, "entries": entries, "lost": lost}
+        return _encode({**told, "totals": totals if page.last == last else None})
 
     async def _boots(self, request: Request) -> Response:
         return _json({"boots": [asdict(boot) for boot in self._journal.boots()]})
@@ -176,6 +185,13 @@ class AdminFace:
 
     async def _brief(self, request: Request) -> Response:
         return _json(await self._backend.brief())
+
+    async def _levels(self, request: Request) -> Response:
+        return _json(await self._backend.levels())
+
+    async def _gaps(self, request: Request) -> Response:
+        namespaces = request.query_params.getlist("namespace")[:MOST_FORETOLD]
+        return _json({"boot": self._journal.boot, "namespaces": await self._backend.foretell(namespaces)})
 
     async def _get_counters(self, request: Request) -> Response:
         scopes = request.query_params.getlist("scope")[:MOST_SCOPES]

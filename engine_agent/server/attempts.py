@@ -171,20 +171,21 @@ class Attempt:
 
     def _record(self, generation: Generation) -> Opened:
         model = self._face.backend.card.name
-        return opened_record(self._identity, generation.admissions, model=model, at=time.time())
+        return opened_record(self._identity, generation.admissions, model=model, at=self._face.clock())
 
     async def _open(self, record: Opened) -> Opened:
         """The record, on disk. Nothing may be awaited between this and the headers."""
         await asyncio.sleep(0)  # if it has left by now, that is known after this
         if self._client.has_left:
             raise ClientGone
-        opened = replace(record, at=time.time())
+        opened = replace(record, at=self._face.clock())
         try:
             self._number = self._face.journal.opened(opened)
         except JournalFull as problem:
             log.error("request %s: %s", self._identity.request_id, problem)
             problem_told = "The engine cannot keep account of the request: its journal is full."
             raise unavailable(problem_told, "journal_full", retry_seconds=JOURNAL_RETRY_SECONDS) from None
+        self._face.observer.totals.opened(opened, self._number)
         self._face.observer.opened(opened)
         self._meter.opened(self._face.observer, opened)
         return opened
@@ -194,7 +195,7 @@ class Attempt:
         if self._is_closed:
             return
         self._is_closed = True
-        closed = self._meter.closed(self._number, self._identity, outcome, at=time.time())
+        closed = self._meter.closed(self._number, self._identity, outcome, at=self._face.clock())
         self._face.journal.closed(closed)
         self._face.observer.closed(opened, closed)
 

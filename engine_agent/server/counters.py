@@ -1,4 +1,4 @@
-"""What came of customers' requests, by scope and since the boot: what the guards of rollouts compare agents by.
+"""What came of requests since the boot: of customers', by scope, for the guards of rollouts; and of all, by namespace.
 
 A scope is the fleet, an organisation or a namespace, as wire.py spells them. Cumulative, so that whoever looks seldom
 misses nothing. Bounded: beyond so many namespaces the rest count for the fleet alone.
@@ -7,7 +7,7 @@ misses nothing. Bounded: beyond so many namespaces the rest count for the fleet 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, takewhile
 from typing import Any
 
 from engine_agent.journal_records import Closed, Opened
@@ -82,3 +82,23 @@ class ScopeCounters:
             if (counts := self._scopes.get(scope)) is None:
                 counts = self._scopes[scope] = _Counts()
             yield counts
+
+
+class EngineTotals:
+    """What the engine itself counted of each namespace since its boot, requests of every kind: apart from the journal,
+    to be compared with what was made of that.
+    """
+
+    def __init__(self) -> None:
+        self._totals: dict[str, tuple[int, int, int, int]] = {}  # the last is a record's number; the latest come last
+
+    def opened(self, record: Opened, number: int) -> None:
+        """In the same step of the event loop in which the journal gave it this number."""
+        requests, prompt, cached, _ = self._totals.pop(record.namespace_id, (0, 0, 0, 0))
+        counted = (requests + 1, prompt + record.prompt_tokens, cached + record.cached_tokens, number)
+        self._totals[record.namespace_id] = counted
+
+    def since(self, number: int) -> dict[str, list[int]]:
+        """[requests, prompt tokens, cached tokens] of the namespaces counted on behind that record."""
+        late = takewhile(lambda one: one[1][3] > number, reversed(self._totals.items()))
+        return {namespace: [requests, prompt, cached] for namespace, (requests, prompt, cached, _) in late}

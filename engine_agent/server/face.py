@@ -66,7 +66,7 @@ class Face:
     limits: Limits
     observer: Observer
     bodies: Bodies
-    clock: Callable[[], float] = time.time  # of deadlines: the fleet's, where there is one
+    clock: Callable[[], float] = time.time  # of deadlines and records: the fleet's, where there is one
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
     _threads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_THREADS))
 

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from engine_agent.identity import Identity
 from engine_agent.journal_records import Closed, Opened
-from engine_agent.server.counters import ScopeCounters
+from engine_agent.server.counters import EngineTotals, ScopeCounters
 from engine_agent.server.engine_metrics import MOST_NAMESPACES, engine_families
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -31,6 +31,7 @@ class Observer:
         self._model = model
         self._tenants: set[tuple[str, str]] = set()
         self.counters = ScopeCounters(MOST_NAMESPACES)
+        self.totals = EngineTotals()
         self.registry = registry = CollectorRegistry()
         vllm = ("model_name",)
         self._queries = Counter(

@@ -46,6 +46,7 @@ class EngineProcess:
         self._tenants: LocalTenants | None = None
         self._public: OpenAiApp | None = None
         self._deeds: set[asyncio.Task[None]] = set()
+        self._clock, self._observer = FleetClock(), Observer(backend.card.name)
 
     async def run(self, on_ready: Callable[[], None]) -> int:
         """The process's exit status. `on_ready` is called when both faces answer."""
@@ -60,7 +61,7 @@ class EngineProcess:
         )
         flushing = asyncio.create_task(_flush(journal))
         try:
-            self._backend.on_internal = WarmUps(self._backend, journal).admitted
+            self._backend.on_internal = WarmUps(self._backend, journal, self._observer.totals, self._clock).admitted
             if alone:
                 await self._be_alone()
             return await self._serve(self._servers(journal), on_ready)
@@ -79,7 +80,7 @@ class EngineProcess:
 
     def _servers(self, journal: Journal) -> dict[Server, socket.socket]:
         backend, agent_id = self._backend, self._config.agent_id
-        clock, observer = FleetClock(), Observer(backend.card.name)
+        clock, observer = self._clock, self._observer
         self._public = public = openai_app(
             backend,
             self._tokenizer,
@@ -98,6 +99,7 @@ class EngineProcess:
             template=self._template,
             tenants=self._tenants,
             counters=observer.counters,
+            totals=observer.totals,
             clock=clock,
             address=self._config.url,
         ).app()

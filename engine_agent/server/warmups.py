@@ -2,21 +2,22 @@
 
 import asyncio
 import contextlib
-import time
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 from engine_agent.backends.base import Backend
 from engine_agent.engine.errors import EngineFailed
 from engine_agent.engine.outputs import Admission
 from engine_agent.journal import Journal, JournalFull, Opened
+from engine_agent.server.counters import EngineTotals
 
 
 class WarmUps:
     """They have no closing: nothing is generated, and no client waits."""
 
-    def __init__(self, backend: Backend, journal: Journal) -> None:
-        self._backend, self._journal = backend, journal
+    def __init__(self, backend: Backend, journal: Journal, totals: EngineTotals, clock: Callable[[], float]) -> None:
+        self._backend, self._journal, self._totals, self._clock = backend, journal, totals, clock
         self._writing: set[asyncio.Task[None]] = set()
 
     def admitted(self, kind: str, namespace: str, admission: Admission) -> None:
@@ -29,15 +30,16 @@ class WarmUps:
         with contextlib.suppress(EngineFailed, JournalFull):
             for one in (await self._backend.stats())["namespaces"]:
                 if one["namespace"] == namespace:
-                    self._journal.opened(_record(one, admission, model=self._backend.card.name))
+                    record = _record(one, admission, model=self._backend.card.name, at=self._clock())
+                    self._totals.opened(record, self._journal.opened(record))
 
 
-def _record(tenant: Any, admission: Admission, *, model: str) -> Opened:
+def _record(tenant: Any, admission: Admission, *, model: str, at: float) -> Opened:
     return Opened(
         request_id=uuid.uuid4().hex,
         attempt=1,
         kind="pin",
-        at=time.time(),
+        at=at,
         organisation_id=tenant["organisation"],
         organisation=tenant["organisation_slug"],
         namespace_id=tenant["namespace"],

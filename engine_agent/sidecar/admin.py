@@ -12,12 +12,22 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from engine_agent.sidecar.holder import HolderAway, HolderMismatch, HolderRejected, HolderState, Proof
+from engine_agent.journal_records import entry_read
+from engine_agent.sidecar.holder import (
+    HolderAway,
+    HolderMismatch,
+    HolderRejected,
+    HolderState,
+    JournalBoot,
+    JournalPage,
+    Proof,
+)
 
 TIMEOUT = aiohttp.ClientTimeout(total=10, connect=2)
 SLOW_TIMEOUT = aiohttp.ClientTimeout(total=60, connect=2)
 REJECTED = (400, 404, 413, 422)  # it understood, and would say the same again; all else is worth another try
 NEVER_APPLIED = ("malformed", "rejected")  # the words by which a snapshot is refused for good
+JOURNAL_BOOT = ("boot", "last", "size_bytes", "is_current")
 PATHS = {"drain": "/drain", "resume": "/resume", "integrity": "/integrity"}
 
 
@@ -147,6 +157,28 @@ class AdminHolder:
     async def set_clock(self, offset_seconds: float) -> None:
         self._offset_seconds = offset_seconds
         await self._ask("PUT", "/clock", json.dumps({"offset_seconds": offset_seconds}).encode())
+
+    async def journal(self) -> Sequence[JournalBoot]:
+        told = await self._ask("GET", "/journal/boots")
+        with _read("/journal/boots"):
+            return [JournalBoot(**{name: one[name] for name in JOURNAL_BOOT}) for one in told["boots"]]
+
+    async def journal_page(self, boot: str, after: int, limit: int) -> JournalPage:
+        told = await self._ask("GET", f"/journal?{urlencode({'boot': boot, 'since': after, 'limit': limit})}")
+        with _read("/journal"):
+            entries = [entry_read(one) for one in told["entries"]]
+            lost = [(one["first"], one["last"]) for one in told["lost"]]
+            return JournalPage(told["last"], entries, lost, told.get("totals"))
+
+    async def journal_cut(self, boot: str, upto: int) -> None:
+        await self._ask("POST", "/journal/cut", json.dumps({"boot": boot, "upto": upto}).encode())
+
+    async def levels(self) -> Mapping[str, Any]:
+        return await self._ask("GET", "/levels")
+
+    async def gaps(self, namespaces: Sequence[str]) -> Mapping[str, Any]:
+        query = urlencode([("namespace", one) for one in namespaces])
+        return await self._ask("GET", f"/gaps?{query}", within=SLOW_TIMEOUT)
 
     async def _ask(
         self,

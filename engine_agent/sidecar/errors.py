@@ -22,7 +22,11 @@ class CannotJoin(SidecarError):
 
 
 class ControlPlaneAway(SidecarError):
-    """It did not answer, or not as it should: worth asking again."""
+    """It did not answer, or not as it should: worth asking again, after `wait_seconds` at the least."""
+
+    def __init__(self, message: str, wait_seconds: float = 0.0) -> None:
+        self.wait_seconds = wait_seconds
+        super().__init__(message)
 
 
 class ControlPlaneRefused(SidecarError):

@@ -126,10 +126,20 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class SendFailed:
-    """Answers `Send`. `is_final`: we are revoked, or unknown, and will hardly be heard again."""
+    """Answers `Send`. `is_final`: we are revoked, or unknown, and will hardly be heard again. `wait_seconds`: that the
+    control plane asks for before the next.
+    """
 
     why: str
     is_final: bool = False
+    wait_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Spooled:
+    """So many reports were spooled besides those that were said to be told."""
+
+    count: int
 
 
 Event = (
@@ -148,4 +158,5 @@ Event = (
     | AboutSeen
     | Answered
     | SendFailed
+    | Spooled
 )

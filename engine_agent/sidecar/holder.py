@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from engine_agent.journal_records import Entry
+
 
 class HolderError(Exception):
     """The root of what a holder may answer besides what was asked for."""
@@ -47,6 +49,28 @@ class Proof:
     is_final: bool = True  # False: sequences in flight still hold some of it
 
 
+@dataclass(frozen=True, slots=True)
+class JournalBoot:
+    """One boot's part of its journal. One that is not current is over."""
+
+    boot: str
+    last: int
+    size_bytes: int
+    is_current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class JournalPage:
+    """Records of one boot up to number `last`. `lost`: from and to which number there are none any more."""
+
+    last: int
+    entries: Sequence[Entry]
+    lost: Sequence[tuple[int, int]] = ()
+    # What the holder itself counted when `last` was its last record, of the namespaces behind where the page begins:
+    # [requests, prompt tokens, cached tokens]. None: more records follow, or the boot is over.
+    totals: Mapping[str, Sequence[int]] | None = None
+
+
 class Holder(Protocol):
     """All of it is called from one event loop, and may raise HolderAway."""
 
@@ -75,3 +99,20 @@ class Holder(Protocol):
 
     async def set_clock(self, offset_seconds: float) -> None:
         """How far the control plane's clock is ahead of this machine's."""
+
+    # What it counts: nothing, where it keeps no journal
+
+    async def journal(self) -> Sequence[JournalBoot]:
+        """Boots with records, oldest first."""
+
+    async def journal_page(self, boot: str, after: int, limit: int) -> JournalPage:
+        """Behind number `after`, at most `limit` records. Raises HolderRejected where that boot is gone."""
+
+    async def journal_cut(self, boot: str, upto: int) -> None:
+        """Records up to that number are safe elsewhere. Raises HolderRejected."""
+
+    async def levels(self) -> Mapping[str, Any] | None:
+        """What a `levels` report tells, but for when; None: it holds nothing."""
+
+    async def gaps(self, namespaces: Sequence[str]) -> Mapping[str, Any]:
+        """What a `gaps` report tells of these namespaces, those of which there is anything to tell."""

@@ -4,6 +4,8 @@ Everything goes over https, or http to this very machine, or to a host that the 
 wire would be somebody else's agent.
 """
 
+import asyncio
+import gzip
 import ipaddress
 import json
 import time
@@ -23,6 +25,9 @@ MOST_ANSWER_BYTES = 2**20
 MOST_CONTENT_BYTES = 64 * 2**20
 KEEP_ALIVE_SECONDS = 30
 REVOKED = (403, "revoked")
+LARGEST_PLAIN_BYTES = 1024  # of a batch of reports; others are packed
+PACK_LEVEL = 3
+LONGEST_WAIT_SECONDS = 300.0  # that a Retry-After is obeyed
 
 
 def address_check(url: str, plain_http_hosts: Collection[str] = ()) -> str:
@@ -59,6 +64,8 @@ class Link:
     def __init__(self, url: str, token: str, clock: ControlPlaneClock) -> None:
         self._url, self.clock = f"{url}/agent/v1", clock
         self.token = token
+        # Its last answer was of one that takes usage, and packed bodies. An older one refuses both for good.
+        self.takes_usage = False
         self.why_revoked: str | None = None  # once told, for good: a token that was revoked is never good again
         self._session: aiohttp.ClientSession | None = None
 
@@ -73,7 +80,12 @@ class Link:
         return await self._json("POST", "/credentials", {"rotate": rotate})
 
     async def report(self, batch: bytes) -> dict[str, Any]:
-        return await self._json("POST", "/reports", batch)
+        """Raises ControlPlaneAway, ControlPlaneRefused."""
+        is_large = self.takes_usage and len(batch) > LARGEST_PLAIN_BYTES
+        body = await asyncio.to_thread(gzip.compress, batch, PACK_LEVEL) if is_large else batch
+        answer = await self._json("POST", "/reports", body, encoding="gzip" if is_large else None)
+        self.takes_usage = "journal" in answer
+        return answer
 
     async def pin(self, pin_id: str) -> dict[str, Any]:
         _, _, body = await self._ask("GET", f"/pins/{pin_id}", most_bytes=MOST_CONTENT_BYTES)
@@ -91,11 +103,17 @@ class Link:
         return PulledSnapshot(generation, hash_, None if status == 304 else body)
 
     async def _json(
-        self, method: str, path: str, told: bytes | Mapping[str, Any], *, is_known: bool = True
+        self,
+        method: str,
+        path: str,
+        told: bytes | Mapping[str, Any],
+        *,
+        is_known: bool = True,
+        encoding: str | None = None,
     ) -> dict[str, Any]:
         asked_at = time.monotonic()
         body = told if isinstance(told, bytes) else json.dumps(told).encode()
-        _, _, answer = await self._ask(method, path, body, is_known=is_known)
+        _, _, answer = await self._ask(method, path, body, is_known=is_known, encoding=encoding)
         found = _object(answer)
         if type(found.get("now")) in (int, float):
             self.clock.learn(found["now"], asked_at=asked_at, answered_at=time.monotonic())
@@ -108,10 +126,13 @@ class Link:
         body: bytes | None = None,
         *,
         is_known: bool = True,
+        encoding: str | None = None,
         most_bytes: int = MOST_ANSWER_BYTES,
         within: aiohttp.ClientTimeout = TIMEOUT,
     ) -> tuple[int, Mapping[str, str], bytes]:
         headers = {"content-type": "application/json"}
+        if encoding:
+            headers["content-encoding"] = encoding
         if is_known:
             headers["authorization"] = f"Bearer {self.token}"
         try:
@@ -124,7 +145,7 @@ class Link:
             raise ControlPlaneAway(f"{type(problem).__name__}: {problem}"[:300]) from None
         if answer.status in (200, 201, 304):
             return answer.status, answer.headers, content
-        refusal = _refusal(answer.status, content)
+        refusal = _refusal(answer.status, content, answer.headers.get("retry-after", ""))
         if isinstance(refusal, ControlPlaneRefused) and (refusal.status, refusal.code) == REVOKED:
             self.why_revoked = str(refusal)
         raise refusal
@@ -156,12 +177,19 @@ def _object(content: bytes) -> dict[str, Any]:
     return found
 
 
-def _refusal(status: int, content: bytes) -> Exception:
+def _refusal(status: int, content: bytes, retry_after: str = "") -> Exception:
+    wait_seconds = _seconds(retry_after) if status in (429, 503) else 0.0
     try:
         error = json.loads(content)["error"]
         code, message = str(error["code"])[:64], str(error["message"])[:300]
     except (ValueError, KeyError, TypeError, RecursionError):
-        return ControlPlaneAway(f"an answer with status {status} that says nothing")
+        return ControlPlaneAway(f"an answer with status {status} that says nothing", wait_seconds)
     if status >= 500 or status in (408, 429):
-        return ControlPlaneAway(f"{message} ({status} {code})")
+        return ControlPlaneAway(f"{message} ({status} {code})", wait_seconds)
     return ControlPlaneRefused(status, code, message)
+
+
+def _seconds(retry_after: str) -> float:
+    """A date is not what our control plane says."""
+    is_number = retry_after.isascii() and retry_after.isdecimal() and len(retry_after) < 10
+    return min(LONGEST_WAIT_SECONDS, float(retry_after)) if is_number else 0.0

@@ -27,6 +27,9 @@ class SidecarMetrics:
         self._told = Counter(
             "luminet_sidecar_reports", "Facts spooled for the control plane.", ("kind",), registry=registry
         )
+        self._rows_refused = Counter(
+            "luminet_sidecar_refused_rows", "Rows of usage that the control plane would not count.", registry=registry
+        )
         self._sends = Counter(
             "luminet_sidecar_sends", "Requests to the control plane with reports.", ("outcome",), registry=registry
         )
@@ -55,6 +58,9 @@ class SidecarMetrics:
     def sent(self, outcome: str, spooled: int) -> None:
         self._sends.labels(outcome).inc()
         self._spooled.set(spooled)
+
+    def rows_refused(self, count: int) -> None:
+        self._rows_refused.inc(count)
 
     def heard(self, at: float, skew_seconds: float) -> None:
         self._heard_at.set(at)

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,13 +20,27 @@ from engine_agent.wire import MOST_REPORTS, Batch, batch_encode
 log = logging.getLogger("luminet.sidecar")
 NOT_UNDERSTOOD = (400, 413)
 COUNTER_SECONDS = 2.0
+MOST_REFUSED_SAID = 20  # rows of one answer
+MOST_BOOTS_TOLD = 100  # of one answer
+Stand = Callable[[str, int], Awaitable[None]]
 FASTEST_SECONDS, SLOWEST_SECONDS = 0.1, 60.0  # cadences that are believed
 
 
 class Reporter:
-    def __init__(self, machine: Sidecar, spool: Spool, link: Link, holder: Holder, metrics: SidecarMetrics) -> None:
+    """`stand` is told of each boot up to which record the control plane has it, where that is not what was told."""
+
+    def __init__(
+        self,
+        machine: Sidecar,
+        spool: Spool,
+        link: Link,
+        holder: Holder,
+        metrics: SidecarMetrics,
+        *,
+        stand: Stand | None = None,
+    ) -> None:
         self._machine, self._spool, self._link = machine, spool, link
-        self._holder, self._metrics = holder, metrics
+        self._holder, self._metrics, self._stand = holder, metrics, stand
         self._most = MOST_REPORTS
         self.heard_at: float | None = None
         self.spooling = asyncio.Lock()  # whoever reads or writes the spool
@@ -40,7 +54,7 @@ class Reporter:
             return await self._understood(answer)
         except ControlPlaneAway as problem:
             self._metrics.sent("away", len(self._spool))
-            return SendFailed(str(problem))
+            return SendFailed(str(problem), wait_seconds=problem.wait_seconds)
         except ControlPlaneRefused as problem:
             self._metrics.sent("refused", len(self._spool))
             await self._refused(batch, problem)
@@ -81,18 +95,35 @@ class Reporter:
             cadence = min(SLOWEST_SECONDS, max(FASTEST_SECONDS, float(answer["cadence_seconds"])))
             watch = tuple(str(one) for one in answer["watch"])
             generation = None if desired is None else int(desired["generation"])
+            refused = [dict(one) for one in answer.get("refused_rows", ())]
+            journal = {str(boot): int(upto) for boot, upto in dict(answer.get("journal", {})).items()}
             hash_ = None if desired is None else str(desired["hash"])
         except (KeyError, TypeError, ValueError):
             raise ControlPlaneAway("an answer to reports that lacks what it must say") from None
-        async with self.spooling:
-            try:
+        try:
+            await self._stands(journal)  # first: who forgets what was told must not forget that it is not counted
+            async with self.spooling:
                 await asyncio.to_thread(self._spool.acknowledge, acknowledged)
-            except OSError as problem:  # then they are sent again, and known over there
-                log.error("the spool cannot be written: %s", problem)
+        except OSError as problem:  # then they are sent again, and known over there
+            log.error("the spool cannot be written: %s", problem)
         self._most, self.heard_at = MOST_REPORTS, time.monotonic()
+        self._say_refused(refused)
         self._metrics.sent("ok", len(self._spool))
         self._metrics.heard(time.time(), self._link.clock.offset_seconds)
         return Answered(generation, hash_, cadence, watch, len(self._spool))
+
+    async def _stands(self, journal: Mapping[str, int]) -> None:
+        for boot, upto in list(journal.items())[:MOST_BOOTS_TOLD]:
+            if self._stand is not None and upto >= 0:
+                await self._stand(boot, upto)
+
+    def _say_refused(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self._metrics.rows_refused(len(rows))
+        for row in rows[:MOST_REFUSED_SAID]:
+            told = " ".join(f"{name} {str(row.get(name))[:120]}" for name in ("report", "row", "field", "problem"))
+            log.error("the control plane refused what was told: %s", told)
+        if len(rows) > MOST_REFUSED_SAID:
+            log.error("and %d more", len(rows) - MOST_REFUSED_SAID)
 
     async def _refused(self, batch: Batch, problem: ControlPlaneRefused) -> None:
         """A batch that is not understood would be sent for ever. Alone, a report that is not is given up, and said: the
@@ -105,4 +136,4 @@ class Reporter:
             return
         log.error("a report is given up, because the control plane does not understand it: %s", problem)
         async with self.spooling:
-            await asyncio.to_thread(self._spool.acknowledge, batch.first)
+            await asyncio.to_thread(self._spool.give_up, batch.first)

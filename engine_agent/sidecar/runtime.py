@@ -11,14 +11,14 @@ import itertools
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any, ParamSpec, TypeVar
 
 from engine_agent.protocol import ProtocolError, Snapshot
 from engine_agent.sidecar import effects as asked
 from engine_agent.sidecar import events as told
-from engine_agent.sidecar.clock import ControlPlaneClock
+from engine_agent.sidecar.clock import ControlPlaneClock, learnt_encode, learnt_read
 from engine_agent.sidecar.commands import command_read
 from engine_agent.sidecar.config import SidecarConfig
 from engine_agent.sidecar.credentials import Credentials, credentials_keep, with_token
@@ -27,16 +27,19 @@ from engine_agent.sidecar.errors import ControlPlaneAway, ControlPlaneRefused
 from engine_agent.sidecar.events import Event
 from engine_agent.sidecar.holder import Holder, HolderAway, HolderError, HolderMismatch, HolderRejected
 from engine_agent.sidecar.home import home_lock
+from engine_agent.sidecar.levels import LevelTeller
 from engine_agent.sidecar.link import Link
 from engine_agent.sidecar.metrics import SidecarMetrics
 from engine_agent.sidecar.operating import operation_outcome
 from engine_agent.sidecar.pins import PinKeeper
 from engine_agent.sidecar.reporting import Reporter
 from engine_agent.sidecar.shelf import Shelf
-from engine_agent.sidecar.spool import Spool, SpoolFile
+from engine_agent.sidecar.spool import Spool, SpoolFile, replace_file
 from engine_agent.sidecar.state import EMPTY, Sidecar
 from engine_agent.sidecar.store import Store
+from engine_agent.sidecar.usage import MARK, MOST_UNACKNOWLEDGED, UsageReader
 from engine_agent.sidecar.worker import CommandWorker
+from engine_agent.wire import Report
 
 log = logging.getLogger("luminet.sidecar")
 UNSETTLED_SECONDS = 45.0  # of a command: longer than any is good for
@@ -44,6 +47,9 @@ DISK_SECONDS = 1.0  # between two tries to write where the disk would not
 SHORTEST_SECONDS = 0.001  # that is waited for an event: others of the loop get their turn
 ONLY_NEWEST = (told.HolderSeen, told.AboutSeen)
 CLOCK_STEP_SECONDS = 0.05  # a holder hears of no smaller change
+CLOCK_PATIENCE_SECONDS = 2.0  # for the first answer: one that brought a snapshot, or none for a long time
+KEEP_CLOCK_SECONDS = 5.0
+LEVELS_LOOK_SECONDS = 1.0
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -53,7 +59,7 @@ class Runtime:
         """Takes its home for itself, and reads what is there. Raises BadHome where another process has it."""
         self.config, self.credentials, self._holder = config, credentials, holder
         self._lock = home_lock(config.home)
-        self.clock = ControlPlaneClock()
+        self.clock = ControlPlaneClock(learnt_read(config.home / "clock"))
         self.link = Link(credentials.url, credentials.token, self.clock)
         self.metrics = SidecarMetrics()
         self._keys = credentials.command_keys()
@@ -63,8 +69,22 @@ class Runtime:
         if self.spool.problem:
             log.error("%s: %s", config.home / "spool", self.spool.problem)
         self.machine = self._machine()
-        self._reporter = Reporter(self.machine, self.spool, self.link, holder, self.metrics)
+        self._reporter = Reporter(self.machine, self.spool, self.link, holder, self.metrics, stand=self._stand)
         self._pins = PinKeeper(holder, self.link)
+        self._usage = UsageReader(
+            holder,
+            self.spool.marks.get(MARK),
+            tell=self._spool_besides,
+            may_tell=self._may_tell_usage,
+            waits=lambda: self.spool.waiting("usage") > 0,
+        )
+        self._levels = LevelTeller(
+            holder,
+            tell=self._spool_besides,
+            waiting=self.spool.waiting,
+            traffic=self._usage.traffic,
+            at=self.clock.now,
+        )
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._newest: dict[type[Any], Event] = {}  # of the kinds of which only that counts, while it waits
         self._deliveries: dict[int, Future[str]] = {}
@@ -73,6 +93,7 @@ class Runtime:
         self._worker: CommandWorker | None = None
         self._must_look = asyncio.Event()
         self._clock_told: tuple[str, float] | None = None
+        self._offset_kept: float | None = None
 
     @property
     def heard_at(self) -> float | None:
@@ -97,7 +118,16 @@ class Runtime:
     async def run(self, until: asyncio.Event) -> None:
         """Until that is set; then it takes no more commands, and says once more what it knows, within bounds."""
         self._loop = asyncio.get_running_loop()
-        deeds = (self._on_events, self._look_on, self._look_at_about, self._bring_pins, self._take_commands)
+        deeds = (
+            self._on_events,
+            self._look_on,
+            self._look_at_about,
+            self._bring_pins,
+            self._take_commands,
+            self._tell_usage,
+            self._tell_levels,
+            self._keep_clock,
+        )
         standing = [asyncio.create_task(deed()) for deed in deeds]
         try:
             self.tell(told.Started())
@@ -213,15 +243,65 @@ class Runtime:
         offset = self.clock.offset_seconds
         is_told = self._clock_told and self._clock_told[0] == boot
         is_close = is_told and self._clock_told and abs(self._clock_told[1] - offset) < CLOCK_STEP_SECONDS
-        if self.clock.is_learnt and not is_close:
+        if self.clock.is_known and not is_close:
             await self._holder.set_clock(offset)
             self._clock_told = (boot, offset)
+
+    async def _tell_clock_first(self, boot: str) -> None:
+        """Whoever has no snapshot serves nobody, so no record of it is dated before it knows the time."""
+        if self._clock_told and self._clock_told[0] == boot:
+            return
+        with contextlib.suppress(TimeoutError):
+            if not self.clock.is_known:
+                await asyncio.wait_for(self.clock.learnt.wait(), CLOCK_PATIENCE_SECONDS)
+        with self._survived("its clock"):
+            await self._tell_clock(boot)
 
     async def _look_at_about(self) -> None:
         while True:
             with self._survived("about"):
                 self.tell(told.AboutSeen(await self._holder.about()))
             await asyncio.sleep(self.config.about_seconds)
+
+    async def _keep_clock(self) -> None:
+        """For the next start, which may be without a control plane."""
+        while True:
+            await self.clock.learnt.wait()
+            learnt = self.clock.kept()
+            kept = self._offset_kept
+            if kept is None or abs(kept - learnt.offset_seconds) > CLOCK_STEP_SECONDS:
+                with self._survived("its clock"):
+                    await asyncio.to_thread(replace_file, self.config.home / "clock", learnt_encode(learnt))
+                    self._offset_kept = learnt.offset_seconds
+            await asyncio.sleep(KEEP_CLOCK_SECONDS)
+
+    async def _tell_usage(self) -> None:
+        while True:
+            with self._survived("its journal"):
+                await self._usage.look()
+            await asyncio.sleep(self.machine.cadence_seconds)
+
+    async def _tell_levels(self) -> None:
+        await self.clock.learnt.wait()
+        while True:
+            with self._survived("its levels"):
+                await self._levels.look(time.monotonic(), is_busy=self._usage.is_busy)
+            await asyncio.sleep(LEVELS_LOOK_SECONDS)
+
+    def _may_tell_usage(self) -> bool:
+        """What the control plane does not take now can wait in the journal as well."""
+        is_taken = self.clock.is_learnt and self.link.takes_usage
+        return is_taken and self.spool.waiting("usage") < MOST_UNACKNOWLEDGED
+
+    async def _stand(self, boot: str, upto: int) -> None:
+        await self._usage.stand(boot, upto)
+
+    async def _spool_besides(self, reports: Sequence[Report], marks: Mapping[str, Any] | None = None) -> None:
+        """What the state machine has not said. On disk when it returns."""
+        await self._on_disk(self.spool.tell, reports, None, marks)
+        self.metrics.told(reports, len(self.spool))
+        if reports:
+            self.tell(told.Spooled(len(reports)))
 
     async def _bring_pins(self) -> None:
         while True:
@@ -314,6 +394,7 @@ class Runtime:
         began, boot = time.perf_counter(), self.machine.holder.boot if self.machine.holder else ""
         try:
             after = await self.shelf.after(effect)
+            await self._tell_clock_first(boot)
             if effect.content is not None:
                 await self._hand_over(after, effect.content)
             await self.shelf.put(effect.generation, after)
@@ -345,6 +426,7 @@ class Runtime:
         boot = ""
         try:
             boot = (await self._holder.state()).boot
+            await self._tell_clock_first(boot)
             if stored := self.snapshot():
                 await self._holder.apply(await self.shelf.encoded(stored))
             if effect.is_draining:

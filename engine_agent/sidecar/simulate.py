@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -30,6 +31,7 @@ as the same agents.
 """
 JOINING_AT_ONCE = 8
 MOST_AGENTS = 10_000
+MOST_TRAFFIC = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,7 @@ class SimulateOptions:
     processes: int
     labels: dict[str, str]
     clock_skew: float
+    traffic: float
     is_logging_json: bool
 
     @property
@@ -73,6 +76,9 @@ def parser() -> argparse.ArgumentParser:
     them.add_argument(
         "--clock-skew", type=float, default=0.0, metavar="SECONDS", help="how far this machine's clock is to seem ahead"
     )
+    them.add_argument(
+        "--traffic", type=_rate, default=0.0, metavar="R", help="requests a second of each, reported as usage (0)"
+    )
     them.add_argument("--home", type=Path, metavar="DIR", help="what they keep (.luminet/simulated)")
     them.add_argument("--json-logs", action="store_true", help="log lines for programs")
     return top
@@ -82,6 +88,13 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= MOST_AGENTS:
         raise argparse.ArgumentTypeError(f"{text[:20]!r} is no number from 1 to {MOST_AGENTS}")
     return int(text)
+
+
+def _rate(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 <= (rate := float(text)) <= MOST_TRAFFIC:
+            return rate
+    raise argparse.ArgumentTypeError(f"{text[:20]!r} is no number from 0 to {MOST_TRAFFIC}")
 
 
 def _label(text: str) -> tuple[str, str]:
@@ -101,6 +114,7 @@ def _read(options: argparse.Namespace) -> SimulateOptions:
         processes=min(options.processes, options.agents),
         labels=dict(options.label),
         clock_skew=options.clock_skew,
+        traffic=options.traffic,
         is_logging_json=options.json_logs,
     )
 
@@ -174,7 +188,8 @@ async def _agent(options: SimulateOptions, name: str, joining: asyncio.Semaphore
         enrolling.cancel()
         return
     credentials = enrolling.result()
-    await Runtime(SidecarConfig(home), credentials, SimulatedHolder(name, labels=options.labels)).run(stopping)
+    holder = SimulatedHolder(name, labels=options.labels, traffic=options.traffic)
+    await Runtime(SidecarConfig(home), credentials, holder).run(stopping)
 
 
 if __name__ == "__main__":

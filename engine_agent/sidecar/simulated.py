@@ -1,15 +1,16 @@
 """An engine that is none: it holds snapshots, forgets what they purge and counts requests that nobody sent.
 
-For fleets that are larger than what there is to compute with. All around it is production's: to the control plane an
-agent with this is an agent. What it counts follows from the policies it holds, as a hit ratio follows from a TTL, so
-that a policy that harms is seen to harm; there are no tokens, no memory and no model behind any of it.
+For fleets that are larger than what there is to compute with. Its journal has requests too, where that is asked for.
+All around it is production's: to the control plane an agent with this is an agent. What it counts follows from the
+policies it holds, as a hit ratio follows from a TTL, so that a policy that harms is seen to harm; there are no tokens,
+no memory and no model behind any of it.
 """
 
 import logging
 import platform
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +25,8 @@ from engine_agent.protocol import (
     snapshot_build,
 )
 from engine_agent.sidecar.admin import luminet_version
-from engine_agent.sidecar.holder import HolderMismatch, HolderRejected, HolderState, Proof
+from engine_agent.sidecar.holder import HolderMismatch, HolderRejected, HolderState, JournalBoot, JournalPage, Proof
+from engine_agent.sidecar.simulated_journal import Asked, SimulatedJournal
 from engine_agent.wire import TTFT_SECONDS
 
 log = logging.getLogger("luminet.simulated")
@@ -128,6 +130,42 @@ class SimulatedEngine:
         gathered = int((self.clock() - since) * REQUESTS_PER_SECOND)
         return min(gathered, POOL_BYTES // BLOCK_BYTES["fp8"])
 
+    def levels(self, namespaces: Iterable[str]) -> dict[str, Any]:
+        """As a `levels` report has it. Nothing ever leaves this cache but by a purge."""
+        held = {namespace: self.blocks(namespace) * BLOCK_BYTES["fp8"] for namespace in namespaces}
+        purged: dict[str, int] = {}
+        for told in self.receipts:
+            purged[told["namespace"]] = purged.get(told["namespace"], 0) + told["blocks"]
+        used = min(POOL_BYTES, sum(held.values()))
+        gone = dict.fromkeys(("host_bytes", "expired_blocks", "evicted_blocks", "quota_blocks"), 0)
+        return {
+            "boot": self.boot,
+            "pool": {"capacity_bytes": POOL_BYTES, "used_bytes": used, "evictable_bytes": used},
+            "preemptions": 0,
+            "namespaces": {
+                name: {"resident_bytes": size, **gone, "purged_blocks": purged.get(name, 0)}
+                for name, size in held.items()
+                if size
+            },
+        }
+
+    def asked(self) -> list[Asked]:
+        """The namespaces, as requests for them would be recorded."""
+        return [
+            Asked(
+                namespace=namespace,
+                slug=entry["slug"],
+                organisation_id=entry["org"],
+                organisation=self.held.entries[f"org/{entry['org']}"]["slug"],
+                revision=entry["revision"],
+                kv_dtype=(policy := self.held.policies[entry["policy"]]).get("kv_dtype", "fp8"),
+                hit_ratio=hit_ratio(policy),
+                is_caching=bool(policy.get("prefix_caching", True)),
+            )
+            for namespace, entry in self._entries()
+            if self.held is not None
+        ]
+
     def counters(self, scopes: Collection[str]) -> dict[str, Any]:
         self._count()
         return {scope: counted(list(self._of(scope))) for scope in scopes}
@@ -161,12 +199,22 @@ def _namespaces(snapshot: Snapshot | None) -> list[tuple[str, int]]:
 
 
 class SimulatedHolder:
-    """A Holder. The control plane's clock dates its receipts; its own counts seconds."""
+    """A Holder. The control plane's clock dates its receipts and records; its own counts seconds. `traffic`: requests
+    a second.
+    """
 
-    def __init__(self, name: str, *, labels: Mapping[str, str], clock: Callable[[], float] = time.monotonic) -> None:
-        self._name, self._labels = name, labels
+    def __init__(
+        self,
+        name: str,
+        *,
+        labels: Mapping[str, str],
+        traffic: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._name, self._labels, self._clock = name, labels, clock
         self._engine = SimulatedEngine(clock)
-        self._offset_seconds = 0.0
+        self._journal = SimulatedJournal(self._engine.boot, traffic)
+        self._ahead = time.time() - clock()
 
     async def about(self) -> Mapping[str, Any]:
         return about(self._labels)
@@ -212,10 +260,29 @@ class SimulatedHolder:
         raise HolderRejected("a simulated engine keeps no pins")
 
     async def set_clock(self, offset_seconds: float) -> None:
-        self._offset_seconds = offset_seconds
+        self._ahead = time.time() + offset_seconds - self._clock()
 
     def _now(self) -> float:
-        return time.time() + self._offset_seconds
+        return self._clock() + self._ahead
+
+    async def journal(self) -> Sequence[JournalBoot]:
+        if self._journal.rate:
+            self._journal.go_on(self._engine.asked(), now=self._clock(), at=self._now())
+        return self._journal.boots()
+
+    async def journal_page(self, boot: str, after: int, limit: int) -> JournalPage:
+        return self._journal.page(boot, after, limit)
+
+    async def journal_cut(self, boot: str, upto: int) -> None:
+        self._journal.cut(boot, upto)
+
+    async def levels(self) -> Mapping[str, Any] | None:
+        """Of namespaces that have traffic: without any it holds what nobody would look for."""
+        return self._engine.levels(self._journal.namespaces) if self._journal.rate else None
+
+    async def gaps(self, namespaces: Sequence[str]) -> Mapping[str, Any]:
+        """It has none: whatever it foretold would be made up."""
+        return {}
 
 
 def about(labels: Mapping[str, str]) -> dict[str, Any]:

@@ -49,6 +49,7 @@ from engine_agent.sidecar.events import (
     PullFailed,
     Restored,
     SendFailed,
+    Spooled,
 )
 from engine_agent.sidecar.holder import HolderState, Proof
 from engine_agent.sidecar.proofs import are_complete, proof_reports
@@ -451,7 +452,12 @@ class Sidecar:
         self._is_sending = False
         if not self._send_retry.failures:
             self._do(Log("warning", f"the control plane cannot be told: {event.why}"))
-        self._send_retry.failed(self._now, least=RETRY_SECONDS[1] if event.is_final else 0.0)
+        least = max(event.wait_seconds, RETRY_SECONDS[1] if event.is_final else 0.0)
+        self._send_retry.failed(self._now, least=least)
+        self._must_send = True
+
+    def _spooled(self, event: Spooled) -> None:
+        self.spooled += event.count
         self._must_send = True
 
     # What follows from all of that, whatever it was that happened
@@ -617,4 +623,5 @@ class Sidecar:
         AboutSeen: _about_seen,
         Answered: _answered,
         SendFailed: _send_failed,
+        Spooled: _spooled,
     }

@@ -6,6 +6,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import QuerySet
 
+from tenants import hooks
 from tenants.crypto import is_sealed_anew, seal, unseal
 from tenants.models import IdempotentRequest, NamespaceKey, Pin
 from tenants.services.idempotency import answer_place
@@ -27,6 +28,7 @@ def master_key_rotate() -> int:
             "sealed_answer",
             lambda one: answer_place(one.caller, one.key),
         )
+        + sum(_reseal(*find()) for find in hooks.sealed)
     )
 
 

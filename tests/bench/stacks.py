@@ -89,7 +89,8 @@ class Stack:
 def fresh_home() -> Iterator[StackConfig]:
     """A home with nothing in it, on a port of its own; deleted afterwards."""
     with temporary_home() as config:
-        yield replace(config, web_port=free_port(), installs_engine=False, engine_port=None)
+        quiet = replace(config, installs_engine=False, engine_port=None, runs_demo_traffic=False)
+        yield replace(quiet, web_port=free_port())
 
 
 @contextmanager
@@ -102,6 +103,7 @@ def stack_launched(config: StackConfig, command: Sequence[str] = (*LUMINET, "sta
         "LUMINET_RUN_ENGINE": "yes" if config.engine_port else "no",
         "LUMINET_ENGINE_PORT": str(config.engine_port or free_port()),
         "LUMINET_GATEWAY_PORT": str(config.gateway_port),
+        "LUMINET_DEMO_TRAFFIC": "yes" if config.runs_demo_traffic else "no",
     }
     try:
         with launched(command, environment, log=config.logs / "bench-stack.log") as process:

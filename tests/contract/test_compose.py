@@ -124,6 +124,7 @@ def test_each_service_sees_the_secrets_it_needs_and_no_other() -> None:
         "web": set(SECRETS) - joining,
         "worker": application,
         "beat": application,
+        "demo-traffic": application,
         "gateway": joining,
         "agent": joining,
         "engine": set(),
@@ -154,7 +155,7 @@ def test_nothing_starts_before_what_it_works_on() -> None:
         "postgres": set(),
         "redis": set(),
         "migrate": {"postgres"},
-        **{name: {"migrate", "redis"} for name in ("web", "worker", "beat")},
+        **{name: {"migrate", "redis"} for name in ("web", "worker", "beat", "demo-traffic")},
         **{name: {"web"} for name in ("gateway", "agent")},
         "engine": {"agent"},  # which writes the secret that it believes gateways by
     }
@@ -210,11 +211,24 @@ def test_the_stores_and_the_fleet_are_on_networks_without_a_way_in_or_out() -> N
     assert (networks["stores"]["internal"], networks["fleet"]["internal"]) == (True, True)
     assert {name: service["networks"] for name, service in SERVICES.items() if service["networks"] != ["stores"]} == {
         "web": ["edge", "stores", "fleet"],
+        "worker": ["outside", "stores"],
         "redis": ["stores", "fleet"],
+        "demo-traffic": ["stores", "fleet"],
         "gateway": ["door", "fleet"],
         "agent": ["fleet"],
         "engine": ["fleet"],
     }
+
+
+def test_webhooks_leave_by_the_worker_to_whom_operators_named() -> None:
+    """The web judges a URL when a rule is made, the worker at each send: both by the same list."""
+    named = compose_interpolated({**VARIABLES, "LUMINET_WEBHOOK_HOSTS": "pager.internal"})
+    ways_out = {name for name, network in named["networks"].items() if not (network or {}).get("internal")}
+    assert ways_out & set(named["services"]["worker"]["networks"]) == {"outside"}
+    assert [name for name, service in named["services"].items() if "outside" in service["networks"]] == ["worker"]
+    for name in ("web", "worker"):
+        read = read_environment({**image_environment(STAGES, "web"), **named["services"][name]["environment"]})
+        assert read.webhook_hosts == ("pager.internal",)
 
 
 def test_the_gateway_is_not_on_the_network_whose_proxies_the_web_believes() -> None:

@@ -50,7 +50,15 @@ GET /rollouts                           GET /rollouts/{rollout_id}
 POST /rollouts/{rollout_id}/pause       POST /rollouts/{rollout_id}/resume
 POST /rollouts/{rollout_id}/abort       POST /rollouts/{rollout_id}/promote
 GET|POST /quality                       POST /quality/override
+GET|PUT /prices                         GET /orgs/{org}/invoice
+GET /orgs/{org}/stats                   GET /orgs/{org}/stats/series
+GET /fleet/stats                        GET /fleet/stats/series
+GET /alerts                             POST /alerts/{alert_id}/acknowledge
+POST /alerts/{alert_id}/silence         GET|POST /alert-rules
+PATCH|DELETE /alert-rules/{rule_id}
 GET /operations/{operation_id}          GET /audit
+GET /orgs/{org}/namespaces/{ns}/what-if  GET /fleet/reconciliation
+GET|PUT /demo-traffic
 GET /whoami                             GET|POST /operator-tokens
 DELETE /operator-tokens/{token_id}      GET|POST /agent-groups
 DELETE /agent-groups/{slug}             GET /config

@@ -24,6 +24,12 @@ def sign_in(page: Page, stack: Stack) -> None:
     sign_in_as(page, stack.demo["operator"]["email"], stack.demo["operator"]["password"])
 
 
+def leave(page: Page) -> None:
+    """Signed out as far as the browser knows. No page is open then: one that is live would look for itself again."""
+    page.goto("about:blank")
+    page.context.clear_cookies()
+
+
 def violations(page: Page) -> list[str]:
     found = Axe().run(page).response["violations"]
     return [f"{one['id']}: {node['html'][:120]}" for one in found for node in one["nodes"]]

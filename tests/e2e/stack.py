@@ -80,7 +80,7 @@ def environment(home: Path, port: int, **more: str) -> dict[str, str]:
     inherited = without_make(dict(os.environ))
     kept = {name: value for name, value in inherited.items() if not name.startswith(("LUMINET_", "DJANGO_"))}
     own = {"LUMINET_HOME": str(home), "LUMINET_WEB_PORT": str(port)}
-    own |= {"LUMINET_INSTALL_ENGINE": "no", "LUMINET_RUN_ENGINE": "no"}
+    own |= {"LUMINET_INSTALL_ENGINE": "no", "LUMINET_RUN_ENGINE": "no", "LUMINET_DEMO_TRAFFIC": "0"}
     # Our parts talk to each other directly, whatever proxy leads to the world outside.
     own |= {"http_proxy": "http://127.0.0.1:9", "HTTP_PROXY": "http://127.0.0.1:9"}
     return {**kept, **own, "PYTHON": sys.executable, **more}

@@ -113,6 +113,21 @@ def test_a_header_says_what_the_cache_was_worth(shell: Shell) -> None:
         assert json.loads(answered.splitlines()[-1])["choices"][0]["message"]["content"]
 
 
+NUMBERS = (
+    ".venv/bin/luminet demo-traffic status",
+    ".venv/bin/luminet what-if acme/support-bot --ttl 1h",
+    ".venv/bin/luminet demo-traffic stop",
+)
+
+
+def test_the_demos_traffic_can_be_looked_at_and_stopped_and_a_ttl_be_foretold(shell: Shell) -> None:
+    """In this stack none runs: it would disturb the test above. What it does is tests/e2e/test_demo_traffic.py's."""
+    status, foretold, stopped = map(shell, NUMBERS)
+    assert "Demo traffic is on." in status
+    assert "Too little traffic to foretell anything: 0 prompt tokens were seen" in foretold
+    assert "Demo traffic is off" in stopped
+
+
 def test_make_test_is_what_runs_now_and_check_contains_it() -> None:
     assert "exec .venv/bin/python -m pytest" in planned("test")[-1]
     assert planned("test")[-1] in planned("check")
@@ -168,6 +183,7 @@ RUN_ABOVE = {
     "cat .luminet/demo.json",
     ORGANISATIONS,
     MODEL_ASKED,
+    *NUMBERS,
     "make down",
     "make clean YES=1",
     "make check",

@@ -29,6 +29,7 @@ from tenants.services.members import member_invite
 from tenants.services.operations import purge
 from tenants.services.organisations import organisation_delete, organisation_update
 from tenants.services.pins import pin_create
+from tests.alerts import make_alert, make_alert_rule
 from tests.api import REST_SCOPES, Api, make_key, make_operator_token, make_organisation
 from tests.factories import actor_of, make_agent, make_join_token, make_operator
 from tests.rollouts import make_canary, shipped_quality
@@ -113,6 +114,24 @@ TABLE: dict[tuple[str, str], str] = {
     ("GET", "/quality"): "read fleet",
     ("POST", "/quality"): "operate",
     ("POST", "/quality/override"): "operate",
+    ("GET", "/prices"): "stats fleet",
+    ("PUT", "/prices"): "operate",
+    ("GET", "/orgs/{org}/invoice"): "stats whole",
+    ("GET", "/orgs/{org}/stats"): "stats",
+    ("GET", "/orgs/{org}/stats/series"): "stats",
+    ("GET", "/orgs/{org}/namespaces/{ns}/what-if"): "stats",
+    ("GET", "/fleet/reconciliation"): "operate read",
+    ("GET", "/demo-traffic"): "operate read",
+    ("PUT", "/demo-traffic"): "operate",
+    ("GET", "/fleet/stats"): "operate stats",
+    ("GET", "/fleet/stats/series"): "operate stats",
+    ("GET", "/alerts"): "stats fleet",
+    ("POST", "/alerts/{alert_id}/acknowledge"): "publish item",
+    ("POST", "/alerts/{alert_id}/silence"): "publish item",
+    ("GET", "/alert-rules"): "read fleet",
+    ("POST", "/alert-rules"): "manage fleet",
+    ("PATCH", "/alert-rules/{rule_id}"): "manage",
+    ("DELETE", "/alert-rules/{rule_id}"): "manage",
     ("GET", "/operator-tokens"): "operate admin read",
     ("POST", "/operator-tokens"): "operate",
     ("DELETE", "/operator-tokens/{token_id}"): "operate",
@@ -146,10 +165,15 @@ OUTCOMES: dict[str, dict[str, Any]] = {
     "read fleet": _row(f"{READERS} unbound-here other"),
     "read": _row(READERS, "other unbound-here"),
     "read whole": _row("operator op-publish op-read admin publish read suspended", "other"),
+    "stats fleet": _row("operator op-stats admin stats suspended other"),
+    "stats": _row("operator op-stats admin stats suspended", "other"),
+    "operate stats": _row("operator op-stats"),
+    "stats whole": _row("operator op-stats admin stats suspended", "other"),
     "read item": _row(READERS, "other unbound-here infer stats op-stats") | {"infer": NO, "stats": NO, "op-stats": NO},
     "manage read": _row("operator admin suspended", "other"),
     "manage read fleet": _row("operator admin suspended other"),
     "manage": _row("operator admin", "other"),
+    "manage fleet": _row("operator admin other"),
     "publish": _row("operator op-publish admin publish bound", "other unbound-here"),
     "publish item": _row("operator op-publish admin publish bound", "other unbound-here"),
     "publish whole": _row("operator op-publish admin publish", "other"),
@@ -184,6 +208,11 @@ BODIES: dict[tuple[str, str], Any] = {
         "kv_dtype": "int8",
         "note": "Judged elsewhere",
     },
+    ("PUT", "/demo-traffic"): {"is_on": False},
+    ("PUT", "/prices"): {"currency": "EUR", "prices": []},
+    ("POST", "/alerts/{alert_id}/silence"): {"seconds": 3600},
+    ("POST", "/alert-rules"): {"name": "new", "metric": "hit_ratio", "comparison": "below", "threshold": 0.5},
+    ("PATCH", "/alert-rules/{rule_id}"): {"threshold": 0.4},
     ("POST", "/config/plan"): {"document": {"version": 1}},
     ("POST", "/config/apply"): {"document": {"version": 1}},
     ("POST", "/calculator/kv"): {"model": "llama-3-8b"},
@@ -255,6 +284,8 @@ def world(db: None) -> World:
     ids["rollout_id"] = str(their_own.pk)
     of_the_namespace = "/orgs/{org}/namespaces/{ns}/policy"
     seen |= {of_the_namespace: 2, f"{of_the_namespace}/rollback": 2}
+    rule = make_alert_rule(Place(acme, chat), actor=actor_of(tokens["admin"] or ""))
+    ids |= {"alert_id": str(make_alert(rule).public_id), "rule_id": str(rule.public_id)}
     return World(tokens, ids, seen | {"/orgs/{org}": 1, "/orgs/{org}/namespaces/{ns}": 1})
 
 
@@ -337,12 +368,15 @@ def expected(method: str, path: str, caller: str, outcome: Any) -> Any:
 
 def path_is_of_a_namespace(path: str) -> bool:
     """Things of one namespace that are named by their id."""
-    return "{operation_id}" in path or "{rollout_id}" in path
+    return any(name in path for name in ("{operation_id}", "{rollout_id}", "{alert_id}"))
+
+
+OF_ACME = ("{member_id}", "{key_id}", "{pin_id}", "{operation_id}", "{rollout_id}", "{alert_id}", "{rule_id}")
 
 
 def path_is_acmes(path: str) -> bool:
     """Things of acme that are named by their id: to others they are not there."""
-    return any(name in path for name in ("{member_id}", "{key_id}", "{pin_id}", "{operation_id}", "{rollout_id}"))
+    return any(name in path for name in OF_ACME)
 
 
 OF_ONE_ORGANISATION = [key for key in TABLE if "{org}" in key[1]]

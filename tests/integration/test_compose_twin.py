@@ -42,6 +42,7 @@ LEFT_SECONDS = 3
 GOOD_ENDS = {"web": {0, -signal.SIGTERM}}
 # What stands in the file for a service's address, and whose port it is: the engine's sidecar listens a hundred above.
 ADDRESSES = {"@postgres:5432": "postgres", "@redis:6379": "redis", "//web:8000": "web", "//engine:8101": "engine"}
+ADDRESSES |= {"//gateway:8080": "gateway"}
 OWN_PORTS = {"gateway": "8080", "agent": "8201", "engine": "8101"}
 QUESTION = {"model": "luminet-demo", "messages": [{"role": "user", "content": "What is json?"}], "max_tokens": 2}
 
@@ -107,7 +108,9 @@ class Twin:
         return self.place / "cwd"
 
     def order(self) -> list[str]:
-        return list(TopologicalSorter({n: s.get("depends_on", {}) for n, s in self.services.items()}).static_order())
+        """Of what runs when no profile is asked for."""
+        plain = {n: s.get("depends_on", {}) for n, s in self.services.items() if not s.get("profiles")}
+        return list(TopologicalSorter(plain).static_order())
 
     def up(self) -> None:
         self.collect_static()
@@ -312,7 +315,7 @@ def _redis_on_its_port(folder: Path, port: int) -> None:
 def test_it_comes_up_in_order_healthy_and_ready(twin: Twin) -> None:
     status, _, body = twin.get("/readyz")
     assert (status, json.loads(body)["status"]) == (200, "ok")
-    assert set(twin.parts) == set(twin.services)
+    assert set(twin.parts) == {name for name, service in twin.services.items() if not service.get("profiles")}
 
 
 def test_the_pulse_goes_through_beat_redis_worker_and_postgres(twin: Twin) -> None:
@@ -364,6 +367,17 @@ def test_redis_runs_as_the_file_configures_it(twin: Twin) -> None:
     stranger = {name: value for name, value in part.environment.items() if name != "REDISCLI_AUTH"}
     refused = subprocess.run(["redis-cli", "ping"], env=stranger, capture_output=True, text=True, check=False)
     assert "NOAUTH" in refused.stdout + refused.stderr
+
+
+def test_the_demos_traffic_runs_where_its_profile_is_asked_for(twin: Twin) -> None:
+    """In an installation that has organisations of its own: it makes none, has no key, and says that it waits."""
+    part = twin.start("demo-traffic")
+    try:
+        twin.await_condition(part, "service_healthy")
+        assert part.stop() == 0, part.said()
+        assert "there is no key of a demo organisation" in part.said()
+    finally:
+        part.kill()
 
 
 def test_no_secret_stands_on_a_command_line_or_in_a_log(twin: Twin) -> None:

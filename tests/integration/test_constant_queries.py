@@ -22,12 +22,15 @@ from tenants.services.members import member_invite
 from tenants.services.namespaces import namespaces_create
 from tenants.services.organisations import organisation_create
 from tenants.services.pins import pin_create
+from tests.alerts import make_alert, make_alert_rule
 from tests.api import Api, make_organisation
 from tests.factories import make_agent, make_join_token
 
 FEW, MANY = 3, 60
 LISTS = {
     "agents_list": "/fleet/agents",
+    "alert_rules_list": "/alert-rules",
+    "alerts_list": "/alerts",
     "audit_list": "/audit",
     "fleet_policy_revisions": "/policy/revisions",
     "groups_list": "/agent-groups",
@@ -69,6 +72,7 @@ def grow(acme: Organisation, numbers: range) -> None:
         operator_token_create(actor=SYSTEM, user=user, name=slug, scopes=["admin"])
         make_agent(slug)
         make_join_token(slug)
+        make_alert(make_alert_rule(Place(acme, namespace)))
         pin_create(actor=SYSTEM, namespace=default, name=slug, model="m", content_kind="prompt", content="x")
         quality_override(
             actor=SYSTEM, model=slug, revision="r1", backend="simulated", kv_dtype="int8", note="Judged elsewhere"

@@ -119,7 +119,7 @@ def test_a_second_start_asks_little_and_no_slow_hash(
 ) -> None:
     first = seed(config)
     monkeypatch.setattr(User, "check_password", lambda *_: pytest.fail("scrypt at every start"))
-    with django_assert_max_num_queries(30):
+    with django_assert_max_num_queries(31):
         assert seed(config) == first
 
 
@@ -312,3 +312,28 @@ def test_the_demos_model_may_be_served_in_the_formats_that_passed(config: StackC
     seed(config)
     found = QualityResult.objects.filter(model="luminet-demo", kv_dtype="fp8")
     assert [one.verdict for one in found] == ["passed"], "stored once"
+
+
+def test_prices_of_the_demo_are_examples_and_say_so(config: StackConfig) -> None:
+    api = Api(seed(config)["operator"]["token"], Client())
+    found = json.loads(api.get("/prices").content)
+    assert [(one["model"], one["is_example"]) for one in found["prices"]] == [("luminet-demo", True)]
+    assert (found["revision"], found["is_example"]) == (1, True)
+    assert found["prices"][0]["valid_from"] == str(timezone.now().date())
+
+
+@pytest.mark.parametrize("theirs", [[], [{"valid_from": "2036-01-01", "input": 1, "cached_input": 1, "output": 1}]])
+def test_whoever_writes_prices_never_gets_the_examples_back(config: StackConfig, theirs: list[Any]) -> None:
+    api = Api(seed(config)["operator"]["token"], Client())
+    assert api.put("/prices", {"currency": "USD", "prices": theirs}, seen=1).status_code == 200
+    seed(config)
+    found = json.loads(api.get("/prices").content)
+    assert (found["revision"], len(found["prices"]), found["is_example"]) == (2, len(theirs), False)
+
+
+def test_prices_that_are_there_before_the_demo_are_left_alone(config: StackConfig, operator: Api) -> None:
+    api = Api(operator.token, Client())
+    one = {"valid_from": "2036-01-01", "input": 1, "cached_input": 1, "output": 1}
+    api.put("/prices", {"currency": "USD", "prices": [one]}, seen=0)
+    seed(config)
+    assert json.loads(api.get("/prices").content)["revision"] == 1

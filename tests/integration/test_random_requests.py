@@ -1,7 +1,8 @@
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from django.db import transaction
@@ -11,8 +12,9 @@ from controlplane.api.routing import OPERATIONS, Operation
 from controlplane.fleet.quality_results import quality_override
 from tenants.actor import SYSTEM
 from tenants.levels import Place
-from tenants.models import Namespace
-from tests.api import make_operator_token
+from tenants.models import Namespace, Organisation
+from tests.alerts import make_alert, make_alert_rule
+from tests.api import make_operator_token, make_organisation
 from tests.factories import make_agent, make_join_token, make_operator
 from tests.random_requests import (
     JSON,
@@ -60,7 +62,7 @@ def undone() -> Iterator[None]:
 @pytest.fixture
 def world(db: None) -> World:
     made = world_make(send, make_operator_token(make_operator()), "globex")
-    return replace(made, ids=made.ids | with_a_fleet(made.ids["org"]))
+    return replace(made, ids=made.ids | with_a_fleet(made.ids["org"]) | with_an_alert(made.ids["org"]))
 
 
 def with_a_fleet(slug: str) -> dict[str, str]:
@@ -76,6 +78,12 @@ def with_a_fleet(slug: str) -> dict[str, str]:
     support = Namespace.objects.select_related("organisation").get(organisation__slug=slug, slug="support")
     rollout = make_canary(Place(support.organisation, support), "agent-1", "agent-2")
     return {"agent_id": "agent-1", "join_token_id": str(make_join_token()[0].pk), "rollout_id": str(rollout.pk)}
+
+
+def with_an_alert(slug: str) -> dict[str, str]:
+    """Which would need traffic, and time."""
+    rule = make_alert_rule(Place(Organisation.objects.get(slug=slug)))
+    return {"rule_id": str(rule.public_id), "alert_id": str(make_alert(rule).public_id)}
 
 
 @pytest.mark.parametrize("caller", CALLERS)
@@ -119,10 +127,18 @@ def test_every_example_of_the_description_does_what_it_says(world: World) -> Non
     assert found == []
 
 
+def place_make(body: Mapping[str, Any]) -> None:
+    """What an example names as being there, and this world has not: `acme/chat`."""
+    organisation, _, namespace = body.get("place", "").partition("/")
+    if namespace:
+        make_organisation(organisation, namespace)
+
+
 def example_complaints(world: World, operation: Operation) -> Iterator[str]:
     target, token = target_of(operation.name), world.tokens["operator"]
     path = target.path.format(**world.ids)
     body = target.described.get("requestBody", {}).get("content", {}).get(JSON, {}).get("example")
+    place_make(body or {})
     answer = call(send, token, operation.method, path, body, **({"If_Match": "*"} if operation.wants_if_match else {}))
     yield from complaints(target, answer)
     if answer.status != operation.status:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tests import debian as debian_packages
 from tests.e2e import chromium
 from tests.e2e.chromium import ChromiumUnavailable, find_or_fetch
 
@@ -85,22 +86,22 @@ def test_a_snap_stub_is_not_a_browser(line: str) -> None:
 
 
 def test_only_what_apt_would_install_is_fetched() -> None:
-    assert chromium.packages_to_fetch(SIMULATION) == ["libogg0", "libnss3", "chromium"]
+    assert debian_packages.packages_to_fetch(SIMULATION) == ["libogg0", "libnss3", "chromium"]
 
 
 def test_a_download_is_the_sum_of_its_files() -> None:
     uris = "Reading package lists...\n'uri-1' a.deb 1500 SHA256:0\n'uri-2' b_2%3a3.deb 500 SHA256:1\n"
-    assert chromium.download_bytes(uris) == 2000
+    assert debian_packages.download_bytes(uris) == 2000
 
 
 def test_an_error_is_quoted_before_a_warning() -> None:
-    assert chromium.first_complaint("Reading...\nW: old lists\nE: Unable to locate package\n") == (
+    assert debian_packages.first_complaint("Reading...\nW: old lists\nE: Unable to locate package\n") == (
         "E: Unable to locate package"
     )
 
 
 def test_a_warning_is_quoted_before_chatter() -> None:
-    assert chromium.first_complaint("W: Failed to fetch\nBuilding dependency tree...\n") == "W: Failed to fetch"
+    assert debian_packages.first_complaint("W: Failed to fetch\nBuilding dependency tree...\n") == "W: Failed to fetch"
 
 
 def test_libraries_that_the_loader_cannot_find_are_named() -> None:

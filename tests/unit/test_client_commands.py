@@ -20,6 +20,7 @@ from tests.misbehaving import Reply, Server, misbehaving
 
 PLACES = {"namespace": "acme/chat", "pins": "acme/chat", "operation": "some-id", "orgs": "", "audit": "", "groups": ""}
 PLACES |= {"agents": "", "join-tokens": "", "rollouts": "", "quality": "", "agent": "agent-1", "rollout": "some-id"}
+PLACES |= {"prices": "", "alerts": "", "alert-rules": ""}
 NOUNS = [f"get {noun} {PLACES.get(noun, 'acme')}".split() for noun in reading.NOUNS]
 WAIT = ["--wait", "--timeout", "0.001", "--yes"]
 COMMANDS = [
@@ -49,6 +50,21 @@ COMMANDS = [
     ["rollout", "resume", "some-id"],
     ["rollout", "promote", "some-id"],
     ["rollout", "abort", "some-id", "--yes"],
+    ["invoice", "acme"],
+    ["what-if", "acme/chat", "--ttl", "1h"],
+    ["demo-traffic", "start"],
+    ["demo-traffic", "stop"],
+    ["demo-traffic", "status"],
+    ["stats"],
+    ["stats", "acme", "--namespace", "chat"],
+    ["set-prices", "-f", "FILE", "--yes"],
+    ["get", "alerts", "acme"],
+    ["acknowledge", "some-id", "--note", "On it"],
+    ["silence", "some-id", "--for", "2h"],
+    ["silence", "some-id", "--end"],
+    ["set-alert-rule", "ci", "--threshold", "0.8", "--off"],
+    ["create", "alert-rule", "Cold", "--metric", "hit_ratio", "--below", "0.5"],
+    ["delete", "alert-rule", "ci", "--yes"],
 ]
 DIFFERENCE = {"field": "ttl_seconds", "model": None, "before": 1, "after": 2}
 CHANGES = [
@@ -62,6 +78,10 @@ CHANGES = [
     },
     {"verb": "organisation.delete", "place": "x", "before": {"namespaces": 1}, "differences": [], "warnings": []},
 ]
+A_RULE = {
+    "metric": "hit_ratio", "comparison": "below", "threshold": 0.5, "clears_at": 0.55, "for_seconds": 60,
+    "enabled": True, "webhook_url": None, "built_in": None,
+}  # fmt: skip
 THING: dict[str, Any] = {
     "slug": "acme", "name": "ci", "state": "active", "created_at": "2026-11-21T16:49:02Z", "group": None, "epoch": 1,
     "policy_revision": 1, "revision": 1, "at": "2026-11-21T16:49:02Z", "author": "kim", "note": "", "policy": {},
@@ -69,18 +89,49 @@ THING: dict[str, Any] = {
     "expires_at": None, "last_used_at": None, "model": "m", "content": {}, "content_bytes": 1,
     "actor": {"name": "kim"}, "verb": "x", "target": "x", "address": None, "kind": "engine", "backend": "paged",
     "in_sync": True, "last_seen_seconds": 0.4, "why": None, "agent": None, "uses_left": 1, "place": "acme", "step": 0,
-    "steps": [10, 100], "kv_dtype": "fp8", "verdict": "passed", "may_serve": True,
+    "steps": [10, 100], "kv_dtype": "fp8", "verdict": "passed", "may_serve": True, **A_RULE, "rule": "x", "words": "x",
+    "since": "2026-11-21T16:49:02Z", "acknowledged": {"by": "kim"}, "silenced_until": None,
 }  # fmt: skip
+A_PRICE = {
+    "model": "", "valid_from": "2026-11-01", "input": "1", "cached_input": "0", "output": "1", "is_example": False,
+}  # fmt: skip
+A_LINE = {
+    "day": "2026-11-01", "namespace": "chat", "model": "m", "requests": 1, "prompt_tokens": 2, "cached_tokens": 1,
+    "generated_tokens": 1, "amount": "1.5", "amount_rounded": "1.50", "saved": "0", "saved_rounded": "0.00",
+    "is_open": True,
+}  # fmt: skip
+COUNTS = {"requests": 1, "prompt_tokens": 2, "cached_tokens": 1, "generated_tokens": 1, "hit_ratio": 0.5}
+SAVED_MONEY = {"currency": "EUR", "rounded": "0.01", "is_example": True, "without_price": ["m"]}
+STATS: dict[str, Any] = {
+    **COUNTS, "window_seconds": 86_400, "covered_seconds": 180, "as_of": "2026-11-21T16:49:02Z",
+    "before": {**COUNTS, "covered_seconds": 180},
+    "ttft_ms": {"p50": 1.5, "p95": 2.5, "p99": 3_000.5, "hit_p50": 1.5, "miss_p50": 2.5}, "resident_bytes": 4_096,
+    "saved": {"tokens": 1, "seconds": 0.5, "money": SAVED_MONEY},
+    "missed_tokens_by_reason": {"cold": 1, "tail": 0}, "by_model": [{**COUNTS, "model": "m"}],
+    "by_namespace": [{**COUNTS, "namespace": "chat", "resident_bytes": 1}], "step_seconds": 1_800,
+    "by_organisation": [{**COUNTS, "organisation": None, "resident_bytes": None}],
+    "points": [COUNTS, {**COUNTS, "hit_ratio": None}],
+}  # fmt: skip
+FORETOLD = {
+    "ttl_seconds": 300, "ttl_mode": "sliding", "limit_share": 1.0, "hit_ratio": 0.5, "hit_ratio_error": 0.01,
+    "resident_bytes": 4_096, "hit_tokens_per_day": 10, "saved_money_per_day": STATS["saved"]["money"],
+}  # fmt: skip
+WHAT_IF = {"is_enough": True, "agents": 2, "measured_hit_ratio": 0.5, "now": FORETOLD, "then": FORETOLD}
+DEMO_TRAFFIC = {"is_here": True, "is_on": True, "changed_by": "kim", "changed_at": "2026-11-21T16:49:02Z"}
 WHOLE: dict[str, Any] = {  # all that any command reads, in one answer
     "items": [THING], "next_cursor": None, "revision": 1,
     "policy": {"ttl_seconds": 1, "models": {"m": {"ttl_seconds": 2}}},
     "effective_hash": "h", "origin": {"ttl_seconds": "fleet"}, "model_origin": {"ttl_seconds": "fleet"},
     "levels": [{"level": "fleet", "revision": 1}],
     "bounds": {"ttl_seconds": {"min": 1}, "kv_dtype": {"allowed": ["fp8"]}},
+    "rule": "x", "metric": "hit_ratio", "silenced_until": None, "webhook_secret": "lmw_1",
     "limits": {"max_keys": 1}, "slug": "acme", "name": "ci", "secret": "lmk_1", "email": "kim@acme.example",
     "invitation_expires_at": "2026-11-21T16:49:02Z", "invitation_url": "https://x", "operation": "o", "state": "done",
     "awaited_agents": ["a"], "receipts": [{"agent": "a"}], "diff": [DIFFERENCE], "warnings": [{"message": "w"}],
     "id": "agent-1", "kind": "engine", "prefix": "ljt_1", "place": "acme", "base_revision": 0, "why": "w",
+    "currency": "EUR", "is_example": True, "prices": [A_PRICE], "organisation": "acme", "from": "2026-11-01",
+    "to": "2026-11-22", "may_change_from": "2026-11-20", "without_price": ["m"], "totals": A_LINE, "lines": [A_LINE],
+    **STATS, **WHAT_IF, **DEMO_TRAFFIC,
     "problems": [], "hash": "h", "changes": CHANGES, "summary": {"create": 0, "change": 1, "delete": 1},
 }  # fmt: skip
 EVIL = "x\x1b[2J\x1b[31m\x9b2J\u202e\ny"
@@ -112,7 +163,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LUMINET_TOKEN", "lmo_x")
     monkeypatch.delenv("LUMINET_URL", raising=False)
     path = tmp_path / "policies.yaml"
-    path.write_text("version: 1\n")
+    path.write_text("version: 1\ncurrency: USD\nprices: []\n")
     return path
 
 
@@ -129,6 +180,35 @@ def test_an_answer_with_all_it_should_have_is_understood(command: list[str], fil
     with answering(WHOLE):
         assert run(command, file) == (2 if command[0] == "plan" else 0)
         assert run(command, file, "--json") == (2 if command[0] == "plan" else 0)
+
+
+def test_what_if_rounds_ratios_down_as_stats_does(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with answering(WHOLE | {"measured_hit_ratio": 0.9996, "then": {**FORETOLD, "hit_ratio": 0.9996}}):
+        assert run(["what-if", "acme/chat", "--ttl", "60"], file) == 0
+    said = capsys.readouterr().out
+    assert "99.9 % measured" in said
+    assert "99.9 % ±" in said
+    assert "100.0 %" not in said
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [(["stats", "acme"], "The money saved lacks what has no price: m."), (["what-if", "acme/chat"], "without m")],
+)
+def test_money_that_lacks_a_model_says_which(
+    file: Path, capsys: pytest.CaptureFixture[str], command: list[str], words: str
+) -> None:
+    with answering(WHOLE):
+        assert run(command, file) == 0
+    assert words in capsys.readouterr().out
+    whole = {**SAVED_MONEY, "without_price": []}
+    with answering(
+        WHOLE
+        | {"saved": {**STATS["saved"], "money": whole}}
+        | {name: {**FORETOLD, "saved_money_per_day": whole} for name in ("now", "then")}
+    ):
+        assert run(command, file) == 0
+    assert words not in capsys.readouterr().out
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

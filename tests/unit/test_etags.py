@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.api.errors import BadHeader, PreconditionRequired
-from controlplane.api.etags import etag_of, if_none_match_matches, parse_if_match
+from controlplane.api.etags import content_tag, etag_of, has_tag, if_none_match_matches, parse_if_match
 
 
 def test_a_revision_is_a_strong_tag() -> None:
@@ -60,3 +60,20 @@ def test_a_header_made_to_hurt_is_refused_at_once() -> None:
         parse_if_match('"1"' + ", " * 30_000 + "x")
     with pytest.raises(BadHeader):
         parse_if_match('"1", ' * 10_000 + '"')
+
+
+def test_a_tag_of_content_is_weak_and_the_same_until_it_changes() -> None:
+    tag = content_tag({"requests": 1, "hit_ratio": 0.5})
+    assert tag.startswith('W/"')
+    assert content_tag({"hit_ratio": 0.5, "requests": 1}) == tag
+    assert content_tag({"requests": 2, "hit_ratio": 0.5}) != tag
+
+
+@pytest.mark.parametrize("header", ['"abc"', 'W/"abc"', '"x", W/"abc"', "*"])
+def test_who_holds_a_tag_is_known_however_it_is_written(header: str) -> None:
+    assert has_tag(header, 'W/"abc"')
+
+
+@pytest.mark.parametrize("header", [None, "", "abc", '"ab"', 'W/"abcd"', '"abc'])
+def test_who_does_not_gets_the_answer(header: str | None) -> None:
+    assert not has_tag(header, 'W/"abc"')

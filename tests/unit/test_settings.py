@@ -53,6 +53,8 @@ def test_one_message_names_every_missing_variable() -> None:
         ("LUMINET_DATABASE_URL", "postgresql://luminet@db"),  # no database named
         ("LUMINET_TRUSTED_PROXIES", "10.0.0.0/33"),
         ("LUMINET_TRUSTED_PROXIES", "127.0.0.1, my-proxy"),
+        ("LUMINET_WEBHOOK_HOSTS", "https://pager.internal"),
+        ("LUMINET_WEBHOOK_HOSTS", "pager.internal, *"),
         ("LUMINET_ALLOWED_HOSTS", "*"),
         ("LUMINET_ALLOWED_HOSTS", "https://luminet.example"),
         ("LUMINET_SECRET_KEY", "short"),

@@ -483,3 +483,22 @@ def test_the_same_traffic_is_told_the_same() -> None:
         return observed(traffic, ReuseGaps(block_tokens=BLOCK, max_samples=32)).curve((30, 300, 3000))
 
     assert told() == told()
+
+
+def test_a_still_answers_as_its_original_did_whatever_comes_afterwards() -> None:
+    requests = [request(blocks(number % 7, 3 + number % 5), 10.0 * number) for number in range(300)]
+    gaps = observed(requests[:200])
+    still = gaps.still()
+    policies: list[dict[str, Any]] = [
+        {"ttl_seconds": ttl, "ttl_mode": mode, "limit_blocks": limit}
+        for ttl in (5.0, 75.0, 900.0)
+        for mode in ("sliding", "absolute")
+        for limit in (None, 20)
+    ]
+    before = [(gaps.hit_ratio(**one), gaps.resident_blocks(**one), gaps.prompt_tokens) for one in policies]
+    after = observed(requests[200:], gaps)
+    found = [(still.hit_ratio(**one), still.resident_blocks(**one), still.prompt_tokens) for one in policies]
+    assert [(ratio, tokens) for ratio, _, tokens in found] == [(ratio, tokens) for ratio, _, tokens in before]
+    assert [kept for _, kept, _ in found] == pytest.approx([kept for _, kept, _ in before])
+    assert after.prompt_tokens > still.prompt_tokens
+    assert len({ratio for ratio, _, _ in before}) > 3, "they say different things"

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from engine_agent.engine.reporting import engine_stats
+from engine_agent.engine.foretelling import CURVES, TTLS, foretellers
+from engine_agent.engine.reporting import engine_levels, engine_stats
 from tests.engines.driving import GREEDY, Driven, drive, make_prompt
 from tests.engines.snapshots import make_snapshot
 
@@ -42,3 +43,45 @@ def test_tokens_asked_and_cached_are_the_journals_to_tell(llama: Path) -> None:
     driven.answer(make_prompt(40), max_tokens=1)
     assert driven.engine.manager.stats("one").counters.prompt_tokens == 40
     assert not _told(driven)["one"]["counters"].keys() & {"requests", "prompt_tokens", "cached_tokens"}
+
+
+def test_levels_are_what_is_held_and_what_left(llama: Path) -> None:
+    driven = drive(llama, snapshot=make_snapshot({"one": {}, "two": {}}))
+    assert engine_levels(driven.engine)["namespaces"] == {}
+    driven.answer(make_prompt(40), max_tokens=1)
+    told = engine_levels(driven.engine)
+    held = driven.engine.manager.stats("one").resident_bytes
+    gone = dict.fromkeys(("host_bytes", "expired_blocks", "evicted_blocks", "quota_blocks", "purged_blocks"), 0)
+    assert told["namespaces"] == {"one": {"resident_bytes": held, **gone}}
+    used = driven.engine.manager.pool().used_bytes
+    assert (told["boot"], told["pool"]["used_bytes"], told["preemptions"]) == (driven.engine.boot, used, 0)
+    driven.engine.apply(make_snapshot({"one": {}, "two": {}}, epochs={"one": 2}))
+    assert engine_levels(driven.engine)["namespaces"] == {"one": {"resident_bytes": 0, **gone, "purged_blocks": 2}}
+
+
+def test_curves_say_what_the_block_manager_foretells(llama: Path) -> None:
+    driven = drive(llama, snapshot=make_snapshot({"one": {"kv_dtype": "fp32"}, "two": {"kv_dtype": "fp32"}}))
+    for _ in range(3):
+        driven.answer(make_prompt(40), max_tokens=1)
+    found = foretellers(driven.engine, ["one", "two", "gone"])
+    assert list(found) == ["one"], "of the others there is nothing to tell"
+    told = found["one"].told(pause=lambda seconds: None)
+    assert (told["prompt_tokens"], told["ttls"], len(told["curves"])) == (120, list(TTLS), len(CURVES))
+    sliding = told["curves"][0]
+    foretold = driven.engine.manager.what_if("one", ttl_seconds=TTLS[0])
+    assert foretold
+    assert abs(sliding["hit_ratios"][0] - foretold) < 1e-6
+    for curve in told["curves"]:
+        assert len(curve["hit_ratios"]) == len(curve["resident_bytes"]) == len(TTLS)
+        assert curve["hit_ratios"] == sorted(curve["hit_ratios"]), "a longer TTL finds no less"
+
+
+def test_curves_are_of_the_moment_in_which_they_were_asked_for(llama: Path) -> None:
+    driven = drive(llama)
+    driven.answer(make_prompt(40), max_tokens=1)
+    one = foretellers(driven.engine, ["one"])["one"]
+    before = one.told(pause=lambda seconds: None)
+    for _ in range(3):
+        driven.answer(make_prompt(40), max_tokens=1)
+    assert one.told(pause=lambda seconds: None) == before
+    assert foretellers(driven.engine, ["one"])["one"].told(pause=lambda seconds: None) != before

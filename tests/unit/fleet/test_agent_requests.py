@@ -1,6 +1,7 @@
 """HTTP as agents speak it: bodies within bounds, and no text that the database could not hold."""
 
 import asyncio
+import gzip
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.fleet import requests
-from controlplane.fleet.requests import Members, Refused, bearer, body_read, object_read, storable
+from controlplane.fleet.requests import Members, Refused, bearer, body_read, body_unpacked, object_read, storable
 
 Texts = st.text(st.characters(codec=None) | st.sampled_from('\\\x00u0d8"\ud800\udc00\udfff'), max_size=12)
 Values = st.recursive(st.none() | st.integers() | Texts, lambda inner: st.lists(inner) | st.dictionaries(Texts, inner))
@@ -113,3 +114,35 @@ def test_whatever_is_told_can_be_stored(value: Any) -> None:
     assert "\\u0000" not in kept.replace("\\\\", "")
     kept.encode()  # which halves of pairs cannot be
     assert storable(body) == body
+
+
+def unpacked(body: bytes, encoding: str = "gzip", *, limit: int = 1_000) -> bytes:
+    return body_unpacked({"headers": [(b"content-encoding", encoding.encode())]}, body, limit=limit)
+
+
+def test_a_body_may_come_in_gzip() -> None:
+    assert unpacked(gzip.compress(b"x" * 1_000)) == b"x" * 1_000
+    assert body_unpacked({"headers": []}, b"plain") == b"plain"
+    assert unpacked(b"plain", "identity") == b"plain"
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
+    bomb = gzip.compress(b"0" * 50_000_000)
+    with pytest.raises(Refused) as refused:
+        unpacked(bomb)
+    assert (refused.value.status, refused.value.code) == (413, "too_large")
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"plain", gzip.compress(b"x")[:-1], gzip.compress(b"x") * 2, gzip.compress(b"x") + b"more"]
+)
+def test_what_is_no_whole_gzip_is_refused(body: bytes) -> None:
+    with pytest.raises(Refused) as refused:
+        unpacked(body)
+    assert (refused.value.status, refused.value.code) == (400, "malformed")
+
+
+def test_another_encoding_is_refused_with_what_is_taken() -> None:
+    with pytest.raises(Refused) as refused:
+        unpacked(b"x", "br")
+    assert (refused.value.status, refused.value.headers["accept-encoding"]) == (415, "gzip")

@@ -5,8 +5,18 @@ import asyncio
 import pytest
 from django.db import DataError, OperationalError
 
+from controlplane.fleet import committing
 from controlplane.fleet.arrivals import Received
-from controlplane.fleet.committing import MOST_AT_ONCE, GroupCommit
+from controlplane.fleet.committing import (
+    APART_SECONDS,
+    MOST_AT_ONCE,
+    MOST_BYTES_AT_ONCE,
+    MOST_BYTES_OF_ONE,
+    MOST_WAITING,
+    MOST_WAITING_BYTES,
+    GroupCommit,
+)
+from controlplane.fleet.errors import TooMuchWaits
 from controlplane.fleet.intake import Known, intake_plan
 from controlplane.fleet.recording import Batches, Stored
 from engine_agent.wire import Batch, Report
@@ -111,3 +121,67 @@ async def test_who_left_while_waiting_is_in_nobodys_way() -> None:
     with pytest.raises(asyncio.CancelledError):
         await leaving
     assert await staying is not None
+
+
+async def test_what_is_large_is_written_in_several_commits_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(committing, "MOST_BYTES_AT_ONCE", 1_000)
+    ledger = Ledger()
+    commit = GroupCommit(ledger.store)
+    large = 666
+    told = [("a", batch(1), large), ("b", batch(1), large), ("b", batch(2), 10), ("c", batch(1), 10)]
+    await asyncio.gather(*(commit.stored(agent, one, size=size) for agent, one, size in told))
+    assert ledger.commits == [["a", "c"], ["b"], ["b"]]
+
+
+async def test_one_that_is_larger_than_a_commit_is_written_by_itself() -> None:
+    ledger = Ledger()
+    assert await GroupCommit(ledger.store).stored("a", batch(), size=MOST_BYTES_AT_ONCE + 1) is not None
+
+
+@pytest.mark.parametrize(("batches", "size"), [(MOST_WAITING, 1), (2, MOST_WAITING_BYTES // 2)])
+async def test_who_comes_when_too_much_waits_is_sent_away_and_may_come_again(batches: int, size: int) -> None:
+    ledger = Ledger()
+    ledger.gate.clear()
+    commit = GroupCommit(ledger.store)
+    waiting = [asyncio.create_task(commit.stored("first", batch(), size=size))]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # it is being written
+    waiting += [asyncio.create_task(commit.stored(f"a{number}", batch(), size=size)) for number in range(batches)]
+    await asyncio.sleep(0)
+    with pytest.raises(TooMuchWaits):
+        await commit.stored("late", batch(), size=size)
+    ledger.gate.set()
+    assert all(isinstance(one, Stored) for one in await asyncio.gather(*waiting))
+    assert await commit.stored("late", batch(), size=size) is not None
+
+
+async def test_of_one_agent_little_waits_and_others_are_taken() -> None:
+    """While a database hangs, whoever is not answered sends the same again."""
+    ledger = Ledger()
+    ledger.gate.clear()
+    commit, size = GroupCommit(ledger.store), MOST_BYTES_OF_ONE // 2 + 1
+    waiting = [asyncio.create_task(commit.stored("a", batch(), size=size))]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)  # it is being written
+    waiting.append(asyncio.create_task(commit.stored("a", batch(), size=size)))
+    await asyncio.sleep(0)
+    with pytest.raises(TooMuchWaits):
+        await commit.stored("a", batch(), size=size)
+    waiting.append(asyncio.create_task(commit.stored("b", batch(), size=size)))
+    ledger.gate.set()
+    assert all(isinstance(one, Stored) for one in await asyncio.gather(*waiting))
+
+
+async def test_who_could_not_be_written_is_written_apart_for_a_while() -> None:
+    ledger, now = Ledger(), [100.0]
+    ledger.poison = {"agent-001"}
+    commit = GroupCommit(ledger.store, clock=lambda: now[0])
+    await all_stored(commit, names(4))
+    ledger.commits.clear()
+    assert [type(one) for one in await all_stored(commit, names(4))] == [Stored, DataError, Stored, Stored]
+    assert ledger.commits == [["agent-000", "agent-002", "agent-003"]]  # nobody was written one by one
+    now[0] += APART_SECONDS
+    ledger.poison.clear()
+    ledger.commits.clear()
+    await all_stored(commit, names(4))
+    assert ledger.commits == [names(4)]

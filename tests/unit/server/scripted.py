@@ -230,6 +230,12 @@ class ScriptedBackend:
     async def take_receipts(self) -> list[Mapping[str, Any]]:
         raise NotImplementedError
 
+    async def levels(self) -> Mapping[str, Any]:
+        return {}
+
+    async def foretell(self, namespaces: Sequence[str]) -> Mapping[str, Any]:
+        return {}
+
     async def events(self, since: int, boot: str) -> Mapping[str, Any]:
         raise NotImplementedError
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from engine_agent.identity import Identity
 from engine_agent.journal_records import Closed, Opened
-from engine_agent.server.counters import ScopeCounters
+from engine_agent.server.counters import EngineTotals, ScopeCounters
 from engine_agent.server.metrics import Observer
 from engine_agent.wire import COUNTED, TTFT_SECONDS, heartbeat_check
 
@@ -78,3 +78,13 @@ def test_probes_count_in_no_customers_numbers_and_failures_without_headers_do() 
     observer.unanswered(identity)
     told = observer.counters.of(["fleet", "ns/1"])
     assert [(one["requests"], one["errors"]) for one in told.values()] == [(1, 1), (1, 1)]
+
+
+def test_the_engines_own_count_is_of_every_kind_and_says_who_was_counted_on_since() -> None:
+    totals = EngineTotals()
+    totals.opened(opened("1"), 1)
+    totals.opened(opened("2", kind="probe"), 3)
+    totals.opened(opened("1"), 4)
+    assert totals.since(0) == {"1": [2, 200, 128], "2": [1, 100, 64]}
+    assert totals.since(3) == {"1": [2, 200, 128]}
+    assert totals.since(4) == {}

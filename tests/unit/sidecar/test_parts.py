@@ -2,14 +2,15 @@
 
 import base64
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from engine_agent.sealing import command_seal
 from engine_agent.server.fleet_clock import FleetClock
-from engine_agent.sidecar.clock import ControlPlaneClock
+from engine_agent.sidecar.clock import ControlPlaneClock, learnt_encode, learnt_read
 from engine_agent.sidecar.commands import Keys, command_read, operation_wanted, state_wanted
 from engine_agent.sidecar.errors import BadAddress
 from engine_agent.sidecar.events import CommandCame, CommandRefused
@@ -53,6 +54,32 @@ def test_the_fastest_answer_is_believed_until_a_clock_was_set() -> None:
     assert clock.now() == pytest.approx(5_600)
     clock.learn(9_999.0, asked_at=999.0, answered_at=1_001.0)
     assert clock.now() == pytest.approx(9_999)
+
+
+def test_what_was_learnt_is_known_at_the_next_start_whoever_sets_the_clock_between(tmp_path: Path) -> None:
+    hands = Hands()
+    clock = ControlPlaneClock(steady=lambda: hands.steady, wall=lambda: hands.wall)
+    clock.learn(5_600.0, asked_at=1_000.0, answered_at=1_000.0)
+    (tmp_path / "clock").write_bytes(learnt_encode(clock.kept()))
+    hands.pass_by(100)
+    hands.wall += 3_600
+
+    kept = learnt_read(tmp_path / "clock")
+    again = ControlPlaneClock(kept, steady=lambda: hands.steady, wall=lambda: hands.wall)
+    assert (again.now(), again.is_known, again.is_learnt) == (5_700.0, True, False)
+    assert kept is not None
+    elsewhere = replace(kept, machine_boot="another start of this machine")
+    booted = ControlPlaneClock(elsewhere, steady=lambda: hands.steady, wall=lambda: hands.wall)
+    assert booted.now() == pytest.approx(5_700 + 3_600), "as far off as the machine's clock was"
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{}", b'{"machine_boot": "", "ahead": "x", "offset_seconds": 1}', b"\xff"]
+)
+def test_a_kept_clock_that_makes_no_sense_is_none(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "clock").write_bytes(content)
+    assert learnt_read(tmp_path / "clock") is None
+    assert learnt_read(tmp_path / "nothing") is None
 
 
 def test_an_engine_reads_the_fleets_clock_and_moves_what_it_remembers_with_it() -> None:

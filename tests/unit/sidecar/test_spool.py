@@ -1,5 +1,6 @@
 """The spool: every report once, in order, whatever is torn or damaged."""
 
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine_agent.protocol import canonical_json
 from engine_agent.sidecar.spool import MOST_GONE_LINES, Spool, SpoolFile
 from engine_agent.wire import MOST_BATCH_BYTES, MOST_REPORTS, Report, batch_encode
 
@@ -163,6 +165,91 @@ def test_a_spool_brought_back_from_a_copy_begins_anew(tmp_path: Path) -> None:
     assert opened(path).id == spool.id
 
 
+def test_of_a_spool_brought_back_from_a_copy_only_what_was_told_since_is_told_again(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    spool = opened(path)
+    spool.tell([report(1), report(2)])
+    copy = path.read_bytes()
+    spool.tell([report(3), report(4)])
+    path.write_bytes(copy)
+
+    again = opened(path)
+    again.tell([report(5), report(6)])  # which have the numbers of the third and the fourth
+    assert numbers(again) == [1, 2], "nothing else, until it is known what is over there"
+    again.acknowledge(4)
+    assert again.id != spool.id
+    assert told_numbers(again) == {1: 5, 2: 6}
+    assert (opened(path).id, numbers(opened(path))) == (again.id, [5, 6])
+
+
+def test_what_is_told_before_the_first_answer_is_sent_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    opened(path).tell([report(1)])
+    again = opened(path)
+    again.tell([report(2)])
+    again.acknowledge(0)
+    assert numbers(again) == [1, 2]
+
+
+def test_marks_are_on_disk_with_what_they_speak_of(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    spool = opened(path)
+    spool.tell([report(1)], ("boot", 7), {"usage": {"b1": [4]}})
+    spool.tell([], None, {"usage": {"b1": [5]}})
+    again = opened(path)
+    assert (again.marks, numbers(again)) == ({"proofs": ["boot", 7], "usage": {"b1": [5]}}, [1])
+    again.acknowledge(9)  # it is brought back from a copy, and written anew
+    assert opened(path).marks == again.marks
+    assert opened(path).proofs_told == ("boot", 7)
+
+
+def test_a_torn_line_takes_its_marks_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    spool = opened(path)
+    spool.tell([report(1)], None, {"usage": 1})
+    spool.tell([report(2)], None, {"usage": 2})
+    path.write_bytes(path.read_bytes()[:-3])
+    assert (opened(path).marks, numbers(opened(path))) == ({"usage": 1}, [1])
+
+
+def test_a_file_of_the_version_before_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    lines: list[dict[str, Any]] = [
+        {"spool": "s1", "from": 1, "proofs": None},
+        {"told": [["about", {"number": 1}]], "from": 1, "upto": 0, "proofs": ["boot", 3]},
+        {"told": [["about", {"number": 2}]], "from": 2, "upto": 0, "proofs": None},
+        {"upto": 1, "last": 2},
+    ]
+    texts = map(canonical_json, lines)
+    path.write_bytes(b"".join(b"%08x %s\n" % (zlib.crc32(text), text) for text in texts))
+    spool = opened(path)
+    assert (spool.id, spool.problem, numbers(spool), spool.proofs_told) == ("s1", "", [2], ("boot", 3))
+
+
+def test_it_says_how_many_of_a_kind_wait(tmp_path: Path) -> None:
+    spool = opened(tmp_path / "spool")
+    spool.tell([report(1), Report("levels", {})])
+    assert (spool.waiting("about"), spool.waiting("levels"), spool.waiting("gaps")) == (1, 1, 0)
+    spool.acknowledge(1)
+    for now in (spool, opened(tmp_path / "spool")):
+        assert (now.waiting("about"), now.waiting("levels")) == (0, 1)
+
+
+def test_damage_after_it_was_written_anew_costs_few_of_those_that_wait(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    spool = opened(path)
+    spool.tell([report(0) for _ in range(MOST_GONE_LINES)])
+    spool.tell([report(number) for number in range(1, 41)])
+    spool.acknowledge(MOST_GONE_LINES)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:2], b"x" + lines[2][1:], *lines[3:]]))
+    again = opened(path)
+    assert again.problem
+    assert numbers(again) == list(range(1, 17)), "and behind the gap:"
+    again.acknowledge(again.first + 15)
+    assert (again.id, numbers(again)) == (spool.id, list(range(33, 41)))
+
+
 def test_a_batch_fits_into_a_request(tmp_path: Path) -> None:
     spool = opened(tmp_path / "spool")
     spool.tell([report(number) for number in range(MOST_REPORTS + 1)])
@@ -178,3 +265,14 @@ def test_a_batch_fits_into_a_request(tmp_path: Path) -> None:
 def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
     opened(tmp_path / "spool").tell([report(1)])
     assert (tmp_path / "spool").stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_given_up_is_no_word_of_what_the_control_plane_has(tmp_path: Path) -> None:
+    path = tmp_path / "spool"
+    opened(path).tell([report(1), report(2)])
+    copy = opened(path)
+    copy.give_up(1)
+    copy.tell([report(3)])
+    assert numbers(copy) == [2], "it may still be a copy: what it was told since is not sent"
+    copy.acknowledge(5)
+    assert (numbers(copy), copy.first) == ([3], 1), "by a new spool"

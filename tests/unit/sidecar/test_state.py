@@ -453,6 +453,24 @@ def test_it_sends_ever_more_seldom_while_nobody_answers() -> None:
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30, 30, 30]
 
 
+def test_it_waits_as_long_as_the_control_plane_asks_for() -> None:
+    one = driven()
+    one.on(said.Started())
+    one.on(said.SendFailed("too much at once", wait_seconds=17.0))
+    assert not one.on(said.Ticked(), after=16.9).all_of(asked.Send)
+    assert one.on(said.Ticked(), after=0.1).one(asked.Send) is not None
+
+
+def test_what_was_spooled_besides_is_sent_at_once_and_counted() -> None:
+    one = holding()
+    one.on(said.Ticked(), after=1)
+    one.on(said.Answered(1, A, 5.0, (), 0))
+    one.on(said.Ticked(), after=1)
+    one.on(said.Answered(1, A, 5.0, (), 0))
+    assert one.on(said.Spooled(2), after=0.1).one(asked.Send) is not None
+    assert one.machine.heartbeat({})["spooled"] == 2
+
+
 def test_heartbeats_follow_the_cadence_that_the_server_sets() -> None:
     one = holding()
     assert one.on(said.Ticked(), after=1).one(asked.Send) is not None

@@ -1,56 +1,78 @@
-// One socket for the page. Relays every message as an event on <body> and says honestly how old the page is.
+// The sockets of the page, one for each path it names. Relays every message as an event on <body> and says honestly
+// how old the page is. The same message may come twice after a reconnection: whoever listens takes it as one.
 import { ageText } from "./time.js";
 
 const STALE_AFTER_SECONDS = 10;
 const LONGEST_WAIT_MS = 10000;
+const FIRST_WAIT_MS = 500;
 const ASK_EVERY_MS = 5000;
 const SIGNED_OUT = 4401;
+const ACCESS_ENDED = [4403, 4404];
+// What a message is news of: a pulse proves that something moves, and nothing of the numbers.
+const NEWS = { stats: "numbers", still: "numbers", pulse: "pulse" };
 
 const label = document.querySelector("[data-live]");
-let seq = Number(label?.dataset.seq ?? 0);
 const spoken = document.querySelector("[data-live-word]");
+const needed = label?.dataset.needs.split(" "); // what the page shows, and so has to hear of
 const openedAt = Date.now();
-let heardAt = null;
-let wait = 500;
+const lines = new Map();
 let askedAt = 0;
 
-function connect() {
+function open(path) {
+  lines.set(path, { seq: Number(label.dataset.seq), heardAt: null, newsAt: {}, wait: FIRST_WAIT_MS });
+  // By then every script of the page is there to listen: what is told first is told to all of them.
+  document.addEventListener("DOMContentLoaded", () => connect(path));
+}
+
+function connect(path) {
+  const line = lines.get(path);
   const scheme = location.protocol === "https:" ? "wss" : "ws";
-  const socket = new WebSocket(`${scheme}://${location.host}${label.dataset.live}?since=${seq}`);
-  socket.addEventListener("open", () => { wait = 500; });
-  socket.addEventListener("message", (event) => receive(JSON.parse(event.data)));
+  const socket = new WebSocket(`${scheme}://${location.host}${path}?since=${line.seq}`);
+  socket.addEventListener("message", (event) => receive(path, JSON.parse(event.data)));
   socket.addEventListener("close", (event) => {
-    if (event.code === SIGNED_OUT) {
+    // Who was heard and is now refused lost something: the page as it is today shows what is left.
+    if (event.code === SIGNED_OUT || (ACCESS_ENDED.includes(event.code) && line.heardAt !== null)) {
       location.reload();
       return;
     }
     // A little chance keeps a thousand pages from coming back in the same instant.
-    setTimeout(connect, wait * (0.5 + Math.random()));
-    wait = Math.min(wait * 2, LONGEST_WAIT_MS);
+    setTimeout(connect, line.wait * (0.5 + Math.random()), path);
+    line.wait = Math.min(line.wait * 2, LONGEST_WAIT_MS);
   });
 }
 
-function receive(message) {
-  heardAt = Date.now();
-  if ("seq" in message) {
-    if (message.seq <= seq) return;
-    seq = message.seq;
-  }
+function receive(path, message) {
+  const line = lines.get(path);
+  line.heardAt = Date.now();
+  line.newsAt[NEWS[message.type]] = line.heardAt;
+  line.wait = FIRST_WAIT_MS;
+  line.seq = Math.max(line.seq, message.seq);
   show();
-  document.body.dispatchEvent(new CustomEvent(`luminet:${message.type}`, { detail: message }));
+  document.body.dispatchEvent(new CustomEvent(`luminet:${message.type}`, { detail: { ...message, path } }));
 }
 
-// While nothing comes through the socket the page goes on asking, so that it can say what is wrong.
+// How long ago that socket, or this page itself, said how such things stand.
+export function secondsSince(path, news = "numbers") {
+  return (Date.now() - (lines.get(path)?.newsAt[news] ?? openedAt)) / 1000;
+}
+
+export function isStale(path, news = "numbers") {
+  return secondsSince(path, news) > STALE_AFTER_SECONDS;
+}
+
+// While something it shows is not heard of, the page goes on asking, so that it can say what is wrong.
 function ask() {
   if (Date.now() - askedAt < ASK_EVERY_MS) return;
   askedAt = Date.now();
   document.body.dispatchEvent(new CustomEvent("luminet:stale"));
 }
 
+// The page is as old as what it has not heard of for longest.
 function show() {
-  const age = (Date.now() - (heardAt ?? openedAt)) / 1000;
+  const paths = [...lines.keys()];
+  const age = Math.max(...paths.flatMap((path) => needed.map((news) => secondsSince(path, news))));
   const stale = age > STALE_AFTER_SECONDS;
-  const word = stale ? "Stale" : heardAt === null ? "Connecting" : "Live";
+  const word = stale ? "Stale" : paths.some((path) => lines.get(path).heardAt === null) ? "Connecting" : "Live";
   label.classList.toggle("live--off", word === "Connecting");
   label.classList.toggle("live--stale", stale);
   label.textContent = word === "Connecting" ? word : `${word} · ${ageText(age)}`;
@@ -71,7 +93,7 @@ function lost() {
 if (label) {
   document.body.addEventListener("htmx:sendError", lost);
   document.body.addEventListener("htmx:responseError", lost);
+  label.dataset.live.split(" ").forEach(open);
   show();
   setInterval(show, 1000);
-  connect();
 }

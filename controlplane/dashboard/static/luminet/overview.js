@@ -77,8 +77,10 @@ function text(selector, value) {
 }
 
 function add({ at, ms }) {
+  if (points.some((point) => point[0] === at)) return; // told again after a reconnection
   points.push([at, ms]);
-  while (points.length && points[0][0] < at - WINDOW_SECONDS) points.shift();
+  points.sort((a, b) => a[0] - b[0]); // one that was missed may be older than the last
+  while (points[0][0] < points.at(-1)[0] - WINDOW_SECONDS) points.shift();
   const values = points.map((point) => point[1]);
   text("[data-median]", median(values).toFixed(1));
   text("[data-count]", values.length);
@@ -90,7 +92,8 @@ function add({ at, ms }) {
 function addRow(at, ms) {
   const rows = document.querySelector("[data-rows]");
   if (rows.querySelector("td[colspan]")) rows.replaceChildren();
-  const row = rows.insertRow(0);
+  const newer = points.filter((point) => point[0] > at).length;
+  const row = rows.insertRow(Math.min(newer, rows.rows.length));
   row.insertCell().textContent = clockText(at * 1000);
   const value = row.insertCell();
   value.className = "num";

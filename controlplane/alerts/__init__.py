@@ -1,0 +1,1 @@
+"""Rules about numbers, what fires by them, and who is told."""

@@ -1,0 +1,323 @@
+"""What alerts can be about, and the rules that are there from the start. One place: the rules in the database, those of
+Prometheus, its tests and the tables of docs/alerts.md are all made of this. Pure.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Subject = Literal["agent", "namespace", "agent and namespace", "fleet"]
+Comparison = Literal["above", "below"]
+Unit = Literal["share", "times", "seconds", "count", "tokens"]
+Scope = Literal["fleet", "group", "organisation", "namespace"]
+
+SCOPES: Final = ("fleet", "group", "organisation", "namespace")
+COMPARISONS: Final = ("above", "below")
+RECENT_SECONDS: Final = 300  # what rates and ratios are of
+TRAFFIC_SECONDS: Final = 900  # over which a rule's least prompt tokens are counted
+KEPT_SECONDS: Final = 3600  # how long a probe's answer counts
+MARGIN: Final = 0.1  # how far beyond its threshold a value has to come back, unless the rule says so
+CLEAR_FOR_SECONDS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """Something that is measured of every subject. `says`: a sentence about a value, for whoever may see it."""
+
+    name: str
+    subject: Subject
+    unit: Unit
+    about: str
+    says: str
+    next_step: str
+    is_for_customers: bool = False
+    uses_tokens: bool = False  # whether least_prompt_tokens means something
+
+
+METRICS: Final[Mapping[str, Metric]] = {
+    one.name: one
+    for one in (
+        Metric(
+            "pool_use",
+            "agent",
+            "share",
+            "Share of an engine's pool that requests hold now: what is idle in the cache counts as free.",
+            "Requests hold {value} of its pool",
+            "Send it less, let it run fewer requests at once, or give it a larger pool; "
+            "who holds most is in `GET /fleet/stats`.",
+        ),
+        Metric(
+            "hit_ratio",
+            "namespace",
+            "share",
+            "Cached of all prompt tokens of its customers over the last 5 minutes; a rule's least prompt tokens are "
+            "those of the last 15.",
+            "{value} of its prompt tokens came from the cache in the last 5 minutes",
+            "See by which reason its tokens were missed (`luminet stats`), then give it a longer TTL or more room, or "
+            "put what changes at the end of the prompts.",
+            is_for_customers=True,
+            uses_tokens=True,
+        ),
+        Metric(
+            "evictions",
+            "namespace",
+            "times",
+            "Blocks of it evicted a second over the last 5 minutes, as a multiple of its mean over the last 24 whole "
+            "hours (at least a block a minute). Fewer than 100 blocks in 5 minutes count as none.",
+            "Its blocks are evicted {value} as fast as in the mean of 24 hours",
+            "Shorten the TTL of what is not used again; operators can reserve room for it (`reserved_share`) or add "
+            "pool.",
+            is_for_customers=True,
+        ),
+        Metric(
+            "preemptions",
+            "agent",
+            "count",
+            "Requests that an engine put back in the last 5 minutes because answers needed their blocks.",
+            "It put {value} requests back in the last 5 minutes",
+            "Run fewer requests at once (`--max-running`), or give the pool more room.",
+        ),
+        Metric(
+            "silence",
+            "agent",
+            "seconds",
+            "Since an agent was last heard of, once that is longer than the cadence allows; 0 until then.",
+            "Nothing was heard of it for {value}",
+            "Look whether its machine and its sidecar run, and whether they reach the control plane.",
+        ),
+        Metric(
+            "drift",
+            "agent",
+            "seconds",
+            "For how long an agent has held something else than it is to hold; 0 where it holds that.",
+            "It has held something else than it is to hold for {value}",
+            "`luminet get agent ID` says why: it refused the state, cannot be reached, or was changed by hand.",
+        ),
+        Metric(
+            "reconciliation",
+            "agent and namespace",
+            "tokens",
+            "By how much an engine's own counters, what its reports say and what the windows add up differ.",
+            "Its counters, its reports and the windows differ by {value}",
+            "`GET /fleet/reconciliation` names which numbers differ; keep the agent's journal until that is explained.",
+        ),
+        Metric(
+            "reconciliation_age",
+            "fleet",
+            "seconds",
+            "Since engines, reports and windows were last compared. Before the first comparison it is not known.",
+            "Nobody has compared the numbers for {value}",
+            "Look in the worker's log why `reconcile` does not come to its end; until then `reconciliation` says what "
+            "was so at the last one.",
+        ),
+        Metric(
+            "isolation",
+            "namespace",
+            "tokens",
+            "Prompt tokens of probes (kind `probe`) that came from the cache in the last hour. Every probe asks for "
+            "what nobody has cached, so each is a breach. Without probes it is not known.",
+            "A probe that had to miss found {value} in its cache",
+            "Purge the namespace, drain the agent that answered, and treat it as an incident.",
+        ),
+        Metric(
+            "integrity",
+            "agent",
+            "count",
+            "Problems that the newest integrity check of an engine's books found, within 24 hours. Without one it is "
+            "not known: `POST /fleet/agents/{id}/integrity` asks for it, and so does every canary.",
+            "Its last integrity check found {value} things wrong in its books",
+            "Drain it, keep its log, and restart its engine: nothing of its cache is used again then.",
+        ),
+        Metric(
+            "refused_rows",
+            "agent",
+            "count",
+            "Rows of usage that an agent told in the last 15 minutes and that could not be counted.",
+            "{value} of its rows could not be counted in the last 15 minutes",
+            "Each is kept with what is wrong with it; mostly it is an agent's clock or version.",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltIn:
+    """A rule that is always there; `prometheus` says the same to Prometheus, over metrics of docs/operations.md and
+    docs/engine.md, with `firing` being an example of series for which it fires."""
+
+    key: str
+    name: str
+    metric: str
+    comparison: Comparison
+    threshold: float
+    clears_at: float
+    for_seconds: int
+    severity: Literal["page", "ticket"]
+    prometheus: str
+    firing: Mapping[str, str]
+    quiet: Mapping[str, str]
+    prometheus_for: str = "0s"
+    tested_at: str = "89m"  # how far into those series it is to fire
+    least_prompt_tokens: int = 0
+    clear_for_seconds: int = CLEAR_FOR_SECONDS
+
+    @property
+    def prometheus_name(self) -> str:
+        return "Luminet" + "".join(part.capitalize() for part in self.key.split("_"))
+
+
+def _told(key: str, *, firing: str = "0x10 1x90") -> tuple[str, dict[str, str], dict[str, str]]:
+    """What only the control plane knows: Prometheus asks how many of its alerts fire."""
+    series = f'luminet_alerts_firing{{rule="{key}"}}'
+    return f"max({series}) > 0", {series: firing}, {series: "0x90"}
+
+
+def _built_in(key: str, name: str, metric: str, threshold: float, seconds: int) -> BuiltIn:
+    return BuiltIn(key, name, metric, "above", threshold, threshold, seconds, "page", *_told(key))
+
+
+_TENANT = 'organisation="acme",namespace="chat",model="m"'
+_EVICTED = 'luminet_evicted_blocks_total{reason="evicted"}'
+BUILT_IN: Final[tuple[BuiltIn, ...]] = (
+    BuiltIn(
+        "pool_full",
+        "A pool is almost full",
+        "pool_use",
+        "above",
+        0.90,
+        0.85,
+        300,
+        "page",
+        'sum by (instance) (luminet_pool_used_bytes{tier="device"} - luminet_pool_evictable_bytes{tier="device"})'
+        ' / sum by (instance) (luminet_pool_capacity_bytes{tier="device"}) > 0.9',
+        {
+            'luminet_pool_used_bytes{instance="a",model="m",tier="device"}': "99x90",
+            'luminet_pool_evictable_bytes{instance="a",model="m",tier="device"}': "80x10 4x80",
+            'luminet_pool_capacity_bytes{instance="a",model="m",tier="device"}': "100x90",
+        },
+        {
+            'luminet_pool_used_bytes{instance="a",model="m",tier="device"}': "99x90",
+            'luminet_pool_evictable_bytes{instance="a",model="m",tier="device"}': "80x90",
+            'luminet_pool_capacity_bytes{instance="a",model="m",tier="device"}': "100x90",
+        },
+        prometheus_for="5m",
+    ),
+    BuiltIn(
+        "hit_ratio_low",
+        "A namespace misses more than it hits",
+        "hit_ratio",
+        "below",
+        0.50,
+        0.55,
+        900,
+        "ticket",
+        "sum by (organisation, namespace) (rate(luminet_cached_tokens_total[5m]))"
+        " / sum by (organisation, namespace) (rate(luminet_prompt_tokens_total[5m])) < 0.5"
+        " and sum by (organisation, namespace) (increase(luminet_prompt_tokens_total[15m])) >= 10000",
+        {
+            f'luminet_prompt_tokens_total{{{_TENANT},kv_dtype="bf16"}}': "0+6000x90",
+            f'luminet_cached_tokens_total{{{_TENANT},kv_dtype="bf16"}}': "0+1200x90",
+        },
+        {  # as few hits, of so little that it means nothing
+            f'luminet_prompt_tokens_total{{{_TENANT},kv_dtype="bf16"}}': "0+60x90",
+            f'luminet_cached_tokens_total{{{_TENANT},kv_dtype="bf16"}}': "0+1x90",
+        },
+        prometheus_for="15m",
+        least_prompt_tokens=10_000,
+    ),
+    BuiltIn(
+        "evictions_high",
+        "A namespace is evicted faster than it used to be",
+        "evictions",
+        "above",
+        3.0,
+        2.0,
+        300,
+        "ticket",
+        f"sum by (organisation, namespace) (rate({_EVICTED}[5m]))"
+        f" > 3 * sum by (organisation, namespace) (rate({_EVICTED}[24h]))"
+        f" and sum by (organisation, namespace) (increase({_EVICTED}[5m])) >= 100"
+        f" and sum by (organisation, namespace) ({_EVICTED} offset 24h) >= 0",  # else the mean is of less than a day
+        {f'luminet_evicted_blocks_total{{{_TENANT},reason="evicted"}}': "0+1x1500 1500+500x30"},
+        {f'luminet_evicted_blocks_total{{{_TENANT},reason="evicted"}}': "0+500x1530"},
+        tested_at="1529m",
+        prometheus_for="5m",
+    ),
+    BuiltIn(
+        "preemptions",
+        "An engine puts requests back",
+        "preemptions",
+        "above",
+        0.0,
+        0.0,
+        0,
+        "ticket",
+        'sum by (instance) (increase(luminet_engine_warnings_total{reason="preemption"}[5m])) > 0',
+        {'luminet_engine_warnings_total{instance="a",model="m",reason="preemption"}': "0x50 0+1x40"},
+        {'luminet_engine_warnings_total{instance="a",model="m",reason="preemption"}': "7x90"},
+    ),
+    _built_in("agent_stale", "Nothing is heard of an agent", "silence", 10.0, 15),
+    _built_in("drift", "An agent holds something else than it is to hold", "drift", 60.0, 0),
+    _built_in("numbers_differ", "Counters, reports and windows differ", "reconciliation", 0.0, 120),
+    _built_in("numbers_not_compared", "Nobody compares the numbers", "reconciliation_age", 900.0, 0),
+    _built_in("isolation_failed", "An isolation probe failed", "isolation", 0.0, 0),
+    _built_in("integrity_failed", "An engine's books are wrong", "integrity", 0.0, 0),
+    _built_in("rows_refused", "Rows of usage were refused", "refused_rows", 0.0, 0),
+)
+BUILT_IN_BY_KEY: Final = {one.key: one for one in BUILT_IN}
+OWN_RULES: Final = "own"  # what metrics call the rules that people made
+
+
+@dataclass(frozen=True, slots=True)
+class Watchdog:
+    """A rule of Prometheus alone: what the control plane cannot say of itself, or knows nothing of."""
+
+    name: str
+    says: str
+    next_step: str
+    severity: Literal["page", "ticket"]
+    prometheus: str
+    prometheus_for: str
+    firing: Mapping[str, str]
+    quiet: Mapping[str, str]
+
+
+_EVALUATED = "luminet_alerts_evaluated_timestamp_seconds"
+_JOURNAL = 'luminet_journal_bytes{instance="a",model="m"}'
+WATCHDOGS: Final[tuple[Watchdog, ...]] = (
+    Watchdog(
+        "LuminetAlertsNotEvaluated",
+        "The control plane has not evaluated its own rules for 2 minutes",
+        "Look whether worker and beat run: `luminet health worker`, `luminet health beat`.",
+        "page",
+        f"time() - max({_EVALUATED}) > 120 or absent({_EVALUATED})",
+        "1m",
+        {_EVALUATED: "0x90"},
+        {_EVALUATED: "0+60x90"},
+    ),
+    Watchdog(
+        "LuminetJournalFillsUp",
+        "An engine's journal on disk grows past 256 MB: nobody reads it off",
+        "Look whether the sidecar beside it runs and reaches the control plane; nothing is lost while there is room.",
+        "ticket",
+        "max by (instance) (luminet_journal_bytes) > 256e6",
+        "5m",
+        {_JOURNAL: "1000x20 300000000x70"},
+        {_JOURNAL: "1000x90"},
+    ),
+)
+
+
+def clears_at_default(comparison: Comparison, threshold: float) -> float:
+    return threshold * (1 - MARGIN if comparison == "above" else 1 + MARGIN)
+
+
+def value_words(unit: Unit, value: float) -> str:
+    """A value as people read it."""
+    if unit == "share":
+        return f"{value * 100:.1f} %"
+    if unit == "seconds":
+        return f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min"
+    if unit == "times":
+        return f"{value:.1f} times"
+    return f"{value:,.0f} tokens" if unit == "tokens" else f"{value:,.0f}"

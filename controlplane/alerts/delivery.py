@@ -1,0 +1,145 @@
+"""Bringing what is queued to its receivers, until each has taken it, or a day is over.
+
+A delivery is claimed by moving when it is next due, in a commit of its own, before anything is sent: a worker killed in
+between loses nothing, the next one finds it due again, under the same id. Of one rule one is on its way at a time, the
+oldest first, so that everybody hears of an alert's end after its beginning; of one organisation two at most, so that
+whoever is slow or down holds up nobody else for longer than one send. One round at a time: receivers can hold up one
+thread of a worker, never all of them.
+"""
+
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.conf import settings
+from django.db import transaction
+from django.utils import timezone
+
+from controlplane.alerts.models import AlertEvent, Delivery
+from controlplane.alerts.services import webhook_secret
+from controlplane.alerts.webhooks import NotAllowed, NotTaken, Policy, send
+from controlplane.analytics.rolling import alone
+
+log = logging.getLogger("luminet.alerts")
+FIRST_WAIT: Final = timedelta(seconds=10)
+LONGEST_WAIT: Final = timedelta(minutes=15)  # so that who was down hears of the rest soon after
+TRIED_FOR: Final = timedelta(days=1)
+LEASE: Final = timedelta(seconds=60)  # longer than a send can take
+AT_ONCE: Final = 8
+OF_ONE_ORGANISATION: Final = 2
+OF_OPERATORS: Final = 6  # theirs come first, and leave some room
+LOCK: Final = 7_446_220_464  # any number that nobody else locks
+ROUND_SECONDS: Final = 30.0  # with the last sends still well below what the broker takes for a lost task
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """All that sending needs, so that it needs no database."""
+
+    delivery: str
+    rule: str
+    url: str
+    body: bytes
+    secret: str
+    policy: Policy
+
+
+def deliveries_send(*, now: datetime) -> int:
+    """How many were tried; none where another round is under way."""
+    with alone(LOCK) as is_alone:
+        return _round(now) if is_alone else 0
+
+
+def _round(now: datetime) -> int:
+    tried, until = 0, time.monotonic() + ROUND_SECONDS
+    while time.monotonic() < until and (claimed := deliveries_claim(now=now)):
+        with ThreadPoolExecutor(AT_ONCE) as pool:
+            outcomes = list(pool.map(_tried, claimed))
+        for one, problem in zip(claimed, outcomes, strict=True):
+            delivery_settle(one.delivery, problem, now=timezone.now())
+        tried, now = tried + len(claimed), max(now, timezone.now())
+    return tried
+
+
+OLDEST_DUE = """
+SELECT id FROM (
+    SELECT waiting.id, waiting.next_at, rule.webhook_by_operator AS is_operators, row_number() OVER (
+        PARTITION BY rule.webhook_by_operator, CASE WHEN rule.webhook_by_operator THEN 0 ELSE rule.organisation_id END
+        ORDER BY waiting.next_at, waiting.id
+    ) AS place
+    FROM alerts_alertrule rule
+    CROSS JOIN LATERAL (
+        SELECT id, next_at FROM alerts_delivery WHERE rule_id = rule.number AND state = 'waiting'
+        ORDER BY created_at, id LIMIT 1
+    ) waiting WHERE rule.webhook_url <> '' AND waiting.next_at <= %s
+) due WHERE place <= CASE WHEN is_operators THEN %s ELSE %s END
+ORDER BY is_operators DESC, next_at LIMIT %s
+"""
+
+
+@transaction.atomic
+def deliveries_claim(*, now: datetime) -> list[Claimed]:
+    ids = [one.pk for one in Delivery.objects.raw(OLDEST_DUE, [now, OF_OPERATORS, OF_ONE_ORGANISATION, AT_ONCE])]
+    waiting = Delivery.objects.filter(pk__in=ids, state=Delivery.State.WAITING, next_at__lte=now)
+    found = list(waiting.select_related("rule", "alert").select_for_update(of=("self",), skip_locked=True))
+    for one in found:
+        one.attempts += 1
+        one.next_at = now + LEASE
+    Delivery.objects.bulk_update(found, ["attempts", "next_at"])
+    return [_claimed(one) for one in found]
+
+
+def _claimed(delivery: Delivery) -> Claimed:
+    rule = delivery.rule
+    return Claimed(
+        delivery=str(delivery.pk),
+        rule=str(rule.public_id),
+        url=rule.webhook_url,
+        body=delivery.body.encode(),
+        secret=webhook_secret(rule),
+        policy=Policy(rule.webhook_by_operator, settings.ENVIRONMENT.webhook_hosts),
+    )
+
+
+def _tried(one: Claimed) -> str | None:
+    """What is wrong, or None where it was taken."""
+    try:
+        timestamp = int(time.time())
+        send(one.url, one.body, secret=one.secret, delivery=one.delivery, timestamp=timestamp, policy=one.policy)
+    except (NotTaken, NotAllowed) as error:
+        log.warning("a webhook was not taken", extra={"rule": one.rule, "reason": str(error)})
+        return str(error)
+    return None
+
+
+@transaction.atomic
+def delivery_settle(delivery_id: str, problem: str | None, *, now: datetime) -> None:
+    """What came of it. One that another worker settled meanwhile stays as it is."""
+    waiting = Delivery.objects.select_for_update().select_related("alert").filter(pk=delivery_id, state="waiting")
+    delivery = waiting.first()
+    if delivery is None:
+        return
+    if problem is None:
+        _ended(delivery, Delivery.State.TAKEN, "", now)
+    elif now - delivery.created_at >= TRIED_FOR:
+        _ended(delivery, Delivery.State.GIVEN_UP, problem, now)
+    else:
+        delivery.problem, delivery.next_at = problem, now + wait_after(delivery.attempts)
+        delivery.save(update_fields=["problem", "next_at"])
+
+
+def _ended(delivery: Delivery, state: Delivery.State, problem: str, now: datetime) -> None:
+    delivery.state, delivery.problem, delivery.ended_at = state, problem, now
+    delivery.save(update_fields=["state", "problem", "ended_at"])
+    is_taken = state == Delivery.State.TAKEN
+    kind = AlertEvent.Kind.DELIVERED if is_taken else AlertEvent.Kind.NOT_DELIVERED
+    words = f"The webhook took that it {delivery.event}." if is_taken else f"The webhook {problem}, for a day."
+    AlertEvent.objects.create(alert=delivery.alert, kind=kind, at=now, words=words)
+
+
+def wait_after(attempts: int) -> timedelta:
+    """10 s, then twice as long each time, 15 minutes at most."""
+    return min(FIRST_WAIT * 2.0 ** min(attempts - 1, 20), LONGEST_WAIT)

@@ -1,0 +1,19 @@
+"""What Prometheus is told of alerts: read from the database by whichever web process is asked, so all say the same."""
+
+from django.db import DatabaseError
+
+from controlplane.alerts.definitions import BUILT_IN, OWN_RULES
+from controlplane.alerts.selectors import deliveries_waiting, evaluation_newest, firing_by_rule
+from controlplane.metrics import alert_deliveries_waiting, alerts_evaluated, alerts_firing
+
+
+def gauges_refresh() -> None:
+    """A database that does not answer changes none; their age is then told by when rules were last evaluated."""
+    try:
+        firing, waiting, newest = firing_by_rule(), deliveries_waiting(), evaluation_newest()
+    except DatabaseError:
+        return
+    for rule in (*(one.key for one in BUILT_IN), OWN_RULES):
+        alerts_firing.labels(rule).set(firing.get(rule, 0))
+    alert_deliveries_waiting.set(waiting)
+    alerts_evaluated.set(0 if newest is None else newest.at.timestamp())

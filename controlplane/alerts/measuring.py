@@ -1,0 +1,222 @@
+"""What rules are about, as it is now: of every subject that is there, one reading for each metric. Set-based SQL: a
+constant number of queries, however many agents, namespaces and rules there are. Changes nothing.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from django.db import connection
+
+from controlplane.alerts.definitions import KEPT_SECONDS, RECENT_SECONDS, TRAFFIC_SECONDS
+from controlplane.alerts.evaluate import UNKNOWN, Reading
+from controlplane.alerts.subjects import AgentSeen, Living, Subject
+from controlplane.analytics.columns import CACHE_KIND, CUSTOMER_KIND
+from controlplane.analytics.reconciliations import ToldDifference, differences_now, reconciliation_newest
+
+Measured = Mapping[str, tuple[Subject, Reading]]  # by the subject's key
+LEAST_A_SECOND: Final = 100 / RECENT_SECONDS  # blocks; fewer are nothing to speak of
+LEAST_MEAN: Final = 1 / 60  # blocks a second
+MEAN_HOURS: Final = 24
+INTEGRITY_SECONDS: Final = 86_400
+POOL_SECONDS: Final = 180  # a level is told every minute at most; what is older says nothing of now
+DRIFTING: Final = ("rejected", "unknown_hash", "engine_differs", "behind")  # of fleet/health.py
+PROBE_KIND: Final = "probe"
+
+
+def measured(living: Living, *, now: datetime) -> Mapping[str, Measured]:
+    """By metric. What of a subject is not known is there without a value."""
+    return {name: measure(living, now) for name, measure in MEASURES.items()}
+
+
+# Of agents
+
+
+def _pool_use(living: Living, now: datetime) -> Measured:
+    """Of the newest minute of each. What is idle could be given up for anybody, so it counts as free."""
+    sql = """
+    SELECT DISTINCT ON (agent) agent, (used_bytes - evictable_bytes)::float8 / nullif(capacity_bytes, 0)
+    FROM analytics_poolminute WHERE minute >= %s ORDER BY agent, minute DESC
+    """
+    return _agents(living, _by_key(sql, [now - timedelta(seconds=POOL_SECONDS)]))
+
+
+def _preemptions(living: Living, now: datetime) -> Measured:
+    """By how much the counter rose, of each boot by itself, since the newest row before. A boot that began meanwhile
+    began at nothing; one before which nothing is known of the agent, at the first that it told."""
+    since = _since(now, RECENT_SECONDS)
+    asked = [since, since, since - timedelta(seconds=KEPT_SECONDS)]
+    return _agents(living, _by_key(PREEMPTED_RECENTLY, asked))
+
+
+PREEMPTED_RECENTLY: Final = """
+SELECT agent, sum(newest - coalesce(before, CASE WHEN is_later THEN 0 ELSE least END))::float8 FROM (
+    SELECT agent, max(preemptions) FILTER (WHERE minute >= %s) AS newest,
+        max(preemptions) FILTER (WHERE minute < %s) AS before, min(preemptions) AS least,
+        min(minute) > min(min(minute)) OVER (PARTITION BY agent) AS is_later
+    FROM analytics_poolminute WHERE minute >= %s GROUP BY agent, boot
+) boots WHERE newest IS NOT NULL GROUP BY agent
+"""
+
+
+def _silence(living: Living, now: datetime) -> Measured:
+    return _from_conditions(living, now, ("stale",))
+
+
+def _drift(living: Living, now: datetime) -> Measured:
+    return _from_conditions(living, now, DRIFTING)
+
+
+def _integrity(living: Living, now: datetime) -> Measured:
+    """An engine that could not look, or did not answer, has said nothing."""
+    sql = """
+    SELECT DISTINCT ON (agent_id) agent_id, jsonb_array_length(receipt #> '{result,problems}')::float8
+    FROM fleet_operationstep
+    WHERE deed = 'integrity' AND jsonb_typeof(receipt #> '{result,problems}') = 'array' AND done_at >= %s
+    ORDER BY agent_id, done_at DESC
+    """
+    return _agents(living, _by_key(sql, [now - timedelta(seconds=INTEGRITY_SECONDS)]))
+
+
+def _refused_rows(living: Living, now: datetime) -> Measured:
+    sql = "SELECT agent, count(*)::float8 FROM analytics_refusedrow WHERE agent = ANY(%s) AND at >= %s GROUP BY agent"
+    found = _by_key(sql, [list(living.agents), now - timedelta(seconds=TRAFFIC_SECONDS)])
+    return _agents(living, found, otherwise=0.0)
+
+
+# Of namespaces
+
+
+def _hit_ratio(living: Living, now: datetime) -> Measured:
+    sql = """
+    SELECT series.namespace_id,
+        sum(minute.cached_tokens) FILTER (WHERE minute.minute >= %s)::float8
+            / nullif(sum(minute.prompt_tokens) FILTER (WHERE minute.minute >= %s), 0),
+        least(sum(minute.prompt_tokens), 1::bigint << 62)::bigint
+    FROM analytics_minute minute JOIN analytics_series series ON series.id = minute.series_id
+    WHERE minute.minute >= %s AND series.kind = %s GROUP BY series.namespace_id
+    """
+    recent = _since(now, RECENT_SECONDS)
+    rows = _rows(sql, [recent, recent, _since(now, TRAFFIC_SECONDS), CUSTOMER_KIND])
+    found = {namespace: Reading(ratio, tokens) for namespace, ratio, tokens in rows}
+    return {one.key: (one, found.get(pk, UNKNOWN)) for pk, one in living.namespaces.items()}
+
+
+def _evictions(living: Living, now: datetime) -> Measured:
+    """Against the mean of those of the last 24 whole hours that are rolled up; before the first, there is no mean."""
+    hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    hours = [hour - timedelta(hours=count) for count in range(1, MEAN_HOURS + 1)]
+    ((rolled,),) = _rows("SELECT count(*) FROM analytics_rolled WHERE level = 3600 AND start = ANY(%s)", [hours])
+    before = _by_key(EVICTED_BEFORE, [hours, CACHE_KIND])
+    since = _since(now, RECENT_SECONDS)
+    recent, seconds = _by_key(EVICTED_RECENTLY, [since, CACHE_KIND]), (now - since).total_seconds()
+
+    def reading(namespace: int) -> Reading:
+        if not rolled:
+            return UNKNOWN
+        mean = max((before.get(namespace) or 0.0) / (rolled * 3600), LEAST_MEAN)
+        a_second = (recent.get(namespace) or 0.0) / seconds
+        return Reading(a_second / mean if a_second >= LEAST_A_SECOND else 0.0)
+
+    return {one.key: (one, reading(pk)) for pk, one in living.namespaces.items()}
+
+
+EVICTED_BEFORE: Final = """
+SELECT series.namespace_id, sum(piece.evicted_blocks)::float8
+FROM analytics_piece piece JOIN analytics_series series ON series.id = piece.series_id
+JOIN analytics_rolled rolled ON rolled.level = piece.level AND rolled.start = piece.start
+WHERE piece.level = 3600 AND piece.start = ANY(%s) AND series.kind = %s AND series.namespace_id <> 0 GROUP BY 1
+"""
+EVICTED_RECENTLY: Final = """
+SELECT series.namespace_id, sum(minute.evicted_blocks)::float8
+FROM analytics_minute minute JOIN analytics_series series ON series.id = minute.series_id
+WHERE minute.minute >= %s AND series.kind = %s GROUP BY 1
+"""
+
+
+def _isolation(living: Living, now: datetime) -> Measured:
+    sql = """
+    SELECT series.namespace_id, sum(minute.cached_tokens)::float8
+    FROM analytics_minute minute JOIN analytics_series series ON series.id = minute.series_id
+    WHERE minute.minute >= %s AND series.kind = %s GROUP BY 1
+    """
+    found = _by_key(sql, [_since(now, KEPT_SECONDS), PROBE_KIND])
+    return {one.key: (one, Reading(found.get(pk))) for pk, one in living.namespaces.items()}
+
+
+# Of both
+
+
+def _reconciliation(living: Living, now: datetime) -> Measured:
+    """Only what differs is there: what is not there any more is equal again. Rows that were refused are an alert of
+    their own, so what they explain is none."""
+    found: dict[str, tuple[Subject, Reading]] = {}
+    for one in differences_now():
+        subject = _differs_at(living, one)
+        tokens = float(one["tokens"] or abs(one["difference"]["requests"]))
+        if not one["is_explained"] and tokens > (found[subject.key][1].value or 0 if subject.key in found else 0):
+            found[subject.key] = (subject, Reading(tokens))
+    return found
+
+
+def _reconciliation_age(living: Living, now: datetime) -> Measured:
+    """A comparison that does not come to its end leaves the one before it standing."""
+    newest = reconciliation_newest()
+    subject = Subject("numbers", "the fleet", 0)
+    return {subject.key: (subject, Reading(None if newest is None else (now - newest.at).total_seconds()))}
+
+
+def _differs_at(living: Living, one: ToldDifference) -> Subject:
+    """One agent's numbers of one namespace, or the fleet's: for operators, whoever's namespace it is."""
+    agent, namespace = one["agent"] or "", one["namespace"] or f"namespace {one['namespace_id']}"
+    whose = namespace if one["namespace_id"] else "the fleet"
+    group = living.agents[agent].subject.group_id if agent in living.agents else 0
+    return Subject(f"{agent or '-'} {one['namespace_id']}", f"{agent}: {whose}" if agent else whose, group, agent)
+
+
+MEASURES: Final[Mapping[str, Callable[[Living, datetime], Measured]]] = {
+    "pool_use": _pool_use,
+    "hit_ratio": _hit_ratio,
+    "evictions": _evictions,
+    "preemptions": _preemptions,
+    "silence": _silence,
+    "drift": _drift,
+    "reconciliation": _reconciliation,
+    "reconciliation_age": _reconciliation_age,
+    "isolation": _isolation,
+    "integrity": _integrity,
+    "refused_rows": _refused_rows,
+}
+
+
+def _since(now: datetime, seconds: int) -> datetime:
+    """From which minute on: whole ones, the open one besides."""
+    return now.replace(second=0, microsecond=0) - timedelta(seconds=seconds)
+
+
+def _agents(living: Living, found: Mapping[Any, float | None], *, otherwise: float | None = None) -> Measured:
+    return {one.subject.key: (one.subject, Reading(found.get(name, otherwise))) for name, one in living.agents.items()}
+
+
+def _from_conditions(living: Living, now: datetime, kinds: Iterable[str]) -> Measured:
+    found = {name: _lasting(one, now, kinds) for name, one in living.agents.items()}
+    return _agents(living, found)
+
+
+def _lasting(agent: AgentSeen, now: datetime, kinds: Iterable[str]) -> float | None:
+    """For how many seconds the oldest of these conditions has lasted. Of who never reported nothing is known."""
+    if agent.last_seen_at is None:
+        return None
+    since = [datetime.fromisoformat(agent.conditions[kind]["since"]) for kind in kinds if kind in agent.conditions]
+    return max(((now - one).total_seconds() for one in since), default=0.0)
+
+
+def _by_key(sql: str, asked: Sequence[Any]) -> dict[Any, float | None]:
+    return {row[0]: row[1] for row in _rows(sql, asked)}
+
+
+def _rows(sql: str, asked: Sequence[Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, asked)
+        rows: list[tuple[Any, ...]] = cursor.fetchall()
+        return rows

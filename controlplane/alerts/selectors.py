@@ -1,0 +1,72 @@
+"""Alerts and rules that an actor may see. Others see neither, nor that there is one. Changes nothing."""
+
+from collections.abc import Iterable, Mapping
+from uuid import UUID
+
+from django.db.models import Count, F, Q, QuerySet, Value
+from django.db.models.functions import Coalesce, NullIf
+
+from controlplane.alerts.definitions import METRICS, OWN_RULES
+from controlplane.alerts.models import Alert, AlertEvent, AlertRule, Delivery, Evaluation
+from tenants.actor import Actor
+from tenants.errors import NotFound
+
+FOR_CUSTOMERS = [one.name for one in METRICS.values() if one.is_for_customers]
+WITH_ITS_PLACE = ("group", "organisation", "namespace")
+
+
+def alerts_visible(actor: Actor) -> "QuerySet[Alert]":
+    """Operators see all of them. An organisation sees those of its namespaces, a key bound to namespaces those of its
+    own: by rules of theirs, and by built-in ones about what customers may watch."""
+    alerts = Alert.objects.select_related("rule")
+    if actor.organisation_id is None:
+        return alerts
+    is_theirs = Q(by_operator=False) | ~Q(built_in="")
+    theirs = alerts.filter(is_theirs, organisation=actor.organisation_id, metric__in=FOR_CUSTOMERS)
+    return theirs if actor.namespace_ids is None else theirs.filter(namespace__in=actor.namespace_ids)
+
+
+def alert_for(actor: Actor, alert_id: UUID) -> Alert:
+    found = alerts_visible(actor).filter(public_id=alert_id).first()
+    if found is None:
+        raise NotFound("alert")
+    return found
+
+
+def alerts_events(alerts: Iterable[Alert]) -> Mapping[int, list[AlertEvent]]:
+    """The history of each, oldest first, in one query."""
+    found: dict[int, list[AlertEvent]] = {one.pk: [] for one in alerts}
+    for event in AlertEvent.objects.filter(alert__in=list(found)).order_by("pk"):
+        found[event.alert_id].append(event)
+    return found
+
+
+def rules_visible(actor: Actor) -> "QuerySet[AlertRule]":
+    """Of the operators' rules only they see anything, also of those about one organisation."""
+    rules = AlertRule.objects.filter(deleted_at=None).select_related(*WITH_ITS_PLACE)
+    if actor.organisation_id is None:
+        return rules
+    theirs = rules.filter(organisation=actor.organisation_id, author_is_operator=False)
+    return theirs if actor.namespace_ids is None else theirs.filter(namespace__in=actor.namespace_ids)
+
+
+def rule_for(actor: Actor, rule_id: UUID) -> AlertRule:
+    found = rules_visible(actor).filter(public_id=rule_id).first()
+    if found is None:
+        raise NotFound("alert rule")
+    return found
+
+
+def firing_by_rule() -> Mapping[str, int]:
+    """How many fire, by built-in rule; those that people made count together."""
+    named = Coalesce(NullIf(F("built_in"), Value("")), Value(OWN_RULES))
+    rows = Alert.objects.filter(state=Alert.State.FIRING).values_list(named).annotate(count=Count("*")).order_by()
+    return dict(rows)
+
+
+def deliveries_waiting() -> int:
+    return Delivery.objects.filter(state=Delivery.State.WAITING).count()
+
+
+def evaluation_newest() -> Evaluation | None:
+    return Evaluation.objects.first()

@@ -1,0 +1,351 @@
+"""What people do: make rules, change and delete them, acknowledge alerts and silence them. Each is one transaction."""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, cast
+
+from django.conf import settings
+from django.db.models import Count, Exists, OuterRef, QuerySet
+from django.utils import timezone
+
+from controlplane.alerts.definitions import (
+    CLEAR_FOR_SECONDS,
+    COMPARISONS,
+    METRICS,
+    Comparison,
+    clears_at_default,
+)
+from controlplane.alerts.models import Alert, AlertEvent, AlertRule, AlertState, Delivery
+from controlplane.alerts.selectors import WITH_ITS_PLACE
+from controlplane.alerts.telling import RESOLVED, deliveries_queue
+from controlplane.alerts.views import rule_place, rule_told
+from controlplane.alerts.webhooks import Policy, target_checked
+from tenants.actor import Actor
+from tenants.audit import Journal, audited
+from tenants.crypto import seal, secret_text, unseal
+from tenants.errors import Conflict, FieldProblem, InvalidFields, NotFound, NotPermitted
+from tenants.fields import all_checked, name_check, note_check
+from tenants.levels import FLEET, Place
+from tenants.locks import organisation_lock
+from tenants.models import AgentGroup
+from tenants.services.housekeeping import rows_remove
+
+WEBHOOK_KIND: Final = "lmw"
+MOST_RULES: Final = 100  # of one organisation
+LONGEST_FOR: Final = 86_400
+LONGEST_SILENCE: Final = timedelta(days=30)
+LARGEST: Final = 1e12
+ALERTS_KEPT: Final = timedelta(days=90)
+ALERTS_OF_ONE: Final = 10_000  # by rules of one organisation; beyond, the oldest that are over go
+LEAST_CLEAR_FOR: Final = 60  # of customers' rules: each has its history, so a ratio must not make them by the second
+DELIVERIES_KEPT: Final = timedelta(days=7)
+Kind = AlertEvent.Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A rule as somebody wants it. None: what is usual."""
+
+    name: str
+    metric: str
+    comparison: str
+    threshold: float
+    clears_at: float | None = None
+    for_seconds: int = 300
+    clear_for_seconds: int = CLEAR_FOR_SECONDS
+    least_prompt_tokens: int = 0
+    enabled: bool = True
+    webhook_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A rule, and the secret of its webhook at the only moment it is shown; None where there is no new one."""
+
+    rule: AlertRule
+    secret: str | None
+
+
+def rule_create(*, actor: Actor, draft: Draft, place: Place = FLEET, group: AgentGroup | None = None) -> Made:
+    """It watches the group, the organisation or its namespace; all of the fleet where it names none."""
+    rule = AlertRule(
+        scope=_scope(place, group),
+        group=group,
+        organisation=place.organisation,
+        namespace=place.namespace,
+        metric=draft.metric,
+        comparison=draft.comparison,
+        created_by=actor.public_name,
+        author_is_operator=actor.is_operator,
+    )
+    _kind_check(rule, actor)
+    _values_set(rule, _values(draft), actor)
+    with audited() as journal:
+        if place.organisation is not None:
+            organisation_lock(place.organisation, actor=actor)
+            _room_check(rule)
+        secret = _secret_made(rule) if rule.webhook_url else None
+        rule.save()
+        _record(journal, actor, "alert-rule.create", rule, after=rule_told(rule))
+    return Made(rule, secret)
+
+
+def rule_update(*, actor: Actor, rule: AlertRule, changes: Mapping[str, Any], rotates_secret: bool = False) -> Made:
+    """What is left out stays. What fires goes on under the new numbers, or ends where the rule is off."""
+    with audited() as journal:
+        held = _held(rule)
+        before = rule_told(held)
+        _values_set(held, changes, actor)
+        is_new = bool(held.webhook_url) and (held.sealed_secret is None or rotates_secret)
+        secret = _secret_made(held) if is_new else None
+        if rotates_secret and not held.webhook_url:
+            raise InvalidFields([FieldProblem("rotate_secret", "there is no webhook to have a secret")])
+        held.save()
+        _followed(held)
+        after = {**rule_told(held), "secret": "new" if secret else "as it was"}
+        _record(journal, actor, "alert-rule.update", held, before=before, after=after)
+    return Made(held, secret)
+
+
+def rule_delete(*, actor: Actor, rule: AlertRule) -> None:
+    """What it found stays in the history; what fires by it is over, and its webhook is still told so."""
+    with audited() as journal:
+        held = _held(rule)
+        if held.built_in:
+            problem = 'is built in and cannot be deleted; disable it: {"enabled": false}'
+            raise Conflict([FieldProblem("rule", problem)])
+        _record(journal, actor, "alert-rule.delete", held, before=rule_told(held))
+        _alerts_end(held)
+        if held.deliveries.filter(state=Delivery.State.WAITING).exists():
+            held.enabled, held.deleted_at = False, timezone.now()
+            held.save(update_fields=["enabled", "deleted_at"])
+        else:
+            held.delete()
+
+
+def alert_acknowledge(*, actor: Actor, alert: Alert, note: str = "") -> Alert:
+    """Somebody has seen it. Again, by somebody else: the newest counts, the history has both."""
+    said, now = note_check(note), timezone.now()
+    with audited() as journal:
+        held = _alert_held(alert)
+        held.acknowledged_at, held.acknowledged_by, held.note = now, actor.name[:254], said
+        held.acknowledged_by_operator = actor.is_operator
+        held.save(update_fields=["acknowledged_at", "acknowledged_by", "acknowledged_by_operator", "note"])
+        _noted(journal, actor, held, Kind.ACKNOWLEDGED, said, now)
+    return held
+
+
+def alert_silence(*, actor: Actor, alert: Alert, until: datetime | None) -> Alert:
+    """Until then nothing is sent of it, nor of what fires at the same place by the same rule. None ends a silence."""
+    now = timezone.now()
+    if alert.by_operator and not actor.is_operator:
+        raise NotPermitted("This alert is of a rule of the operators, and they rely on it: acknowledge it instead.")
+    if until is not None and not now < until <= now + LONGEST_SILENCE:
+        raise InvalidFields([FieldProblem("until", f"must be within the next {LONGEST_SILENCE.days} days")])
+    with audited() as journal:
+        held = _alert_held(alert)
+        held.silenced_until = until
+        held.save(update_fields=["silenced_until"])
+        if until is None:  # earlier alerts of this place may have brought it along
+            Alert.objects.filter(rule=held.rule_id, subject=held.subject).update(silenced_until=None)
+        kind, words = (Kind.UNSILENCED, "") if until is None else (Kind.SILENCED, f"Until {until:%F %R} UTC.")
+        _noted(journal, actor, held, kind, words, now)
+    return held
+
+
+def webhook_secret(rule: AlertRule) -> str:
+    if rule.sealed_secret is None:
+        raise LookupError(f"rule {rule.pk} has no webhook")
+    return unseal(rule.sealed_secret, place=secret_place(rule)).decode()
+
+
+def secret_place(rule: AlertRule) -> str:
+    return f"webhook of alert rule {rule.public_id}"
+
+
+def webhook_secrets() -> "tuple[QuerySet[AlertRule], str, Callable[[AlertRule], str]]":
+    """What is sealed here, for a new master key."""
+    return AlertRule.objects.exclude(sealed_secret=None), "sealed_secret", secret_place
+
+
+def housekeeping(*, now: datetime) -> int:
+    """How many rows went; what is left over goes with the next round."""
+    still_told = Delivery.objects.filter(rule=OuterRef("pk"), state=Delivery.State.WAITING)
+    over: list[QuerySet[Any]] = [
+        Delivery.objects.filter(ended_at__lt=now - DELIVERIES_KEPT),
+        AlertRule.objects.filter(~Exists(still_told), deleted_at__lt=now),
+        Alert.objects.filter(resolved_at__lt=now - ALERTS_KEPT),
+    ]
+    return sum(rows_remove(rows) for rows in over) + _too_many_remove()
+
+
+def _too_many_remove() -> int:
+    """Of each organisation's own rules the newest stay, or who steers a ratio could fill the table."""
+    own = Alert.objects.filter(by_operator=False, organisation__isnull=False)
+    of_many = own.values("organisation").annotate(count=Count("*")).filter(count__gt=ALERTS_OF_ONE)
+    return sum(_oldest_remove(own.filter(organisation=one["organisation"])) for one in of_many.order_by())
+
+
+def _oldest_remove(alerts: QuerySet[Alert]) -> int:
+    newest = alerts.order_by("-number").values_list("number", flat=True)
+    last = newest[ALERTS_OF_ONE - 1 : ALERTS_OF_ONE].first()
+    return 0 if last is None else rows_remove(alerts.filter(number__lt=last, state=Alert.State.RESOLVED))
+
+
+# Checks
+
+
+def _scope(place: Place, group: AgentGroup | None) -> str:
+    if group is not None and place.organisation is not None:
+        raise InvalidFields([FieldProblem("group", "goes with no organisation: leave one of the two out")])
+    if group is not None:
+        return "group"
+    if place.organisation is None:
+        return "fleet"
+    return "organisation" if place.namespace is None else "namespace"
+
+
+def _kind_check(rule: AlertRule, actor: Actor) -> None:
+    """What a rule is about, which never changes."""
+    problems = list[FieldProblem]()
+    metric = METRICS.get(rule.metric)
+    known = [one.name for one in METRICS.values() if actor.is_operator or one.is_for_customers]
+    if rule.metric not in known or metric is None:
+        problems.append(FieldProblem("metric", f"{rule.metric[:80]!r} is none of {', '.join(known)}"))
+    elif rule.scope in ("organisation", "namespace") and metric.subject != "namespace":
+        problems.append(FieldProblem("place", f"{metric.name} is measured of each {metric.subject}: fleet or a group"))
+    if rule.comparison not in COMPARISONS:
+        problems.append(FieldProblem("comparison", f"{rule.comparison[:80]!r} is none of {', '.join(COMPARISONS)}"))
+    if problems:
+        raise InvalidFields(problems)
+
+
+def _values(draft: Draft) -> dict[str, Any]:
+    names = ("name", "threshold", "clears_at", "for_seconds", "clear_for_seconds", "least_prompt_tokens", "enabled")
+    return {name: getattr(draft, name) for name in (*names, "webhook_url")}
+
+
+def _values_set(rule: AlertRule, values: Mapping[str, Any], actor: Actor) -> None:
+    """Checked together, so that whoever is wrong learns all of it at once."""
+    was_url = rule.webhook_url
+    for name, value in values.items():
+        setattr(rule, name, value)
+    follows = "threshold" in values or "clears_at" in values
+    if follows and values.get("clears_at") is None:
+        rule.clears_at = clears_at_default(cast(Comparison, rule.comparison), rule.threshold)
+    if "webhook_url" in values and rule.webhook_url != was_url:
+        rule.webhook_by_operator = actor.is_operator
+    rule.name, *_ = all_checked(
+        lambda: name_check(rule.name), lambda: _numbers_check(rule), lambda: _webhook_check(rule, was_url)
+    )
+
+
+def _numbers_check(rule: AlertRule) -> None:
+    problems = [
+        *_bounds_problems(rule, ("threshold", "clears_at"), 0, LARGEST),
+        *_bounds_problems(rule, ("for_seconds",), 0, LONGEST_FOR),
+        *_bounds_problems(rule, ("clear_for_seconds",), 0 if rule.author_is_operator else LEAST_CLEAR_FOR, LONGEST_FOR),
+        *_bounds_problems(rule, ("least_prompt_tokens",), 0, LARGEST),
+    ]
+    is_above = rule.comparison == "above"
+    if not problems and (rule.clears_at > rule.threshold if is_above else rule.clears_at < rule.threshold):
+        most = "more" if is_above else "less"
+        said = f"{rule.clears_at:g} is {most} than the threshold {rule.threshold:g}: it would end before it begins"
+        problems.append(FieldProblem("clears_at", said))
+    if not problems and rule.least_prompt_tokens and not METRICS[rule.metric].uses_tokens:
+        problems.append(FieldProblem("least_prompt_tokens", f"means nothing for {rule.metric}"))
+    if problems:
+        raise InvalidFields(problems)
+
+
+def _bounds_problems(rule: AlertRule, names: Iterable[str], least: float, most: float) -> list[FieldProblem]:
+    values = {name: getattr(rule, name) for name in names}
+    return [
+        FieldProblem(name, f"{value:g} is not {least:g} to {most:g}")
+        for name, value in values.items()
+        if not (math.isfinite(value) and least <= value <= most)
+    ]
+
+
+def _webhook_check(rule: AlertRule, was_url: str) -> None:
+    if rule.webhook_url and rule.webhook_url != was_url:
+        target_checked(rule.webhook_url, Policy(rule.webhook_by_operator, settings.ENVIRONMENT.webhook_hosts))
+
+
+def _room_check(rule: AlertRule) -> None:
+    if AlertRule.objects.filter(organisation=rule.organisation, deleted_at=None).count() >= MOST_RULES:
+        raise Conflict([FieldProblem("place", f"has {MOST_RULES} alert rules already, which is the most")])
+
+
+# Written
+
+
+def _secret_made(rule: AlertRule) -> str:
+    secret = secret_text(WEBHOOK_KIND)
+    rule.sealed_secret = seal(secret.encode(), place=secret_place(rule))
+    return secret
+
+
+def _held(rule: AlertRule) -> AlertRule:
+    rows = AlertRule.objects.select_related(*WITH_ITS_PLACE).select_for_update(of=("self",), no_key=True)
+    found = rows.filter(pk=rule.pk, deleted_at=None).first()
+    if found is None:
+        raise NotFound("alert rule")
+    return found
+
+
+def _alert_held(alert: Alert) -> Alert:
+    rows = Alert.objects.select_related("rule").select_for_update(of=("self",), no_key=True)
+    found = rows.filter(pk=alert.pk).first()
+    if found is None:
+        raise NotFound("alert")
+    return found
+
+
+def _followed(rule: AlertRule) -> None:
+    if not rule.enabled:
+        _alerts_end(rule)
+    if not rule.webhook_url:
+        waiting = rule.deliveries.filter(state=Delivery.State.WAITING)
+        waiting.update(
+            state=Delivery.State.GIVEN_UP, problem="the rule has no webhook any more", ended_at=timezone.now()
+        )
+
+
+def _alerts_end(rule: AlertRule) -> None:
+    """Those that fire by it are over, and so is what was on its way to firing."""
+    now = timezone.now()
+    AlertState.objects.filter(rule=rule).delete()
+    firing = list(rule.alerts.select_for_update(no_key=True).filter(state=Alert.State.FIRING))
+    for one in firing:
+        one.state, one.resolved_at, one.rule = Alert.State.RESOLVED, now, rule
+    Alert.objects.bulk_update(firing, ["state", "resolved_at"])
+    AlertEvent.objects.bulk_create(
+        [AlertEvent(alert=one, kind=Kind.RESOLVED, at=now, words="Its rule is off.") for one in firing]
+    )
+    deliveries_queue([one for one in firing if one.is_told and rule.webhook_url], RESOLVED, now=now)
+
+
+def _noted(journal: Journal, actor: Actor, alert: Alert, kind: Kind, words: str, now: datetime) -> None:
+    AlertEvent.objects.create(
+        alert=alert, kind=kind, at=now, by=actor.name[:254], by_operator=actor.is_operator, words=words
+    )
+    after = {"alert": str(alert.public_id), "rule": alert.rule_name, "words": words}
+    target = f"alert of {alert.place}"
+    journal.record(actor, f"alert.{VERBS[kind]}", target, organisation=alert.organisation, after=after)
+
+
+VERBS: Final[Mapping[Kind, str]] = {
+    Kind.ACKNOWLEDGED: "acknowledge",
+    Kind.SILENCED: "silence",
+    Kind.UNSILENCED: "unsilence",
+}
+
+
+def _record(journal: Journal, actor: Actor, verb: str, rule: AlertRule, **what: Any) -> None:
+    target = f"alert rule {rule.name} of {rule_place(rule)}"
+    # An operators' rule about an organisation is in the operators' trail alone.
+    whose = None if rule.author_is_operator else rule.organisation
+    journal.record(actor, verb, target, organisation=whose, **what)

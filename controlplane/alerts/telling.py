@@ -1,0 +1,41 @@
+"""What webhooks are to tell: queued in the transaction in which it becomes true, so that none is lost or made up."""
+
+import json
+import uuid
+from collections.abc import Iterable
+from datetime import datetime
+
+from django.core.serializers.json import DjangoJSONEncoder
+
+from controlplane.alerts.models import Alert, AlertRule, Delivery
+from controlplane.alerts.views import alert_view
+
+FIRED, RESOLVED = "fired", "resolved"
+
+
+def is_silenced(alert: Alert, now: datetime) -> bool:
+    return alert.silenced_until is not None and alert.silenced_until > now
+
+
+def is_to_be_told(alert: Alert, rule: AlertRule, now: datetime) -> bool:
+    """Once for each alert, and not while it is silenced: when that is over and it still fires, it is told then."""
+    return bool(rule.webhook_url) and not alert.is_told and not is_silenced(alert, now)
+
+
+def deliveries_queue(alerts: Iterable[Alert], event: str, *, now: datetime) -> None:
+    """Of rules with a webhook."""
+    Delivery.objects.bulk_create([_delivery(one, event, now) for one in alerts])
+
+
+def _delivery(alert: Alert, event: str, now: datetime) -> Delivery:
+    key = uuid.uuid4()
+    told = {"version": 1, "delivery": key, "event": event, "at": now, "alert": alert_view(alert)}
+    return Delivery(
+        pk=key,
+        rule=alert.rule,
+        alert=alert,
+        event=event,
+        body=json.dumps(told, cls=DjangoJSONEncoder, ensure_ascii=False, separators=(",", ":")),
+        next_at=now,
+        created_at=now,
+    )

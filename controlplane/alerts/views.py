@@ -1,0 +1,97 @@
+"""Alerts and rules as people and programs read them. Changes nothing."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.alerts.definitions import METRICS
+from controlplane.alerts.models import Alert, AlertEvent, AlertRule
+from tenants.actor import Actor
+
+
+def alert_view(alert: Alert) -> dict[str, Any]:
+    """What whoever may see it may read. Which rule of an operator's it was is told by its name alone."""
+    return {
+        "id": alert.public_id,
+        "rule": alert.rule_name,
+        "rule_id": None if alert.rule is None or alert.rule.deleted_at else alert.rule.public_id,
+        "built_in": alert.built_in or None,
+        "metric": alert.metric,
+        "unit": METRICS[alert.metric].unit,
+        "place": alert.place,
+        "agent": alert.agent or None,
+        "state": alert.state,
+        "value": alert.value,
+        "has_data": alert.has_data,
+        "comparison": alert.comparison,
+        "threshold": alert.threshold,
+        "words": alert.words,
+        "next_step": alert.next_step,
+        "since": alert.since,
+        "fired_at": alert.fired_at,
+        "resolved_at": alert.resolved_at,
+        "silenced_until": alert.silenced_until,
+    }
+
+
+def alert_shown(alert: Alert, events: "list[AlertEvent]", actor: Actor) -> dict[str, Any]:
+    """With what people did about it. Whom operators told, and what they wrote to each other, is theirs alone."""
+    view = alert_view(alert)
+    if alert.by_operator and not actor.is_operator:
+        view["rule_id"] = None
+        events = [one for one in events if one.kind not in OF_WEBHOOKS]
+    acknowledged = None
+    if alert.acknowledged_at is not None:
+        by = _said_by(actor, alert.acknowledged_by, alert.note, is_operator=alert.acknowledged_by_operator)
+        acknowledged = {"by": by[0], "at": alert.acknowledged_at, "note": by[1]}
+    return view | {"acknowledged": acknowledged, "history": [event_view(one, actor) for one in events]}
+
+
+OF_WEBHOOKS = (AlertEvent.Kind.DELIVERED, AlertEvent.Kind.NOT_DELIVERED)
+
+
+def event_view(event: AlertEvent, actor: Actor) -> dict[str, Any]:
+    is_note = event.kind == AlertEvent.Kind.ACKNOWLEDGED
+    by, note = _said_by(actor, event.by, event.words, is_operator=event.by_operator)
+    words = note if is_note else event.words
+    return {"at": event.at, "what": event.kind, "by": by or None, "words": words or None, "value": event.value}
+
+
+def _said_by(actor: Actor, name: str, note: str, *, is_operator: bool) -> tuple[str, str]:
+    return ("an operator", "") if is_operator and not actor.is_operator else (name, note)
+
+
+def rule_view(rule: AlertRule) -> dict[str, Any]:
+    return {
+        "id": rule.public_id,
+        "built_in": rule.built_in or None,
+        "name": rule.name,
+        "scope": rule.scope,
+        "place": rule_place(rule),
+        "metric": rule.metric,
+        "unit": METRICS[rule.metric].unit,
+        "comparison": rule.comparison,
+        "threshold": rule.threshold,
+        "clears_at": rule.clears_at,
+        "for_seconds": rule.for_seconds,
+        "clear_for_seconds": rule.clear_for_seconds,
+        "least_prompt_tokens": rule.least_prompt_tokens,
+        "enabled": rule.enabled,
+        "webhook_url": rule.webhook_url or None,
+        "created_by": rule.created_by,
+        "created_at": rule.created_at,
+    }
+
+
+def rule_place(rule: AlertRule) -> str:
+    """Whose numbers it is about, in words. Read with its place it asks nothing."""
+    if rule.group is not None:
+        return rule.group.slug
+    if rule.organisation is None:
+        return "fleet"
+    return rule.organisation.slug if rule.namespace is None else f"{rule.organisation.slug}/{rule.namespace.slug}"
+
+
+def rule_told(rule: AlertRule) -> Mapping[str, Any]:
+    """For the audit trail: without the secret, and in plain JSON."""
+    view = rule_view(rule)
+    return {name: str(value) if name in ("id", "created_at") else value for name, value in view.items()}

@@ -1,0 +1,271 @@
+"""Where webhooks may lead, how they are signed, and sending one. Knows nothing of the database.
+
+A customer's webhook is a request that we make for somebody else, from inside: so it goes to public addresses alone, by
+TLS, to the very address that was judged, and follows nothing. A rule of the operators may lead to private addresses by
+TLS, to this machine only where its host is named (LUMINET_WEBHOOK_HOSTS), and to named hosts also without TLS.
+"""
+
+import hashlib
+import hmac
+import http.client
+import ipaddress
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from tenants.errors import FieldProblem, InvalidFields
+
+FIELD: Final = "webhook_url"
+URL_LENGTH: Final = 500
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 10.0  # all of it, connecting besides, however slowly it drips
+UNLESS_NAMED: Final = " unless its host is in LUMINET_WEBHOOK_HOSTS"
+IN_NO_TIME: Final = "did not answer in time"
+NO_WAY: Final = "its host has no address that webhooks may reach"  # for both, or it tells which names resolve inside
+SIGNATURE_HEADER: Final = "Luminet-Signature"
+TIMESTAMP_HEADER: Final = "Luminet-Timestamp"
+DELIVERY_HEADER: Final = "Luminet-Delivery"
+_NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
+_NOT_PUBLIC: Final = tuple(  # what some versions of `is_global` let pass
+    ipaddress.ip_network(one)
+    for one in (
+        "192.0.0.0/24",  # protocol assignments, 192.0.0.8 among them
+        "192.88.99.0/24",  # relays of 6to4
+        "168.63.129.16/32",  # a cloud's own agent on every host
+        "64:ff9b:1::/48",  # NAT64 of a site
+        "fec0::/10",  # addresses of a site, before there were fc00::/7
+    )
+)
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    is_tls: bool
+    host: str
+    port: int
+    path: str
+
+    @property
+    def host_header(self) -> str:
+        spelled = f"[{self.host}]" if ":" in self.host else self.host
+        return spelled if self.port == (443 if self.is_tls else 80) else f"{spelled}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Whose rule it is, and what operators allow beyond."""
+
+    by_operator: bool
+    hosts: Collection[str] = ()  # each a host, or host:port
+
+    def names(self, target: Target) -> bool:
+        """For operators' rules alone: who names a pager for themselves opens it to no tenant."""
+        return self.by_operator and (target.host in self.hosts or f"{target.host}:{target.port}" in self.hosts)
+
+
+class NotAllowed(Exception):
+    """Its words tell no address: whoever made the rule may not learn what names mean inside."""
+
+
+class NotTaken(Exception):
+    """The receiver did not take it; it may later."""
+
+
+def target_checked(url: str, policy: Policy) -> Target:
+    """Where it leads, or InvalidFields. What a name means is judged when it is used."""
+    target = target_read(url)
+    if policy.names(target):
+        return target
+    if not target.is_tls:
+        raise _refused(f"must begin with https://{UNLESS_NAMED if policy.by_operator else ''}")
+    address = _literal(target.host)
+    if target.host == "localhost" or (address is not None and not _may_lead_to(address, policy)):
+        named = UNLESS_NAMED if policy.by_operator else ""
+        raise _refused(f"leads to an address that webhooks may not reach{named}")
+    return target
+
+
+def target_read(url: str) -> Target:
+    if len(url) > URL_LENGTH or not url.isascii() or not url.isprintable() or any(one in url for one in ' "\\<>'):
+        raise _refused(f"must be a URL of at most {URL_LENGTH} ASCII characters")
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError:
+        raise _refused("is no URL") from None
+    if parts.scheme not in ("https", "http") or not host or port == 0:
+        raise _refused("must be https:// with a host")
+    if "@" in parts.netloc or parts.fragment:
+        raise _refused("takes neither a login nor a fragment: webhooks are signed instead")
+    is_tls = parts.scheme == "https"
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Target(is_tls, host, port or (443 if is_tls else 80), path)
+
+
+def _refused(problem: str) -> InvalidFields:
+    return InvalidFields([FieldProblem(FIELD, problem)])
+
+
+# Addresses
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _may_lead_to(address: Address, policy: Policy) -> bool:
+    inner = _inner(address)
+    if inner.is_multicast or inner.is_unspecified or inner.is_loopback or inner.is_link_local or inner.is_reserved:
+        return False
+    return policy.by_operator or (inner.is_global and not any(inner in network for network in _NOT_PUBLIC))
+
+
+def _inner(address: Address) -> Address:
+    """The IPv4 address that an IPv6 one stands for, where it does."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _NAT64:
+        return ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else address)
+
+
+def addresses_allowed(target: Target, policy: Policy) -> list[str]:
+    """What the name means now. One address that may not be reached is enough to reach none."""
+    try:
+        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise NotTaken(NO_WAY) from None
+    addresses = list(dict.fromkeys(str(one[4][0]) for one in found))
+    if not policy.names(target):
+        _check_all(addresses, policy)
+    return addresses
+
+
+def _check_all(addresses: Collection[str], policy: Policy) -> None:
+    for one in addresses:
+        if not _may_lead_to(ipaddress.ip_address(one.partition("%")[0]), policy):
+            raise NotAllowed(NO_WAY)
+
+
+# Signing
+
+
+def signature(secret: str, timestamp: int, body: bytes) -> str:
+    """Over both, so that neither can be exchanged, and what is old can be told."""
+    return "v1=" + hmac.new(secret.encode(), b"%d." % timestamp + body, hashlib.sha256).hexdigest()
+
+
+# Sending
+
+
+def send(url: str, body: bytes, *, secret: str, delivery: str, timestamp: int, policy: Policy) -> None:
+    """Once. NotTaken or NotAllowed where no answer says 2xx; redirects are not followed."""
+    try:
+        target = target_checked(url, policy)
+    except InvalidFields as error:
+        raise NotAllowed(error.problems[0].message) from None
+    headers = {
+        "Host": target.host_header,
+        "Content-Type": "application/json",
+        "User-Agent": "Luminet",
+        DELIVERY_HEADER: delivery,
+        TIMESTAMP_HEADER: str(timestamp),
+        SIGNATURE_HEADER: signature(secret, timestamp, body),
+    }
+    status = _posted(target, addresses_allowed(target, policy), body, headers)
+    if not 200 <= status < 300:
+        raise NotTaken(f"answered {status}")
+
+
+def _posted(target: Target, addresses: Sequence[str], body: bytes, headers: dict[str, str]) -> int:
+    watch = Watch(ANSWER_SECONDS)
+    try:
+        with watch, _connected(target, addresses, watch) as channel:
+            connection = http.client.HTTPConnection(target.host, target.port)
+            connection.sock = channel
+            connection.request("POST", target.path, body, headers)
+            status = connection.getresponse().status
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise NotTaken(IN_NO_TIME if watch.is_over else _problem(error)) from None
+    if watch.is_over:  # it cut the head off, which reads like its end
+        raise NotTaken(IN_NO_TIME)
+    return status
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "its certificate is not valid"
+    return IN_NO_TIME if isinstance(error, TimeoutError) else "cannot be reached, or did not answer as HTTP"
+
+
+class Watch:
+    """Ends what is held when time is up: whoever reads from it gets an error, whatever the other side does."""
+
+    def __init__(self, seconds: float) -> None:
+        self.is_over = False
+        self._until = time.monotonic() + seconds
+        self._held: socket.socket | None = None
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(seconds, self._end)
+        self._timer.daemon = True
+
+    @property
+    def seconds_left(self) -> float:
+        return max(self._until - time.monotonic(), 0.001)
+
+    def hold(self, channel: socket.socket) -> None:
+        """This one from now on: TLS takes the plain socket's descriptor away, so that one cannot be ended any more."""
+        with self._lock:
+            self._held = channel
+            self._shut()
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def _end(self) -> None:
+        with self._lock:
+            self.is_over = True
+            self._shut()
+
+    def _shut(self) -> None:
+        if self.is_over and self._held is not None:
+            with suppress(OSError):  # by the descriptor alone: TLS' own way is not for another thread
+                socket.socket.shutdown(self._held, socket.SHUT_RDWR)
+
+
+@contextmanager
+def _connected(target: Target, addresses: Sequence[str], watch: Watch) -> Iterator[socket.socket]:
+    """To one of those addresses and no other."""
+    with _plain(target, addresses, watch) as plain:
+        watch.hold(plain)
+        plain.settimeout(watch.seconds_left)
+        if not target.is_tls:
+            yield plain
+            return
+        context = ssl.create_default_context()
+        with context.wrap_socket(plain, server_hostname=target.host, do_handshake_on_connect=False) as channel:
+            watch.hold(channel)
+            channel.do_handshake()
+            yield channel
+
+
+def _plain(target: Target, addresses: Sequence[str], watch: Watch) -> socket.socket:
+    """The first that takes the connection: where one family leads nowhere, the other one may."""
+    for address in addresses:
+        if not watch.is_over:
+            with suppress(OSError):
+                return socket.create_connection((address, target.port), min(CONNECT_SECONDS, watch.seconds_left))
+    raise ConnectionError

@@ -1,0 +1,51 @@
+"""SQL that adds up: of columns.ADDED and of times. Names in it are ours, values never are.
+
+Sums stay below what a column holds whatever agents say: a number is never counted beyond MOST_SUM.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from controlplane.analytics.columns import ADDED, COUNT_BITS
+
+MOST_SUM: Final = 2**61
+MOST_CODES: Final = 600  # of one row of a minute, before codes that are there more than once are put together
+_MASK: Final = 2**COUNT_BITS - 1
+
+NAMES: Final = ", ".join(ADDED)
+
+
+def times_summed(times: str) -> str:
+    """`times`: a query or expression of one set of bigint; each code once."""
+    return (
+        f"coalesce((SELECT array_agg((code << {COUNT_BITS}) | least(counted, {_MASK})::bigint) "  # noqa: S608
+        f"FROM (SELECT one >> {COUNT_BITS} AS code, sum(one & {_MASK}) AS counted "
+        f"FROM {times} AS told(one) GROUP BY 1) AS codes), '{{}}')"
+    )
+
+
+def times_of_groups(table: str, group: str) -> str:
+    """A query of the times of each group in the column `times`; without those that have none."""
+    return (
+        f"SELECT {group}, array_agg((code << {COUNT_BITS}) | least(counted, {_MASK})::bigint) AS times "  # noqa: S608
+        f"FROM (SELECT {group}, one >> {COUNT_BITS} AS code, sum(one & {_MASK}) AS counted "
+        f"FROM {table}, unnest({table}.times) AS timed(one) GROUP BY {group}, code) AS codes GROUP BY {group}"
+    )
+
+
+def added_on_conflict(names: Sequence[str]) -> str:
+    """What is new is added to the row `old`, in these columns and in its times."""
+    sums = [f"{name} = least(old.{name}, {MOST_SUM}) + excluded.{name}" for name in names]
+    together = "old.times || excluded.times"
+    compacted = times_summed(f"unnest({together})")
+    times = f"CASE WHEN cardinality({together}) <= {MOST_CODES} THEN {together} ELSE {compacted} END"
+    return ", ".join([*sums, f"times = {times}"])
+
+
+def replaced_on_conflict() -> str:
+    return ", ".join(f"{name} = excluded.{name}" for name in (*ADDED, "times"))
+
+
+def sums(table: str) -> str:
+    """Of the rows of a group, by ADDED."""
+    return ", ".join(f"least(sum({table}.{name}), {MOST_SUM})::bigint AS {name}" for name in ADDED)

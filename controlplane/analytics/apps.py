@@ -1,0 +1,15 @@
+"""Registers the app under its short name, and what it measures with the metrics."""
+
+from django.apps import AppConfig
+
+
+class AnalyticsConfig(AppConfig):
+    name = "controlplane.analytics"
+    label = "analytics"
+
+    def ready(self) -> None:
+        from controlplane.analytics.reconciliations import differences_measure
+        from controlplane.metrics import before_reading
+
+        if differences_measure not in before_reading:
+            before_reading.append(differences_measure)

@@ -1,0 +1,15 @@
+"""What is added up, by column: the same in minutes and in pieces, so that one adds up to the other."""
+
+from typing import Final
+
+from engine_agent.usage import COUNTS
+from engine_agent.wire import MISSED
+
+MISSED_COLUMNS: Final = tuple(f"missed_{reason}" for reason in MISSED)
+BLOCK_COLUMNS: Final = ("expired_blocks", "evicted_blocks", "quota_blocks", "purged_blocks")  # of rows of kind "cache"
+ADDED: Final = (*COUNTS, *MISSED_COLUMNS, *BLOCK_COLUMNS)
+CACHE_KIND: Final = "cache"  # the kind of rows that count blocks, not requests
+CUSTOMER_KIND: Final = "customer"
+
+# Times are kept as `bigint[]`: code << COUNT_BITS | count, in any order, a code perhaps more than once.
+COUNT_BITS: Final = 32

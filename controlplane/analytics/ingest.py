@@ -1,0 +1,154 @@
+"""Takes in what agents tell of usage, exactly once: in the transaction that also stores how far an agent was heard.
+
+Set-based: the number of statements depends neither on how many rows there are nor on how many agents tell them. What is
+there is added to, so parts of one minute may come apart, late and in any order.
+
+Locks, in this order: the agents' rows (whoever calls holds them, so an agent's rows are written by one at a time), the
+hours written to, shared, which holds off whoever rolls them up; then rows, in the order of their keys.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from operator import itemgetter
+from typing import Any, Final
+
+from django.db import IntegrityError, connection, transaction
+from psycopg.errors import CheckViolation
+
+from controlplane.analytics.adding import MOST_SUM, added_on_conflict
+from controlplane.analytics.columns import ADDED
+from controlplane.analytics.hours import hours_share, unroll
+from controlplane.analytics.notices import usage_notify
+from controlplane.analytics.partitions import partitions_ensure
+from controlplane.analytics.rows import Key, judge
+from controlplane.analytics.series import SeriesKey, series_ensure
+from controlplane.analytics.stored import (
+    curves_put,
+    held_before,
+    journals_before,
+    journals_put,
+    ledger_add,
+    namespace_places,
+    namespaces_foreign,
+    pools_put,
+    refused_keep,
+    residences_put,
+    totals_put,
+)
+from controlplane.analytics.tally import RefusedOne, Sum, Tally, journals_told, namespaces_told
+from controlplane.fleet.recording import Heard
+from controlplane.metrics import usage_records_lost, usage_rows
+from engine_agent.wire import Report
+
+MOST_REFUSED_TOLD: Final = 1_000  # to one agent at a time, and kept of it
+Told = Mapping[str, Sequence[tuple[int, Report]]]  # fresh reports with their numbers, by agent
+
+
+def usage_store(told: Told, now: datetime) -> dict[str, Heard]:
+    """Within the caller's transaction. What is not counted, by agent; the rest is."""
+    tally = _tallied(told, now)
+    hours_share(minute for _, _, minute in tally.minutes)
+    _minutes_add(tally)
+    journals_put(tally.read, now)
+    ledger_add(tally.ledger)
+    totals_put(tally.totals, now)
+    residences_put(tally.residences)
+    pools_put(tally.pools)
+    curves_put(tally.curves)
+    refused = {agent: rows[:MOST_REFUSED_TOLD] for agent, rows in tally.refused.items()}
+    refused_keep(refused, now, most=MOST_REFUSED_TOLD)
+    usage_notify(tally.organisations)
+    transaction.on_commit(partial(_measure, tally))
+    stands = tally.stands
+    return {
+        agent: Heard([one.as_json() for one in refused.get(agent, ())], stands.get(agent, {}))
+        for agent in refused.keys() | stands.keys()
+    }
+
+
+def _tallied(told: Told, now: datetime) -> Tally:
+    named = {agent: namespaces_told(report for _, report in reports) for agent, reports in told.items()}
+    places = namespace_places(set().union(*named.values()))
+    owners = {str(namespace): place.organisation for namespace, place in places.items()}
+    foreign = namespaces_foreign(named, places)
+    levels = [agent for agent, reports in told.items() if any(one.kind == "levels" for _, one in reports)]
+    tally = Tally(judge(now, owners), now, held_before(levels), journals_before(journals_told(told)))
+    for agent, reports in told.items():
+        tally.judge = judge(now, owners, map(str, foreign.get(agent, ())))
+        for number, report in reports:
+            tally.take(agent, number, report)
+    return tally
+
+
+def _minutes_add(tally: Tally) -> None:
+    if not tally.minutes:
+        return
+    keys = {one: _series_key(*one) for one in {(agent, key) for agent, key, _ in tally.minutes}}
+    numbers = series_ensure(list(keys.values()))
+    ids = {one: numbers[key] for one, key in keys.items()}
+    rows = [(ids[agent, key], minute, one) for (agent, key, minute), one in tally.minutes.items()]
+    statement, values = minutes_statement(sorted(rows, key=itemgetter(0, 1)))
+    minutes = {minute for _, minute, _ in rows}
+    try:
+        with transaction.atomic():
+            _execute(statement, values)
+    except IntegrityError as error:
+        if not isinstance(error.__cause__, CheckViolation):
+            raise
+        partitions_ensure(datetime.fromtimestamp(minute, UTC).date() for minute in minutes)
+        _execute(statement, values)
+    unroll(minutes)
+
+
+def _series_key(agent: str, key: Key) -> SeriesKey:
+    return SeriesKey(key.namespace, agent, key.model, key.kv_dtype, key.kind, key.organisation)
+
+
+def minutes_statement(rows: Sequence[tuple[int, int, Sum]]) -> tuple[str, list[str]]:
+    """Adds to each series and minute. Columns in which there is nothing are left out; arrays are handed over as text
+    that is joined at once, not number by number."""
+    columns = list(zip(*(one.added for _, _, one in rows), strict=True))
+    used = [place for place, column in enumerate(columns) if any(column)]
+    names = [ADDED[place] for place in used]
+    numbers = [[series for series, _, _ in rows], [minute for _, minute, _ in rows]]
+    sums = [_bounded(columns[place]) for place in used]
+    values = [*(_array(column) for column in (*numbers, *sums)), _arrays(one.times for _, _, one in rows)]
+    return _minutes_sql(names), values
+
+
+def _minutes_sql(names: Sequence[str]) -> str:
+    into = ", ".join(["series_id", "minute", *names, "times"])
+    picked = ", ".join(["series_id", "to_timestamp(minute)", *names, "times::bigint[]"])
+    arrays = ", ".join(["%s::integer[]", *["%s::bigint[]"] * (1 + len(names)), "%s::text[]"])
+    return (
+        f"INSERT INTO analytics_minute AS old ({into}) SELECT {picked} FROM unnest({arrays}) AS told({into}) "  # noqa: S608
+        f"ON CONFLICT (series_id, minute) DO UPDATE SET {added_on_conflict(names)}"
+    )
+
+
+def _bounded(column: Sequence[int]) -> Sequence[int]:
+    return column if max(column) <= MOST_SUM else [min(one, MOST_SUM) for one in column]
+
+
+def _array(numbers: Iterable[int]) -> str:
+    return "{" + ",".join(map(str, numbers)) + "}"
+
+
+def _arrays(lists: Iterable[Iterable[int]]) -> str:
+    return "{" + ",".join(f'"{_array(one)}"' for one in lists) + "}"
+
+
+def _execute(statement: str, values: Sequence[Any]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+
+
+def _measure(tally: Tally) -> None:
+    usage_rows.labels("counted").inc(tally.counted_rows)
+    usage_rows.labels("refused").inc(sum(map(_rows_refused, tally.refused.values())))
+    usage_records_lost.inc(tally.lost_records)
+
+
+def _rows_refused(refused: Sequence[RefusedOne]) -> int:
+    return sum(one.row >= 0 for one in refused)

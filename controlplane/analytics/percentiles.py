@@ -1,0 +1,116 @@
+"""Percentiles of merged counts of times, at most 2 % off; and what hits saved against misses of the same length. Pure.
+
+A bucket's times are all taken for its middle, which is at most `ERROR` off any of them; what lies below the first
+bucket's end, 0.1 ms, is taken for that.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from math import ceil
+from typing import Final
+
+from engine_agent.usage import BUCKETS, CACHED, METRICS, PROMPT_TOKENS, Cached, Metric, bucket_milliseconds
+
+ERROR: Final = 0.02
+ENOUGH: Final = 20  # hits, and misses, of a class of lengths: fewer say nothing of how long one takes
+LENGTHS: Final = len(PROMPT_TOKENS) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """Hits and misses of prompts of one class of lengths; the times are None unless there are enough of both."""
+
+    prompt_tokens_up_to: int | None
+    hits: int
+    misses: int
+    hit_p50: float | None
+    miss_p50: float | None
+
+    def document(self) -> dict[str, float | None]:
+        return asdict(self)
+
+
+class Spread:
+    """Counts by code, ready to be asked many things."""
+
+    def __init__(self, times: Mapping[int, int]) -> None:
+        self._by_class: dict[int, Counter[int]] = {}
+        for code, count in times.items():
+            place, bucket = divmod(code, BUCKETS)
+            self._by_class.setdefault(place, Counter())[bucket] += count
+
+    def count(self, metric: Metric, cached: Cached | None = None, length: int | None = None) -> int:
+        return self._merged(metric, cached, length).total()
+
+    def percentile(
+        self, share: float, *, metric: Metric, cached: Cached | None = None, length: int | None = None
+    ) -> float | None:
+        """Milliseconds that so large a share of the times does not exceed; None without any."""
+        return _percentile(self._merged(metric, cached, length), share)
+
+    def compared(self) -> list[Compared]:
+        """First-token times of hits against misses, shortest prompts first."""
+        return [self._compared(length) for length in range(LENGTHS)]
+
+    def _compared(self, length: int) -> Compared:
+        hits, misses = self._merged("ttft", "hit", length), self._merged("ttft", "miss", length)
+        enough = min(hits.total(), misses.total()) >= ENOUGH
+        medians = [_percentile(one, 0.5) if enough else None for one in (hits, misses)]
+        upper_end = PROMPT_TOKENS[length] if length < len(PROMPT_TOKENS) else None
+        return Compared(upper_end, hits.total(), misses.total(), *medians)
+
+    def _merged(self, metric: Metric, cached: Cached | None, length: int | None) -> Counter[int]:
+        merged = Counter[int]()
+        for place in _places(metric, cached, length):
+            merged.update(self._by_class.get(place, {}))
+        return merged
+
+
+def percentile(
+    times: Mapping[int, int],
+    share: float,
+    *,
+    metric: Metric,
+    cached: Cached | None = None,
+    length: int | None = None,
+) -> float | None:
+    return Spread(times).percentile(share, metric=metric, cached=cached, length=length)
+
+
+def like_for_like(compared: Iterable[Compared]) -> tuple[float | None, float | None]:
+    """A hit's time and that of a miss as long: medians of each length, weighed by how many hits were of it."""
+    known = list(_known(compared))
+    hits = sum(count for count, _, _ in known)
+    if not hits:
+        return None, None
+    return sum(count * hit for count, hit, _ in known) / hits, sum(count * miss for count, _, miss in known) / hits
+
+
+def saved_seconds(compared: Iterable[Compared]) -> float | None:
+    """What hits were faster than misses of the same length, over all lengths that have enough of both."""
+    known = list(_known(compared))
+    return sum(count * (miss - hit) for count, hit, miss in known) / 1_000 if known else None
+
+
+def _known(compared: Iterable[Compared]) -> Iterable[tuple[int, float, float]]:
+    for one in compared:
+        if one.hit_p50 is not None and one.miss_p50 is not None:
+            yield one.hits, one.hit_p50, one.miss_p50
+
+
+def _percentile(buckets: Counter[int], share: float) -> float | None:
+    rank = max(1, ceil(round(share * buckets.total(), 6)))  # 0.07 × 100 is more than 7
+    for bucket, count in sorted(buckets.items()):
+        rank -= count
+        if rank <= 0:
+            return bucket_milliseconds(bucket)
+    return None
+
+
+def _places(metric: Metric, cached: Cached | None, length: int | None) -> Iterable[int]:
+    """Classes as usage.code_of counts them."""
+    for number, name in enumerate(CACHED):
+        if cached is None or name == cached:
+            first = (METRICS.index(metric) * len(CACHED) + number) * LENGTHS
+            yield from range(first, first + LENGTHS) if length is None else (first + length,)

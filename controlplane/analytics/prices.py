@@ -1,0 +1,204 @@
+"""The price list: read, and replaced as a whole. What an amount was said for already stays as it was.
+
+Prices hold from a whole UTC day on. Days before today have been invoiced wherever they had a price, so what a token of
+any model cost on them cannot be changed; a day that had none may still be given one. Examples were never a price.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any, Final
+
+from controlplane.analytics import models
+from controlplane.analytics.money import EVERY_MODEL, Book, Price, currency_of, text
+from tenants.actor import Actor
+from tenants.audit import audited
+from tenants.errors import FieldProblem, InvalidFields
+from tenants.revisions import Expected, revision_check
+
+THE_LIST: Final = 1
+MOST_PRICES: Final = 500
+ASKED: Final = ("input", "cached_input", "output")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A price, and who put it into the list."""
+
+    price: Price
+    created_by: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    revision: int
+    listed: tuple[Listed, ...]  # by model, then by day
+
+    @property
+    def prices(self) -> list[Price]:
+        return [one.price for one in self.listed]
+
+    @property
+    def currency(self) -> str | None:
+        return currency_of(self.prices)
+
+    @property
+    def is_example(self) -> bool:
+        return any(one.is_example for one in self.prices)
+
+
+def prices_now() -> list[Price]:
+    """Every price there is, over and to come as well: price_of says which is in force on a day."""
+    return [_price(row) for row in _rows()]
+
+
+def revision_now() -> int:
+    """0 until somebody has written prices."""
+    return models.PriceList.objects.filter(pk=THE_LIST).values_list("revision", flat=True).first() or 0
+
+
+def price_list() -> Prices:
+    """The revision is read first: with an older one than its prices, a list is at worst read again."""
+    revision = revision_now()
+    return Prices(revision, tuple(Listed(_price(row), row.created_by, row.created_at) for row in _rows()))
+
+
+def prices_put(*, actor: Actor, prices: Sequence[Price], expected: Expected, now: datetime) -> Prices:
+    """Replace the list. One that says what is there already changes nothing, and is no new revision."""
+    with audited() as journal:
+        held = _list_lock()
+        revision_check(held.revision, expected)
+        before = prices_now()
+        _check(before, prices, today=now.astimezone(UTC).date())
+        if frozenset(before) != frozenset(prices):
+            _replace(before, prices, actor=actor)
+            held.revision += 1
+            held.save(update_fields=["revision"])
+            journal.record(actor, "prices.set", "prices", before=_described(before), after=_described(prices))
+    return price_list()
+
+
+def past_problems(before: Collection[Price], after: Sequence[Price], *, today: date) -> Iterator[FieldProblem]:
+    """Where a day before today would cost something else; each place once."""
+    places = {(one.model, one.valid_from): f"prices.{number}" for number, one in enumerate(after)}
+    told: set[str] = set()
+    for model, day, was, would in _past_changes(before, after, today=today):
+        field = _past_field(places, was, would)
+        if field not in told:
+            told.add(field)
+            yield FieldProblem(field, _past_words(model, day, was, is_missing=would is None))
+
+
+def _past_field(places: Mapping[tuple[str, date], str], was: Price, would: Price | None) -> str:
+    """The number that differs in the same price, else the price that takes its place, else the list that lacks it."""
+    if would is None:
+        return "prices"
+    place = places[would.model, would.valid_from]
+    is_itself = (would.model, would.valid_from) == (was.model, was.valid_from)
+    return f"{place}.{_changed(was, would)}" if is_itself else place
+
+
+def _past_changes(
+    before: Collection[Price], after: Collection[Price], *, today: date
+) -> Iterator[tuple[str, date, Price, Price | None]]:
+    """Model, day, what it cost then and what it would. Between the days on which prices begin nothing changes."""
+    old, new = Book(before), Book(after)
+    for model in sorted({one.model for one in (*before, *after)} | {EVERY_MODEL}):
+        for day in sorted({*old.days_of(model), *new.days_of(model)}):
+            was, would = old.price_of(model, day), new.price_of(model, day)
+            if day < today and was is not None and not was.is_example and not _is_same(was, would):
+                yield model, day, was, would
+
+
+def _past_words(model: str, day: date, was: Price, *, is_missing: bool) -> str:
+    said = ", ".join(f"{name} {text(getattr(was, name))}" for name in ASKED)
+    whose = f"of {model}" if model else "of every model"
+    begins = "lacks" if is_missing else "would change"
+    return f"{begins} the price {whose} on {day}, which has been invoiced: {said}"
+
+
+def _changed(was: Price, would: Price) -> str:
+    return next((one for one in ASKED if getattr(would, one) != getattr(was, one)), "is_example")
+
+
+def _check(before: Sequence[Price], after: Sequence[Price], *, today: date) -> None:
+    problems = [*_own_problems(after), *_currency_problems(before, after, today=today)]
+    problems = problems or list(past_problems(before, after, today=today))
+    if problems:
+        raise InvalidFields(problems)
+
+
+def _own_problems(prices: Sequence[Price]) -> Iterator[FieldProblem]:
+    seen: dict[tuple[str, date], int] = {}
+    for number, one in enumerate(prices):
+        first = seen.setdefault((one.model, one.valid_from), number)
+        if first != number:
+            yield FieldProblem(f"prices.{number}.valid_from", f"{one.valid_from} is that of prices.{first} as well")
+        if one.cached_input > one.input:
+            words = f"{text(one.cached_input)} is more than input, which is {text(one.input)}"
+            yield FieldProblem(f"prices.{number}.cached_input", words)
+
+
+def _currency_problems(before: Iterable[Price], after: Iterable[Price], *, today: date) -> Iterator[FieldProblem]:
+    wanted = sorted({one.currency for one in after})
+    invoiced = currency_of(one for one in before if one.valid_from < today and not one.is_example)
+    if len(wanted) > 1:
+        yield FieldProblem("currency", f"{' and '.join(wanted)} are more than one, and amounts of them have no sum")
+    elif invoiced and wanted and wanted != [invoiced]:
+        words = f"{wanted[0]} is another than {invoiced}, in which days before today have been invoiced"
+        yield FieldProblem("currency", words)
+
+
+def _is_same(one: Price, other: Price | None) -> bool:
+    """To whoever pays."""
+    return other is not None and _paid(one) == _paid(other)
+
+
+def _paid(price: Price) -> tuple[Any, ...]:
+    return price.input, price.cached_input, price.output, price.is_example
+
+
+def _list_lock() -> models.PriceList:
+    models.PriceList.objects.bulk_create([models.PriceList(pk=THE_LIST)], ignore_conflicts=True)
+    return models.PriceList.objects.select_for_update(no_key=True).get(pk=THE_LIST)
+
+
+def _replace(before: Sequence[Price], after: Sequence[Price], *, actor: Actor) -> None:
+    """Prices that stay keep who wrote them, and when."""
+    kept = frozenset(before) & frozenset(after)
+    stays = {(one.model, one.valid_from) for one in kept}
+    gone = [row.pk for row in _rows() if (row.model, row.valid_from) not in stays]
+    models.Price.objects.filter(pk__in=gone).delete()
+    models.Price.objects.bulk_create(
+        models.Price(**_columns(one), created_by=actor.name) for one in after if one not in kept
+    )
+
+
+def _rows() -> "Iterable[models.Price]":
+    return models.Price.objects.order_by("model", "valid_from")
+
+
+def _price(row: models.Price) -> Price:
+    return Price(
+        row.model, row.valid_from, row.currency, row.input, row.cached_input, row.output, is_example=row.is_example
+    )
+
+
+def _columns(price: Price) -> Mapping[str, Any]:
+    return {
+        "model": price.model,
+        "valid_from": price.valid_from,
+        "currency": price.currency,
+        "is_example": price.is_example,
+        **{name: getattr(price, name) for name in ASKED},
+    }
+
+
+def _described(prices: Iterable[Price]) -> list[dict[str, Any]]:
+    """For the audit trail: numbers as text, exactly."""
+    ordered = sorted(prices, key=lambda one: (one.model, one.valid_from))
+    return [
+        {**_columns(one), "valid_from": str(one.valid_from), **{name: text(getattr(one, name)) for name in ASKED}}
+        for one in ordered
+    ]

@@ -1,0 +1,122 @@
+"""The newest result of comparing who counts what: kept in one row, for the API, the alerts and the metrics."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Any, Final, TypedDict
+
+from django.db import DatabaseError
+
+from controlplane.analytics.models import Reconciliation
+from controlplane.analytics.reconciling import BETWEEN, Counted, Difference, Found, Refused, reconciled
+from controlplane.metrics import reconciliation_differences
+
+THE_RESULT: Final = 1
+MOST_KEPT: Final = 200  # differences; all are in the totals
+REST: Final = 10  # times as long as the last comparison took, the database is left alone
+
+
+class ToldDifference(TypedDict):
+    """A difference as JSON has it. `engine and ledger`: {engine, ledger}, and so on; `difference`: first less second.
+
+    `is_explained`: rows that were refused come to exactly it.
+    """
+
+    between: str
+    place: str
+    agent: str | None
+    namespace: str | None
+    namespace_id: int
+    boot: str | None
+    day: str | None
+    level: int | None
+    start: str | None
+    sides: Mapping[str, Mapping[str, int]]
+    difference: Mapping[str, int]
+    refused: Mapping[str, Any] | None
+    is_explained: bool
+    tokens: int
+
+
+def reconciliation_run(*, now: datetime) -> bool:
+    """Compare, and keep what was found. False where the last time took so long that it is too soon."""
+    newest = reconciliation_newest()
+    if newest is not None and now - newest.at < timedelta(seconds=REST * newest.took_seconds):
+        return False
+    began = time.perf_counter()
+    found = reconciled(now)
+    reconciliation_keep(found, took_seconds=time.perf_counter() - began)
+    return True
+
+
+def reconciliation_keep(found: Found, *, took_seconds: float) -> None:
+    """Unless somebody's newer one is there already."""
+    values = {
+        "at": found.at,
+        "took_seconds": round(took_seconds, 3),
+        "compared": dict(found.compared),
+        "differences": [told(one) for one in found.differences[:MOST_KEPT]],
+        "totals": _totals(found),
+    }
+    made, known = Reconciliation(pk=THE_RESULT, **values), Reconciliation.objects.filter(pk=THE_RESULT)
+    if known.filter(at__lte=found.at).update(**values) == 0:
+        Reconciliation.objects.bulk_create([made], ignore_conflicts=True)
+
+
+def reconciliation_newest() -> Reconciliation | None:
+    return Reconciliation.objects.filter(pk=THE_RESULT).first()
+
+
+def differences_now() -> list[ToldDifference]:
+    """As the newest comparison has them, the largest first; empty where there was none yet."""
+    newest = reconciliation_newest()
+    return [] if newest is None else list(newest.differences)
+
+
+def differences_measure() -> None:
+    """For whoever reads the metrics of this process. A database that does not answer changes none."""
+    try:
+        newest = reconciliation_newest()
+    except DatabaseError:
+        return
+    for between in BETWEEN:
+        tokens = 0 if newest is None else newest.totals.get(between, {}).get("tokens", 0)
+        reconciliation_differences.labels(between).set(tokens)
+
+
+def told(one: Difference) -> ToldDifference:
+    first, _, second = one.between.partition(" and ")
+    return {
+        "between": one.between,
+        "place": one.place,
+        "agent": one.agent,
+        "namespace": one.namespace or None,
+        "namespace_id": one.namespace_id,
+        "boot": one.boot,
+        "day": None if one.day is None else str(one.day),
+        "level": one.level,
+        "start": None if one.start is None else one.start.isoformat(),
+        "sides": {first: asdict(one.sides[0]), second: asdict(one.sides[1])},
+        "difference": asdict(one.difference),
+        "refused": None if one.refused is None else _refused(one.refused),
+        "is_explained": one.is_explained,
+        "tokens": one.tokens,
+    }
+
+
+def _refused(refused: Refused) -> dict[str, Any]:
+    return {"rows": refused.rows, **asdict(refused.told), "why": list(refused.why)}
+
+
+def _totals(found: Found) -> dict[str, dict[str, int]]:
+    totals: dict[str, dict[str, int]] = {}
+    for between in found.compared:
+        ones = [one for one in found.differences if one.between == between]
+        apart = sum((_absolute(one.difference) for one in ones), Counted())
+        totals[between] = {"differences": len(ones), "tokens": sum(one.tokens for one in ones), **asdict(apart)}
+    return totals
+
+
+def _absolute(counted: Counted) -> Counted:
+    return Counted(abs(counted.requests), abs(counted.prompt_tokens), abs(counted.cached_tokens))

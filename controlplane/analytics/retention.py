@@ -1,0 +1,166 @@
+"""What is kept for a while only, in small steps. Minutes go by the day, and only when all of it is rolled."""
+
+import logging
+import time
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+from django.db import OperationalError, connection, transaction
+from django.db.models import Exists, OuterRef, QuerySet
+
+from controlplane.analytics.models import (
+    EngineTotal,
+    JournalRead,
+    LedgerEntry,
+    Minute,
+    PoolMinute,
+    RefusedRow,
+    Residence,
+    ReuseCurve,
+    Rolled,
+    Series,
+)
+from controlplane.analytics.partitions import PARTITIONS_LOCK, partition_name, partitions, partitions_ahead
+from controlplane.analytics.rolling import LEVELS, Level, alone
+from controlplane.analytics.windows import DAY_SECONDS, floored
+from controlplane.fleet.models import Agent
+from tenants.locks import is_busy
+from tenants.services.housekeeping import rows_remove
+
+log = logging.getLogger("luminet.analytics")
+
+RETAINING_LOCK: Final = 7_446_220_473  # any number that nobody else locks
+MINUTES_KEPT: Final = timedelta(days=3)
+LEDGER_KEPT: Final = timedelta(days=40)
+POOL_MINUTES_KEPT: Final = timedelta(days=9)
+REFUSED_KEPT: Final = timedelta(days=40)
+PART_SECONDS: Final = 5.0
+# A day can be dropped when nobody reads or writes any; who comes meanwhile waits so long at most.
+PATIENCE: Final = "500ms"
+
+
+def retain(now: datetime) -> int:
+    """How many rows and days went. What is left over, or fails, is tried again by the next run."""
+    with alone(RETAINING_LOCK) as is_alone:
+        return sum(_tried(name, part) for name, part in _parts(now)) if is_alone else 0
+
+
+def _parts(now: datetime) -> list[tuple[str, Callable[[], int]]]:
+    rows = [(one.model.__name__, partial(rows_remove, one, seconds=PART_SECONDS)) for one in _over(now)]
+    pieces = [(f"pieces of {one.seconds} s", partial(pieces_forget, one, now)) for one in LEVELS.values()]
+    days = ("days of minutes", partial(days_drop, now))
+    return [("days ahead", lambda: len(partitions_ahead(now)) * 0), days, *pieces, *rows]
+
+
+def _over(now: datetime) -> "list[QuerySet[Any]]":
+    gone = ~Exists(Agent.objects.filter(pk=OuterRef("agent"), revoked_at=None))
+    # An engine counts since its boot, however long ago that is: what is compared with that stays as long.
+    counts = Exists(EngineTotal.objects.filter(**{name: OuterRef(name) for name in ("agent", "boot", "namespace_id")}))
+    return [
+        LedgerEntry.objects.filter(~counts, day__lt=(now - LEDGER_KEPT).astimezone(UTC).date()),
+        EngineTotal.objects.filter(at__lt=now - LEDGER_KEPT),
+        JournalRead.objects.filter(at__lt=now - LEDGER_KEPT),
+        PoolMinute.objects.filter(minute__lt=now - POOL_MINUTES_KEPT),
+        RefusedRow.objects.filter(at__lt=now - REFUSED_KEPT),
+        Residence.objects.filter(gone),
+        ReuseCurve.objects.filter(gone),
+        # Nobody adds to those any more: whoever is gone was told so after its last batch.
+        Series.objects.filter(gone, ~Exists(Minute.objects.filter(series_id=OuterRef("pk")))).exclude(agent=""),
+    ]
+
+
+def days_drop(now: datetime) -> int:
+    """Days of minutes that are over for so long that no row of theirs is taken any more, and that are rolled."""
+    over = [day for day in partitions() if _moment(day) + timedelta(days=1) < now - MINUTES_KEPT]
+    return sum(_dropped(day) for day in over if is_day_rolled(day))
+
+
+def is_day_rolled(day: date) -> bool:
+    """Down to the last five minutes."""
+    start, end = _moment(day), _moment(day) + timedelta(days=1)
+    for level in (LEVELS[300], LEVELS[3_600], LEVELS[86_400]):
+        rolled = Rolled.objects.filter(level=level.seconds, start__gte=start, start__lt=end).count()
+        if rolled < DAY_SECONDS // level.seconds:
+            return False
+    return True
+
+
+def _dropped(day: date) -> bool:
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("SELECT set_config('lock_timeout', %s, true)", [PATIENCE])
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PARTITIONS_LOCK])
+            cursor.execute(f"DROP TABLE {partition_name(day)}")
+    except OperationalError as error:
+        if not is_busy(error):
+            raise
+        log.info("a day of minutes has to wait for the next run", extra={"day": day.isoformat()})
+        return False
+    return True
+
+
+def pieces_forget(level: Level, now: datetime) -> int:
+    """The marks first: without its mark a piece is read by nobody."""
+    before = _kept_from(level, now)
+    Rolled.objects.filter(level=level.seconds, start__lt=before).delete()
+    return _pieces_delete(level, before)
+
+
+def _kept_from(level: Level, now: datetime) -> datetime:
+    """As long as what is added up from it is not, it stays, however old."""
+    before = floored(now - timedelta(days=level.kept_days), DAY_SECONDS)
+    above = next((one for one in LEVELS.values() if one.source == level.seconds), None)
+    waiting = None if above is None else _first_waiting(level, above, before)
+    return before if waiting is None else floored(waiting, DAY_SECONDS)
+
+
+def _first_waiting(level: Level, above: Level, before: datetime) -> datetime | None:
+    """The first span that is still to be added up from pieces of this level."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT min(start) FROM generate_series("
+            "(SELECT date_trunc('day', min(start), 'UTC') FROM analytics_rolled WHERE level = %(level)s), "
+            "%(before)s::timestamptz - %(step)s::interval, %(step)s::interval) AS span(start) WHERE NOT EXISTS "
+            "(SELECT FROM analytics_rolled AS one WHERE one.level = %(above)s AND one.start = span.start)",
+            {
+                "level": level.seconds,
+                "above": above.seconds,
+                "before": before,
+                "step": f"{above.seconds} s",
+            },
+        )
+        (first,) = cursor.fetchone()
+    return first if isinstance(first, datetime) else None
+
+
+PIECES_DELETE: Final = (
+    "DELETE FROM analytics_piece WHERE id = ANY(ARRAY("
+    "SELECT id FROM analytics_piece WHERE level = %s AND start < %s ORDER BY start LIMIT 2000))"
+)
+
+
+def _pieces_delete(level: Level, before: datetime) -> int:
+    removed, until = 0, time.monotonic() + PART_SECONDS
+    while time.monotonic() < until:
+        with connection.cursor() as cursor:
+            cursor.execute(PIECES_DELETE, [level.seconds, before])
+            removed += cursor.rowcount
+            if not cursor.rowcount:
+                break
+    return removed
+
+
+def _moment(day: date) -> datetime:
+    return datetime(day.year, day.month, day.day, tzinfo=UTC)
+
+
+def _tried(name: str, part: Callable[[], int]) -> int:
+    try:
+        return part()
+    except Exception:
+        log.exception("retention left something undone", extra={"what": name})
+        if not connection.is_usable():
+            connection.close()  # the next part opens another
+        return 0

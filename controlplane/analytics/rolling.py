@@ -1,0 +1,285 @@
+"""Rolls what is over up into pieces, so that windows of days are quick: spans of one level and hour in one transaction.
+
+A piece is written with the mark that says it is whole, while nobody else may write to its hours. Pieces of a minute and
+of five are added up from rows of minutes, those of an hour and of a day from smaller ones. What late rows have unmarked
+is rolled anew, over what was there: nothing is ever added to a piece.
+"""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import groupby
+from typing import Any, Final
+
+from django.db import OperationalError, connection, transaction
+
+from controlplane.analytics.adding import NAMES, replaced_on_conflict, sums, times_of_groups
+from controlplane.analytics.hours import HOUR_SECONDS, hours_hold
+from controlplane.analytics.partitions import partitions
+from controlplane.analytics.windows import DAY_SECONDS, floored
+from tenants.locks import is_busy
+
+log = logging.getLogger("luminet.analytics")
+
+ROLLING_LOCK: Final = 7_446_220_472  # any number that nobody else locks
+RUN_SECONDS: Final = 8.0  # what is left over is done by the next run
+MOST_TOGETHER: Final = 64
+QUICK_SECONDS: Final = 0.5
+MOST_DUE: Final = 2_000  # looked up at a time
+# For an hour that somebody else writes to: those who write wait in line behind whoever waits to roll it.
+PATIENCE: Final = "500ms"
+# For each statement over minutes: less than whoever writes to that hour waits before it is sent away.
+# What is not done in it so often takes longer, and is given what any statement has.
+MOST_HELD: Final = "2500ms"
+HURRIED_TRIES: Final = 3
+
+
+Span = dict[str, Any]  # what the statements ask for
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """`after_seconds`: how long after its end a span is rolled, when few rows are still to come. `source`: the level it
+    is added up from; 0: minutes."""
+
+    seconds: int
+    after_seconds: int
+    source: int
+    kept_days: int
+
+
+LEVELS: Final = {
+    60: Level(60, 20, 0, 3),
+    300: Level(300, 40, 0, 9),
+    3_600: Level(3_600, 120, 300, 40),
+    86_400: Level(86_400, 600, 3_600, 800),
+}
+
+
+def roll(now: datetime, *, seconds: float = RUN_SECONDS) -> int:
+    """How many spans were rolled. None while somebody else rolls; as many as the time goes for."""
+    until = time.monotonic() + seconds
+    with alone(ROLLING_LOCK) as is_alone:
+        return _roll_until(now, until) if is_alone else 0
+
+
+def _roll_until(now: datetime, until: float) -> int:
+    """Many together where they hold little, as after an outage at night, one by one where they hold much."""
+    rolled, together = 0, 1
+    for level, starts in blocks_due(now):
+        for first in range(0, len(starts), together):
+            began = time.monotonic()
+            if began >= until:
+                return rolled
+            rolled += _rolled(level, starts[first : first + together])
+        together = min(MOST_TOGETHER, together * 2) if time.monotonic() - began < QUICK_SECONDS else 1
+    return rolled
+
+
+def blocks_due(now: datetime) -> list[tuple[Level, list[datetime]]]:
+    """Spans of one level and block. The largest first: there are few, and what they are added up from is there."""
+    found = [block for seconds in (86_400, 3_600) for block in _blocks(LEVELS[seconds], now)]
+    small = [block for seconds in (60, 300) for block in _blocks(LEVELS[seconds], now)]
+    return found + sorted(small, key=lambda block: block[1][0])
+
+
+def _blocks(level: Level, now: datetime) -> Iterator[tuple[Level, list[datetime]]]:
+    """By the hour, or by the day those that are added up from pieces."""
+    block = DAY_SECONDS if level.source else HOUR_SECONDS
+    for _, starts in groupby(due(level, now), key=lambda start: floored(start, block)):
+        yield level, list(starts)
+
+
+def due(level: Level, now: datetime) -> list[datetime]:
+    """Where spans begin that are over and not rolled, of which all that they are added up from is there."""
+    first, last = _first(level, now), now - timedelta(seconds=level.seconds + level.after_seconds)
+    if first is None:
+        return []
+    with connection.cursor() as cursor:
+        cursor.execute(
+            DUE,
+            {
+                "first": first,
+                "last": last,
+                "step": f"{level.seconds} s",
+                "level": level.seconds,
+                "source": level.source,
+                "parts": level.seconds // level.source if level.source else 0,
+                "most": MOST_DUE,
+            },
+        )
+        return [start for (start,) in cursor.fetchall()]
+
+
+DUE: Final = """
+SELECT start FROM generate_series(%(first)s::timestamptz, %(last)s::timestamptz, %(step)s::interval) AS span(start)
+WHERE NOT EXISTS (SELECT FROM analytics_rolled AS one WHERE one.level = %(level)s AND one.start = span.start)
+AND (
+    SELECT count(*) FROM analytics_rolled AS part
+    WHERE part.level = %(source)s AND part.start >= span.start AND part.start < span.start + %(step)s::interval
+) = %(parts)s
+ORDER BY start LIMIT %(most)s
+"""
+
+
+def _first(level: Level, now: datetime) -> datetime | None:
+    """The day with which what it is added up from begins. What is gone must not be rolled again."""
+    if level.source:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT min(start) FROM analytics_rolled WHERE level = %s", [level.source])
+            (first,) = cursor.fetchone()
+        return None if first is None else floored(first, DAY_SECONDS)
+    days = partitions()
+    if not days:
+        return None
+    first = datetime(days[0].year, days[0].month, days[0].day, tzinfo=UTC)
+    if any(one.source == level.seconds for one in LEVELS.values()):
+        return first
+    return max(first, floored(now - timedelta(days=level.kept_days), DAY_SECONDS))
+
+
+def _rolled(level: Level, starts: Sequence[datetime]) -> int:
+    """0: somebody writes to their hours just now, or it took too long; the next run tries again."""
+    place = (level.seconds, starts[0])
+    try:
+        rolled = spans_roll(level, starts, is_hurried=_failed[place] < HURRIED_TRIES)
+    except OperationalError as error:
+        if not is_busy(error):
+            raise
+        _failed[place] += 1
+        more = {"level": level.seconds, "first": str(starts[0]), "times": _failed[place]}
+        loud = logging.ERROR if _failed[place] == HURRIED_TRIES else logging.INFO
+        log.log(loud, "spans have to wait for the next run", extra=more)
+        return 0
+    _failed.pop(place, None)
+    return rolled
+
+
+_failed: Counter[tuple[int, datetime]] = Counter()  # how often in a row, as far as this process tried
+
+
+def spans_roll(level: Level, starts: Sequence[datetime], *, is_hurried: bool = True) -> int:
+    """How many of them were rolled, in one transaction: not those of which a part is unmarked by now."""
+    first, end = min(starts), max(starts) + timedelta(seconds=level.seconds)
+    with transaction.atomic(), connection.cursor() as cursor:
+        cursor.execute("SELECT set_config('lock_timeout', %s, true)", [PATIENCE])
+        if is_hurried and not level.source:
+            cursor.execute("SELECT set_config('statement_timeout', %s, true)", [MOST_HELD])
+        hours_hold(int(first.timestamp()), int(end.timestamp()))
+        span: Span = {"level": level.seconds, "source": level.source, "step": f"{level.seconds} s"}
+        span |= {"first": first, "end": end, "starts": list(starts)}
+        if level.source:
+            cursor.execute(WHOLE, {**span, "parts": level.seconds // level.source})
+            span["starts"] = [start for (start,) in cursor.fetchall()]
+        for statement in _statements(level):
+            cursor.execute(statement, span)
+        cursor.execute(MARK, span)
+        return len(span["starts"])
+
+
+# Looked at again when nobody can change it any more: late rows may have unmarked a part since.
+WHOLE: Final = """
+SELECT date_bin(%(step)s::interval, start, 'epoch'::timestamptz) FROM analytics_rolled
+WHERE level = %(source)s AND start >= %(first)s AND start < %(end)s
+AND date_bin(%(step)s::interval, start, 'epoch'::timestamptz) = ANY(%(starts)s::timestamptz[])
+GROUP BY 1 HAVING count(*) = %(parts)s
+"""
+MARK: Final = """
+INSERT INTO analytics_rolled (level, start)
+SELECT %(level)s, start FROM unnest(%(starts)s::timestamptz[]) AS whole(start) ON CONFLICT DO NOTHING
+"""
+
+
+def _statements(level: Level) -> Sequence[str]:
+    if level.source:
+        return ROLL_PIECES
+    return ROLL_FLEET_MINUTES if level.seconds == 60 else (*ROLL_MINUTES, *ROLL_FLEET)
+
+
+_SPAN: Final = "date_bin(%(step)s::interval, one.{at}, 'epoch'::timestamptz)"
+_WITHIN: Final = f"one.{{at}} >= %(first)s AND one.{{at}} < %(end)s AND {_SPAN} = ANY(%(starts)s::timestamptz[])"
+
+
+def _rows_sql(table: str, at: str, where: str) -> str:
+    return f"SELECT {_SPAN.format(at=at)} AS span, one.* FROM {table} AS one WHERE {_WITHIN.format(at=at)} {where}"  # noqa: S608
+
+
+_MINUTES: Final = _rows_sql("analytics_minute", "minute", "")
+_PIECES: Final = _rows_sql("analytics_piece", "start", "AND one.level = %(source)s")
+_NEW_PIECES: Final = _rows_sql(
+    "analytics_piece",
+    "start",
+    "AND one.level = %(level)s "
+    "AND (SELECT whose.namespace_id FROM analytics_series AS whose WHERE whose.id = one.series_id) <> 0",
+)
+
+
+def _roll_sql(rows: str, *, is_fleet: bool) -> tuple[str, str]:
+    """Two statements: the series that pieces need and that are not there yet, and the pieces of all rows."""
+    namespace, organisation = ("0", "0") if is_fleet else ("series.namespace_id", "series.organisation_id")
+    same = (
+        f"target.namespace_id = {namespace} AND target.agent = '' AND target.model = series.model "
+        "AND target.kv_dtype = series.kv_dtype AND target.kind = series.kind"
+    )
+    series = f"""
+    INSERT INTO analytics_series (namespace_id, organisation_id, agent, model, kv_dtype, kind)
+    SELECT DISTINCT {namespace}, {organisation}, '', series.model, series.kv_dtype, series.kind
+    FROM (SELECT DISTINCT series_id FROM ({rows}) AS row) AS told
+    JOIN analytics_series AS series ON series.id = told.series_id
+    WHERE NOT EXISTS (SELECT FROM analytics_series AS target WHERE {same})
+    ON CONFLICT (namespace_id, agent, model, kv_dtype, kind) DO NOTHING
+    """  # noqa: S608
+    # The target is looked up once for each series, by indexes.
+    pieces = f"""
+    WITH rows AS MATERIALIZED ({rows}),
+    targets AS MATERIALIZED (
+        SELECT series_id, (
+            SELECT target.id FROM analytics_series AS series JOIN analytics_series AS target ON {same}
+            WHERE series.id = named.series_id
+        ) AS target FROM (SELECT DISTINCT series_id FROM rows) AS named
+    ),
+    told AS MATERIALIZED (
+        SELECT span, target, {NAMES}, times FROM rows JOIN targets USING (series_id) WHERE target IS NOT NULL
+    )
+    INSERT INTO analytics_piece (level, start, series_id, {NAMES}, times)
+    SELECT %(level)s, span, target, {NAMES}, coalesce(times, '{{}}')
+    FROM (SELECT span, target, {sums("told")} FROM told GROUP BY span, target) AS added
+    LEFT JOIN ({times_of_groups("told", "span, target")}) AS timed USING (span, target)
+    ORDER BY span, target
+    ON CONFLICT (level, series_id, start) DO UPDATE SET {replaced_on_conflict()}
+    """  # noqa: S608
+    return series, pieces
+
+
+ROLL_FLEET_MINUTES: Final = _roll_sql(_MINUTES, is_fleet=True)
+ROLL_MINUTES: Final = _roll_sql(_MINUTES, is_fleet=False)
+ROLL_FLEET: Final = _roll_sql(_NEW_PIECES, is_fleet=True)
+ROLL_PIECES: Final = _roll_sql(_PIECES, is_fleet=False)  # the fleet's among them: its series have the namespace 0
+
+
+@contextmanager
+def alone(lock: int) -> Iterator[bool]:
+    """Whether nobody else does this now. By a lock of the session, given back whatever happens."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT pg_try_advisory_lock(%s)", [lock])
+        is_alone = cursor.fetchone() == (True,)
+    try:
+        yield is_alone
+    finally:
+        if is_alone:
+            _unlock(lock)
+
+
+def _unlock(lock: int) -> None:
+    """A connection that cannot do that any more must not be used again with the lock still held."""
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_unlock(%s)", [lock])
+    except Exception:
+        if connection.connection is not None:
+            connection.connection.close()
+        connection.close()

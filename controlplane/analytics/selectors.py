@@ -1,0 +1,197 @@
+"""What was counted, over a window. Customers' requests alone, unless other kinds are asked for.
+
+Each reads one snapshot. Whoever asks several things that are to agree asks them inside one `snapshot()`, where the
+spans of a window need to be found only once.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Final, Literal
+
+from django.db import connection
+
+from controlplane.analytics.columns import ADDED
+from controlplane.analytics.snapshot import snapshot
+from controlplane.analytics.sums import KINDS, MOST, Scope, counts_by, first_pieces, first_row, times_by_code
+from controlplane.analytics.windows import FLEET_LEVELS, LEVELS, Span, Window, cover, levels_of, step_check, step_starts
+from tenants.models import Namespace, Organisation
+
+__all__ = ["Scope", "snapshot"]  # others have them from here
+Counts = Mapping[str, int]  # by columns.ADDED
+NOTHING: Final[Counts] = dict.fromkeys(ADDED, 0)
+MINUTES_KEPT: Final = timedelta(days=4)  # and a day that may be there still
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    as_of: datetime
+    counts: Counts
+    times: Mapping[int, int]  # how many of each code
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Of a series: what was counted from `start` to before `end`."""
+
+    start: datetime
+    end: datetime
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    slug: str
+    is_deleted: bool
+
+
+def database_now() -> datetime:
+    """The one clock that all web processes have."""
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT statement_timestamp()")
+        ((now,),) = cursor.fetchall()
+    return now.astimezone(UTC)  # type: ignore[no-any-return]
+
+
+def spans_of(window: Window, *, is_fleet: bool, step_seconds: int | None = None) -> list[Span]:
+    """`is_fleet`: for the fleet as a whole, which has pieces of single minutes, too."""
+    levels = levels_of(is_fleet=is_fleet, step_seconds=step_seconds)
+    with connection.cursor() as cursor:
+        cursor.execute(_RUNS, {"levels": list(levels), "start": window.start, "end": window.until})
+        rolled = [Span(*row) for row in cursor.fetchall()]
+    return cover(window, rolled, is_fleet=is_fleet, step_seconds=step_seconds)
+
+
+def totals(
+    scope: Scope, window: Window, *, kinds: Sequence[str] = KINDS, spans: Sequence[Span] | None = None
+) -> Totals:
+    with snapshot():
+        found = spans_of(window, is_fleet=scope.is_fleet) if spans is None else spans
+        ((_, counts),) = counts_by(scope, found, kinds=kinds)
+        return Totals(window.end, counts, times_by_code(scope, found, kinds=kinds))
+
+
+def totals_counts(
+    scope: Scope, window: Window, *, kinds: Sequence[str] = KINDS, spans: Sequence[Span] | None = None
+) -> Counts:
+    """Without the times, which are most of the work."""
+    with snapshot():
+        found = spans_of(window, is_fleet=scope.is_fleet) if spans is None else spans
+        ((_, counts),) = counts_by(scope, found, kinds=kinds)
+        return counts
+
+
+def totals_by(
+    scope: Scope,
+    window: Window,
+    *,
+    by: Literal["namespace", "model", "organisation"],
+    kinds: Sequence[str] = KINDS,
+    columns: Sequence[str] = ADDED,
+    spans: Sequence[Span] | None = None,
+) -> dict[Any, Counts]:
+    """By the ids of namespaces and organisations, and by the names of models. `spans`: not those of the whole fleet."""
+    with snapshot():
+        is_fleet = scope.is_fleet and by == "model"
+        found = spans_of(window, is_fleet=is_fleet) if spans is None else spans
+        return {key: counts for (key,), counts in counts_by(scope, found, by, kinds=kinds, columns=columns)}
+
+
+def totals_by_day_and_model(scope: Scope, start_day: date, end_day: date) -> dict[tuple[date, str], Counts]:
+    """Whole days of UTC, the last one included; what is to come of it is not there yet."""
+    first, last = (datetime.combine(day, time(), UTC) for day in (start_day, end_day))
+    window = Window("days", first, last + timedelta(days=1), is_open=False)
+    with snapshot():
+        return window_by_day_and_model(scope, spans_of(window, is_fleet=scope.is_fleet))
+
+
+def window_by_day_and_model(
+    scope: Scope, spans: Sequence[Span], *, columns: Sequence[str] = ADDED
+) -> dict[tuple[date, str], Counts]:
+    """Of a window whose spans are known; of its first and last day only what is in it."""
+    return {(day, model): counts for (day, model), counts in counts_by(scope, spans, "day", "model", columns=columns)}
+
+
+def series(
+    scope: Scope,
+    window: Window,
+    step_seconds: int,
+    *,
+    kinds: Sequence[str] = KINDS,
+    columns: Sequence[str] = ADDED,
+) -> list[Point]:
+    """A point for every step, whether anything was counted or not; together they are what `totals` says."""
+    step_check(step_seconds, window)
+    with snapshot():
+        spans = spans_of(window, is_fleet=scope.is_fleet, step_seconds=step_seconds)
+        found = counts_by(scope, spans, "step", kinds=kinds, columns=columns, step_seconds=step_seconds)
+        counted = {max(at, window.start): counts for (at,), counts in found}
+    starts = step_starts(window, step_seconds)
+    ends = [*starts[1:], window.until]
+    return [Point(at, end, counted.get(at, NOTHING)) for at, end in zip(starts, ends, strict=True)]
+
+
+def first_minute(scope: Scope, *, now: datetime | None = None) -> datetime | None:
+    """Since when anything of a customer was counted, whichever the model; None: never."""
+    scope, last = replace(scope, model=None), now or database_now()
+    with snapshot():
+        pieces = first_pieces(scope, FLEET_LEVELS if scope.is_fleet else LEVELS)
+        if not pieces:
+            return first_row(scope, last - MINUTES_KEPT, last + timedelta(minutes=1))
+        level, start = _finest(pieces)
+        # Of what is not rolled as well: rows may have come late, and the roller may be behind.
+        return first_row(scope, last - MINUTES_KEPT, start + timedelta(seconds=level)) or start
+
+
+def _finest(pieces: Mapping[int, datetime]) -> tuple[int, datetime]:
+    """The oldest piece, as small as it is still kept: the first number lies in it."""
+    level, start = min(((level, start) for level, start in pieces.items()), key=lambda one: (one[1], one[0]))
+    for finer, at in sorted(pieces.items(), reverse=True):
+        if finer < level and at < start + timedelta(seconds=level):
+            level, start = finer, at
+    return level, start
+
+
+def residence_by(scope: Scope, *, by: Literal["namespace", "organisation"]) -> dict[int, int]:
+    """Bytes that are in the cache, by the ids of whose they are. Of which model they are is not told."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            _RESIDENCE.format(
+                by={"namespace": "namespace.id", "organisation": "namespace.organisation_id"}[by], most=MOST
+            ),
+            {
+                "organisation": scope.organisation,
+                "namespaces": None if scope.chosen is None else sorted(scope.chosen),
+            },
+        )
+        return dict(cursor.fetchall())
+
+
+def names_of(by: Literal["namespace", "organisation"], ids: Collection[int]) -> dict[int, Named]:
+    """What they are called; those of deleted ones as well, whose numbers stay."""
+    if by == "namespace":
+        found = Namespace.objects.filter(pk__in=ids).values_list("pk", "slug", "deleted_at")
+        return {pk: Named(slug, deleted_at is not None) for pk, slug, deleted_at in found}
+    of = Organisation.objects.filter(pk__in=ids).values_list("pk", "slug", "state")
+    return {pk: Named(slug, state == Organisation.State.DELETED) for pk, slug, state in of}
+
+
+# Pieces of a level that follow on one another, as one: a few rows, however many pieces there are.
+_RUNS: Final = """
+SELECT level, min(start), max(start) + level * interval '1 second'
+FROM (
+    SELECT level, start,
+        start - level * row_number() OVER (PARTITION BY level ORDER BY start) * interval '1 second' AS run
+    FROM analytics_rolled
+    WHERE level = ANY(%(levels)s) AND start >= %(start)s AND start < %(end)s
+) AS piece
+GROUP BY level, run
+"""
+_RESIDENCE: Final = """
+SELECT {by}, least(sum(residence.resident_bytes), {most})::bigint
+FROM analytics_residence residence
+JOIN tenants_namespace namespace ON namespace.id = residence.namespace_id
+WHERE (%(organisation)s IS NULL OR namespace.organisation_id = %(organisation)s)
+    AND (%(namespaces)s::bigint[] IS NULL OR namespace.id = ANY(%(namespaces)s))
+GROUP BY 1
+"""

@@ -1,0 +1,166 @@
+"""What people look at all day: one window of one scope, as the API answers it and as sockets tell it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+from controlplane.analytics import selectors
+from controlplane.analytics.columns import BLOCK_COLUMNS
+from controlplane.analytics.money import saved_money
+from controlplane.analytics.percentiles import Spread, like_for_like, saved_seconds
+from controlplane.analytics.prices import prices_now
+from controlplane.analytics.selectors import NOTHING, Counts, snapshot
+from controlplane.analytics.sums import Scope
+from controlplane.analytics.windows import Span, Window, floored, step_read, window_before, window_of
+from engine_agent.usage import Metric
+from engine_agent.wire import MISSED
+
+HEADLINE: Final = ("requests", "prompt_tokens", "cached_tokens", "generated_tokens")
+OUTCOMES: Final = ("failed", "cancelled", "cut_off", "retried")
+SHARES: Final = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
+LIVE_WINDOW: Final = "24h"
+Owner = Literal["namespace", "organisation"]
+
+
+def stats_answer(scope: Scope, window_name: str, *, now: datetime | None = None) -> dict[str, Any]:
+    """Of one moment: by the database's clock, unless another is given."""
+    with snapshot():
+        window = window_of(window_name, now or selectors.database_now())
+        spans = selectors.spans_of(window, is_fleet=scope.is_fleet)
+        found = selectors.totals(scope, window, spans=spans)
+        days = selectors.window_by_day_and_model(scope, spans, columns=HEADLINE)
+        cached = {key: counts["cached_tokens"] for key, counts in days.items() if counts["cached_tokens"]}
+        spread = Spread(found.times)
+        compared = spread.compared()
+        hit_p50, miss_p50 = like_for_like(compared)
+        first = selectors.first_minute(scope, now=window.end)
+        return {
+            **_times_of(window),
+            "as_of": window.end,
+            "covered_seconds": covered_seconds(window, first),
+            **headline(found.counts),
+            "outcomes": {name: found.counts[name] for name in OUTCOMES},
+            "ttft_ms": {**_percentiles(spread, "ttft"), "hit_p50": hit_p50, "miss_p50": miss_p50},
+            "duration_ms": _percentiles(spread, "duration"),
+            "ttft_by_length": [one.document() for one in compared],
+            "saved": {
+                "tokens": found.counts["cached_tokens"],
+                "seconds": saved_seconds(compared),
+                "money": saved_money(cached, prices_now()),
+            },
+            "missed_tokens_by_reason": {reason: found.counts[f"missed_{reason}"] for reason in MISSED},
+            "blocks_left": {name.removesuffix("_blocks"): found.counts[name] for name in BLOCK_COLUMNS},
+            **_by_owner(scope, window, spans),
+            "by_model": _by_model(days),
+            "before": _before(scope, window_before(window), first),
+        }
+
+
+def series_answer(scope: Scope, window_name: str, step: str | None, *, now: datetime | None = None) -> dict[str, Any]:
+    """Its points add up to what `stats` says of the same window at the same moment."""
+    with snapshot():
+        window = window_of(window_name, now or selectors.database_now())
+        step_seconds = step_read(step, window)
+        points = selectors.series(scope, window, step_seconds, columns=HEADLINE)
+        return {
+            **_times_of(window),
+            "as_of": window.end,
+            "covered_seconds": covered_seconds(window, selectors.first_minute(scope, now=window.end)),
+            "step_seconds": step_seconds,
+            "points": [{"at": floored(one.start, step_seconds), **headline(one.counts)} for one in points],
+        }
+
+
+def live_message(group: str, *, now: datetime | None = None) -> dict[str, Any]:
+    """For the sockets of `fleet` or `org/<id>`: what a page shows first, and fit for JSON as it is."""
+    scope = scope_of_group(group)
+    with snapshot():
+        window = window_of(LIVE_WINDOW, now or selectors.database_now())
+        counts = selectors.totals_counts(scope, window)
+        earlier = window_before(window)
+        before = selectors.totals_counts(scope, earlier)
+        first = selectors.first_minute(scope, now=window.end)
+        return {
+            "type": "stats",
+            "seq": int(window.end.timestamp() * 1_000),
+            "as_of": window.end.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+            "window_seconds": window.seconds,
+            "covered_seconds": covered_seconds(window, first),
+            "covered_seconds_before": covered_seconds(earlier, first),
+            "requests": counts["requests"],
+            "prompt_tokens": counts["prompt_tokens"],
+            "cached_tokens": counts["cached_tokens"],
+            "hit_ratio": hit_ratio(counts),
+            "hit_ratio_before": hit_ratio(before),
+            "saved_tokens": counts["cached_tokens"],
+        }
+
+
+def scope_of_group(group: str) -> Scope:
+    kind, _, organisation = group.partition("/")
+    return Scope(None) if kind == "fleet" else Scope(int(organisation))
+
+
+def hit_ratio(counts: Counts) -> float | None:
+    return counts["cached_tokens"] / counts["prompt_tokens"] if counts["prompt_tokens"] else None
+
+
+def headline(counts: Counts) -> dict[str, Any]:
+    return {**{name: counts[name] for name in HEADLINE}, "hit_ratio": hit_ratio(counts)}
+
+
+def covered_seconds(window: Window, first: datetime | None) -> int:
+    """How much of the window there can be numbers of: since the first one."""
+    if first is None:
+        return 0
+    return max(0, min(window.seconds, int((window.end - first).total_seconds())))
+
+
+def _times_of(window: Window) -> dict[str, Any]:
+    return {"window_seconds": window.seconds, "from": window.start, "to": window.end}
+
+
+def _before(scope: Scope, window: Window, first: datetime | None) -> dict[str, Any]:
+    """What is not covered whole is nothing to compare with: the first minutes of a service say little of its days."""
+    counts = selectors.totals_counts(scope, window)
+    covered = covered_seconds(window, first)
+    return {"from": window.start, "to": window.end, "covered_seconds": covered, **headline(counts)}
+
+
+def _percentiles(spread: Spread, metric: Metric) -> dict[str, float | None]:
+    return {name: spread.percentile(share, metric=metric) for name, share in SHARES.items()}
+
+
+def _by_owner(scope: Scope, window: Window, spans: Sequence[Span]) -> dict[str, Any]:
+    """The fleet by organisation, an organisation by namespace; and what of them is in the cache now."""
+    by: Owner = "organisation" if scope.is_fleet else "namespace"
+    own = None if scope.is_fleet else spans
+    counted = selectors.totals_by(scope, window, by=by, columns=HEADLINE, spans=own)
+    resident = selectors.residence_by(scope, by=by) if scope.model is None else None
+    ids = {one for one, counts in counted.items() if any(counts.values())} | {*(resident or ())}
+    names = selectors.names_of(by, ids)
+    rows = [
+        {
+            by: names[one].slug if one in names else None,
+            "is_deleted": one not in names or names[one].is_deleted,
+            **headline(counted.get(one, NOTHING)),
+            "resident_bytes": None if resident is None else resident.get(one, 0),
+        }
+        for one in ids
+    ]
+    total = None if resident is None else sum(resident.values())
+    return {"resident_bytes": total, f"by_{by}": _largest_first(rows, by)}
+
+
+def _by_model(days: Mapping[tuple[Any, str], Counts]) -> list[dict[str, Any]]:
+    models: dict[str, dict[str, int]] = {}
+    for (_, model), counts in days.items():
+        added = models.setdefault(model, dict.fromkeys(HEADLINE, 0))
+        for name in HEADLINE:
+            added[name] += counts[name]
+    rows = [{"model": model, **headline(counts)} for model, counts in models.items() if any(counts.values())]
+    return _largest_first(rows, "model")
+
+
+def _largest_first(rows: Iterable[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    return sorted(rows, key=lambda row: (-row["prompt_tokens"], row[name] or ""))

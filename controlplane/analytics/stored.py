@@ -1,0 +1,216 @@
+"""What ingest.py reads and writes besides the minutes, for any number of agents in one statement each."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from django.db import connection, models
+
+from controlplane.analytics.adding import MOST_SUM
+from controlplane.analytics.models import (
+    EngineTotal,
+    JournalRead,
+    LedgerEntry,
+    PoolMinute,
+    RefusedRow,
+    Residence,
+    ReuseCurve,
+    Series,
+)
+from controlplane.analytics.rows import HELD, TOTALS
+from controlplane.analytics.tally import LEDGER, Held, Pool, Read, RefusedOne, Total
+from controlplane.fleet.columns import columns_sql, json_column
+from controlplane.fleet.models import Agent
+from engine_agent.protocol import canonical_json
+from tenants.models import Namespace
+
+_EPOCH: Final = date(1970, 1, 1)
+ALL_NAMESPACES: Final = 0  # of the fleet's own series: nobody's to tell of
+MOST_KEPT_BYTES: Final = 4_000  # of what a refused row told
+
+
+# Reading
+
+
+class Place(NamedTuple):
+    """Of a namespace. `group` None: there is no such namespace any more."""
+
+    organisation: int
+    group: int | None
+
+
+def namespace_places(ids: Collection[int]) -> dict[int, Place]:
+    """What was deleted was served before, and is counted."""
+    rows = Namespace.objects.filter(pk__in=ids).values_list("pk", "organisation_id", "group_id") if ids else ()
+    found = {pk: Place(organisation, group) for pk, organisation, group in rows}
+    gone = set(ids) - found.keys() - {ALL_NAMESPACES}
+    if gone:  # of those not even the row is left, but it was counted before
+        before = Series.objects.filter(namespace_id__in=gone).values_list("namespace_id", "organisation_id")
+        found |= {namespace: Place(organisation, None) for namespace, organisation in before}
+    return found
+
+
+def namespaces_foreign(told: Mapping[str, Collection[int]], places: Mapping[int, Place]) -> dict[str, frozenset[int]]:
+    """Of each agent those that belong to another group than it, and that it never served before they moved."""
+    groups = dict(Agent.objects.filter(pk__in=list(told)).values_list("pk", "group_id"))
+    found = {
+        agent: {one for one in ids if one in places and places[one].group not in (None, groups[agent])}
+        for agent, ids in told.items()
+        if agent in groups
+    }
+    every = set().union(*found.values())
+    if every:
+        for agent, namespace in Series.objects.filter(namespace_id__in=every, agent__in=list(found)).values_list(
+            "agent", "namespace_id"
+        ):
+            found[agent].discard(namespace)
+    return {agent: frozenset(ids) for agent, ids in found.items()}
+
+
+def held_before(agents: Collection[str]) -> dict[str, dict[int, Held]]:
+    if not agents:
+        return {}
+    found: dict[str, dict[int, Held]] = {agent: {} for agent in agents}
+    for row in Residence.objects.filter(agent__in=agents):
+        numbers = tuple(getattr(row, name) for name in HELD)
+        found[row.agent][row.namespace_id] = Held(row.boot, numbers, row.at.timestamp())
+    return found
+
+
+def journals_before(places: Collection[tuple[str, str]]) -> dict[tuple[str, str], Read]:
+    """How far each agent's boot is counted."""
+    if not places:
+        return {}
+    with connection.cursor() as cursor:
+        cursor.execute(JOURNALS_FIND, [list(column) for column in zip(*sorted(places), strict=True)])
+        return {(agent, boot): Read(*rest) for agent, boot, *rest in cursor.fetchall()}
+
+
+JOURNALS_FIND: Final = (
+    "SELECT agent, boot, upto, born, is_reborn FROM unnest(%s::text[], %s::text[]) AS told(agent, boot) "
+    "JOIN analytics_journalread USING (agent, boot)"
+)
+
+
+# Writing
+
+
+def journals_put(read: Mapping[tuple[str, str], Read], now: datetime) -> None:
+    kinds = "agent text, boot text, upto bigint, born bigint, is_reborn boolean, at timestamptz"
+    rows = [(*place, *one, now) for place, one in read.items()]
+    changed = f"{_replaced(('upto', 'born', 'at'))}, is_reborn = old.is_reborn OR excluded.is_reborn"
+    _upsert(JournalRead, kinds, rows, "agent, boot", changed)
+
+
+def ledger_add(ledger: Mapping[tuple[str, str, int, int], Sequence[int]]) -> None:
+    sums = ", ".join(f"{name} = least(old.{name}, {MOST_SUM}) + excluded.{name}" for name in LEDGER)
+    rows = [
+        (agent, boot, namespace, _EPOCH + timedelta(days=day), *(min(one, MOST_SUM) for one in numbers))
+        for (agent, boot, namespace, day), numbers in ledger.items()
+    ]
+    columns = ", ".join(f"{name} bigint" for name in (*LEDGER, "upto"))
+    kinds, changed = f"agent text, boot text, namespace_id bigint, day date, {columns}", f"{sums}, {_LEDGER_UPTO}"
+    _upsert(LedgerEntry, kinds, rows, "agent, boot, namespace_id, day", changed)
+
+
+_LEDGER_UPTO: Final = "upto = greatest(old.upto, excluded.upto)"
+
+
+def totals_put(totals: Mapping[tuple[str, str, int], Total], now: datetime) -> None:
+    kinds = "agent text, boot text, namespace_id bigint, " + ", ".join(f"{name} bigint" for name in TOTALS)
+    rows = [(*place, *one.numbers, one.upto, now) for place, one in totals.items()]
+    columns = f"{kinds}, upto bigint, at timestamptz"
+    newest = "WHERE old.upto <= excluded.upto"
+    _upsert(EngineTotal, columns, rows, "agent, boot, namespace_id", _replaced((*TOTALS, "upto", "at")), newest)
+
+
+def residences_put(residences: Mapping[str, Mapping[int, Held]]) -> None:
+    kinds = "agent text, namespace_id bigint, boot text, " + ", ".join(f"{name} bigint" for name in HELD)
+    rows = [
+        (agent, namespace, one.boot, *one.numbers, _moment(one.at))
+        for agent, all_held in residences.items()
+        for namespace, one in all_held.items()
+    ]
+    changed = _replaced(("boot", *HELD, "at"))
+    _upsert(Residence, f"{kinds}, at timestamptz", rows, "agent, namespace_id", changed)
+
+
+def pools_put(pools: Mapping[tuple[str, int], Pool]) -> None:
+    kinds = "agent text, minute timestamptz, boot text, capacity_bytes bigint, used_bytes bigint"
+    kinds += ", evictable_bytes bigint, preemptions bigint"
+    rows = [(agent, _moment(minute), *pool) for (agent, minute), pool in pools.items()]
+    most = ", ".join(f"{name} = greatest(old.{name}, excluded.{name})" for name in ("used_bytes", "evictable_bytes"))
+    changed = f"{_replaced(('boot', 'capacity_bytes', 'preemptions'))}, {most}"
+    _upsert(PoolMinute, kinds, rows, "agent, minute", changed)
+
+
+def curves_put(curves: Mapping[tuple[str, int], tuple[Any, float]]) -> None:
+    rows = [(*place, json_column(told), _moment(at)) for place, (told, at) in curves.items()]
+    kinds, newest = "agent text, namespace_id bigint, told jsonb, at timestamptz", "WHERE old.at <= excluded.at"
+    _upsert(ReuseCurve, kinds, rows, "agent, namespace_id", _replaced(("told", "at")), newest)
+
+
+def refused_keep(refused: Mapping[str, Sequence[RefusedOne]], now: datetime, *, most: int) -> None:
+    """Of each agent the newest."""
+    rows = [
+        (agent, one.report, one.row, one.field[:60], one.problem[:300], _kept(one.told), now)
+        for agent, all_refused in refused.items()
+        for one in all_refused
+    ]
+    if not rows:
+        return
+    names, arrays = columns_sql(
+        "agent text, report bigint, row integer, field text, problem text, told jsonb, at timestamptz"
+    )
+    quoted = names.replace("row", '"row"')
+    _execute(
+        f"INSERT INTO {RefusedRow._meta.db_table} ({quoted}) SELECT * FROM unnest({arrays})",  # noqa: S608
+        _columns(rows),
+    )
+    _execute(REFUSED_FORGET, [most, sorted(refused)])
+
+
+# The newest are found from the index's end, agent by agent; what is left there is what came before them.
+REFUSED_FORGET: Final = (
+    "DELETE FROM analytics_refusedrow WHERE id = ANY(ARRAY(SELECT id FROM (SELECT id, "
+    "row_number() OVER (PARTITION BY agent ORDER BY at DESC, id DESC) > %s AS is_old "
+    "FROM analytics_refusedrow WHERE agent = ANY(%s)) AS numbered WHERE is_old))"
+)
+
+
+def _upsert(
+    model: type[models.Model], kinds: str, rows: Sequence[Sequence[Any]], key: str, changed: str, where: str = ""
+) -> None:
+    if not rows:
+        return
+    names, arrays = columns_sql(kinds)
+    _execute(
+        f"INSERT INTO {model._meta.db_table} AS old ({names}) SELECT * FROM unnest({arrays}) "  # noqa: S608
+        f"ON CONFLICT ({key}) DO UPDATE SET {changed} {where}",
+        _columns(sorted(rows, key=lambda row: tuple(row[: key.count(",") + 1]))),
+    )
+
+
+def _replaced(names: Iterable[str]) -> str:
+    return ", ".join(f"{name} = excluded.{name}" for name in names)
+
+
+def _kept(told: Any) -> str:
+    try:
+        kept = canonical_json(told)
+    except (ValueError, RecursionError):
+        return "{}"
+    return kept.decode() if len(kept) <= MOST_KEPT_BYTES else json_column({"bytes": len(kept)})
+
+
+def _moment(at: float) -> datetime:
+    return datetime.fromtimestamp(at, UTC)
+
+
+def _columns(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+def _execute(statement: str, values: Sequence[Any]) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)

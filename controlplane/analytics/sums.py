@@ -1,0 +1,159 @@
+"""One statement that adds up spans of minutes and pieces. Which spans there are to add up, selectors.py says.
+
+What is asked for is found by series, and of each by where it lies in time: no question reads more than it adds up.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import connection
+
+from controlplane.analytics.columns import ADDED, CACHE_KIND, COUNT_BITS, CUSTOMER_KIND
+from controlplane.analytics.windows import Span
+
+KINDS: Final = (CUSTOMER_KIND, CACHE_KIND)  # no column is counted by both
+MOST: Final = 2**62  # what agents say can be absurd, and an answer is still one
+DAY: Final = "(at AT TIME ZONE 'UTC')::date"
+GROUPS: Final = {
+    "namespace": "namespace_id",
+    "organisation": "organisation_id",
+    "model": "model",
+    "day": DAY,
+    "step": "date_bin(%(step)s * interval '1 second', at, 'epoch')",
+}
+_PARTS: Final = """
+WITH span AS (
+    SELECT * FROM unnest(%(levels)s::int[], %(starts)s::timestamptz[], %(ends)s::timestamptz[]) AS s(level, first, last)
+), part AS (
+    SELECT series.organisation_id, series.namespace_id, series.model, piece.start AS at, {columns}
+    FROM span
+    JOIN analytics_series series ON series.agent = '' AND {pieces}
+    JOIN analytics_piece piece ON piece.level = span.level AND piece.series_id = series.id
+        AND piece.start >= span.first AND piece.start < span.last
+    WHERE span.level > 0 AND {wanted}
+    UNION ALL
+    SELECT series.organisation_id, series.namespace_id, series.model, minute.minute AS at, {columns}
+    FROM span
+    JOIN analytics_minute minute ON minute.minute >= span.first AND minute.minute < span.last
+    JOIN analytics_series series ON series.id = minute.series_id AND series.agent <> ''
+    WHERE span.level = 0 AND {wanted}
+)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose numbers: the fleet's, an organisation's, or some of its namespaces'. `model`: of one alone."""
+
+    organisation: int | None
+    namespace: int | None = None
+    model: str | None = None
+    namespaces: frozenset[int] | None = None  # a key that is bound to these sees no others
+
+    @property
+    def is_fleet(self) -> bool:
+        return self.organisation is None
+
+    @property
+    def chosen(self) -> frozenset[int] | None:
+        """Namespaces by id; None: all."""
+        if self.namespace is None:
+            return self.namespaces
+        one = frozenset({self.namespace})
+        return one if self.namespaces is None else one & self.namespaces
+
+
+def counts_by(
+    scope: Scope,
+    spans: Sequence[Span],
+    *by: str,
+    kinds: Sequence[str] = KINDS,
+    columns: Sequence[str] = ADDED,
+    step_seconds: int = 0,
+) -> Iterator[tuple[tuple[Any, ...], dict[str, int]]]:
+    """Sums of columns out of ADDED, by names out of GROUPS; without any, of everything together."""
+    keys = [GROUPS[name] for name in by]
+    sums = [f"least(coalesce(sum({name}), 0), {MOST})::bigint" for name in columns]
+    said, groups = ", ".join([*keys, *sums]), ", ".join(keys) or "()"
+    sql = f"{_parts(scope, ', '.join(columns), by)} SELECT {said} FROM part GROUP BY {groups}"  # noqa: S608  # names are ours
+    for row in _rows(sql, _parameters(scope, spans, kinds) | {"step": step_seconds}):
+        yield row[: len(by)], dict(zip(columns, row[len(by) :], strict=True))
+
+
+def times_by_code(scope: Scope, spans: Sequence[Span], *, kinds: Sequence[str] = KINDS) -> dict[int, int]:
+    """How many times there are of each code."""
+    sql = (
+        f"{_parts(scope, 'times', ())} SELECT one >> {COUNT_BITS}, sum(one & {(1 << COUNT_BITS) - 1})::bigint "  # noqa: S608  # ours
+        "FROM part, unnest(times) AS one GROUP BY 1"
+    )
+    return dict(_rows(sql, _parameters(scope, spans, kinds)))
+
+
+def first_pieces(scope: Scope, levels: Sequence[int]) -> dict[int, datetime]:
+    """Where the oldest piece of each level begins. One look for each series and level."""
+    sql = f"""
+        SELECT asked.level, min(found.start)
+        FROM unnest(%(levels)s::int[]) AS asked(level)
+        CROSS JOIN (
+            SELECT id FROM analytics_series series WHERE agent = '' AND {_of_pieces(scope, ())} AND {_wanted(scope)}
+        ) AS series
+        CROSS JOIN LATERAL (
+            SELECT start FROM analytics_piece piece WHERE piece.level = asked.level AND piece.series_id = series.id
+            ORDER BY start LIMIT 1
+        ) AS found
+        GROUP BY asked.level
+    """  # noqa: S608  # names are ours
+    return dict(_rows(sql, _parameters(scope, (), [CUSTOMER_KIND]) | {"levels": list(levels)}))
+
+
+def first_row(scope: Scope, start: datetime, end: datetime) -> datetime | None:
+    """The first minute of which there is a row, from `start` to before `end`."""
+    sql = f"""
+        SELECT min(minute.minute)
+        FROM analytics_minute minute JOIN analytics_series series ON series.id = minute.series_id
+        WHERE minute.minute >= %(start)s AND minute.minute < %(end)s AND series.agent <> '' AND {_wanted(scope)}
+    """  # noqa: S608  # names are ours
+    ((found,),) = _rows(sql, _parameters(scope, (), [CUSTOMER_KIND]) | {"start": start, "end": end})
+    return found  # type: ignore[no-any-return]
+
+
+def _parts(scope: Scope, columns: str, by: Sequence[str]) -> str:
+    return _PARTS.format(columns=columns, pieces=_of_pieces(scope, by), wanted=_wanted(scope))
+
+
+def _of_pieces(scope: Scope, by: Sequence[str]) -> str:
+    """The fleet has pieces of its own, of which no organisation's share can be told."""
+    has_own = scope.is_fleet and not {"organisation", "namespace"} & {*by}
+    return "series.namespace_id = 0" if has_own else "series.namespace_id <> 0"
+
+
+def _wanted(scope: Scope) -> str:
+    wanted = ["series.kind = ANY(%(kinds)s)"]
+    if scope.organisation is not None:
+        wanted.append("series.organisation_id = %(organisation)s")
+    if scope.chosen is not None:
+        wanted.append("series.namespace_id = ANY(%(namespaces)s)")
+    if scope.model is not None:
+        wanted.append("series.model = %(model)s")
+    return " AND ".join(wanted)
+
+
+def _parameters(scope: Scope, spans: Sequence[Span], kinds: Sequence[str]) -> dict[str, Any]:
+    return {
+        "levels": [one.level for one in spans],
+        "starts": [one.start for one in spans],
+        "ends": [one.end for one in spans],
+        "kinds": list(kinds),
+        "organisation": scope.organisation,
+        "namespaces": sorted(scope.chosen or ()),
+        "model": scope.model,
+    }
+
+
+def _rows(sql: str, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    with connection.cursor() as cursor:
+        cursor.execute(sql, parameters)
+        found: list[tuple[Any, ...]] = cursor.fetchall()
+    return found

@@ -1,0 +1,312 @@
+"""What fresh reports of any number of agents come to, added up before it is written. Pure.
+
+Rows of one series and minute become one; what cannot be counted is kept by report and field. Levels are compared with
+what an agent's engine had told before: what has left a cache since then is counted in the minute of the report.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from controlplane.analytics.columns import ADDED, BLOCK_COLUMNS, CACHE_KIND
+from controlplane.analytics.rows import (
+    HELD,
+    NO_ROW,
+    POOL,
+    Counted,
+    Judge,
+    Key,
+    Problem,
+    gaps_problem,
+    minute_of,
+    numbers_read,
+    shown,
+    total_read,
+)
+from controlplane.analytics.windows import DAY_SECONDS
+from engine_agent.wire import Report
+
+LEDGER: Final = ("requests", "prompt_tokens", "cached_tokens", "generated_tokens")
+KINDS: Final = ("usage", "levels", "gaps")
+_LEDGER_PLACES: Final = tuple(ADDED.index(name) for name in LEDGER)
+_BLOCK_PLACES: Final = tuple(ADDED.index(name) for name in BLOCK_COLUMNS)
+_BLOCKS_HELD: Final = slice(HELD.index(BLOCK_COLUMNS[0]), None)
+
+
+class RefusedOne(NamedTuple):
+    report: int
+    row: int
+    field: str
+    problem: str
+    told: Any
+
+    def as_json(self) -> dict[str, Any]:
+        return {"report": self.report, "row": self.row, "field": self.field, "problem": self.problem}
+
+
+class Held(NamedTuple):
+    """Of a namespace on an agent, as its engine last told. `numbers` by rows.HELD."""
+
+    boot: str
+    numbers: Sequence[int]
+    at: float
+
+    def left_since(self, before: "Held | None") -> Sequence[int]:
+        """Blocks, by BLOCK_COLUMNS. An engine that counts anew has told nothing of it before."""
+        now = self.numbers[_BLOCKS_HELD]
+        if before is None or before.boot != self.boot:
+            return now
+        pairs = zip(now, before.numbers[_BLOCKS_HELD], strict=True)
+        return [new - old if new >= old else new for new, old in pairs]
+
+    def emptied(self) -> "Held":
+        """Its engine no longer names it: nothing is there, and what left is still known."""
+        return self._replace(numbers=(0, 0, *self.numbers[_BLOCKS_HELD]))
+
+
+class Pool(NamedTuple):
+    boot: str
+    capacity_bytes: int
+    used_bytes: int
+    evictable_bytes: int
+    preemptions: int
+
+    def fullest(self, other: "Pool") -> "Pool":
+        """Of one minute, `self` being the newer."""
+        return self._replace(
+            used_bytes=max(self.used_bytes, other.used_bytes),
+            evictable_bytes=max(self.evictable_bytes, other.evictable_bytes),
+        )
+
+
+class Total(NamedTuple):
+    numbers: Sequence[int]  # by rows.TOTALS
+    upto: int
+
+
+class Read(NamedTuple):
+    """How far the journal of an agent's boot is counted."""
+
+    upto: int
+    born: int | None
+    is_reborn: bool = False
+
+    def is_of(self, born: int | None) -> bool:
+        """False: it is another journal by the same name."""
+        return self.born is None or born is None or self.born == born
+
+    def moved(self, upto: int, born: int | None) -> "Read":
+        return self._replace(upto=max(upto, self.upto), born=born if self.born is None else self.born)
+
+
+class Sum(NamedTuple):
+    added: list[int]
+    times: list[int]
+
+
+@dataclass(slots=True)
+class Tally:
+    """`held`: what agents that tell levels had told before; afterwards, what they tell now, where that is another.
+    `reads`: how far journals were counted, by agent and boot; `read`: how far those are now that were told of.
+    """
+
+    judge: Judge
+    now: datetime
+    held: Mapping[str, Mapping[int, Held]] = field(default_factory=dict)
+    reads: Mapping[tuple[str, str], Read] = field(default_factory=dict)
+    read: dict[tuple[str, str], Read] = field(default_factory=dict)
+    minutes: dict[tuple[str, Key, int], Sum] = field(default_factory=dict)
+    # By agent, boot, namespace and day since 1970.
+    ledger: dict[tuple[str, str, int, int], list[int]] = field(default_factory=dict)  # by LEDGER, and up to where
+    totals: dict[tuple[str, str, int], Total] = field(default_factory=dict)
+    residences: dict[str, dict[int, Held]] = field(default_factory=dict)
+    pools: dict[tuple[str, int], Pool] = field(default_factory=dict)
+    curves: dict[tuple[str, int], tuple[Any, float]] = field(default_factory=dict)
+    refused: dict[str, list[RefusedOne]] = field(default_factory=dict)
+    _beyond: dict[tuple[str, str], int] = field(default_factory=dict)  # what was told and does not follow on
+    counted_rows: int = 0
+    lost_records: int = 0
+
+    def take(self, agent: str, number: int, report: Report) -> None:
+        {"usage": self._usage, "levels": self._levels, "gaps": self._gaps}[report.kind](agent, number, report.told)
+
+    @property
+    def organisations(self) -> set[int]:
+        """Who has new numbers."""
+        return {key.organisation for _, key, _ in self.minutes}
+
+    # Usage
+
+    @property
+    def stands(self) -> dict[str, dict[str, int]]:
+        """By agent and boot: how far it is counted, where more was told that does not follow on that."""
+        found: dict[str, dict[str, int]] = {}
+        for (agent, boot), upto in self._beyond.items():
+            have = self._have((agent, boot))
+            if have is not None and upto > have.upto:
+                found.setdefault(agent, {})[boot] = have.upto
+        return found
+
+    def _have(self, place: tuple[str, str]) -> Read | None:
+        return self.read.get(place) or self.reads.get(place)
+
+    def _follows(self, place: tuple[str, str], told: Mapping[str, Any]) -> bool:
+        """Whether it is to be counted: what is in is not counted again, and behind a gap nothing is."""
+        after, upto, born = told.get("after"), told["upto"], told.get("born")
+        if after is None:
+            return True
+        have = self._have(place)
+        if have is None or not have.is_of(born):
+            self.read[place] = Read(upto, born, is_reborn=have is not None)
+            return True
+        if after == have.upto:
+            self.read[place] = have.moved(upto, born)
+            return True
+        if upto > have.upto:
+            self._beyond[place] = max(upto, self._beyond.get(place, 0))
+        return False
+
+    def _usage(self, agent: str, number: int, told: Mapping[str, Any]) -> None:
+        boot = told["boot"]
+        if not self._follows((agent, boot), told):
+            return
+        for place, row in enumerate(told["rows"]):
+            found = self.judge.row(row)
+            if isinstance(found, Problem):
+                told_row = {**row, "boot": boot} if type(row) is dict else row
+                self._refuse(agent, number, found, told_row, place)
+            else:
+                self._count(agent, boot, found, told["upto"])
+        for namespace, total in told["totals"].items():
+            self._total(agent, number, boot, namespace, total, told["upto"])
+        if told["lost"]:
+            self.lost_records += told["lost"]
+            problem = Problem("lost", f"{told['lost']} records of the journal can no longer be read")
+            self._refuse(agent, number, problem, {"boot": boot, "upto": told["upto"]})
+
+    def _count(self, agent: str, boot: str, row: Counted, upto: int) -> None:
+        self.counted_rows += 1
+        self._add((agent, row.key, row.minute), row)
+        entry = (agent, boot, row.key.namespace, row.minute // DAY_SECONDS)
+        sums = self.ledger.get(entry)
+        if sums is None:
+            sums = self.ledger[entry] = [0] * (len(LEDGER) + 1)
+        for place, source in enumerate(_LEDGER_PLACES):
+            sums[place] += row.added[source]
+        if row.added[_LEDGER_PLACES[0]]:
+            sums[-1] = max(sums[-1], upto)
+
+    def _add(self, place: tuple[str, Key, int], row: Counted) -> None:
+        found = self.minutes.get(place)
+        if found is None:
+            self.minutes[place] = Sum(row.added, row.times)
+            return
+        for column, value in enumerate(row.added):
+            if value:
+                found.added[column] += value
+        found.times.extend(row.times)
+
+    def _total(self, agent: str, number: int, boot: str, namespace: Any, told: Any, upto: int) -> None:
+        where = f"totals.{shown(namespace)}"
+        found = self.judge.namespace_problem(where, namespace) or total_read(where, told)
+        if isinstance(found, Problem):
+            self._refuse(agent, number, found, told)
+            return
+        place = (agent, boot, int(namespace))
+        if place not in self.totals or self.totals[place].upto <= upto:
+            self.totals[place] = Total(found, upto)
+
+    # Levels
+
+    def _levels(self, agent: str, number: int, told: Mapping[str, Any]) -> None:
+        if problem := self.judge.time_problem("at", told["at"]):
+            self._refuse(agent, number, problem, {"boot": told["boot"], "at": told["at"]})
+            return
+        self._pool(agent, number, told)
+        named = {self._held(agent, number, told, *one) for one in told["namespaces"].items()}
+        news = self.residences.setdefault(agent, {})
+        for namespace, before in {**self.held.get(agent, {}), **news}.items():
+            if namespace not in named and any(before.numbers[: _BLOCKS_HELD.start]):
+                news[namespace] = before.emptied()._replace(at=told["at"])
+
+    def _pool(self, agent: str, number: int, told: Mapping[str, Any]) -> None:
+        found = numbers_read("pool", told["pool"], POOL)
+        if isinstance(found, Problem):
+            self._refuse(agent, number, found, told["pool"])
+            return
+        capacity, used, evictable = found
+        place = (agent, minute_of(told["at"]))
+        pool = Pool(told["boot"], capacity, used, evictable, told["preemptions"])
+        self.pools[place] = pool.fullest(self.pools[place]) if place in self.pools else pool
+
+    def _held(self, agent: str, number: int, told: Mapping[str, Any], namespace: Any, numbers: Any) -> int | None:
+        """Which namespace it is."""
+        where = f"namespaces.{shown(namespace)}"
+        found = self.judge.namespace_problem(where, namespace) or numbers_read(where, numbers, HELD)
+        if isinstance(found, Problem):
+            self._refuse(agent, number, found, numbers)
+            return None
+        id_, held = int(namespace), Held(told["boot"], tuple(found), told["at"])
+        news = self.residences.setdefault(agent, {})
+        left = held.left_since(news.get(id_) or self.held.get(agent, {}).get(id_))
+        news[id_] = held
+        if any(left):
+            key = Key(self.judge.owners[namespace], id_, "", "", CACHE_KIND)
+            self._add((agent, key, minute_of(told["at"])), Counted(key, 0, _blocks_added(left), []))
+        return id_
+
+    # Gaps
+
+    def _gaps(self, agent: str, number: int, told: Mapping[str, Any]) -> None:
+        problem = self.judge.time_problem("at", told["at"])
+        if problem is not None:
+            self._refuse(agent, number, problem, {"boot": told["boot"], "at": told["at"]})
+            return
+        for namespace, curves in told["namespaces"].items():
+            where = f"namespaces.{shown(namespace)}"
+            problem = self.judge.namespace_problem(where, namespace) or gaps_problem(where, curves)
+            if problem is not None:
+                self._refuse(agent, number, problem, None)
+            else:
+                self.curves[agent, int(namespace)] = (curves, told["at"])
+
+    def _refuse(self, agent: str, report: int, problem: Problem, told: Any, row: int = NO_ROW) -> None:
+        self.refused.setdefault(agent, []).append(RefusedOne(report, row, *problem, told))
+
+
+def namespaces_told(reports: Iterable[Report]) -> set[int]:
+    """Those that reports speak of, as far as they can be any."""
+    found: set[Any] = set()
+    for report in reports:
+        if report.kind == "usage":
+            found.update(row.get("namespace") for row in report.told["rows"] if type(row) is dict and _is_named(row))
+            found.update(report.told["totals"])
+        else:
+            found.update(report.told["namespaces"])
+    return {int(one) for one in found if _is_id(one)}
+
+
+def journals_told(told: Mapping[str, Iterable[tuple[int, Report]]]) -> set[tuple[str, str]]:
+    """Agents and boots of which ranges are told."""
+    return {
+        (agent, report.told["boot"])
+        for agent, reports in told.items()
+        for _, report in reports
+        if report.kind == "usage" and report.told.get("after") is not None
+    }
+
+
+def _is_named(row: Mapping[str, Any]) -> bool:
+    return type(row.get("namespace")) is str
+
+
+def _is_id(told: str) -> bool:
+    return len(told) <= 18 and told.isascii() and told.isdecimal()
+
+
+def _blocks_added(left: Sequence[int]) -> list[int]:
+    added = [0] * len(ADDED)
+    for place, blocks in zip(_BLOCK_PLACES, left, strict=True):
+        added[place] = blocks
+    return added

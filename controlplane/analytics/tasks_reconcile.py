@@ -1,0 +1,11 @@
+"""The Celery task that compares who counts what. tasks.py imports it, so that workers know of it."""
+
+from celery import shared_task
+from django.utils import timezone
+
+from controlplane.analytics.reconciliations import reconciliation_run
+
+
+@shared_task(name="analytics.reconcile")
+def reconcile() -> None:
+    reconciliation_run(now=timezone.now())

@@ -1,0 +1,177 @@
+"""What another TTL or limit would do to a namespace: hit ratio, memory and money, beside what was measured.
+
+Engines foretell (foretelling.py); how much traffic there is a day, and what was measured, is counted as everywhere. The
+error is the larger of two: what lies between points of the engines' curves with their estimate's own error, and how far
+what they foretell of the policy in force is from what was measured.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from django.db.models import Q
+
+from controlplane.analytics.foretelling import Asked, Curves, Foretold, curves_read, foretold, ttls_of
+from controlplane.analytics.models import ReuseCurve
+from controlplane.analytics.money import Price, saved_money
+from controlplane.analytics.prices import prices_now
+from controlplane.analytics.selectors import database_now, first_minute, snapshot, totals_by
+from controlplane.analytics.stats import covered_seconds
+from controlplane.analytics.sums import Scope
+from controlplane.analytics.windows import Window, window_of
+from controlplane.fleet.models import Agent
+from tenants.levels import Place
+from tenants.models import Namespace
+from tenants.selectors import policy_in_force
+
+LEAST_TOKENS: Final = 10_000  # of prompts, before anything is foretold
+LEAST_SECONDS: Final = 300
+CURVES_LAST: Final = timedelta(hours=24)  # what an engine told before says nothing of now
+SILENT_FOR: Final = timedelta(minutes=10)  # longer than any restart: who is silent for longer has been replaced
+DAY_SECONDS: Final = 86_400
+NOTHING_FORETOLD: Final[dict[str, Any]] = {"now": None, "then": None, "curve": []}
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Of the last 24 hours, as far as they are covered."""
+
+    covered_seconds: int
+    prompt_tokens: int
+    cached_tokens: int
+    by_model: Mapping[str, int]  # prompt tokens
+
+    @property
+    def measured(self) -> float | None:
+        return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
+
+    def a_day(self, amount: float) -> float:
+        """As much of it in a whole day."""
+        return amount * DAY_SECONDS / max(self.covered_seconds, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """All that an answer is made of, as it was at one moment."""
+
+    at: datetime
+    in_force: Asked
+    is_caching: bool
+    curves: Sequence[Curves]
+    told_at: datetime | None  # the oldest of the curves
+    traffic: Traffic
+    prices: Sequence[Price]
+
+
+def what_if(
+    namespace: Namespace,
+    *,
+    ttl_seconds: int | None = None,
+    ttl_mode: str | None = None,
+    limit_share: float | None = None,
+    now: datetime | None = None,
+) -> dict[str, Any]:
+    """What is left out stays as it is in force. `now` and `then` are null where there is too little to say anything."""
+    ground = _ground(namespace, now)
+    said = {"ttl_seconds": ttl_seconds, "ttl_mode": ttl_mode, "limit_share": limit_share}
+    wanted: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+    tokens = sum(one.prompt_tokens for one in ground.curves)
+    why = too_little(tokens, ground.traffic)
+    return {
+        "is_enough": why is None,
+        "why": why,
+        "as_of": ground.told_at,
+        "agents": len(ground.curves),
+        "prompt_tokens": tokens,
+        "covered_seconds": ground.traffic.covered_seconds,
+        "measured_hit_ratio": ground.traffic.measured,
+        **(NOTHING_FORETOLD if why else _foretold(ground, replace(ground.in_force, **wanted))),
+    }
+
+
+def _ground(namespace: Namespace, now: datetime | None) -> Ground:
+    with snapshot():
+        moment = now or database_now()
+        values = policy_in_force(Place(namespace.organisation, namespace)).effective.values
+        rows = _curves_told(namespace, moment)
+        return Ground(
+            at=moment,
+            in_force=Asked(values["ttl_seconds"], values["ttl_mode"], values["limit_share"]),
+            is_caching=values["prefix_caching"],
+            curves=[read for row in rows if (read := curves_read(row.told)) is not None],
+            told_at=min((row.at for row in rows), default=None),
+            traffic=_traffic(namespace, window_of("24h", moment)),
+            prices=prices_now(),
+        )
+
+
+def _curves_told(namespace: Namespace, moment: datetime) -> list[ReuseCurve]:
+    """Of agents that are still there: what another has taken over would be counted twice."""
+    gone = Agent.objects.filter(Q(revoked_at__isnull=False) | Q(last_seen_at__lt=moment - SILENT_FOR))
+    told = ReuseCurve.objects.filter(namespace_id=namespace.pk, at__gte=moment - CURVES_LAST)
+    return list(told.exclude(agent__in=gone.values("pk")))
+
+
+def _foretold(ground: Ground, asked: Asked) -> dict[str, Any]:
+    before = _of(ground, ground.in_force) if ground.is_caching else Foretold(0.0, 0.0, 0)
+    measured = ground.traffic.measured
+    apart = 0.0 if measured is None else abs(before.hit_ratio - measured)
+    return {
+        "now": _shown(ground, ground.in_force, before, apart),
+        "then": _shown(ground, asked, _of(ground, asked), apart),
+        "curve": [_point(ground, replace(asked, ttl_seconds=ttl)) for ttl in ttls_of(ground.curves)],
+    }
+
+
+def _of(ground: Ground, asked: Asked) -> Foretold:
+    found = foretold(ground.curves, asked)
+    assert found is not None, "there is traffic enough"
+    return found
+
+
+def _shown(ground: Ground, policy: Asked, found: Foretold, apart: float) -> dict[str, Any]:
+    """`apart`: how far the engines were off where it is known."""
+    a_day, day = ground.traffic.a_day(found.hit_ratio), ground.at.astimezone(UTC).date()
+    hits = {(day, model): round(tokens * a_day) for model, tokens in ground.traffic.by_model.items()}
+    return {
+        "ttl_seconds": policy.ttl_seconds,
+        "ttl_mode": policy.ttl_mode,
+        "limit_share": policy.limit_share,
+        "hit_ratio": round(found.hit_ratio, 6),
+        "hit_ratio_error": round(min(1.0, max(found.error, apart)), 6),
+        "resident_bytes": found.resident_bytes,
+        "hit_tokens_per_day": sum(hits.values()),
+        "saved_money_per_day": saved_money(hits, ground.prices),
+    }
+
+
+def _point(ground: Ground, asked: Asked) -> dict[str, Any]:
+    """Of a curve over TTLs, with the mode and limit that were asked for."""
+    found = _of(ground, asked)
+    return {
+        "ttl_seconds": round(asked.ttl_seconds),
+        "hit_ratio": round(found.hit_ratio, 6),
+        "resident_bytes": found.resident_bytes,
+    }
+
+
+def too_little(prompt_tokens: int, traffic: Traffic) -> str | None:
+    """Why nothing is foretold yet, in one sentence."""
+    if prompt_tokens < LEAST_TOKENS:
+        return f"{prompt_tokens:,} prompt tokens were seen; {LEAST_TOKENS:,} are the least that anything is foretold of"
+    if traffic.covered_seconds < LEAST_SECONDS:
+        return f"{traffic.covered_seconds} s are covered; {LEAST_SECONDS} s are the least that anything is foretold of"
+    return None
+
+
+def _traffic(namespace: Namespace, window: Window) -> Traffic:
+    scope = Scope(namespace.organisation_id, namespace.pk)
+    models = totals_by(scope, window, by="model")
+    counts = list(models.values())
+    return Traffic(
+        covered_seconds(window, first_minute(scope, now=window.end)),
+        sum(one["prompt_tokens"] for one in counts),
+        sum(one["cached_tokens"] for one in counts),
+        {model: one["prompt_tokens"] for model, one in models.items() if one["prompt_tokens"]},
+    )

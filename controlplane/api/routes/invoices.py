@@ -1,0 +1,118 @@
+"""What an organisation's requests came to, for people's programs and their spreadsheets."""
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Annotated, Any, Final, Literal
+
+from django.http import HttpResponse
+from django.utils import timezone
+from ninja import Query
+from pydantic import BeforeValidator
+
+from controlplane.analytics import invoices
+from controlplane.analytics.invoices import By, Invoice, Line
+from controlplane.analytics.money import Cost, Tokens, displayed, text
+from controlplane.api.csv_text import csv_response
+from controlplane.api.routing import Answer, Call, Group
+from controlplane.api.schemas.invoices import InvoiceLine, InvoiceShown, InvoiceTotals
+from controlplane.api.schemas.prices import day_only
+from tenants import access
+
+group = Group("Prices and invoices")
+From = Annotated[
+    date | None,
+    BeforeValidator(day_only),
+    Query(None, alias="from", description="The first day, in UTC; else that of this month."),
+]
+To = Annotated[
+    date | None, BeforeValidator(day_only), Query(None, alias="to", description="The last day, in UTC; else today.")
+]
+LinesBy = Annotated[
+    By, Query("namespace", description="A line for each namespace and model, or for each model in all of them.")
+]
+Format = Annotated[
+    Literal["json", "csv"], Query("json", description="`csv`: the lines alone, as text/csv, with exact amounts.")
+]
+COLUMNS: Final = (
+    "day", "namespace", "model", "requests", "prompt_tokens", "cached_tokens", "generated_tokens", "currency", "input",
+    "cached_input", "output", "amount", "saved", "is_example", "is_open",
+)  # fmt: skip
+
+
+@group.get("/orgs/{org}/invoice", access.STATS_READ_WHOLE, InvoiceShown, csv_heads=COLUMNS)
+def invoice_get(
+    call: Call, first_day: From = None, last_day: To = None, by: LinesBy = "namespace", format: Format = "json"
+) -> Answer | HttpResponse:
+    """Read what an organisation's requests came to.
+
+    Whole days of UTC, 400 at most, of the last 800. A request is counted on the day in which its headers left; probes
+    and pins are not counted. `is_open`: of today, so far.
+    """
+    today = timezone.now().date()
+    last = last_day or today
+    found = invoices.invoice(call.organisation, first_day or last.replace(day=1), last, by=by)
+    if format == "csv":
+        name = f"invoice-{found.organisation}-{found.first_day}-{found.last_day}"
+        return csv_response(COLUMNS, map(_row, found.lines), name=name)
+    return Answer(_shown(found))
+
+
+def _shown(found: Invoice) -> InvoiceShown:
+    totals = {"requests": found.requests, **_counts(found.tokens), **_amounts(found.cost, found.currency)}
+    return InvoiceShown.model_validate(
+        {
+            "organisation": found.organisation,
+            "from": found.first_day,
+            "to": found.last_day,
+            "as_of": found.as_of,
+            "currency": found.currency,
+            "is_example": found.is_example,
+            "is_open": found.is_open,
+            "may_change_from": found.may_change_from,
+            "without_price": found.without_price,
+            "totals": InvoiceTotals.model_validate(totals),
+            "lines": [InvoiceLine.model_validate(_line(one)) for one in found.lines],
+        }
+    )
+
+
+def _line(line: Line) -> dict[str, Any]:
+    price = line.price
+    return {
+        "day": line.day,
+        "namespace": line.namespace,
+        "model": line.model,
+        "requests": line.requests,
+        **_counts(line.tokens),
+        "input": None if price is None else text(price.input),
+        "cached_input": None if price is None else text(price.cached_input),
+        "output": None if price is None else text(price.output),
+        "is_example": price is not None and price.is_example,
+        **_amounts(line.cost, None if price is None else price.currency),
+        "is_open": line.is_open,
+    }
+
+
+def _row(line: Line) -> list[Any]:
+    shown = {**_line(line), "currency": line.price and line.price.currency}
+    return [shown[name] for name in COLUMNS]
+
+
+def _counts(tokens: Tokens) -> Mapping[str, int]:
+    return {
+        "prompt_tokens": tokens.prompt,
+        "cached_tokens": tokens.cached,
+        "generated_tokens": tokens.generated,
+    }
+
+
+def _amounts(cost: Cost | None, currency: str | None) -> Mapping[str, str | None]:
+    """With nothing to pay there may be no currency; nothing is nothing in all of them."""
+    if cost is None:
+        return dict.fromkeys(("amount", "amount_rounded", "saved", "saved_rounded"))
+    return {
+        "amount": text(cost.amount),
+        "amount_rounded": displayed(cost.amount, currency or ""),
+        "saved": text(cost.saved),
+        "saved_rounded": displayed(cost.saved, currency or ""),
+    }

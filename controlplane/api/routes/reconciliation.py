@@ -1,0 +1,33 @@
+"""Whether everybody who counts has counted the same, as operators read it."""
+
+from controlplane.analytics.reconciliations import reconciliation_newest
+from controlplane.api.routing import Answer, Call, Group
+from controlplane.api.schemas.reconciliation import ReconciliationShown
+from tenants import access
+
+group = Group("Numbers")
+
+
+@group.get("/fleet/reconciliation", access.OPERATE_READ, ReconciliationShown)
+def reconciliation_get(call: Call) -> Answer:
+    """Compare who counts what.
+
+    What engines counted with what their reports came to, that with the minutes, and those with the pieces that windows
+    are read from: every difference with its place, as the newest comparison found it. Operators only.
+    """
+    newest = reconciliation_newest()
+    if newest is None:
+        nothing = {"as_of": None, "took_seconds": None, "is_reconciled": None}
+        return Answer(ReconciliationShown.model_validate({**nothing, "compared": {}, "totals": {}, "differences": []}))
+    return Answer(
+        ReconciliationShown.model_validate(
+            {
+                "as_of": newest.at,
+                "took_seconds": newest.took_seconds,
+                "is_reconciled": not any(one["differences"] for one in newest.totals.values()),
+                "compared": newest.compared,
+                "totals": newest.totals,
+                "differences": newest.differences,
+            }
+        )
+    )

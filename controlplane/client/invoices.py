@@ -1,0 +1,71 @@
+"""`invoice`: what an organisation's requests came to, as a table, as CSV, and for programs."""
+
+import argparse
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from controlplane.client.errors import ClientError
+from controlplane.client.places import organisation_read
+from controlplane.client.rest import Rest
+from controlplane.client.shapes import shaped
+from controlplane.client.tables import BOLD, DIM, YELLOW, Paper, cell
+
+TEXT_OR_NOT = (str, type(None))
+COUNTS = dict.fromkeys(("requests", "prompt_tokens", "cached_tokens", "generated_tokens"), int)
+AMOUNTS = dict.fromkeys(("amount", "amount_rounded", "saved", "saved_rounded"), TEXT_OR_NOT)
+A_LINE = {"day": str, "namespace": TEXT_OR_NOT, "model": str, **COUNTS, **AMOUNTS, "is_open": bool}
+AN_INVOICE = {
+    **dict.fromkeys(("organisation", "from", "to"), str),
+    **dict.fromkeys(("currency", "may_change_from"), TEXT_OR_NOT),
+    "is_example": bool,
+    "without_price": [str],
+    "totals": {**COUNTS, **AMOUNTS},
+    "lines": [A_LINE],
+}
+COLUMNS = {
+    "DAY": "day", "NAMESPACE": "namespace", "MODEL": "model", "REQUESTS": "requests", "PROMPT": "prompt_tokens",
+    "CACHED": "cached_tokens", "GENERATED": "generated_tokens", "AMOUNT": "amount", "SAVED": "saved", "OPEN": "is_open",
+}  # fmt: skip
+
+
+def invoice(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+    path = f"{organisation_read(options.org).path}/invoice"
+    query = _query(options)
+    if options.csv:
+        paper.say(*rest.text(path, **query, format="csv").splitlines())
+        return 0
+    found = shaped(rest.get(path, **query).body, AN_INVOICE)
+    if options.json:
+        paper.json(found)
+        return 0
+    rows = [[one[field] for field in COLUMNS.values()] for one in found["lines"]]
+    paper.table(list(COLUMNS), rows, empty="Nothing was asked in these days.")
+    paper.say("", *_summary(found, paper))
+    return 0
+
+
+def _query(options: argparse.Namespace) -> dict[str, str | int | None]:
+    if options.csv and options.json:
+        raise ClientError("--csv or --json: one of the two")
+    if options.month and (options.first or options.last):
+        raise ClientError("--month says both days: leave --from and --to out")
+    first, last = options.month or (options.first, options.last)
+    return {"from": first, "to": last, "by": options.by}
+
+
+def _summary(found: Mapping[str, Any], paper: Paper) -> Iterator[str]:
+    totals, currency = found["totals"], cell(found["currency"])
+    days = f"{cell(found['organisation'])}, {cell(found['from'])} to {cell(found['to'])}"
+    tokens = f"{totals['prompt_tokens']} prompt tokens, {totals['cached_tokens']} of them cached"
+    yield f"{days}: {totals['requests']} requests, {tokens}, {totals['generated_tokens']} generated"
+    for name in ("amount", "saved"):
+        rounded, exact = totals[f"{name}_rounded"], totals[name]
+        said = "no price" if exact is None else f"{paper.paint(cell(rounded), BOLD)} {currency} (exactly {cell(exact)})"
+        yield f"{name}: {said}"
+    if found["is_example"]:
+        yield paper.paint("At example prices: nobody owes this.", YELLOW)
+    if found["without_price"]:
+        yield paper.paint(f"Lines without a price have no amount: {cell(found['without_price'])}", YELLOW)
+    if found["may_change_from"] is not None:
+        words = f"Agents may report up to 48 h late: lines from {cell(found['may_change_from'])} on may still grow."
+        yield paper.paint(words, DIM)

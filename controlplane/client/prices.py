@@ -1,0 +1,171 @@
+"""`get prices` and `set-prices`: what tokens cost, from which day on, and what a file would change of that."""
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from controlplane.client.asking import agreed
+from controlplane.client.errors import ClientError
+from controlplane.client.files import document_load
+from controlplane.client.rest import Rest, if_match
+from controlplane.client.shapes import shaped
+from controlplane.client.tables import DIM, GREEN, RED, YELLOW, Paper, cell
+
+ASKED = ("input", "cached_input", "output")
+A_PRICE = {"model": str, "valid_from": str, **dict.fromkeys(ASKED, str), "is_example": bool}
+PRICES = {"revision": int, "currency": (str, type(None)), "is_example": bool, "prices": [A_PRICE]}
+WOULD_CHANGE = 2
+SURE_DIGITS = 15  # of a number with a point that was read out of a file: more may have been rounded
+EVERY_MODEL = "every model"
+EXAMPLES = "These are examples: nobody asks such prices."
+Price = Mapping[str, Any]
+Change = Mapping[str, Any]
+
+
+def prices(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+    if options.place is not None:
+        raise ClientError(f"this takes no place, and {options.place!r} was given")
+    found = shaped(rest.get("/prices").body, PRICES)
+    if options.json:
+        paper.json(found)
+        return 0
+    rows = [_row(one, found["prices"]) for one in found["prices"][: options.limit]]
+    empty = "There are no prices yet: luminet set-prices -f FILE"
+    paper.table(["MODEL", "FROM", "INPUT", "CACHED INPUT", "OUTPUT", "STATE"], rows, empty=empty)
+    if rows:
+        paper.say(paper.paint(f"{cell(found['currency'])} for a million tokens · revision {found['revision']}", DIM))
+    if found["is_example"]:
+        paper.say(paper.paint(EXAMPLES, YELLOW))
+    return 0
+
+
+def set_prices(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+    """What began before today and is not in the file stays as it is: it has been invoiced."""
+    answer = rest.get("/prices")
+    now = shaped(answer.body, PRICES)
+    wanted = _with_past(_read(options.file), now["prices"])
+    changes = _changes(now, wanted)
+    if not options.json:
+        paper.say(*(_line(one, paper) for one in changes) if changes else ["Nothing to change."])
+    if options.dry_run or not changes:
+        return _told(options, paper, {"changes": changes}, WOULD_CHANGE if changes else 0)
+    agreed(f"This changes what tokens cost: {len(changes)} changes", "prices", yes=options.yes)
+    done = shaped(rest.put("/prices", wanted, headers=if_match(answer)).body, PRICES)
+    if not options.json:
+        paper.say(f"The prices are at revision {done['revision']}.")
+    return _told(options, paper, done, 0)
+
+
+def _told(options: argparse.Namespace, paper: Paper, what: Any, status: int) -> int:
+    if options.json:
+        paper.json(what)
+    return status
+
+
+def _row(price: Price, every: Sequence[Price]) -> list[Any]:
+    state = _state(price, every) + (", example" if price["is_example"] else "")
+    return [price["model"] or EVERY_MODEL, price["valid_from"], *(price[name] for name in ASKED), state]
+
+
+def _state(price: Price, every: Sequence[Price]) -> str:
+    today = _today()
+    if price["valid_from"] > today:
+        return "to come"
+    begun = [one["valid_from"] for one in every if one["model"] == price["model"] and one["valid_from"] <= today]
+    return "in force" if price["valid_from"] == max(begun) else "over"
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def _read(name: str) -> dict[str, Any]:
+    """As the API takes it, but for its numbers: those are text there."""
+    document = document_load(name)
+    if not isinstance(document, dict) or not isinstance(document.get("prices"), list):
+        raise ClientError(f"{name}: must have currency, and prices as a list")
+    prices = [_price(one, f"{name}: prices.{place}") for place, one in enumerate(document["prices"])]
+    return {**document, "prices": prices}
+
+
+def _price(said: Any, where: str) -> dict[str, Any]:
+    if not isinstance(said, dict):
+        raise ClientError(f"{where} must have model, valid_from, {', '.join(ASKED)}")
+    return {name: _text(value, f"{where}.{name}") if name in ASKED else value for name, value in said.items()}
+
+
+def _text(value: Any, where: str) -> Any:
+    """Of a number; what is none is the control plane's to refuse."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    number = Decimal(repr(value))
+    if isinstance(value, float) and (not number.is_finite() or len(number.as_tuple().digits) > SURE_DIGITS):
+        raise ClientError(f"{where}: write {value!r} in quotes, or digits of it are lost")
+    return format(number, "f")
+
+
+def _with_past(document: dict[str, Any], known: Sequence[Price]) -> dict[str, Any]:
+    said = {_place(one) for one in document["prices"]}
+    kept = [
+        {name: one[name] for name in A_PRICE}
+        for one in known
+        if one["valid_from"] < _today() and not one["is_example"] and _place(one) not in said
+    ]
+    return {**document, "prices": [*kept, *document["prices"]]}
+
+
+def _changes(now: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[Change]:
+    before = {_place(one): one for one in now["prices"]}
+    after = {_place(one): one for one in wanted["prices"]}
+    currency = {"what": "currency", "before": now["currency"], "after": wanted.get("currency")}
+    changed = [currency] if currency["before"] != currency["after"] else []
+    return [*changed, *(_change(place, before.get(place), after.get(place)) for place in _differing(before, after))]
+
+
+def _differing(before: Mapping[Any, Price], after: Mapping[Any, Price]) -> Iterator[tuple[str, str]]:
+    for place in sorted({*before, *after}):
+        if place not in before or place not in after or _paid(before[place]) != _paid(after[place]):
+            yield place
+
+
+def _change(place: tuple[str, str], before: Price | None, after: Price | None) -> Change:
+    names = [*ASKED, "is_example"]
+    old, new = ({name: one.get(name) for name in names} if one else None for one in (before, after))
+    return {"what": "price", "model": place[0], "valid_from": place[1], "before": old, "after": new}
+
+
+def _place(price: Price) -> tuple[str, str]:
+    return str(price.get("model", "")), str(price.get("valid_from", ""))
+
+
+def _paid(price: Price) -> tuple[Any, ...]:
+    return (*(_number(price.get(name)) for name in ASKED), bool(price.get("is_example")))
+
+
+def _number(said: Any) -> Any:
+    try:
+        number = Decimal(str(said))
+    except InvalidOperation:
+        return said
+    return number if number.is_finite() else said
+
+
+def _line(change: Change, paper: Paper) -> str:
+    before, after = change["before"], change["after"]
+    if change["what"] == "currency":
+        return f"{paper.paint('~', YELLOW)} currency: {cell(before)} → {cell(after)}"
+    sign = paper.paint(*(("+", GREEN) if before is None else ("-", RED) if after is None else ("~", YELLOW)))
+    said = [f"{name} {_difference(before, after, name)}" for name in ASKED]
+    example = " (example)" if (after or before)["is_example"] else ""
+    return (
+        f"{sign} {cell(change['model'] or EVERY_MODEL)} from {cell(change['valid_from'])}: {', '.join(said)}{example}"
+    )
+
+
+def _difference(before: Price | None, after: Price | None, name: str) -> str:
+    if before is None or after is None:
+        return cell((after or before or {}).get(name))
+    is_same = _number(before[name]) == _number(after[name])
+    return cell(after[name]) if is_same else f"{cell(before[name])} → {cell(after[name])}"

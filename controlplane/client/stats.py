@@ -1,0 +1,229 @@
+"""`luminet stats`: what was counted in a window, as a page for people, as JSON and as CSV for programs."""
+
+import argparse
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from controlplane.client.calc_report import size
+from controlplane.client.errors import ClientError
+from controlplane.client.places import Place, place_read
+from controlplane.client.rest import Rest
+from controlplane.client.shapes import shaped
+from controlplane.client.tables import BOLD, DIM, YELLOW, Paper, cell, plain
+
+WATCH_SECONDS: Final = 2.0
+CLEAR: Final = "\x1b[H\x1b[2J"
+BARS: Final = "▁▂▃▄▅▆▇█"
+NOTHING: Final = "–"
+STEPS: Final = {"1h": "2m", "24h": "30m", "7d": "4h", "30d": "15h"}  # of the lines: as many points as fit
+SPANS: Final = {"d": 86_400, "h": 3_600, "min": 60, "s": 1}
+MAYBE: Final = (int, float, type(None))
+NUMBERS: Final = ("requests", "prompt_tokens", "cached_tokens", "generated_tokens")
+COUNTS: Final = {**dict.fromkeys(NUMBERS, int), "hit_ratio": MAYBE}
+STATS: Final = {
+    **COUNTS,
+    "window_seconds": int,
+    "covered_seconds": int,
+    "as_of": str,
+    "before": {**COUNTS, "covered_seconds": int},
+    "ttft_ms": dict.fromkeys(("p50", "p95", "p99", "hit_p50", "miss_p50"), MAYBE),
+    "saved": {"tokens": int, "seconds": MAYBE, "money": (dict, type(None))},
+    "missed_tokens_by_reason": dict,
+    "resident_bytes": (int, type(None)),
+    "by_model": [{**COUNTS, "model": str}],
+}
+MONEY: Final = {"currency": str, "rounded": str, "is_example": bool, "without_price": [str]}
+SERIES: Final = {"step_seconds": int, "points": [{"requests": int, "hit_ratio": MAYBE}]}
+
+
+def stats(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+    place = _place(options)
+    if options.csv and (options.json or options.watch):
+        raise ClientError("--csv goes with neither --json nor --watch")
+    while True:
+        _shown(options, place, rest, paper)
+        if not options.watch:
+            return 0
+        rest.sleep(WATCH_SECONDS)
+
+
+def _place(options: argparse.Namespace) -> Place:
+    place = place_read(options.place)
+    if options.namespace is None:
+        return place
+    if not place.organisation or place.namespace:
+        raise ClientError("--namespace goes with an organisation, as in: luminet stats acme --namespace chat")
+    return Place(place.organisation, options.namespace)
+
+
+def _shown(options: argparse.Namespace, place: Place, rest: Rest, paper: Paper) -> None:
+    path = f"{Place(place.organisation).path or '/fleet'}/stats"
+    query = {"window": options.window, "namespace": place.namespace or None, "model": options.model}
+    if options.csv:
+        paper.say(*rest.text(path, **query, format="csv").splitlines())
+        return
+    found = shaped(rest.get(path, **query).body, _shape(place))
+    if options.json:
+        paper.json(found)
+        return
+    series = shaped(rest.get(f"{path}/series", **query, step=STEPS[options.window]).body, SERIES)
+    if options.watch and sys.stdout.isatty():
+        print(CLEAR, end="")
+    _print(paper, place, options, found, series)
+
+
+def _shape(place: Place) -> Mapping[str, Any]:
+    by = _by(place)
+    return {**STATS, f"by_{by}": [{**COUNTS, by: (str, type(None)), "resident_bytes": (int, type(None))}]}
+
+
+def _by(place: Place) -> str:
+    return "namespace" if place.organisation else "organisation"
+
+
+def _print(paper: Paper, place: Place, options: argparse.Namespace, found: Any, series: Any) -> None:
+    head = f"{plain(place.name)}{f' · {plain(options.model)}' if options.model else ''}"
+    paper.say(f"{paper.paint(head, BOLD)} · {_covered(found)} · as of {cell(found['as_of'])}")
+    for name, words in _headlines(found):
+        paper.say(f"{paper.paint(f'{name:<14}', DIM)}{words}")
+    for name, words in _lines(series):
+        paper.say(f"{paper.paint(f'{name:<14}', DIM)}{words}")
+    for words in _reserves(found["saved"]["money"]):
+        paper.say(paper.paint(words, YELLOW))
+    _reasons(paper, found["missed_tokens_by_reason"])
+    for by in (_by(place), "model"):
+        _parts(paper, by, found[f"by_{by}"])
+
+
+def _covered(found: Mapping[str, Any]) -> str:
+    """What there are numbers of, when it is not the whole window."""
+    whole, covered = found["window_seconds"], found["covered_seconds"]
+    window = _window(found)
+    return window if covered >= whole else f"{span(covered)} of {window}"
+
+
+def _window(found: Mapping[str, Any]) -> str:
+    whole = found["window_seconds"]
+    return "24 h" if whole == SPANS["d"] else span(whole)
+
+
+def _headlines(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    saved, ttft = found["saved"], found["ttft_ms"]
+    rate, requests = those_before(found)
+    yield "hit rate", f"{percent(found['hit_ratio'])} of prompt tokens{rate}"
+    yield "requests", f"{found['requests']:,}{requests}"
+    tokens = f"{found['prompt_tokens']:,} prompt, {found['cached_tokens']:,} of them cached"
+    yield "tokens", f"{tokens}, {found['generated_tokens']:,} generated"
+    yield "saved", ", ".join(_saved(saved))
+    yield "first token", ", ".join(f"{name} {milliseconds(ttft[name])}" for name in ("p50", "p95", "p99"))
+    yield "hit or miss", _compared(ttft)
+    if found["resident_bytes"] is not None:
+        yield "in the cache", size(max(found["resident_bytes"], 0))
+
+
+def those_before(found: Mapping[str, Any]) -> tuple[str, str]:
+    """Held against a window that was counted whole, or against nothing."""
+    before = found["before"]
+    if before["covered_seconds"] < found["window_seconds"]:
+        return f"; no whole {_window(found)} before to compare with", ""
+    return f", {percent(before['hit_ratio'])} before", f", {before['requests']:,} before"
+
+
+def _saved(saved: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{saved['tokens']:,} tokens"
+    if saved["seconds"] is not None:
+        yield f"{saved['seconds']:,.1f} s of waiting"
+    if saved["money"] is not None:
+        money = shaped(saved["money"], MONEY, "answer.saved.money")
+        yield f"{cell(money['rounded'])} {cell(money['currency'])}"
+
+
+def _reserves(told: Mapping[str, Any] | None) -> Iterator[str]:
+    """What an amount is to be read with."""
+    if told is None:
+        return
+    money = shaped(told, MONEY, "answer.saved.money")
+    if money["is_example"]:
+        yield "At example prices: nobody asks them."
+    if money["without_price"]:
+        yield f"The money saved lacks what has no price: {', '.join(map(cell, money['without_price']))}."
+
+
+def _compared(ttft: Mapping[str, Any]) -> str:
+    if ttft["hit_p50"] is None or ttft["miss_p50"] is None:
+        return "not enough misses of the same length to compare"
+    return f"{milliseconds(ttft['hit_p50'])} against {milliseconds(ttft['miss_p50'])} for prompts as long"
+
+
+def _lines(series: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    points, step = series["points"], span(series["step_seconds"])
+    most = max([1, *(one["requests"] for one in points)])
+    yield "hit rate", f"{bars([one['hit_ratio'] for one in points])}  each {step}, 0 to 100 %"
+    shares = [one["requests"] / most if one["requests"] else None for one in points]
+    yield "requests", f"{bars(shares)}  each {step}, up to {most:,}"
+
+
+def _reasons(paper: Paper, missed: Mapping[str, Any]) -> None:
+    counted = sorted(shaped(list(missed.items()), [object]), key=lambda one: -shaped(one[1], int, "answer.missed"))
+    rows = [[reason, f"{tokens:,}"] for reason, tokens in counted if tokens]
+    if rows:
+        _table(paper, ["MISSED BECAUSE", "TOKENS"], rows)
+
+
+def _parts(paper: Paper, by: str, parts: Sequence[Mapping[str, Any]]) -> None:
+    rows = [
+        [
+            cell(one[by]),
+            percent(one["hit_ratio"]),
+            f"{one['requests']:,}",
+            f"{one['prompt_tokens']:,}",
+            f"{one['cached_tokens']:,}",
+            *([] if by == "model" else [_bytes(one["resident_bytes"])]),
+        ]
+        for one in parts
+    ]
+    heads = [by.upper(), "HIT RATE", "REQUESTS", "PROMPT TOKENS", "CACHED", *([] if by == "model" else ["IN CACHE"])]
+    if rows:
+        _table(paper, heads, rows)
+
+
+def _table(paper: Paper, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Numbers end where their column does."""
+    widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
+    aligned = [[one.rjust(widths[at]) if at else one for at, one in enumerate(row)] for row in (heads, *rows)]
+    paper.say("")
+    paper.table(aligned[0], aligned[1:], empty="")
+
+
+def _bytes(number: int | None) -> str:
+    return NOTHING if number is None else size(max(number, 0))
+
+
+def bars(shares: Sequence[float | None]) -> str:
+    """A letter for each share, from the lowest for 0 to the highest for 1; a blank where nothing is known."""
+    return "".join(" " if one is None or not math.isfinite(one) else _bar(one) for one in shares)
+
+
+def _bar(share: float) -> str:
+    return BARS[round(min(max(share, 0.0), 1.0) * (len(BARS) - 1))]
+
+
+def percent(ratio: float | None) -> str:
+    """Rounded down, as the header of every answer is."""
+    if ratio is None or not math.isfinite(ratio):
+        return NOTHING
+    return f"{math.floor(round(ratio * 1_000, 6)) / 10:.1f} %"
+
+
+def milliseconds(number: float | None) -> str:
+    if number is None:
+        return NOTHING
+    return f"{number / 1_000:.3g} s" if number >= 1_000 else f"{number:.3g} ms"
+
+
+def span(seconds: int) -> str:
+    """In the largest unit of which there is a whole one, and what is left of it dropped."""
+    unit, of_it = next(((name, size) for name, size in SPANS.items() if seconds >= size), ("s", 1))
+    return f"{seconds // of_it} {unit}"

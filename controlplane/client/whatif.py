@@ -1,0 +1,77 @@
+"""`what-if`: a namespace's hit rate, memory and money under another time to live or limit, beside those it has."""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.client.places import namespace_read
+from controlplane.client.rest import Rest
+from controlplane.client.shapes import shaped
+from controlplane.client.stats import percent
+from controlplane.client.tables import DIM, Paper
+
+NUMBER = (int, float)
+FORETOLD = {
+    "ttl_seconds": int,
+    "ttl_mode": str,
+    "limit_share": NUMBER,
+    "hit_ratio": NUMBER,
+    "hit_ratio_error": NUMBER,
+    "resident_bytes": int,
+    "hit_tokens_per_day": int,
+    "saved_money_per_day": (dict, type(None)),
+}
+ANSWER = {"is_enough": bool, "agents": int, "covered_seconds": int, "measured_hit_ratio": (*NUMBER, type(None))}
+MONEY = {"currency": str, "rounded": str, "is_example": bool, "without_price": [str]}
+MIB = 2**20
+
+
+def what_if(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+    place = namespace_read(options.place)
+    found = shaped(
+        rest.get(
+            f"{place.path}/what-if",
+            ttl_seconds=options.ttl,
+            ttl_mode=options.mode,
+            limit_share=None if options.limit is None else str(options.limit),
+        ).body,
+        ANSWER,
+    )
+    if options.json:
+        paper.json(found)
+    elif not found["is_enough"]:
+        paper.say(f"Too little traffic to foretell anything: {shaped(found, {'why': str})['why']}.")
+    else:
+        _table(shaped(found, {"now": FORETOLD, "then": FORETOLD}), paper)
+    return 0
+
+
+def _table(found: Mapping[str, Any], paper: Paper) -> None:
+    now, then = _column(found["now"]), _column(found["then"])
+    paper.table(["", "IN FORCE", "THEN"], [[name, now[name], then[name]] for name in now], empty="")
+    measured = found["measured_hit_ratio"]
+    said = "nothing was measured" if measured is None else f"{percent(measured)} measured over 24 h"
+    covered = (
+        f", {found['covered_seconds'] // 60} min of which are covered" if found["covered_seconds"] < 86_400 else ""
+    )
+    paper.say(paper.paint(f"{said}{covered} · foretold by {found['agents']} agents from reuse gaps", DIM))
+
+
+def _column(one: Mapping[str, Any]) -> dict[str, str]:
+    return {
+        "time to live": f"{one['ttl_seconds']} s {one['ttl_mode']}",
+        "limit": f"{one['limit_share'] * 100:g} % of each pool",
+        "hit rate": f"{percent(one['hit_ratio'])} ± {one['hit_ratio_error'] * 100:.1f} points",
+        "memory": f"{one['resident_bytes'] / MIB:,.1f} MiB",
+        "hit tokens a day": f"{one['hit_tokens_per_day']:,}",
+        "saved a day": _money(one["saved_money_per_day"]),
+    }
+
+
+def _money(told: Mapping[str, Any] | None) -> str:
+    if told is None:
+        return "no price is set"
+    money = shaped(told, MONEY)
+    example = ", by example prices" if money["is_example"] else ""
+    lacking = f", without {', '.join(money['without_price'])}" if money["without_price"] else ""
+    return f"{money['rounded']} {money['currency']}{example}{lacking}"

@@ -1,0 +1,75 @@
+"""What other TTLs and limits would do to a namespace: curves over a grid, from its reuse gaps. Reads only.
+
+What the engine's thread gives is a copy, made in a few milliseconds. To ask it takes far longer, so that is done in
+another thread, with a pause after each answer: whoever computes tokens waits for none of it.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from engine_agent.cache.errors import CacheError
+from engine_agent.cache.gaps import ReuseGaps
+from engine_agent.cache.policy import TtlMode
+from engine_agent.engine.engine import Engine
+
+TTLS: Final = (
+    *(10, 20, 30, 45, 60, 90, 120, 180, 300, 450, 600, 900, 1_800),
+    *(3_600, 7_200, 14_400, 28_800, 86_400, 172_800, 604_800),
+)
+CURVES: Final[tuple[tuple[TtlMode, float], ...]] = (
+    *(("sliding", share) for share in (1.0, 0.75, 0.5, 0.25, 0.1)),
+    ("absolute", 1.0),
+)
+PAUSE_SECONDS = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Foreteller:
+    """One namespace's gaps as they were, and the bounds that its policy has besides."""
+
+    gaps: ReuseGaps
+    max_age_seconds: float
+    block_bytes: int
+    pool_bytes: int
+
+    def told(self, pause: Callable[[float], object] = time.sleep) -> dict[str, Any]:
+        curves = [self._curve(mode, share, pause) for mode, share in CURVES]
+        return {"prompt_tokens": round(self.gaps.prompt_tokens), "ttls": list(TTLS), "curves": curves}
+
+    def _curve(self, mode: TtlMode, share: float, pause: Callable[[float], object]) -> dict[str, Any]:
+        points = list(self._points(mode, int(share * self.pool_bytes) // self.block_bytes, pause))
+        ratios, sizes = [ratio for ratio, _ in points], [size for _, size in points]
+        return {"ttl_mode": mode, "limit_share": share, "hit_ratios": ratios, "resident_bytes": sizes}
+
+    def _points(
+        self, mode: TtlMode, limit_blocks: int, pause: Callable[[float], object]
+    ) -> Iterator[tuple[float, int]]:
+        for ttl in TTLS:
+            policy: dict[str, Any] = {
+                "ttl_seconds": ttl,
+                "ttl_mode": mode,
+                "max_age_seconds": self.max_age_seconds,
+                "limit_blocks": limit_blocks,
+            }
+            ratio, blocks = self.gaps.hit_ratio(**policy) or 0.0, self.gaps.resident_blocks(**policy) or 0.0
+            yield round(ratio, 6), round(blocks * self.block_bytes)
+            pause(PAUSE_SECONDS)
+
+
+def foretellers(engine: Engine, namespaces: Iterable[str]) -> Mapping[str, Foreteller]:
+    """Those of which there is anything to tell. In the engine's thread."""
+    manager = engine.manager
+    found = {}
+    for name in namespaces:
+        try:
+            namespace = manager.cache.namespace(name)
+        except CacheError:  # no longer here
+            continue
+        if namespace.gaps.prompt_tokens > 0:
+            policy = namespace.policy
+            block_bytes = manager.page_bytes(policy.kv_dtype)
+            pool_bytes = manager.pool().capacity_bytes
+            found[name] = Foreteller(namespace.gaps.still(), policy.max_age_seconds, block_bytes, pool_bytes)
+    return found

@@ -1,0 +1,268 @@
+"""An engine's journal as rows of a minute: what each request adds to which row. Pure.
+
+A request counts in the minute in which it was opened. What its end adds is of that minute too, however late it comes;
+so whoever reads keeps the requests that are open. Where reading begins anew, they are found by reading again from the
+oldest of them without counting: a `Mark` says from where, and how far was counted.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from engine_agent.journal_records import Closed, Entry, Opened, line_of
+from engine_agent.sidecar.holder import JournalPage
+from engine_agent.usage import MINUTE_SECONDS, MOST_ROWS, Kind, Row, row_document, time_code
+from engine_agent.wire import MISSED, Report
+
+# An `Opened` whose end is so many records behind has none: its line was damaged. Until then it keeps the journal from
+# being cut, so this is some 300 MiB of it.
+MOST_BEHIND = 1_000_000
+MOST_GIVEN_UP = 50  # of those, by one record: so a report's rows stay few
+MOST_REPORT_BYTES = 256 * 1024
+ROW_BYTES, TIME_BYTES = 450, 16  # as they are told, about: of a row without names and times; and of one time
+ENDS = {"cancelled": "cancelled", "error": "failed", "deadline": "failed"}  # outcomes, and what counts them
+
+
+class _Key(NamedTuple):
+    """What a row is of."""
+
+    minute: int
+    organisation: str
+    namespace: str
+    model: str
+    kv_dtype: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    key: _Key
+    prompt_tokens: int
+    cached_tokens: int
+
+
+@dataclass(slots=True)
+class _Sums:
+    counts: Counter[str] = field(default_factory=Counter)
+    missed: Counter[str] = field(default_factory=Counter)
+    times: Counter[int] = field(default_factory=Counter)
+
+
+class Rows:
+    """Rows as they are added up, each once."""
+
+    def __init__(self) -> None:
+        self._sums: dict[_Key, _Sums] = {}
+        self._bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """One report can hold no more than one record more."""
+        return len(self._sums) >= MOST_ROWS - MOST_GIVEN_UP or self._bytes >= MOST_REPORT_BYTES
+
+    def __iter__(self) -> Iterator[Row]:
+        """What is 0 is left out."""
+        for key, sums in self._sums.items():
+            yield Row(*key, +sums.counts, +sums.missed, +sums.times)
+
+    @property
+    def namespaces(self) -> set[str]:
+        """Whose customers they are of."""
+        return {key.namespace for key in self._sums if key.kind == "customer"}
+
+    def opened(self, record: Opened) -> _Open:
+        found = _Open(_key(record), record.prompt_tokens, record.cached_tokens)
+        sums = self._of(found)
+        sums.counts["requests"] += 1
+        sums.counts["prompt_tokens"] += record.prompt_tokens
+        sums.counts["cached_tokens"] += record.cached_tokens
+        sums.counts["retried"] += record.attempt > 1
+        for reason in MISSED:
+            sums.missed[reason] += record.missed.get(reason, 0)
+        return found
+
+    def closed(self, opened: _Open, record: Closed) -> None:
+        sums = self._of(opened)
+        sums.counts["generated_tokens"] += record.generated_tokens
+        if name := ENDS.get(record.outcome):
+            sums.counts[name] += 1
+        about = {"prompt_tokens": opened.prompt_tokens, "cached_tokens": opened.cached_tokens}
+        if record.ttft_ms is not None:
+            sums.times[time_code("ttft", milliseconds=record.ttft_ms, **about)] += 1
+        sums.times[time_code("duration", milliseconds=record.duration_ms, **about)] += 1
+        self._bytes += 2 * TIME_BYTES
+
+    def cut_off(self, opened: _Open) -> None:
+        self._of(opened).counts["cut_off"] += 1
+
+    def _of(self, opened: _Open) -> _Sums:
+        if opened.key not in self._sums:
+            self._sums[opened.key] = _Sums()
+            self._bytes += ROW_BYTES + len(opened.key.model)
+        return self._sums[opened.key]
+
+
+def _key(record: Opened) -> _Key:
+    minute = int(record.at // MINUTE_SECONDS) * MINUTE_SECONDS
+    whose = (record.organisation_id, record.namespace_id)
+    return _Key(minute, *whose, record.model, record.kv_dtype, record.kind)
+
+
+@dataclass(slots=True)
+class Range:
+    """What the records behind number `after`, up to `upto`, come to: as much as one report tells."""
+
+    after: int
+    upto: int
+    rows: Rows = field(default_factory=Rows)
+    lost: int = 0
+
+    def lose(self, lost: Iterable[tuple[int, int]]) -> None:
+        """Those of them that lie in it."""
+        self.lost = sum(max(0, min(last, self.upto) - max(first, self.after + 1) + 1) for first, last in lost)
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How far one boot's journal is counted, in a form that survives."""
+
+    upto: int = 0
+    oldest_open: int | None = None
+    # The last sound record up to there and its checksum, and that of the first: by these another journal of the same
+    # name is known as such.
+    stands_on: tuple[int, int] | None = None
+    born: int | None = None
+    is_over: bool = False  # the boot is, and what was open then is counted as cut off
+
+    @property
+    def after(self) -> int:
+        """The number behind which to read on."""
+        if self.oldest_open is not None:
+            return self.oldest_open - 1
+        return self.upto if self.stands_on is None else self.stands_on[0] - 1
+
+    @property
+    def needless(self) -> int:
+        """The number up to which nobody will read again."""
+        return min(self.after, self.upto if self.stands_on is None else self.stands_on[0] - 1)
+
+
+def mark_document(mark: Mark) -> list[Any]:
+    return [mark.upto, mark.oldest_open, mark.stands_on and list(mark.stands_on), mark.born, mark.is_over]
+
+
+def mark_read(told: Sequence[Any]) -> Mark:
+    upto, oldest_open, stands_on, born, is_over = told
+    return Mark(upto, oldest_open, None if stands_on is None else (stands_on[0], stands_on[1]), born, is_over)
+
+
+class BootFold:
+    """One boot's journal, page by page: what is behind `upto` is counted, what is before only remembered."""
+
+    def __init__(self, mark: Mark = Mark()) -> None:
+        self.upto, self.is_over = mark.upto, mark.is_over
+        self.after = mark.after  # the number behind which the next page is to begin
+        self._stands_on, self.born = mark.stands_on, mark.born
+        self._open: dict[int, _Open] = {}  # by number, oldest first
+
+    @property
+    def mark(self) -> Mark:
+        """Only while nothing is being read again."""
+        return Mark(self.upto, next(iter(self._open), None), self._stands_on, self.born, self.is_over)
+
+    def is_of(self, page: JournalPage) -> bool:
+        """Whether the page is of the journal that was read so far: False, where its records are others."""
+        if self._stands_on is None:
+            return True
+        number, found = self._stands_on
+        return all(checksum(entry) == found for entry in page.entries if entry.sequence == number)
+
+    def take(self, page: JournalPage) -> list[Range]:
+        """The page behind `after`: what is behind `upto` in it, one range behind the other."""
+        found = self._ranges(page)
+        for one in found:
+            one.lose(page.lost)
+        if page.last <= self.upto and page.last > self.after:
+            self.after = page.last  # still reading again
+        if page.last >= self.upto:
+            self.upto = page.last
+            self._stand_on(page.entries)
+        return found
+
+    def _ranges(self, page: JournalPage) -> list[Range]:
+        past, found = Rows(), [Range(self.upto, self.upto)]
+        for entry in page.entries:
+            if entry.sequence > self.upto:
+                self._take(entry, _grown(found, entry.sequence).rows)
+            else:
+                self._take(entry, past)
+        found[-1].upto = max(self.upto, page.last)
+        return [one for one in found if one.upto > one.after]
+
+    def end(self, last: int) -> list[Range]:
+        """The boot is over, and all of its journal is read, up to `last`: what is open had no end. Each counts as one
+        more record, so that what was told of some of them is not told again."""
+        found = [Range(self.upto, self.upto)]
+        for number, opened in enumerate(self._open.values(), last + 1):
+            if number > self.upto:
+                _grown(found, number).rows.cut_off(opened)
+        self.upto = max(self.upto, last + len(self._open))
+        self._open.clear()
+        self.is_over = True
+        return [one for one in found if one.upto > one.after]
+
+    def _take(self, entry: Entry, rows: Rows) -> None:
+        self._give_up(entry.sequence, rows)
+        match entry.record:
+            case Opened() as record:
+                found = rows.opened(record)
+                if record.kind != "pin":  # whose warm-ups have no end
+                    self._open[entry.sequence] = found
+            case Closed() as record:
+                if opened := self._open.pop(record.opened, None):
+                    rows.closed(opened, record)
+
+    def _give_up(self, number: int, rows: Rows) -> None:
+        for _ in range(MOST_GIVEN_UP):
+            if (oldest := next(iter(self._open), number)) >= number - MOST_BEHIND:
+                return
+            rows.cut_off(self._open.pop(oldest))
+
+    def _stand_on(self, entries: Sequence[Entry]) -> None:
+        if entries and entries[0].sequence == 1:
+            self.born = checksum(entries[0])
+        if entries and (self._stands_on is None or entries[-1].sequence > self._stands_on[0]):
+            self._stands_on = (entries[-1].sequence, checksum(entries[-1]))
+        self.after = self.upto if self._stands_on is None else self._stands_on[0] - 1
+
+
+def checksum(entry: Entry) -> int:
+    return crc32(line_of(entry))
+
+
+# As it is told
+
+
+def usage_reports(
+    boot: str, born: int | None, ranges: Sequence[Range], totals: Mapping[str, Any] | None
+) -> list[Report]:
+    """Each of them stands for itself; the last has the engine's own count."""
+    found = [_report(boot, born, one, {}) for one in ranges[:-1]]
+    return [*found, *(_report(boot, born, one, totals or {}) for one in ranges[-1:])]
+
+
+def _report(boot: str, born: int | None, one: Range, totals: Mapping[str, Any]) -> Report:
+    place = {"boot": boot, "after": one.after, "born": born, "upto": one.upto}
+    rows = [row_document(row) for row in one.rows]
+    return Report("usage", {**place, "rows": rows, "totals": dict(totals), "lost": one.lost})
+
+
+def _grown(ranges: list[Range], number: int) -> Range:
+    """Up to that record: the last of them, or one more behind it."""
+    if ranges[-1].rows.is_full:
+        ranges[-1].upto = number - 1
+        ranges.append(Range(number - 1, number))
+    ranges[-1].upto = number
+    return ranges[-1]

@@ -1,0 +1,94 @@
+"""Tells how full its holder is, and what another policy would do there: often enough to be drawn, never in piles.
+
+What was told is not needed for what is told next, so while a report of a kind waits no other of it is told. A namespace
+that a `levels` report does not name holds nothing, and has lost nothing since it was last named.
+"""
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from engine_agent.protocol import canonical_json
+from engine_agent.sidecar.holder import Holder
+from engine_agent.wire import Report, ReportKind
+
+LEVELS_SECONDS = 10.0  # while requests come
+QUIET_LEVELS_SECONDS = 60.0
+GAPS_SECONDS = 60.0
+MOST_NAMESPACES = 64  # foretold each time; others have their turn the next
+ASKED_AT_ONCE = 4  # of the holder: each takes it a while
+MOST_GAPS_BYTES = 64 * 1024  # of a report
+MOST_LEVELS = 4_000  # namespaces of a report: those that hold most
+Tell = Callable[[Sequence[Report]], Awaitable[None]]
+
+
+class LevelTeller:
+    """`at`: unix seconds by the control plane's clock. `traffic`: namespaces with requests that were not foretold
+    since; `waiting`: how many reports of a kind are still to be sent.
+    """
+
+    def __init__(
+        self,
+        holder: Holder,
+        *,
+        tell: Tell,
+        waiting: Callable[[ReportKind], int],
+        traffic: "OrderedDict[str, None]",
+        at: Callable[[], float],
+    ) -> None:
+        self._holder, self._tell, self._waiting, self._traffic, self._at = holder, tell, waiting, traffic, at
+        self._levels_at = self._gaps_at = float("-inf")
+        self._told: tuple[str, Mapping[str, Any]] = ("", {})  # of which boot, and by namespace
+
+    async def look(self, now: float, *, is_busy: bool) -> None:
+        """`is_busy`: requests were told of since the last look. Raises HolderError."""
+        wait = LEVELS_SECONDS if is_busy else QUIET_LEVELS_SECONDS
+        if now >= self._levels_at + wait and not self._waiting("levels"):
+            self._levels_at = now
+            await self._tell_levels()
+        if self._traffic and now >= self._gaps_at + GAPS_SECONDS and not self._waiting("gaps"):
+            self._gaps_at = now
+            await self._tell_gaps()
+
+    async def _tell_levels(self) -> None:
+        found = await self._holder.levels()
+        if found is None:
+            return
+        boot, told = self._told
+        named = _named(found["namespaces"], told if boot == found["boot"] else {})
+        await self._tell([Report("levels", {**found, "at": self._at(), "namespaces": named})])
+        self._told = (found["boot"], {**(told if boot == found["boot"] else {}), **named})
+
+    async def _tell_gaps(self) -> None:
+        asked = list(islice(self._traffic, MOST_NAMESPACES))
+        for start in range(0, len(asked), ASKED_AT_ONCE):
+            some = asked[start : start + ASKED_AT_ONCE]
+            found = await self._holder.gaps(some)
+            for one in some:
+                self._traffic.pop(one, None)
+            if found and found["namespaces"]:
+                await self._tell([*_gaps_reports({**found, "at": self._at()})])
+
+
+def _named(found: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:
+    new = [(name, one) for name, one in found.items() if _held(one) or one != told.get(name)]
+    return dict(sorted(new, key=lambda one: -_held(one[1]))[:MOST_LEVELS])
+
+
+def _held(one: Mapping[str, Any]) -> int:
+    return int(one["resident_bytes"] + one["host_bytes"])
+
+
+def _gaps_reports(told: Mapping[str, Any]) -> Iterator[Report]:
+    """As many as it takes: of a namespace alone there is no more than fits."""
+    part: dict[str, Any] = {}
+    room = MOST_GAPS_BYTES
+    for name, one in told["namespaces"].items():
+        size = len(canonical_json({name: one}))
+        if part and size > room:
+            yield Report("gaps", {**told, "namespaces": part})
+            part, room = {}, MOST_GAPS_BYTES
+        part[name] = one
+        room -= size
+    yield Report("gaps", {**told, "namespaces": part})

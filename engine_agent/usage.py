@@ -1,0 +1,109 @@
+"""What engines count of requests, in the form in which it is told: rows of a minute. Standard library.
+
+A row adds up what one agent counted of one namespace, model, KV format and kind of request in one minute, and may be
+told in several parts, which add up again. Times are kept as counts by code: a code says what was measured, how much of
+the prompt was cached, how long it was, and in which bucket of a logarithmic scale the time lies.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil, log
+from typing import Any, Final, Literal
+
+Kind = Literal["customer", "probe", "pin"]
+KINDS: Final = ("customer", "probe", "pin")
+# What is added up. `retried`: attempts after the first; `cut_off`: whose engine was gone before they ended.
+COUNTS: Final = (
+    "requests",
+    "prompt_tokens",
+    "cached_tokens",
+    "generated_tokens",
+    "retried",
+    "failed",
+    "cancelled",
+    "cut_off",
+)
+MINUTE_SECONDS: Final = 60
+MOST_ROWS: Final = 500  # of one report
+
+# Times. A bucket's middle is at most 2 % off whatever lies in it.
+GROWTH: Final = 1.04
+FIRST_MS: Final = 0.1
+BUCKETS: Final = 512
+Metric = Literal["ttft", "duration"]
+METRICS: Final = ("ttft", "duration")
+Cached = Literal["miss", "part", "hit"]  # nothing of the prompt was cached, less than half, half or more
+CACHED: Final = ("miss", "part", "hit")
+PROMPT_TOKENS: Final = (256, 1_024, 4_096, 16_384, 65_536)  # upper ends of classes of prompts; the last has none
+_LOG_GROWTH: Final = log(GROWTH)
+CODES: Final = len(METRICS) * len(CACHED) * (len(PROMPT_TOKENS) + 1) * BUCKETS
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """`counts` by COUNTS, `missed` tokens by wire.MISSED, `times` by code; what is 0 is left out."""
+
+    minute: int  # unix seconds at which it begins
+    organisation: str
+    namespace: str
+    model: str
+    kv_dtype: str
+    kind: Kind
+    counts: Mapping[str, int] = field(default_factory=dict)
+    missed: Mapping[str, int] = field(default_factory=dict)
+    times: Mapping[int, int] = field(default_factory=dict)
+
+
+def row_document(row: Row) -> dict[str, Any]:
+    """As a report tells it."""
+    return {
+        "minute": row.minute,
+        "organisation": row.organisation,
+        "namespace": row.namespace,
+        "model": row.model,
+        "kv_dtype": row.kv_dtype,
+        "kind": row.kind,
+        "counts": dict(row.counts),
+        "missed": dict(row.missed),
+        "times": [[code, count] for code, count in sorted(row.times.items())],
+    }
+
+
+def bucket_of(milliseconds: float) -> int:
+    if milliseconds <= FIRST_MS:
+        return 0
+    return min(BUCKETS - 1, ceil(log(milliseconds / FIRST_MS) / _LOG_GROWTH))
+
+
+def bucket_milliseconds(bucket: int) -> float:
+    """The middle of a bucket: what all times in it are taken for."""
+    return FIRST_MS * GROWTH**bucket * 2 / (1 + GROWTH)
+
+
+def cached_class(prompt_tokens: int, cached_tokens: int) -> Cached:
+    if cached_tokens <= 0:
+        return "miss"
+    return "hit" if 2 * cached_tokens >= prompt_tokens else "part"
+
+
+def length_class(prompt_tokens: int) -> int:
+    """Which class of PROMPT_TOKENS; the last is that of longer ones."""
+    return sum(prompt_tokens > most for most in PROMPT_TOKENS)
+
+
+def code_of(metric: Metric, cached: Cached, length: int, bucket: int) -> int:
+    place = METRICS.index(metric) * len(CACHED) + CACHED.index(cached)
+    return (place * (len(PROMPT_TOKENS) + 1) + length) * BUCKETS + bucket
+
+
+def code_read(code: int) -> tuple[Metric, Cached, int, int]:
+    """What code_of was given."""
+    rest, bucket = divmod(code, BUCKETS)
+    rest, length = divmod(rest, len(PROMPT_TOKENS) + 1)
+    metric, cached = divmod(rest, len(CACHED))
+    return METRICS[metric], CACHED[cached], length, bucket
+
+
+def time_code(metric: Metric, *, prompt_tokens: int, cached_tokens: int, milliseconds: float) -> int:
+    cached = cached_class(prompt_tokens, cached_tokens)
+    return code_of(metric, cached, length_class(prompt_tokens), bucket_of(milliseconds))
