@@ -14,7 +14,7 @@ KINDS: list[dict[str, Any]] = [
     {**GREEDY},
     {"n": 4, "seed": 1},
     {"n": 3, "beam": BeamParams()},
-    {"stop": ("zzzzzz",), "logprobs": 2},
+    {"stop": ("zzzzzz",), "logprobs": 2, "ignore_eos": True},  # drawn: it may end of itself at any step
 ]
 
 
