@@ -20,7 +20,7 @@ def run_web() -> None:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(environment.shared_metrics_dir)
         _begin_at_zero(environment.shared_metrics_dir)
     uvicorn.run(
-        "controlplane.asgi:application",
+        "controlplane.served:application",
         host=environment.web_host,
         port=environment.web_port,
         workers=environment.web_workers,
