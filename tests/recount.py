@@ -135,7 +135,7 @@ class KeptJournals:
 
     def keep(self) -> None:
         for root in self.roots:
-            for path in root.glob("**/journal/*/*.log"):
+            for path in _segments_under(root):
                 with suppress(FileExistsError, FileNotFoundError):  # known, or cut in this moment
                     name = f"{path.stat().st_ino}__{path.parent.name}__{path.name}"
                     os.link(path, self.folder / name)
@@ -167,6 +167,13 @@ class KeptJournals:
             for at, more in enumerate((1, one.prompt_tokens, one.cached_tokens)):
                 numbers[at] += more
         return {place: Sum(*numbers) for place, numbers in found.items()}
+
+
+def _segments_under(root: Path) -> list[Path]:
+    """As often as it takes: a folder may go while it is looked through."""
+    while True:
+        with suppress(FileNotFoundError):
+            return list(root.glob("**/journal/*/*.log"))
 
 
 @contextmanager
