@@ -498,11 +498,6 @@ def test_retention_and_rolling_during_ingest_lose_and_double_nothing(
     assert Sum(found["requests"], found["prompt_tokens"], found["cached_tokens"]) == within(tellers, since=since)
 
 
-def is_gone_after_retention(fleet: Fleet, day: int) -> bool:
-    inside(fleet, "tests.usage_inside:roll_and_retain")
-    return partition_of(fleet, day) is None
-
-
 def tell_until(over: threading.Event, agent: TellingAgent, tenants: list[Whose], now: int) -> None:
     """Rows of two days, and once more after that."""
     chance, minutes = random.Random(agent.name), range(now - 47 * HOUR, now + 1, 60)
