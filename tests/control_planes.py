@@ -25,11 +25,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from controlplane.fleet.broker import COMMANDS, SCRIPTS
 from controlplane.rollouts.messages import task_message
-from controlplane.stack.ports import free_port
 from engine_agent.config import CHECKOUT
 from engine_agent.protocol import Snapshot, change_between, change_encode, queue_name, snapshot_encode
 from engine_agent.sealing import command_seal
 from engine_agent.wire import COMMAND_TASK, Command, Report, batch_decode, command_encode
+from tests.ports import free_port
 
 PATIENCE_SECONDS = 40
 JOIN_TOKEN = "ljt_only-for-tests"

@@ -33,10 +33,10 @@ from controlplane.health import (
 from controlplane.settings.env import CHECKOUT
 from controlplane.stack.config import StackConfig
 from controlplane.stack.credentials import credentials_ensure
-from controlplane.stack.ports import free_port
 from controlplane.stack.redis_server import redis_command
 from controlplane.stack.services import Addresses, application_environment, database_url, luminet, redis_url
 from tests.bench.rest import Rest
+from tests.ports import free_port
 from tests.servers import FAST, postgres_running, temporary_home
 
 PATIENCE_SECONDS = 90.0  # how long a test waits for what must happen; no test judges by time

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from controlplane.stack.ports import free_port
 from controlplane.stack.services import database_url, redis_url
+from tests.ports import free_port
 
 POSTGRES_PORT = free_port()
 REDIS_PORT = free_port()

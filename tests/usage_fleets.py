@@ -17,11 +17,11 @@ import psutil
 from controlplane.health import NotReady, database_check
 from controlplane.stack.config import unprivileged_owner
 from controlplane.stack.credentials import credentials_ensure
-from controlplane.stack.ports import free_port
 from controlplane.stack.postgres import Cluster, cluster_prepare, identity
 from controlplane.stack.services import luminet
 from tests.engine_processes import DEMO
 from tests.fleets import Fleet, Impatient, Part, inside, wait_for
+from tests.ports import free_port
 from tests.recount import KeptJournals, Place, Sum, Sums, journals_kept
 from tests.usage_agents import TellingAgent, Whose
 from tests.usage_chats import Customer

@@ -16,9 +16,9 @@ from controlplane.fleet.shipped import DEMO_MODEL_NAME
 from controlplane.health import NotReady, loopback_address, web_check
 from controlplane.stack.config import StackConfig
 from controlplane.stack.leftovers import end_leftovers, read_status
-from controlplane.stack.ports import free_port
 from tests.bench.pages import NotAnswered, Pages
 from tests.bench.processes import LAST_CHARACTERS, Launched, NotStarted, launched
+from tests.ports import free_port
 from tests.servers import temporary_home
 
 LUMINET = (sys.executable, "-m", "controlplane.cli")

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
@@ -19,9 +19,8 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 from controlplane.health import http_get
 from controlplane.stack.config import read_stack_config
-from controlplane.stack.ports import free_port
 from tests.make import without_make
-from tests.ports import free_engine_port
+from tests.ports import free_engine_port, free_port
 
 CHECKOUT = Path(__file__).parents[2]
 READY_SECONDS = 60
@@ -60,7 +59,7 @@ class Stack:
         return {row["name"]: row for row in json.loads(shown.stdout)}
 
     def wait_ready(self) -> None:
-        wait_until(lambda: "Luminet is ready" in self.said, f"ready:\n{self.said}", self.process)
+        wait_until(lambda: "Luminet is ready" in self.said, "ready", self.process, told=lambda: self.said)
 
     def close(self) -> None:
         """Let go of the pipe of a process that has ended."""
@@ -119,7 +118,7 @@ def running_fleet(home: Path) -> Iterator[Stack]:
     """With its agents and its gateway, and all of them in sync."""
     ports = {"LUMINET_ENGINE_PORT": str(free_engine_port()), "LUMINET_GATEWAY_PORT": str(free_port())}
     with running(home, None, LUMINET_RUN_ENGINE="yes", **ports) as stack:
-        wait_until(lambda: is_fleet_well(stack), f"a fleet that serves:\n{stack.said[-3000:]}", stack.process)
+        wait_until(lambda: is_fleet_well(stack), "a fleet that serves", stack.process, told=lambda: fleet_told(stack))
         wait_until(lambda: models_served(stack), "a model at the gateway", stack.process)
         yield stack
 
@@ -139,6 +138,13 @@ def models_served(stack: Stack) -> list[str]:
             return [one["id"] for one in json.load(answer)["data"]]
     except (OSError, HTTPException, ValueError):
         return []
+
+
+def fleet_told(stack: Stack) -> str:
+    """What a reader of a failed test needs: each member's state, and what the stack and its parts said last."""
+    logs = [f"{log.name}:\n{log.read_text()[-1500:]}" for log in sorted((stack.home / "logs").glob("*.log"))]
+    states = [(one["name"], one["state"], one["in_sync"]) for one in fleet_agents(stack)]
+    return "\n".join([str(states), stack.said[-3000:], *logs])
 
 
 def fleet_agents(stack: Stack) -> list[dict[str, Any]]:
@@ -191,7 +197,11 @@ def readyz(web: str) -> dict[str, Any]:
 
 
 def wait_until(
-    condition: Any, what: str, process: "subprocess.Popen[str] | None" = None, seconds: float = READY_SECONDS
+    condition: Any,
+    what: str,
+    process: "subprocess.Popen[str] | None" = None,
+    seconds: float = READY_SECONDS,
+    told: Callable[[], str] = str,
 ) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -200,7 +210,7 @@ def wait_until(
         if process is not None and process.poll() is not None:
             break
         time.sleep(0.05)
-    raise AssertionError(f"not {what}")
+    raise AssertionError(f"not {what}\n{told()}")
 
 
 def _read(stack: Stack) -> None:

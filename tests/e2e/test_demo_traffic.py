@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.stack.ports import free_port
 from tests.e2e.stack import Stack, luminet, new_home, running, wait_until
-from tests.ports import free_engine_port
+from tests.ports import free_engine_port, free_port
 
 LONG_SECONDS = 180  # engines load their model, and may have to compile first
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from controlplane.stack.ports import free_port
 from tests.e2e.pages import Look, violations
 from tests.e2e.stack import CHECKOUT, Stack, environment
+from tests.ports import free_port
 
 DOCS = CHECKOUT / "docs"
 GUIDES = ("api.md", "cli.md", "calculator.md")

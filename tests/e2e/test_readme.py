@@ -12,10 +12,10 @@ import pytest
 import yaml
 
 from controlplane.cli import parser
-from controlplane.stack.ports import free_port, port_is_free
+from controlplane.stack.ports import port_is_free
 from tests.e2e.stack import CHECKOUT, Stack, end, environment, is_fleet_well, models_served, new_home, start, wait_until
 from tests.make import planned
-from tests.ports import free_engine_port, has_room
+from tests.ports import free_engine_port, free_port, has_room
 
 Shell = Callable[[str], str]
 

@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from controlplane.stack.leftovers import is_alive
-from controlplane.stack.ports import free_port
 from tests.e2e.stack import STOP_SECONDS, Stack, django_shell, end, luminet, readyz, running, start, wait_until
+from tests.ports import free_port
 
 PARTS = {"postgres", "redis", "web", "worker", "beat"}
 

@@ -27,10 +27,11 @@ import pytest
 
 from controlplane.stack.config import unprivileged_owner
 from controlplane.stack.credentials import credentials_ensure, environment_lines
-from controlplane.stack.ports import free_port, port_is_free
+from controlplane.stack.ports import port_is_free
 from controlplane.stack.postgres import DATABASE, ROLE, Cluster, cluster_prepare, identity
 from controlplane.stack.redis_server import wheel_binary
 from tests.compose import CHECKOUT, Stage, compose_interpolated, dockerfile_stages, image_environment, seconds
+from tests.ports import free_port
 from tests.servers import FAST
 from tests.servers import temporary_home as new_home
 

@@ -22,11 +22,11 @@ from controlplane.fleet.errors import BrokerAway
 from controlplane.fleet.models import Agent
 from controlplane.rollouts.messages import task_message
 from controlplane.settings.env import Environment
-from controlplane.stack.ports import free_port
 from engine_agent.protocol import queue_name
 from engine_agent.wire import COMMAND_TASK
 from tenants.actor import SYSTEM
 from tests.factories import about_agent, enrol_agent, make_agent, make_join_token
+from tests.ports import free_port
 
 pytestmark = pytest.mark.django_db
 SECONDS = 60

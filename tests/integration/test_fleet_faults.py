@@ -16,11 +16,11 @@ import psutil
 import psycopg
 import pytest
 
-from controlplane.stack.ports import free_port
 from controlplane.stack.services import luminet
 from tests.bench.pages import NotAnswered
 from tests.engine_processes import DEMO
 from tests.fleets import Fleet, Part, fleet_running, wait_for
+from tests.ports import free_port
 
 _prefixes = (f"t{number}" for number in count(1))
 _ttls = count(1_000)

@@ -8,10 +8,10 @@ from typing import Any
 import httpx
 import pytest
 
-from controlplane.stack.ports import free_port
 from controlplane.stack.services import luminet
 from engine_agent.demo import model as demo
 from tests.fleets import Fleet, Part, fleet_running, wait_for
+from tests.ports import free_port
 
 MODEL, AGENTS = "model", ("agent-1", "agent-2")  # a model is called after its folder
 FOLDER = Path(demo.__path__[0])

@@ -19,7 +19,6 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from controlplane.stack.ports import free_port
 from engine_agent.config import CHECKOUT
 from engine_agent.protocol import Snapshot
 from engine_agent.sidecar.credentials import Credentials, credentials_keep
@@ -27,6 +26,7 @@ from engine_agent.sidecar.store import Store
 from tests.engine_processes import Engine, state_folder
 from tests.gateways import CHECK, KEY, MODEL, engine_snapshot, gateway_snapshot, namespace, route, tenants
 from tests.integration.gateway_fleet import fleet_engine, told_as, until
+from tests.ports import free_port
 
 READY_SECONDS = 60
 SEALING = b"s" * 32

@@ -9,9 +9,9 @@ import pytest
 from controlplane.stack.config import StackConfig, folders_make, read_stack_config, unprivileged_owner
 from controlplane.stack.credentials import credentials_ensure
 from controlplane.stack.errors import StackError
-from controlplane.stack.ports import free_port
 from controlplane.stack.postgres import Cluster, cluster_prepare, copy_binaries, identity, wheel_binaries
 from controlplane.stack.services import database_url
+from tests.ports import free_port
 from tests.servers import postgres_running, temporary_home
 
 

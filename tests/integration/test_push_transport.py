@@ -29,11 +29,11 @@ from controlplane.rollouts import waking
 from controlplane.rollouts.planner import plan_carry_out
 from controlplane.rollouts.transport import Outgoing, commands_send
 from controlplane.rollouts.waking import ASKED_KEY, Waker, push_ask
-from controlplane.stack.ports import free_port
 from engine_agent import sealing, wire
 from tenants.levels import FLEET
 from tests.api import make_organisation
 from tests.factories import enrol_agent, make_agent, publish
+from tests.ports import free_port
 from tests.queues import broker as connected
 from tests.queues import commands_taken, messages_taken
 

@@ -18,12 +18,12 @@ from controlplane.fleet.operations import operation_of_agents
 from controlplane.rollouts import sweeping
 from controlplane.rollouts.planner import plan_carry_out
 from controlplane.rollouts.sweeping import LoginsKept, sweep
-from controlplane.stack.ports import free_port
 from controlplane.stack.services import redis_url
 from tenants.actor import SYSTEM
 from tenants.audit import audited
 from tests.api import make_organisation
 from tests.factories import make_agent
+from tests.ports import free_port
 from tests.queues import acknowledged, broker, commands_taken, messages_taken
 from tests.servers import redis_running, temporary_home
 

@@ -15,8 +15,8 @@ from controlplane.cli import main
 from controlplane.client import reading, rest
 from controlplane.client.rest import Answer, Rest
 from controlplane.client.shapes import Unexpected, shaped
-from controlplane.stack.ports import free_port
 from tests.misbehaving import Reply, Server, misbehaving
+from tests.ports import free_port
 
 PLACES = {"namespace": "acme/chat", "pins": "acme/chat", "operation": "some-id", "orgs": "", "audit": "", "groups": ""}
 PLACES |= {"agents": "", "join-tokens": "", "rollouts": "", "quality": "", "agent": "agent-1", "rollout": "some-id"}

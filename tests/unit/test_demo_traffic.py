@@ -22,8 +22,8 @@ from controlplane.stack.demo_chats import (
 )
 from controlplane.stack.demo_organisations import ORGANISATIONS
 from controlplane.stack.demo_traffic import LOOK_SECONDS, MOST_PAUSE_SECONDS, USER_AGENT, Gateway, NotAnswered, Traffic
-from controlplane.stack.ports import free_port
 from tests.misbehaving import misbehaving
+from tests.ports import free_port
 
 KEYS = {"acme": "key-a", "globex": "key-g", "initech": "key-i"}
 MINUTE = 60.0

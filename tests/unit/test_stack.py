@@ -19,8 +19,9 @@ from controlplane.stack.doors import clean, table
 from controlplane.stack.errors import AlreadyRunning, StackError
 from controlplane.stack.files import write_private
 from controlplane.stack.leftovers import end_leftovers, holder, is_alive, sole_stack
-from controlplane.stack.ports import free_port, port_is_free
+from controlplane.stack.ports import port_is_free
 from controlplane.stack.terminal import Terminal
+from tests.ports import free_port
 
 SLEEP = (sys.executable, "-c", "import time; print('hello', flush=True); time.sleep(60)")
 
