@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from engine_agent.sidecar.holder import HolderState, Proof
-from engine_agent.wire import Command
+from engine_agent.wire import Command, ReportKind
 
 FailureKind = Literal["away", "rejected", "mismatch", "malformed"]
 
@@ -115,13 +115,16 @@ class AboutSeen:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Answers `Send`: what was sent is stored over there. `spooled`: how many reports are still to be sent."""
+    """Answers `Send`: what was sent is stored over there. `spooled`: how many reports are still to be sent; `waiting`:
+    of which kinds they are.
+    """
 
     desired_generation: int | None
     desired_hash: str | None
     cadence_seconds: float
     watch: tuple[str, ...] = ()
     spooled: int = 0
+    waiting: frozenset[ReportKind] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

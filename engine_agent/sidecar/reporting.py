@@ -110,7 +110,7 @@ class Reporter:
         self._say_refused(refused)
         self._metrics.sent("ok", len(self._spool))
         self._metrics.heard(time.time(), self._link.clock.offset_seconds)
-        return Answered(generation, hash_, cadence, watch, len(self._spool))
+        return Answered(generation, hash_, cadence, watch, len(self._spool), self._spool.kinds_waiting)
 
     async def _stands(self, journal: Mapping[str, int]) -> None:
         for boot, upto in list(journal.items())[:MOST_BOOTS_TOLD]:

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from engine_agent.protocol import canonical_json
-from engine_agent.wire import MOST_BATCH_BYTES, MOST_REPORTS, Batch, Report, ReportKind
+from engine_agent.wire import MOST_BATCH_BYTES, MOST_REPORTS, REPORT_KINDS, Batch, Report, ReportKind
 
 MOST_GONE_LINES = 1_000  # acknowledgements and what they are of, before the file is written anew
 OF_A_LINE = 16  # reports, when it is written anew
@@ -78,6 +78,10 @@ class Spool:
     def waiting(self, kind: ReportKind) -> int:
         """How many reports of a kind are still to be sent, or not acknowledged yet."""
         return self._kinds[kind]
+
+    @property
+    def kinds_waiting(self) -> frozenset[ReportKind]:
+        return frozenset(kind for kind in REPORT_KINDS if self._kinds[kind])
 
     @property
     def proofs_told(self) -> ProofsTold | None:

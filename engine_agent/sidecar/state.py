@@ -53,7 +53,7 @@ from engine_agent.sidecar.events import (
 )
 from engine_agent.sidecar.holder import HolderState, Proof
 from engine_agent.sidecar.proofs import are_complete, proof_reports
-from engine_agent.wire import Command, Report
+from engine_agent.wire import Command, Report, ReportKind
 
 QUIET_SECONDS = 30.0  # nothing heard for that long: pull
 COMMAND_WAIT_SECONDS = 1.0  # for the command that brings what an answer named; then pull
@@ -95,6 +95,16 @@ def _purge(proof: Proof) -> str:
     return f"{proof.boot} {proof.namespace} {proof.epoch}"
 
 
+def _asked_for_again(report: Report) -> str:
+    """What names it, where a message that comes again has it told again: but not while it still waits to be sent."""
+    match report.kind:
+        case "receipt":
+            return str(report.told["operation"])
+        case "applied":
+            return str(report.told["hash"])
+    return ""
+
+
 class Sidecar:
     """One agent's. `held` is what the store has, `proofs_told` and `spooled` what the spool has."""
 
@@ -115,6 +125,7 @@ class Sidecar:
         self.watch: tuple[str, ...] = ()
         self.cadence_seconds = FIRST_CADENCE_SECONDS
         self.spooled, self._proofs_told = spooled, proofs_told or ("", 0)
+        self._waiting: set[tuple[ReportKind, str]] = set()  # told, and not known to have arrived; see _asked_for_again
         self._sequence = 0
         self._seen: dict[str, float] = {}  # ids of commands, until they expire
         self._goal: _Goal | None = None  # that is being applied
@@ -237,7 +248,7 @@ class Sidecar:
             what = f"generation {goal.generation}, {self.held.generation} is held"
             return self._refuse(delivery, "older", what)
         if goal == self.held:
-            if not self.spooled:  # our acknowledgement arrived and was lost over there
+            if ("applied", goal.hash) not in self._waiting:  # our acknowledgement arrived and was lost over there
                 self._told = None
             return self._settle(delivery, "held")
         if wanted.target in self._rejected:
@@ -267,7 +278,7 @@ class Sidecar:
         if wanted is None:
             return self._refuse(delivery, "malformed", f"{command.id}: no operation is named")
         if receipt := self.ledger.receipts.get(wanted.operation):
-            if not self.spooled:
+            if ("receipt", wanted.operation) not in self._waiting:
                 self._tell(Report("receipt", receipt))
             return self._settle(delivery, "repeated")
         if wanted.operation in self._operating:
@@ -445,6 +456,7 @@ class Sidecar:
         self.cadence_seconds, self.watch = event.cadence_seconds, event.watch
         self._beat_at = min(self._beat_at, self._now + event.cadence_seconds)
         self._must_send |= event.spooled > 0
+        self._waiting = {one for one in self._waiting if one[0] in event.waiting}
         if event.desired_generation is not None and event.desired_hash:
             self._desire(Held(event.desired_generation, event.desired_hash))
 
@@ -592,6 +604,7 @@ class Sidecar:
     def _tell(self, *reports: Report, proofs_told: tuple[str, int] | None = None) -> None:
         self.spooled += len(reports)
         self._proofs_told = proofs_told or self._proofs_told
+        self._waiting |= {(one.kind, key) for one in reports if (key := _asked_for_again(one))}
         self._must_send = True
         self._do(Tell(reports, proofs_told))
 

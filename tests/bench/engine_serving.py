@@ -1,7 +1,6 @@
 """Servers that rows measure, ours and vLLM's: each a process with an OpenAI face, started for a row and stopped."""
 
 import re
-import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ import psutil
 from engine_agent.loadgen.server import Server
 from tests.bench.processes import Launched, launched
 from tests.bench.vllm_env import VERSION
+from tests.ports import free_port
 
 READY_SECONDS = 240.0  # vLLM takes 27 to 47 s where nothing else runs
 REST_SECONDS = 10.0
@@ -86,7 +86,7 @@ def our_engine(model: Path, folder: Path, options: Sequence[str] = ()) -> Iterat
 @contextmanager
 def vllm_server(python: Path, model: Path, folder: Path, *, context_tokens: int) -> Iterator[Served]:
     """In one thread and without compilation, which makes its cold prompts about 7 % faster and its start slower."""
-    port = _free_port()
+    port = free_port()
     given = {
         "--model": str(model),
         "--served-model-name": MODEL_NAME,
@@ -103,13 +103,6 @@ def vllm_server(python: Path, model: Path, folder: Path, *, context_tokens: int)
     with launched(command, THEIR_ENVIRONMENT, log=folder / "vllm.log") as process:
         _, seconds = process.wait_for(lambda: _is_healthy(port) or None, within_seconds=READY_SECONDS)
         yield Served(Server(f"http://127.0.0.1:{port}/v1", MODEL_NAME), process, seconds)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def _is_healthy(port: int) -> bool:

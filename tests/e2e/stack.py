@@ -142,8 +142,9 @@ def models_served(stack: Stack) -> list[str]:
 
 def fleet_told(stack: Stack) -> str:
     """What a reader of a failed test needs: each member's state, and what the stack and its parts said last."""
-    logs = [f"{log.name}:\n{log.read_text()[-1500:]}" for log in sorted((stack.home / "logs").glob("*.log"))]
-    states = [(one["name"], one["state"], one["in_sync"]) for one in fleet_agents(stack)]
+    files = sorted((stack.home / "logs").glob("*.log"))
+    logs = [f"{log.name}:\n{log.read_text(errors='replace')[-1500:]}" for log in files]
+    states = [(one["id"], one["state"], one["in_sync"]) for one in fleet_agents(stack)]
     return "\n".join([str(states), stack.said[-3000:], *logs])
 
 

@@ -13,7 +13,18 @@ import yaml
 
 from controlplane.cli import parser
 from controlplane.stack.ports import port_is_free
-from tests.e2e.stack import CHECKOUT, Stack, end, environment, is_fleet_well, models_served, new_home, start, wait_until
+from tests.e2e.stack import (
+    CHECKOUT,
+    Stack,
+    end,
+    environment,
+    fleet_told,
+    is_fleet_well,
+    models_served,
+    new_home,
+    start,
+    wait_until,
+)
 from tests.make import planned
 from tests.ports import free_engine_port, free_port, has_room
 
@@ -37,7 +48,9 @@ def readers() -> Iterator[Stack]:
         )
         try:
             stack.wait_ready()
-            wait_until(lambda: is_fleet_well(stack), f"a fleet that serves:\n{stack.said[-3000:]}", stack.process)
+            wait_until(
+                lambda: is_fleet_well(stack), "a fleet that serves", stack.process, told=lambda: fleet_told(stack)
+            )
             wait_until(lambda: models_served(stack), "a model at the gateway", stack.process)
             wait_until(lambda: {row["state"] for row in stack.status().values()} == {"ready"}, "every part ready")
             yield stack

@@ -377,7 +377,7 @@ class Agent:
             self._learn(answer["now"], asked_at)
             desired = answer["desired"] or {"hash": None, "generation": None}
             told = (desired["generation"], desired["hash"], answer["cadence_seconds"], tuple(answer["watch"]))
-            self._on(lambda: said.Answered(*told, len(spool)))
+            self._on(lambda: said.Answered(*told, len(spool), spool.kinds_waiting))
 
         self._asked(lambda: self._world.control_plane.reports(self.name, batch), heard)
 

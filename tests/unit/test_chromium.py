@@ -28,6 +28,7 @@ Inst chromium (156.0.8078.79-1~deb12u1 Debian-Security:12/oldstable-security [am
 Conf libogg0 (1.3.5-3 Debian:12.15/oldstable [amd64])
 Conf libvpx7 (1.12.0-1 Debian:12.15/oldstable [amd64])
 """
+IN_THE_PACKAGE = "usr/lib/chromium/chromium"
 BROWSER = "#!/bin/sh\necho 'Chromium 156.0.8078.79 '\n"
 APT_GET = """\
 #!/bin/sh
@@ -116,8 +117,8 @@ def test_every_directory_with_a_library_is_searched(tmp_path: Path) -> None:
 
 
 def test_unpacked_fonts_are_named_in_the_font_configuration() -> None:
-    text = chromium.fonts_conf(Path("/c & d/root"), Path("/c & d"))
-    assert "<dir>/c &amp; d/root/usr/share/fonts</dir>" in text
+    text = chromium.fonts_conf(Path("/c & d/copy"), Path("/c & d"))
+    assert "<dir>/c &amp; d/copy/usr/share/fonts</dir>" in text
 
 
 @pytest.mark.parametrize("kind", ["absent", "directory", "not executable"])
@@ -196,7 +197,7 @@ def test_the_download_is_announced(debian: Path, tmp_path: Path, capsys: pytest.
 
 
 def test_a_copy_without_its_marker_is_fetched_again(debian: Path, tmp_path: Path) -> None:
-    half = put(tmp_path / "cache/unpacked/root/usr/lib/chromium/chromium", BROWSER + "# half\n")
+    half = put(tmp_path / "cache/unpacked/root" / IN_THE_PACKAGE, BROWSER + "# half\n")
     assert find_or_fetch(tmp_path / "cache").executable == half
     assert "half" not in half.read_text()
 
@@ -224,7 +225,7 @@ def test_a_browser_that_does_not_start_is_never_cached(debian: Path, tmp_path: P
 
 
 def test_what_an_interrupted_fetch_left_is_swept_away(debian: Path, tmp_path: Path) -> None:
-    put(tmp_path / "cache/fetch-dead/copy/root/usr/lib/chromium/chromium", BROWSER)
+    put(tmp_path / "cache/fetch-dead/copy/root" / IN_THE_PACKAGE, BROWSER)
     find_or_fetch(tmp_path / "cache")
     assert not (tmp_path / "cache/fetch-dead").exists()
 

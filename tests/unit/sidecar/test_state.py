@@ -19,7 +19,7 @@ from engine_agent.sidecar.state import (
     REFUSED_SECONDS,
     Sidecar,
 )
-from engine_agent.wire import Command, heartbeat_check
+from engine_agent.wire import Command, ReportKind, heartbeat_check
 
 AT = 1_790_000_000.0  # by the control plane's clock, when the steady one shows 0
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)
@@ -81,8 +81,8 @@ class Driven:
     def see(self, hash_: str | None, *, boot: str = "e1", state: str = "ready") -> "Driven":
         return self.on(said.HolderSeen(HolderState(boot, state, hash=hash_)))
 
-    def answered(self, generation: int | None, hash_: str | None, *, spooled: int = 0) -> "Driven":
-        return self.on(said.Answered(generation, hash_, 0.5, (), spooled))
+    def answered(self, generation: int | None, hash_: str | None, *waiting: ReportKind, spooled: int = 0) -> "Driven":
+        return self.on(said.Answered(generation, hash_, 0.5, (), spooled or len(waiting), frozenset(waiting)))
 
     def applied(self, generation: int, hash_: str, *, boot: str = "e1") -> "Driven":
         return self.on(said.Applied(generation, hash_, boot, 0.01))
@@ -297,9 +297,11 @@ def test_the_same_state_under_another_number_is_given_to_an_engine_that_holds_an
 
 def test_a_state_that_is_held_is_acknowledged_again_only_when_nothing_is_on_its_way() -> None:
     one = holding()
+    one.on(said.Spooled(3))
+    one.answered(1, A, "usage")
     one.apply(1, A, base=C)
     assert one.outcomes() == ["held"]
-    assert len(one.proved().told("applied")) == 1
+    assert len(one.proved().told("applied")) == 1, "that usage waits to be sent is its own matter"
     one.apply(1, A, base=C)
     assert one.outcomes() == ["held"]
     assert not one.all_of(asked.Prove)
@@ -508,6 +510,17 @@ def test_an_operation_is_kept_before_it_is_told_and_done_once() -> None:
     one.answered(1, A)
     assert one.operation("op-1").outcomes() == ["repeated"]
     assert len(one.told("receipt")) == 1
+
+
+def test_a_receipt_is_told_again_whatever_else_waits_to_be_told() -> None:
+    one = holding()
+    one.operation("op-1")
+    one.on(said.Operated("op-1", True, {}))
+    one.on(said.Spooled(3))
+    one.answered(1, A, "receipt", "usage")
+    assert not one.operation("op-1").told("receipt"), "the first still waits to be sent"
+    one.answered(1, A, "usage")
+    assert len(one.operation("op-1").told("receipt")) == 1, "the first arrived; that usage waits is its own matter"
 
 
 def test_an_operation_that_was_done_before_a_restart_is_not_done_again() -> None:
