@@ -5,7 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from typing import Any, BinaryIO
 
 import httpx
 import pytest
@@ -18,6 +18,7 @@ from tests.unit.server.asking import Answered
 Answer = Callable[[socket.socket, str], bool]  # says something on a connection; whether it goes on
 BODY = json.dumps({"id": "x", "choices": []}).encode()
 EVENT = b'data: {"choices":[]}\n\n'
+SECONDS = 10
 STREAM = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
@@ -70,7 +71,8 @@ class Misbehaving:
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self.heads: list[str] = []
         self._connections: list[socket.socket] = []
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._threads: list[threading.Thread] = []
+        self._begin(self._accept)
 
     @property
     def asked(self) -> int:
@@ -81,18 +83,25 @@ class Misbehaving:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
+        for thread in self._threads:
+            thread.join(SECONDS)
+            assert not thread.is_alive(), "it would go on beside all other tests"
+
+    def _begin(self, deed: Callable[..., None], *of: socket.socket) -> None:
+        self._threads.append(threading.Thread(target=deed, args=of, daemon=True))
+        self._threads[-1].start()
 
     def _accept(self) -> None:
         with suppress(OSError):
             while True:
                 connection, _ = self._socket.accept()
                 self._connections.append(connection)
-                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+                self._begin(self._serve, connection)
 
     def _serve(self, connection: socket.socket) -> None:
         with suppress(OSError, ValueError):
             reader = connection.makefile("rb")
-            while head := b"".join(iter(reader.readline, b"\r\n")).decode("latin-1"):
+            while head := _head(reader):
                 if head.startswith("GET /health"):
                     connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
                     continue
@@ -103,6 +112,16 @@ class Misbehaving:
                     break
             reader.close()
         connection.close()
+
+
+def _head(reader: BinaryIO) -> str:
+    """Of the next request; empty where the connection ended, before it or in it."""
+    lines = b""
+    for line in iter(reader.readline, b""):
+        if line == b"\r\n":
+            return lines.decode("latin-1")
+        lines += line
+    return ""
 
 
 @contextmanager
