@@ -295,7 +295,7 @@ def test_the_same_state_under_another_number_is_given_to_an_engine_that_holds_an
     assert [report.kind for report in one.one(asked.Tell).reports] == ["purged", "applied"]
 
 
-def test_a_state_that_is_held_is_acknowledged_again_only_when_nothing_is_on_its_way() -> None:
+def test_a_state_that_is_held_is_acknowledged_again_unless_that_is_on_its_way() -> None:
     one = holding()
     one.on(said.Spooled(3))
     one.answered(1, A, "usage")
