@@ -31,6 +31,8 @@ YESTERDAY = NOON - timedelta(days=1)
 
 @pytest.fixture(autouse=True)
 def _days(db: None) -> None:
+    """These and no others: what is missed depends on the oldest day, and other files' tests may have left some."""
+    minutes_forget()
     partitions_ensure((NOON - timedelta(days=ago)).date() for ago in range(3))
 
 
