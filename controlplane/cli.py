@@ -103,6 +103,7 @@ def _local_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParse
         ("simulate", _simulate, "many agents of a fleet without engines, to try a control plane"),
         ("gateway", _gateway, "the front door of a fleet: an OpenAI API that sends each request to an engine"),
         ("bench", _bench, "load any OpenAI server and say how it answered: percentiles, throughput, cached tokens"),
+        ("lint-prompt", _lint_prompt, "find what varies inside prompts that are otherwise the same, on this machine"),
         ("savings", _savings, "measure what prefix caching saves on a model: first-token times, cost, capacity"),
     ):
         door = commands.add_parser(name, help=about, add_help=False, prefix_chars="\0")
@@ -285,6 +286,11 @@ def _engine(options: argparse.Namespace) -> int:
 
 def _bench(options: argparse.Namespace) -> int:
     status: int = importlib.import_module("engine_agent.loadgen.command").main(options.arguments)
+    return status
+
+
+def _lint_prompt(options: argparse.Namespace) -> int:
+    status: int = importlib.import_module("engine_agent.divergence.command").main(options.arguments)
     return status
 
 

@@ -25,6 +25,10 @@ SHORTEST_SECRET = 32
 MOST_REMEMBERED = 200_000
 _VERSION = "v1"
 
+INFER = "infer"  # the scope of requests that generate
+WATCH = "watch"  # a gateway asks for itself what the engine holds: for nobody's request, and nothing is generated
+FLEET = "fleet"  # whose that is, in place of an organisation and of a namespace
+
 Kind = Literal["customer", "probe"]
 
 
@@ -57,6 +61,7 @@ class Identity:
     issued_at: float  # what was signed before an engine began may have been used at the one before it
     expires_at: float  # of this header
     audience: str  # the agent it was made for
+    elsewhere_tokens: int = 0  # of its prompt, the longest match that the gateway knew at another agent; 0: none longer
 
 
 def sign(identity: Identity, secret: bytes) -> str:
@@ -184,5 +189,6 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "issued_at": _is_instant,
     "expires_at": _is_instant,
     "audience": _is_id,
+    "elsewhere_tokens": _count_from(0),
 }
 assert list(_CHECKS) == [field.name for field in fields(Identity)]

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 FORMAT = 1
+CANARIES = ("canary-a", "canary-b")  # organisations, and each one's namespace, of isolation probes: nobody's
 FLEET = "fleet"  # whose entries are nobody's in particular: routes, gates. Organisations' ids are numbers
 MAX_CHANGE_BYTES = 65_536  # a sealed change that is longer is not sent: the agent pulls the snapshot instead
 
@@ -277,6 +278,7 @@ _ROUTE = {"agent": _ID, "address": _TEXT, "models": _OBJECT, "identity": _SECRET
 # Formats of a model that have not passed, each with why; and who gets which share of requests while a policy is tried.
 _GATE = {"model": _TEXT, "refused": _OBJECT}
 _SPLIT = {"namespaces": _IDS, "agents": _TEXTS, "share": _RATIO}
+_DOORS = {"gateways": _TEXTS}  # who else lets requests in: they share organisations' limits and the canary's work
 _FIELDS: Mapping[str, Mapping[str, Check]] = {
     "org": {"org": _ID, "slug": _TEXT, "state": _TEXT, "limits": _OBJECT},
     "ns": {"org": _ID, **_NAMESPACE},
@@ -285,10 +287,11 @@ _FIELDS: Mapping[str, Mapping[str, Check]] = {
     "route": {"org": _ID, **_ROUTE},
     "gate": {"org": _ID, **_GATE},
     "split": {"org": _ID, **_SPLIT},
+    "doors": {"org": _ID, **_DOORS},
 }
 _PREFIXES: Mapping[AgentKind, tuple[str, ...]] = {
     "engine": ("org", "ns", "pin"),
-    "gateway": ("org", "ns", "key", "route", "gate", "split"),
+    "gateway": ("org", "ns", "key", "route", "gate", "split", "doors"),
 }
 
 

@@ -23,7 +23,9 @@ COMMAND_SECONDS = 30.0  # how long one is good for; the sweep sends another
 
 Deed = Literal["apply", "operation", "wake"]
 Operated = Literal["drain", "resume", "integrity", "warm_pins", "rotate_token"]
-ReportKind = Literal["about", "applied", "rejected", "purged", "receipt", "refused", "usage", "levels", "gaps"]
+ReportKind = Literal[
+    "about", "applied", "rejected", "purged", "receipt", "refused", "usage", "levels", "gaps", "canary", "diagnostics"
+]
 RefusalReason = Literal["malformed", "forged", "misaddressed", "expired", "replayed", "older", "corrupt"]
 
 DEEDS: tuple[Deed, ...] = get_args(Deed)
@@ -97,6 +99,10 @@ class Report:
                 count since the boot.
     `gaps`      {"boot", "at", "namespaces"}: what another TTL or limit would do, from the engine's reuse gaps: {id: {
                 "prompt_tokens", "ttls", "curves": [{"ttl_mode", "limit_share", "hit_ratios", "resident_bytes"}]}}.
+    `canary`    {"at", "agents"}: what a gateway's isolation probes found since it last told: {agent: {"rounds":
+                {outcome: count}, "failure": {"at", "why"} | null, "timing": {"pairs", "auc", "low", "high"} | null}}.
+    `diagnostics` {"boot", "at", "namespaces"}: why prompts miss, from a gateway's sample of them: {id: what
+                divergence/findings.py says}.
     """
 
     kind: ReportKind
@@ -165,7 +171,7 @@ _HEARTBEAT = {"boot", "sequence", "applied", "engine", "load", "pool", "counters
 # What is counted of a scope. `ttft_buckets` are cumulative counts of answers no slower than TTFT_SECONDS[i], then all.
 TTFT_SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 60)
 COUNTED = ("requests", "errors", "prompt_tokens", "cached_tokens")
-MISSED = ("cold", "tail", "expired", "evicted", "quota", "purged", "dtype", "disabled")
+MISSED = ("cold", "tail", "expired", "evicted", "quota", "purged", "dtype", "disabled", "other-agent")
 
 
 def heartbeat_check(told: Any) -> None:
@@ -298,7 +304,9 @@ _REPORT_FIELDS: Mapping[str, Sequence[Any]] = {
         ("preemptions", _is_count, "must be a whole number from 0"),
         ("namespaces", _is_object, "must be an object"),
     ),
+    "canary": (("at", *_INSTANT), ("agents", _is_object, "must be an object")),
     "gaps": (_ENGINE_BOOT, ("at", *_INSTANT), ("namespaces", _is_object, "must be an object")),
+    "diagnostics": (_ENGINE_BOOT, ("at", *_INSTANT), ("namespaces", _is_object, "must be an object")),
     "applied": (*_STATE, ("engine_boot", _is_short, "must be short text")),
     "rejected": (*_STATE, ("reason", _is_short, "must be short text")),
     "purged": (

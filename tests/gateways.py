@@ -21,7 +21,7 @@ def digest(key: str) -> bytes:
 
 
 def organisation(org: str, slug: str, state: str = "active") -> Entries:
-    return {f"org/{org}": {"org": org, "slug": slug, "state": state, "limits": {"requests_per_minute": 60}}}
+    return {f"org/{org}": {"org": org, "slug": slug, "state": state, "limits": {"requests_per_minute": 600_000}}}
 
 
 def namespace(ns: str, org: str, slug: str, policy: Mapping[str, Any] = POLICY, *, revision: int = 7) -> Entries:

@@ -11,11 +11,11 @@ from typing import Any
 from django.db import connection, transaction
 from django.utils import timezone
 
-from controlplane.analytics.columns import ADDED, COUNT_BITS
+from controlplane.analytics.columns import ADDED, COUNT_BITS, MISSED_COLUMN
 from controlplane.analytics.ingest import usage_store
 from controlplane.fleet.recording import Heard
 from engine_agent.usage import Row, row_document
-from engine_agent.wire import MISSED, Report
+from engine_agent.wire import Report
 
 BELOW = {86_400: 3_600, 3_600: 300, 300: 0, 60: 0}
 MASK = 2**COUNT_BITS - 1
@@ -39,7 +39,7 @@ def sums_of(rows: Iterable[Row]) -> Sums:
     found = Sums()
     for row in rows:
         found.update(row.counts)
-        found.update({f"missed_{reason}": row.missed.get(reason, 0) for reason in MISSED})
+        found.update({column: row.missed.get(reason, 0) for reason, column in MISSED_COLUMN.items()})
         found.update({f"time {code}": count for code, count in row.times.items()})
     return +found
 

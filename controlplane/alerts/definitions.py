@@ -112,12 +112,22 @@ METRICS: Final[Mapping[str, Metric]] = {
         ),
         Metric(
             "isolation",
-            "namespace",
-            "tokens",
-            "Prompt tokens of probes (kind `probe`) that came from the cache in the last hour. Every probe asks for "
-            "what nobody has cached, so each is a breach. Without probes it is not known.",
-            "A probe that had to miss found {value} in its cache",
-            "Purge the namespace, drain the agent that answered, and treat it as an incident.",
+            "agent",
+            "count",
+            "Rounds of isolation probes of the last hour in which an engine had cached for one tenant what only "
+            "another had sent, or what nobody had. Without probes it is not known.",
+            "In {value} rounds of the last hour a tenant found cached what it had not sent",
+            "Drain the agent, keep its log and its snapshot, and treat it as an incident; `GET /fleet/agents/{id}` has "
+            "what the last probe found.",
+        ),
+        Metric(
+            "isolation_timing",
+            "agent",
+            "share",
+            "How far from 0.5 the 99.9 % interval lies of how well a tenant can tell by time that another's prompt is "
+            "cached (ROC area); 0 while it holds 0.5. Before 30 pairs of times it is not known.",
+            "By time alone a tenant can tell what another has cached, {value} better than by guessing",
+            "Look what answers faster for prompts that somebody else sent: a cache without a key of its namespace.",
         ),
         Metric(
             "integrity",
@@ -261,6 +271,23 @@ BUILT_IN: Final[tuple[BuiltIn, ...]] = (
     _built_in("numbers_differ", "Counters, reports and windows differ", "reconciliation", 0.0, 120),
     _built_in("numbers_not_compared", "Nobody compares the numbers", "reconciliation_age", 900.0, 0),
     _built_in("isolation_failed", "An isolation probe failed", "isolation", 0.0, 0),
+    BuiltIn(
+        "isolation_timing",
+        "Time tells what another organisation has cached",
+        "isolation_timing",
+        "above",
+        0.05,
+        0.02,
+        0,
+        "page",
+        "max by (agent) (luminet_canary_timing_auc_low) > 0.55"
+        " or min by (agent) (luminet_canary_timing_auc_high) < 0.45",
+        {'luminet_canary_timing_auc_low{agent="agent-1"}': "0.6x90"},
+        {
+            'luminet_canary_timing_auc_low{agent="agent-1"}': "0.45x90",
+            'luminet_canary_timing_auc_high{agent="agent-1"}': "0.56x90",
+        },
+    ),
     _built_in("integrity_failed", "An engine's books are wrong", "integrity", 0.0, 0),
     _built_in("rows_refused", "Rows of usage were refused", "refused_rows", 0.0, 0),
 )

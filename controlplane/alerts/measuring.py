@@ -13,6 +13,7 @@ from controlplane.alerts.evaluate import UNKNOWN, Reading
 from controlplane.alerts.subjects import AgentSeen, Living, Subject
 from controlplane.analytics.columns import CACHE_KIND, CUSTOMER_KIND
 from controlplane.analytics.reconciliations import ToldDifference, differences_now, reconciliation_newest
+from controlplane.fleet.canaries import isolations_read
 
 Measured = Mapping[str, tuple[Subject, Reading]]  # by the subject's key
 LEAST_A_SECOND: Final = 100 / RECENT_SECONDS  # blocks; fewer are nothing to speak of
@@ -21,7 +22,6 @@ MEAN_HOURS: Final = 24
 INTEGRITY_SECONDS: Final = 86_400
 POOL_SECONDS: Final = 180  # a level is told every minute at most; what is older says nothing of now
 DRIFTING: Final = ("rejected", "unknown_hash", "engine_differs", "behind")  # of fleet/health.py
-PROBE_KIND: Final = "probe"
 
 
 def measured(living: Living, *, now: datetime) -> Mapping[str, Measured]:
@@ -76,6 +76,18 @@ def _integrity(living: Living, now: datetime) -> Measured:
     ORDER BY agent_id, done_at DESC
     """
     return _agents(living, _by_key(sql, [now - timedelta(seconds=INTEGRITY_SECONDS)]))
+
+
+def _isolation(living: Living, now: datetime) -> Measured:
+    """A round that proved nothing is no answer."""
+    found = isolations_read(list(living.agents), now=now)
+    told = {agent: float(one.rounds["leaked"]) for agent, one in found.items() if one.is_told}
+    return _agents(living, told)
+
+
+def _isolation_timing(living: Living, now: datetime) -> Measured:
+    found = isolations_read(list(living.agents), now=now)
+    return _agents(living, {agent: one.timing.advantage for agent, one in found.items() if one.timing is not None})
 
 
 def _refused_rows(living: Living, now: datetime) -> Measured:
@@ -134,16 +146,6 @@ WHERE minute.minute >= %s AND series.kind = %s GROUP BY 1
 """
 
 
-def _isolation(living: Living, now: datetime) -> Measured:
-    sql = """
-    SELECT series.namespace_id, sum(minute.cached_tokens)::float8
-    FROM analytics_minute minute JOIN analytics_series series ON series.id = minute.series_id
-    WHERE minute.minute >= %s AND series.kind = %s GROUP BY 1
-    """
-    found = _by_key(sql, [_since(now, KEPT_SECONDS), PROBE_KIND])
-    return {one.key: (one, Reading(found.get(pk))) for pk, one in living.namespaces.items()}
-
-
 # Of both
 
 
@@ -184,6 +186,7 @@ MEASURES: Final[Mapping[str, Callable[[Living, datetime], Measured]]] = {
     "reconciliation": _reconciliation,
     "reconciliation_age": _reconciliation_age,
     "isolation": _isolation,
+    "isolation_timing": _isolation_timing,
     "integrity": _integrity,
     "refused_rows": _refused_rows,
 }

@@ -5,7 +5,8 @@ from typing import Final
 from engine_agent.usage import COUNTS
 from engine_agent.wire import MISSED
 
-MISSED_COLUMNS: Final = tuple(f"missed_{reason}" for reason in MISSED)
+MISSED_COLUMN: Final = {reason: f"missed_{reason.replace('-', '_')}" for reason in MISSED}
+MISSED_COLUMNS: Final = tuple(MISSED_COLUMN.values())
 BLOCK_COLUMNS: Final = ("expired_blocks", "evicted_blocks", "quota_blocks", "purged_blocks")  # of rows of kind "cache"
 ADDED: Final = (*COUNTS, *MISSED_COLUMNS, *BLOCK_COLUMNS)
 CACHE_KIND: Final = "cache"  # the kind of rows that count blocks, not requests

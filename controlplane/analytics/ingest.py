@@ -21,10 +21,11 @@ from controlplane.analytics.columns import ADDED
 from controlplane.analytics.hours import hours_share, unroll
 from controlplane.analytics.notices import usage_notify
 from controlplane.analytics.partitions import partitions_ensure
-from controlplane.analytics.rows import Key, judge
+from controlplane.analytics.rows import CANARY_NUMBERS, Key, judge
 from controlplane.analytics.series import SeriesKey, series_ensure
 from controlplane.analytics.stored import (
     curves_put,
+    divergences_put,
     held_before,
     journals_before,
     journals_put,
@@ -56,6 +57,7 @@ def usage_store(told: Told, now: datetime) -> dict[str, Heard]:
     residences_put(tally.residences)
     pools_put(tally.pools)
     curves_put(tally.curves)
+    divergences_put(tally.divergences)
     refused = {agent: rows[:MOST_REFUSED_TOLD] for agent, rows in tally.refused.items()}
     refused_keep(refused, now, most=MOST_REFUSED_TOLD)
     usage_notify(tally.organisations)
@@ -70,7 +72,7 @@ def usage_store(told: Told, now: datetime) -> dict[str, Heard]:
 def _tallied(told: Told, now: datetime) -> Tally:
     named = {agent: namespaces_told(report for _, report in reports) for agent, reports in told.items()}
     places = namespace_places(set().union(*named.values()))
-    owners = {str(namespace): place.organisation for namespace, place in places.items()}
+    owners = {**{str(namespace): place.organisation for namespace, place in places.items()}, **CANARY_NUMBERS}
     foreign = namespaces_foreign(named, places)
     levels = [agent for agent, reports in told.items() if any(one.kind == "levels" for _, one in reports)]
     tally = Tally(judge(now, owners), now, held_before(levels), journals_before(journals_told(told)))

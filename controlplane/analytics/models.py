@@ -55,6 +55,7 @@ class Added(models.Model):
     missed_purged = _added()
     missed_dtype = _added()
     missed_disabled = _added()
+    missed_other_agent = _added()
     expired_blocks = _added()
     evicted_blocks = _added()
     quota_blocks = _added()
@@ -244,6 +245,22 @@ class ReuseCurve(models.Model):
 
     def __str__(self) -> str:
         return f"{self.namespace_id} on {self.agent}"
+
+
+class Divergence(models.Model):
+    """Where a namespace's prompts part, as a gateway's newest `diagnostics` report has it."""
+
+    agent = models.CharField(max_length=63)
+    namespace_id = models.BigIntegerField()
+    told = models.JSONField()
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "namespace_id"], name="one_divergence_for_each")]
+        indexes = [models.Index(fields=["namespace_id"], name="divergences_of_a_namespace")]
+
+    def __str__(self) -> str:
+        return f"{self.namespace_id} at {self.agent}"
 
 
 class Price(models.Model):

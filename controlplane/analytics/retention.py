@@ -11,6 +11,7 @@ from django.db import OperationalError, connection, transaction
 from django.db.models import Exists, OuterRef, QuerySet
 
 from controlplane.analytics.models import (
+    Divergence,
     EngineTotal,
     JournalRead,
     LedgerEntry,
@@ -66,6 +67,7 @@ def _over(now: datetime) -> "list[QuerySet[Any]]":
         RefusedRow.objects.filter(at__lt=now - REFUSED_KEPT),
         Residence.objects.filter(gone),
         ReuseCurve.objects.filter(gone),
+        Divergence.objects.filter(gone),
         # Nobody adds to those any more: whoever is gone was told so after its last batch.
         Series.objects.filter(gone, ~Exists(Minute.objects.filter(series_id=OuterRef("pk")))).exclude(agent=""),
     ]

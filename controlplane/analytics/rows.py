@@ -10,9 +10,9 @@ from datetime import datetime
 from math import isfinite
 from typing import Any, Final, NamedTuple, get_args
 
-from controlplane.analytics.columns import ADDED, BLOCK_COLUMNS, COUNT_BITS
+from controlplane.analytics.columns import ADDED, BLOCK_COLUMNS, COUNT_BITS, MISSED_COLUMN
+from engine_agent.protocol import CANARIES
 from engine_agent.usage import CODES, COUNTS, KINDS, MINUTE_SECONDS
-from engine_agent.wire import MISSED
 from tenants.policy import KvDtype
 
 MOST: Final = 2**40  # of anything counted, in one row: more tokens than any engine computes in its life
@@ -29,11 +29,14 @@ KV_DTYPES: Final = frozenset(get_args(KvDtype))
 HELD: Final = ("resident_bytes", "host_bytes", *BLOCK_COLUMNS)  # of a namespace on an engine, now
 POOL: Final = ("capacity_bytes", "used_bytes", "evictable_bytes")
 TOTALS: Final = ("requests", "prompt_tokens", "cached_tokens")
+# The isolation canary's tenants are stored as numbers that no organisation and no namespace has.
+CANARY_NUMBERS: Final[Mapping[str, int]] = {name: -2 - place for place, name in enumerate(CANARIES)}
+PROBE: Final = "probe"
 NO_ROW: Final = -1  # the place of what is wrong with a report itself
 LONGEST_SHOWN: Final = 60
 
 _COUNT_PLACES: Final = {name: ADDED.index(name) for name in COUNTS}
-_MISSED_PLACES: Final = {reason: ADDED.index(f"missed_{reason}") for reason in MISSED}
+_MISSED_PLACES: Final = {reason: ADDED.index(column) for reason, column in MISSED_COLUMN.items()}
 _PROMPT, _CACHED = ADDED.index("prompt_tokens"), ADDED.index("cached_tokens")
 _MISSED: Final = slice(min(_MISSED_PLACES.values()), max(_MISSED_PLACES.values()) + 1)
 Owners = Mapping[str, int]  # whose each namespace is, by the id as it is told
@@ -87,7 +90,7 @@ class Judge:
         )
         if problem is not None:
             return problem
-        owner, namespace = self.owners[told["namespace"]], int(told["namespace"])
+        owner, namespace = self.owners[told["namespace"]], namespace_number(told["namespace"])
         return Counted(
             Key(owner, namespace, told["model"], told["kv_dtype"], told["kind"]), told["minute"], added, times
         )
@@ -100,12 +103,15 @@ class Judge:
             return problem
         if problem := self.namespace_problem("namespace", told["namespace"]):
             return problem
-        if told["organisation"] != str(self.owners[told["namespace"]]):
+        is_canary = told["namespace"] in CANARY_NUMBERS
+        if told["organisation"] != (told["namespace"] if is_canary else str(self.owners[told["namespace"]])):
             return Problem("organisation", f"must be the namespace's, found {shown(told['organisation'])}")
         if type(model) is not str or not 0 < len(model) <= MOST_MODEL_CHARACTERS:
             return Problem("model", f"must be text of 1 to {MOST_MODEL_CHARACTERS} characters, found {shown(model)}")
         if type(told["kv_dtype"]) is not str or told["kv_dtype"] not in KV_DTYPES:
             return Problem("kv_dtype", f"must be a KV format that we know, found {shown(told['kv_dtype'])}")
+        if is_canary and told["kind"] != PROBE:
+            return Problem("kind", f"must be {PROBE} where nobody is a customer, found {shown(told['kind'])}")
         if told["kind"] not in KINDS:
             return Problem("kind", f"must be one of {', '.join(KINDS)}, found {shown(told['kind'])}")
         return None
@@ -128,6 +134,11 @@ class Judge:
 def judge(now: datetime, owners: Owners, foreign: Iterable[str] = ()) -> Judge:
     seconds = int(now.timestamp())
     return Judge(seconds - OLDEST_SECONDS, seconds + AHEAD_SECONDS, owners, frozenset(foreign))
+
+
+def namespace_number(told: str) -> int:
+    """Of one that was found to be one."""
+    return CANARY_NUMBERS[told] if told in CANARY_NUMBERS else int(told)
 
 
 def minute_of(at: float) -> int:

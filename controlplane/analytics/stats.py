@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from controlplane.analytics import selectors
-from controlplane.analytics.columns import BLOCK_COLUMNS
+from controlplane.analytics.columns import BLOCK_COLUMNS, MISSED_COLUMN
 from controlplane.analytics.money import saved_money
 from controlplane.analytics.percentiles import Spread, like_for_like, saved_seconds
 from controlplane.analytics.prices import prices_now
@@ -13,7 +13,6 @@ from controlplane.analytics.selectors import NOTHING, Counts, snapshot
 from controlplane.analytics.sums import Scope
 from controlplane.analytics.windows import Span, Window, floored, step_read, window_before, window_of
 from engine_agent.usage import Metric
-from engine_agent.wire import MISSED
 
 HEADLINE: Final = ("requests", "prompt_tokens", "cached_tokens", "generated_tokens")
 OUTCOMES: Final = ("failed", "cancelled", "cut_off", "retried")
@@ -48,7 +47,7 @@ def stats_answer(scope: Scope, window_name: str, *, now: datetime | None = None)
                 "seconds": saved_seconds(compared),
                 "money": saved_money(cached, prices_now()),
             },
-            "missed_tokens_by_reason": {reason: found.counts[f"missed_{reason}"] for reason in MISSED},
+            "missed_tokens_by_reason": {reason: found.counts[column] for reason, column in MISSED_COLUMN.items()},
             "blocks_left": {name.removesuffix("_blocks"): found.counts[name] for name in BLOCK_COLUMNS},
             **_by_owner(scope, window, spans),
             "by_model": _by_model(days),

@@ -8,6 +8,7 @@ from django.db import connection, models
 
 from controlplane.analytics.adding import MOST_SUM
 from controlplane.analytics.models import (
+    Divergence,
     EngineTotal,
     JournalRead,
     LedgerEntry,
@@ -148,6 +149,12 @@ def curves_put(curves: Mapping[tuple[str, int], tuple[Any, float]]) -> None:
     rows = [(*place, json_column(told), _moment(at)) for place, (told, at) in curves.items()]
     kinds, newest = "agent text, namespace_id bigint, told jsonb, at timestamptz", "WHERE old.at <= excluded.at"
     _upsert(ReuseCurve, kinds, rows, "agent, namespace_id", _replaced(("told", "at")), newest)
+
+
+def divergences_put(found: Mapping[tuple[str, int], tuple[Any, float]]) -> None:
+    rows = [(*place, json_column(told), _moment(at)) for place, (told, at) in found.items()]
+    kinds, newest = "agent text, namespace_id bigint, told jsonb, at timestamptz", "WHERE old.at <= excluded.at"
+    _upsert(Divergence, kinds, rows, "agent, namespace_id", _replaced(("told", "at")), newest)
 
 
 def refused_keep(refused: Mapping[str, Sequence[RefusedOne]], now: datetime, *, most: int) -> None:

@@ -4,13 +4,15 @@ Rows of one series and minute become one; what cannot be counted is kept by repo
 what an agent's engine had told before: what has left a cache since then is counted in the minute of the report.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from controlplane.analytics.columns import ADDED, BLOCK_COLUMNS, CACHE_KIND
+from controlplane.analytics.diagnostics_told import diagnostics_problem
 from controlplane.analytics.rows import (
+    CANARY_NUMBERS,
     HELD,
     NO_ROW,
     POOL,
@@ -20,6 +22,7 @@ from controlplane.analytics.rows import (
     Problem,
     gaps_problem,
     minute_of,
+    namespace_number,
     numbers_read,
     shown,
     total_read,
@@ -28,7 +31,7 @@ from controlplane.analytics.windows import DAY_SECONDS
 from engine_agent.wire import Report
 
 LEDGER: Final = ("requests", "prompt_tokens", "cached_tokens", "generated_tokens")
-KINDS: Final = ("usage", "levels", "gaps")
+KINDS: Final = ("usage", "levels", "gaps", "diagnostics")
 _LEDGER_PLACES: Final = tuple(ADDED.index(name) for name in LEDGER)
 _BLOCK_PLACES: Final = tuple(ADDED.index(name) for name in BLOCK_COLUMNS)
 _BLOCKS_HELD: Final = slice(HELD.index(BLOCK_COLUMNS[0]), None)
@@ -123,18 +126,20 @@ class Tally:
     residences: dict[str, dict[int, Held]] = field(default_factory=dict)
     pools: dict[tuple[str, int], Pool] = field(default_factory=dict)
     curves: dict[tuple[str, int], tuple[Any, float]] = field(default_factory=dict)
+    divergences: dict[tuple[str, int], tuple[Any, float]] = field(default_factory=dict)
     refused: dict[str, list[RefusedOne]] = field(default_factory=dict)
     _beyond: dict[tuple[str, str], int] = field(default_factory=dict)  # what was told and does not follow on
     counted_rows: int = 0
     lost_records: int = 0
 
     def take(self, agent: str, number: int, report: Report) -> None:
-        {"usage": self._usage, "levels": self._levels, "gaps": self._gaps}[report.kind](agent, number, report.told)
+        deeds = {"usage": self._usage, "levels": self._levels, "gaps": self._gaps, "diagnostics": self._diagnostics}
+        deeds[report.kind](agent, number, report.told)
 
     @property
     def organisations(self) -> set[int]:
         """Who has new numbers."""
-        return {key.organisation for _, key, _ in self.minutes}
+        return {key.organisation for _, key, _ in self.minutes if key.organisation > 0}
 
     # Usage
 
@@ -213,7 +218,7 @@ class Tally:
         if isinstance(found, Problem):
             self._refuse(agent, number, found, told)
             return
-        place = (agent, boot, int(namespace))
+        place = (agent, boot, namespace_number(namespace))
         if place not in self.totals or self.totals[place].upto <= upto:
             self.totals[place] = Total(found, upto)
 
@@ -224,7 +229,7 @@ class Tally:
             self._refuse(agent, number, problem, {"boot": told["boot"], "at": told["at"]})
             return
         self._pool(agent, number, told)
-        named = {self._held(agent, number, told, *one) for one in told["namespaces"].items()}
+        named = {self._held(agent, number, told, *one) for one in _customers(told["namespaces"])}
         news = self.residences.setdefault(agent, {})
         for namespace, before in {**self.held.get(agent, {}), **news}.items():
             if namespace not in named and any(before.numbers[: _BLOCKS_HELD.start]):
@@ -263,13 +268,26 @@ class Tally:
         if problem is not None:
             self._refuse(agent, number, problem, {"boot": told["boot"], "at": told["at"]})
             return
-        for namespace, curves in told["namespaces"].items():
+        for namespace, curves in _customers(told["namespaces"]):
             where = f"namespaces.{shown(namespace)}"
             problem = self.judge.namespace_problem(where, namespace) or gaps_problem(where, curves)
             if problem is not None:
                 self._refuse(agent, number, problem, None)
             else:
                 self.curves[agent, int(namespace)] = (curves, told["at"])
+
+    def _diagnostics(self, agent: str, number: int, told: Mapping[str, Any]) -> None:
+        problem = self.judge.time_problem("at", told["at"])
+        if problem is not None:
+            self._refuse(agent, number, problem, {"boot": told["boot"], "at": told["at"]})
+            return
+        for namespace, found in _customers(told["namespaces"]):
+            where = f"namespaces.{shown(namespace)}"
+            problem = self.judge.namespace_problem(where, namespace) or diagnostics_problem(where, found)
+            if problem is not None:
+                self._refuse(agent, number, problem, None)
+            else:
+                self.divergences[agent, int(namespace)] = (found, told["at"])
 
     def _refuse(self, agent: str, report: int, problem: Problem, told: Any, row: int = NO_ROW) -> None:
         self.refused.setdefault(agent, []).append(RefusedOne(report, row, *problem, told))
@@ -285,6 +303,11 @@ def namespaces_told(reports: Iterable[Report]) -> set[int]:
         else:
             found.update(report.told["namespaces"])
     return {int(one) for one in found if _is_id(one)}
+
+
+def _customers(namespaces: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """All but the isolation canary's: what those hold in a cache is told of nowhere."""
+    return ((name, told) for name, told in namespaces.items() if name not in CANARY_NUMBERS)
 
 
 def journals_told(told: Mapping[str, Iterable[tuple[int, Report]]]) -> set[tuple[str, str]]:

@@ -23,7 +23,7 @@ TTL_MODES = ("sliding", "absolute")
 WINDOWS = ("1h", "24h", "7d", "30d")
 ALERT_METRICS = (
     "pool_use", "hit_ratio", "evictions", "preemptions", "silence", "drift", "reconciliation", "reconciliation_age",
-    "isolation", "integrity", "refused_rows",
+    "isolation", "isolation_timing", "integrity", "refused_rows",
 )  # fmt: skip
 WAIT_SECONDS = 600.0
 

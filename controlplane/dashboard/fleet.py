@@ -24,6 +24,7 @@ from controlplane.dashboard.fleet_rows import (
 from controlplane.dashboard.requests import user_of
 from controlplane.dashboard.views import not_found
 from controlplane.fleet import selectors
+from controlplane.fleet.canaries import NEVER, isolations_read
 from controlplane.fleet.models import OperationStep
 from controlplane.fleet.views import agent_view
 from controlplane.live.selectors import pulse_latest
@@ -69,7 +70,8 @@ def _fleet(now: datetime) -> dict[str, Any]:
 def _agents(now: datetime) -> list[AgentRow]:
     cadence = selectors.fleet_cadence_seconds()
     views = [agent_view(one, now=now, cadence=cadence) for one in selectors.agents_living().order_by("id")]
-    return worst_first([agent_row(one) for one in views])
+    probed = isolations_read([one["id"] for one in views], now=now)
+    return worst_first([agent_row(one, probed.get(one["id"], NEVER).state) for one in views])
 
 
 def _rollouts(now: datetime) -> list[RolloutRow]:

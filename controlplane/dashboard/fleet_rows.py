@@ -40,10 +40,12 @@ class AgentRow:
     serves: str
     labels: str
     why: str | None
+    isolation: Tag | None = None  # None: a gateway
 
     @property
     def is_well(self) -> bool:
-        return self.state.tone != "bad" and self.sync.tone == "ok" and self.why is None
+        is_apart = self.isolation is None or self.isolation.tone != "bad"
+        return self.state.tone != "bad" and self.sync.tone == "ok" and self.why is None and is_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,15 @@ class RolloutRow:
     findings: tuple[FindingRow, ...]
 
 
-def agent_row(seen: Mapping[str, Any]) -> AgentRow:
+ISOLATION = {
+    "isolated": Tag("tenants isolated", "ok"),
+    "broken": Tag("isolation broken", "bad"),
+    "unproven": Tag("isolation unproven", "warn"),
+    "unknown": Tag("isolation not probed", "info"),
+}
+
+
+def agent_row(seen: Mapping[str, Any], isolation: str = "unknown") -> AgentRow:
     return AgentRow(
         id=seen["id"],
         kind=seen["kind"],
@@ -77,6 +87,7 @@ def agent_row(seen: Mapping[str, Any]) -> AgentRow:
         serves=_serves(seen),
         labels=", ".join(f"{name}={value}" for name, value in sorted(seen["labels"].items())),
         why=seen["why"],
+        isolation=ISOLATION[isolation] if seen["kind"] == "engine" else None,
     )
 
 

@@ -215,3 +215,40 @@ class RefusedCommands(models.Model):
 
     def __str__(self) -> str:
         return f"{self.count} {self.reason}"
+
+
+class CanaryMinute(models.Model):
+    """Rounds of isolation probes at an agent, by what they said, whichever gateways made them."""
+
+    agent = models.CharField(max_length=63)
+    minute = models.DateTimeField()
+    isolated = models.BigIntegerField(default=0, db_default=0)
+    leaked = models.BigIntegerField(default=0, db_default=0)
+    unkept = models.BigIntegerField(default=0, db_default=0)
+    failed = models.BigIntegerField(default=0, db_default=0)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "minute"], name="canary_minutes_are_one_each")]
+
+    def __str__(self) -> str:
+        return f"probes at {self.agent}, {self.minute:%F %R}"
+
+
+class CanaryStanding(models.Model):
+    """What one gateway's probes at an agent say by now: the last that was not as it should be, and their times."""
+
+    gateway = models.CharField(max_length=63)
+    agent = models.CharField(max_length=63)
+    at = models.DateTimeField()
+    failure = models.CharField(max_length=300, blank=True)
+    failed_at = models.DateTimeField(null=True, blank=True)
+    pairs = models.PositiveIntegerField(default=0)
+    auc = models.FloatField(null=True, blank=True)
+    low = models.FloatField(null=True, blank=True)
+    high = models.FloatField(null=True, blank=True)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["gateway", "agent"], name="canary_standings_are_one_each")]
+
+    def __str__(self) -> str:
+        return f"{self.gateway} of {self.agent}"

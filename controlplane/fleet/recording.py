@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from django.db import connection, transaction
 
 from controlplane.fleet.arrivals import Received
+from controlplane.fleet.canaries import canaries_store
 from controlplane.fleet.columns import columns_sql, json_column, rows_update
 from controlplane.fleet.intake import Intake, Known, Proof, intake_plan
 from controlplane.fleet.models import Agent, RefusedCommands
@@ -29,7 +30,7 @@ from tenants import hooks
 
 MOST_ID = 2**63 - 1
 ABOUT = frozenset({"agent.about"})
-COUNTED = frozenset({"usage", "levels", "gaps"})
+COUNTED = frozenset({"usage", "levels", "gaps", "diagnostics"})
 Batches = Mapping[str, Batch]  # by agent
 Numbered = tuple[int, Report]  # with its number in the agent's spool
 RefusedRows = Sequence[Mapping[str, Any]]
@@ -49,6 +50,8 @@ class Heard(NamedTuple):
 Usage = Callable[[Mapping[str, Sequence[Numbered]], datetime], Mapping[str, Heard]]
 
 _READ = (
+    "kind",
+    "group_id",
     "spool",
     "spool_number",
     "past_spools",
@@ -93,6 +96,7 @@ def batches_store(batches: Batches, *, now: datetime, usage: Usage | None = None
         _refusals_add(fresh, now=now)
         proofs = {pk: one.facts.proofs for pk, one in fresh.items() if one.facts.proofs is not None}
         proofs_replace(proofs, now=now)
+        canaries_store(_canaries(agents, fresh), now=now)
         steps_end([ended for one in fresh.values() for ended in one.facts.ended], now=now)
         if any(one.facts.about is not None for one in fresh.values()):
             _tell()
@@ -102,6 +106,12 @@ def batches_store(batches: Batches, *, now: datetime, usage: Usage | None = None
         pk: Stored(one, agents[pk].desired_hash, agents[pk].desired_generation, *heard.get(pk, Heard()))
         for pk, one in intakes.items()
     }
+
+
+def _canaries(agents: Mapping[str, Agent], fresh: Mapping[str, Intake]) -> list[tuple[Agent, Mapping[str, Any]]]:
+    """What gateways' isolation probes found, in the order told."""
+    gateways = ((agents[pk], one) for pk, one in fresh.items() if agents[pk].kind == "gateway")
+    return [(agent, report.told) for agent, one in gateways for report in one.arrival.fresh if report.kind == "canary"]
 
 
 def _counted(intakes: Mapping[str, tuple[Batch, Intake]]) -> dict[str, list[Numbered]]:

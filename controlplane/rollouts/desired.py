@@ -11,10 +11,11 @@ from typing import Any
 
 from django.db.models import Q
 
-from controlplane.fleet.keys import identity_secret
+from controlplane.fleet.keys import canary_key, identity_secret
 from controlplane.fleet.models import Agent
 from controlplane.fleet.quality import Results, refused_formats, results_read, served_by
-from controlplane.rollouts.entries import EngineView, Refused, TrialView, gateway_entries
+from controlplane.rollouts.canaries import canary_entries
+from controlplane.rollouts.entries import EngineView, Refused, TrialView, gateway_entries, gateways_living
 from controlplane.rollouts.models import Rollout
 from controlplane.rollouts.reach import NOTHING, Held, RolloutView, held_by
 from controlplane.rollouts.remembered import Remembered
@@ -59,6 +60,7 @@ class _Fleet:
 
 recent: Remembered[str, Snapshot] = Remembered(MOST_SNAPSHOTS)
 _variants: Remembered[tuple[Mark, int, str, Held], Snapshot] = Remembered(MOST_SNAPSHOTS)
+_probed: Remembered[str, Snapshot] = Remembered(MOST_SNAPSHOTS)  # by the hash of what it is without canaries
 _policies: Remembered[tuple[int, int], Values] = Remembered(256)  # a revision never changes
 _current: dict[tuple[int, AgentKind], Desired] = {}
 _refreshing = threading.RLock()
@@ -86,8 +88,10 @@ def snapshot_wanted(
 ) -> Snapshot:
     current = _refreshed(group_id, kind, now=now)
     found = current.snapshot if held == NOTHING else _variant(current, held, rollouts)
+    if _is_probed(group_id):
+        found = _with_canaries(found)
     if kind == "gateway":
-        found = _with_engines(found, group_id, rollouts)
+        found = _with_engines(found, group_id, rollouts, now=now)
     return recent.put(found.hash, recent.get(found.hash) or found)
 
 
@@ -167,14 +171,37 @@ def _policies_of(wanted: Collection[tuple[int, int]]) -> dict[tuple[int, int], V
     return found
 
 
+# Tenants of the isolation canary
+
+
+def _is_probed(group_id: int) -> bool:
+    """By its gateways: where there are none, nobody would be."""
+    return Agent.objects.filter(group_id=group_id, kind="gateway", revoked_at=None).exists()
+
+
+def _with_canaries(snapshot: Snapshot) -> Snapshot:
+    known = _probed.get(snapshot.hash)
+    if known is not None:
+        return known
+    entries, policies = canary_entries(snapshot, canary_key)
+    return _probed.put(snapshot.hash, snapshot.replaced(put=entries, policies=policies) if entries else snapshot)
+
+
 # What only gateways hold
 
 
-def _with_engines(snapshot: Snapshot, group_id: int, rollouts: Sequence[OpenRollout]) -> Snapshot:
+def _with_engines(snapshot: Snapshot, group_id: int, rollouts: Sequence[OpenRollout], *, now: datetime) -> Snapshot:
     fleet = _fleet_of(group_id)
     trials = (_trial(one, snapshot) for one in rollouts if one.view.holds_back and one.view.reached)
-    extra = gateway_entries(fleet.engines, fleet.refused, [one for one in trials if one is not None])
+    there = [one for one in trials if one is not None]
+    extra = gateway_entries(fleet.engines, fleet.refused, there, _gateways_of(group_id, now=now))
     return snapshot.replaced(put=extra) if extra else snapshot
+
+
+def _gateways_of(group_id: int, *, now: datetime) -> list[str]:
+    """Who is being drained lets nobody in."""
+    gateways = Agent.objects.filter(group_id=group_id, kind="gateway", revoked_at=None, is_draining=False)
+    return gateways_living(dict(gateways.values_list("pk", "last_seen_at")), now=now)
 
 
 def _fleet_of(group_id: int) -> _Fleet:

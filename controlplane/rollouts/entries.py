@@ -4,6 +4,7 @@ import base64
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from engine_agent.protocol import FLEET, Entry
@@ -12,6 +13,17 @@ Refused = Mapping[str, Mapping[str, str]]  # by model: formats, each with why
 
 ACTIVE = "active"  # takes requests
 DRAINING = "draining"  # ends what it has
+DOORS = "doors/all"
+GONE_SECONDS = 60.0  # a gateway that says nothing for so long lets nobody in
+
+
+def gateways_living(heard: Mapping[str, datetime | None], *, now: datetime) -> list[str]:
+    """Of those and when each was last heard, the ones that share what there is. While nobody is heard, as after the
+    control plane was away, all of them: who lets in too little for a moment harms less than who lets in too much.
+    """
+    known = {agent: at for agent, at in heard.items() if at is not None}
+    living = [agent for agent, at in known.items() if (now - at).total_seconds() <= GONE_SECONDS]
+    return sorted(living or known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +49,16 @@ class TrialView:
     share: float | None  # None: as many as they are among the engines
 
 
-def gateway_entries(engines: Sequence[EngineView], refused: Refused, trials: Iterable[TrialView]) -> dict[str, Entry]:
-    """All of them, by key."""
+def gateway_entries(
+    engines: Sequence[EngineView], refused: Refused, trials: Iterable[TrialView], gateways: Sequence[str] = ()
+) -> dict[str, Entry]:
+    """All of them, by key. `gateways`: those that live; where there is one, it need not be told."""
     splits = (_split(trial, engines) for trial in trials)
     return {
         **{f"route/{one.agent_id}": _route(one) for one in engines if one.address},
         **{f"gate/{_model_id(model)}": _gate(model, formats) for model, formats in refused.items() if formats},
         **{key: entry for key, entry in splits if entry["agents"]},
+        **({DOORS: {"org": FLEET, "gateways": sorted(gateways)}} if len(gateways) > 1 else {}),
     }
 
 

@@ -49,11 +49,11 @@ class Group:
 
 
 # torch as built for CUDA, which is what pip's index offers on most Linux machines.
-CUDA = Group("the engine's packages, torch as built for CUDA", ("engine",), 43, 1400, 3000)
+CUDA = Group("the engine's packages, torch as built for CUDA", ("engine",), 32, 1390, 2970)
 GROUPS = {
-    "control": Group("the control plane, PostgreSQL and Redis", ("control", "embedded", "agent"), 58, 56, 200),
+    "control": Group("the control plane, PostgreSQL and Redis", ("control", "embedded", "agent"), 69, 66, 230),
     "dev": Group("the tools that test and check it", ("dev",), 85, 400, 1490),
-    "engine": Group("the engine's packages, torch as built for CPUs", ("engine",), 18, 212, 950),
+    "engine": Group("the engine's packages, torch as built for CPUs", ("engine",), 7, 202, 920),
     "bench": Group("the bench's plots", ("bench",), 8, 41, 180),
 }
 

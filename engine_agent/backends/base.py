@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from engine_agent.block_events import Page
 from engine_agent.engine.asked import Generate as Generate
 from engine_agent.engine.asked import Kind as Kind
 from engine_agent.engine.outputs import Admission, Delta
@@ -82,6 +83,19 @@ class Backend(Protocol):
         """What other TTLs and limits would do to them, of those of which that can be told."""
 
     async def events(self, since: int, boot: str) -> Mapping[str, Any]: ...
+
+    async def block_page(self, boot: str, since: int, *, wait_seconds: float = 0.0) -> Page:
+        """What gateways are told that know what came up to `since`: at once when there is something, else within
+        `wait_seconds`.
+        """
+
+    @property
+    def scale_sets(self) -> Mapping[str, str]:
+        """By format, the digest that is part of its chains' roots."""
+
+    @property
+    def seats(self) -> int:
+        """Answers it computes at once."""
 
     async def check_integrity(self) -> list[str]: ...
 

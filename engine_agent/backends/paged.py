@@ -19,7 +19,11 @@ from typing import Any, TypeVar
 import torch
 
 from engine_agent.backends.base import ModelCard
+from engine_agent.backends.block_pages import BlockPages
+from engine_agent.backends.block_pages import Found as FoundEvents
 from engine_agent.backends.opening import Tell, open_engine, served_name
+from engine_agent.block_events import Load, Page
+from engine_agent.cache.events import EventLog
 from engine_agent.cache.prefixes import PurgeReceipt
 from engine_agent.engine.asked import Generate
 from engine_agent.engine.engine import Engine
@@ -27,7 +31,14 @@ from engine_agent.engine.errors import BadRequest, EngineFailed, PagesFailed, Re
 from engine_agent.engine.foretelling import foretellers
 from engine_agent.engine.outputs import Admission, Delta
 from engine_agent.engine.params import SamplingParams
-from engine_agent.engine.reporting import engine_brief, engine_events, engine_levels, engine_stats, receipt
+from engine_agent.engine.reporting import (
+    engine_brief,
+    engine_events,
+    engine_levels,
+    engine_load,
+    engine_stats,
+    receipt,
+)
 from engine_agent.engine.request import Job
 from engine_agent.engine.settings import EngineSettings
 from engine_agent.engine.tenants import NOBODY
@@ -39,6 +50,7 @@ IDLE_SECONDS = 0.2  # between two looks at the clock while nobody asks
 BLOCKED_SECONDS = 0.002  # while all who have work wait for memory, which only time or a purge can bring
 PROBE_SECONDS = 10.0
 PROBE_LOOK_SECONDS = 0.5
+GATHER_SECONDS = 0.05  # what comes of a few steps is told together
 
 Found = TypeVar("Found")
 Internal = Callable[[str, str, Admission], None]  # kind, namespace, what it was worth
@@ -125,6 +137,8 @@ class PagedBackend:
         self.is_dead = False
         self.on_death: Callable[[], None] = _nothing  # in the event loop, when the thread cannot go on
         self._foretelling = asyncio.Lock()
+        self._block_pages = BlockPages(self._look_at_events, hidden=NOBODY)
+        self._followers, self._told_number, self._is_newer = 0, 0, asyncio.Event()
         self._applying = asyncio.Lock()  # or what one has read is out of date when it is to be obeyed
         engine.pins.admitted = self._pin_admitted
         engine.parts.pages.on_loaded = lambda: self._asked.put(_nothing)  # wakes the thread
@@ -158,6 +172,7 @@ class PagedBackend:
     async def close(self) -> None:
         """What runs ends with an error; the thread is gone afterwards."""
         self._shut()
+        self._wake_followers()
         self._asked.put(_nothing)
         await asyncio.to_thread(self._thread.join)
 
@@ -262,6 +277,33 @@ class PagedBackend:
     async def events(self, since: int, boot: str) -> Mapping[str, Any]:
         return await self._ask(lambda: engine_events(self.engine, since, boot))
 
+    async def block_page(self, boot: str, since: int, *, wait_seconds: float = 0.0) -> Page:
+        until = self._loop.time() + wait_seconds
+        self._followers += 1
+        try:
+            while True:
+                is_newer = self._is_newer  # before the look: what comes after it is heard of
+                page = await self._block_pages.page(boot, since)
+                if page.number != since or page.is_snapshot or self._loop.time() >= until:
+                    return page
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(until):
+                        await is_newer.wait()
+                        await asyncio.sleep(GATHER_SECONDS)
+        finally:
+            self._followers -= 1
+
+    async def _look_at_events(self, look: Callable[[EventLog], FoundEvents]) -> tuple[FoundEvents, Load]:
+        return await self._ask(lambda: (look(self.engine.manager.events), engine_load(self.engine)))
+
+    @property
+    def scale_sets(self) -> Mapping[str, str]:
+        return {name: scales.digest for name, scales in self.engine.parts.scales.items()}
+
+    @property
+    def seats(self) -> int:
+        return self.engine.parts.settings.most_running
+
     async def check_integrity(self) -> list[str]:
         return await self._ask(self.engine.manager.check_integrity)
 
@@ -356,6 +398,14 @@ class PagedBackend:
         said, self._said = self._said, []
         if said and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(_deliver, said)
+        number = self.engine.manager.events.number
+        if number != self._told_number and self._followers and not self._loop.is_closed():
+            self._told_number = number
+            self._loop.call_soon_threadsafe(self._wake_followers)
+
+    def _wake_followers(self) -> None:
+        is_newer, self._is_newer = self._is_newer, asyncio.Event()
+        is_newer.set()
 
     def _pin_admitted(self, namespace: str, admission: Admission) -> None:
         self._loop.call_soon_threadsafe(self.on_internal, "pin", namespace, admission)

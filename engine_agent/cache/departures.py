@@ -59,9 +59,9 @@ class Departures:
     def vacate(self, namespace: Namespace, run: Run, ghost: Ghost, *, zero: bool = False) -> None:
         """A run leaves the index in all its tiers; those who use its pages keep them until they let go."""
         books = self._books
-        for tier, copy in zip(books.tiers, run.copies, strict=True):
-            if copy:
-                books.events.publish("removed", run, run.digests, tier=tier.level)
+        levels = [level for level, copy in enumerate(run.copies) if copy]
+        for level in levels:
+            books.events.publish("removed", run, run.digests, tier=level, is_gone=level == levels[-1])
         self._give_up(namespace, run, zero=zero)
         namespace.runs -= 1
         namespace.indexed_blocks -= len(run.digests)

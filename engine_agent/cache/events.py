@@ -9,6 +9,7 @@ tokens.
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 from engine_agent.cache.index import Run, Tree
@@ -19,8 +20,9 @@ Kind = Literal["stored", "removed", "demoted", "loaded", "cleared"]
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """`stored`, `loaded`: now in `tier`. `removed`: no longer in it. `demoted`: from the tier above into `tier`.
-    `cleared`: nothing is left under `root`, in any tier. `parent`: the digest before the first, or the root.
+    """`stored`, `loaded`: now in `tier`. `removed`: no longer in it, and `is_gone` where no other tier has them either.
+    `demoted`: from the tier above into `tier`. `cleared`: nothing is left under `root`, in any tier. `parent`: the
+    digest before the first, or the root.
     """
 
     number: int
@@ -31,6 +33,7 @@ class Event:
     tier: str
     parent: Digest
     digests: Digests
+    is_gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,22 +87,21 @@ class EventLog:
         self._tiers = tuple(tiers)
         self._trees = trees
 
-    def publish(self, kind: Kind, run: Run, digests: Digests, *, tier: int) -> None:
+    def publish(self, kind: Kind, run: Run, digests: Digests, *, tier: int, is_gone: bool = False) -> None:
         """About the last `len(digests)` blocks of `run`, or about all of its tree."""
         before = run.end - len(digests) - run.start
         self.number += 1
         tree = run.tree
         parent = run.digests[before - 1] if before > 0 else parent_digest(run)
-        self._keep(
-            Event(self.number, kind, tree.namespace, tree.kv_format, tree.root, self._tiers[tier], parent, digests)
-        )
+        where = self._tiers[tier]
+        self._keep(Event(self.number, kind, tree.namespace, tree.kv_format, tree.root, where, parent, digests, is_gone))
 
     def since(self, number: int, *, boot: str) -> Replay | Gap:
         oldest = self._kept[0].number if self._kept else self.number + 1
         if boot != self.boot or not oldest - 1 <= number <= self.number:
             return Gap(self.boot, oldest)
-        skipped = number + 1 - oldest
-        return Replay(self.boot, tuple(event for i, event in enumerate(self._kept) if i >= skipped))
+        newest = list(islice(reversed(self._kept), self.number - number))  # who follows has seen all but the last few
+        return Replay(self.boot, tuple(reversed(newest)))
 
     def snapshot(self) -> IndexSnapshot:
         stored = tuple(self._stored(run) for tree in self._trees() for run in tree.runs() if not run.is_hollow)

@@ -16,7 +16,7 @@ from typing import Literal
 from engine_agent.cache.index import Chain, Kinship, Run
 from engine_agent.cache.keys import Digest, Digests
 
-MissReason = Literal["none", "cold", "expired", "evicted", "quota", "purged", "dtype", "disabled"]
+MissReason = Literal["none", "cold", "expired", "evicted", "quota", "purged", "dtype", "disabled", "other-agent"]
 GoneReason = Literal["expired", "evicted", "quota", "disabled"]
 
 MARK_BYTES = 8

@@ -5,11 +5,13 @@ was worth is written down, and whoever was preempted is held back until coming b
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from engine_agent.cache.books import DEVICE, Namespace
 from engine_agent.cache.errors import CacheError, NeverFits, UnknownNamespace, WaitingRoomFull
 from engine_agent.cache.manager import Admitted, BlockManager
+from engine_agent.cache.reasons import MissReason
 from engine_agent.cache.sequences import Sequence
 from engine_agent.cache.waiting import WaitingRoom
 from engine_agent.engine.errors import EngineFailed, Overloaded, Overlong, RequestError, UnknownTenant
@@ -18,6 +20,7 @@ from engine_agent.engine.outputs import Admission
 from engine_agent.engine.request import Request
 
 TAIL = "tail"
+UNMOVED: tuple[MissReason, ...] = ("none", "disabled")  # nothing was missed, or nowhere is anything kept
 PATIENCE_SECONDS = 5.0  # of who was preempted, before it stands in line again whatever others need next
 SEAT_SECONDS = 1.0  # of a namespace of which nothing runs, before another gives it a seat
 
@@ -182,7 +185,15 @@ class Admissions:
         request.live[0].sequence = sequence
         self.running[request] = None
         if request.admission is None:
-            request.answer = answer
+            request.answer = as_told(answer, request.elsewhere_tokens, sequence.identity.block_tokens)
+
+
+def as_told(answer: Admitted, elsewhere_tokens: int, block_tokens: int) -> Admitted:
+    """Where another engine had the first missed block, that is why it missed, whatever became of it here."""
+    is_elsewhere = answer.cached_tokens + block_tokens <= elsewhere_tokens
+    if is_elsewhere and answer.miss_reason not in UNMOVED:
+        return replace(answer, miss_reason="other-agent", evicted_by=None)
+    return answer
 
 
 def missed_tokens(sequence: Sequence, answer: Admitted) -> Mapping[str, int]:

@@ -24,6 +24,7 @@ class Generate:
     ttl_seconds: float | None = None
     priority: int = 0  # within its namespace; lower goes first
     deadline_seconds: float | None = None  # from now
+    elsewhere_tokens: int = 0  # of the first prompt, the longest match that is known at another engine
 
 
 def check_prompt(prompt: Sequence[int], *, context_tokens: int, vocab_size: int) -> None:

@@ -129,6 +129,11 @@ class Engine:
     def waiting(self) -> Sequence[Request]:
         return self._admissions.waiting_requests()
 
+    def seconds_behind(self) -> float:
+        """How long whoever came first has waited for blocks and a seat."""
+        arrived = [request.arrived for request in self._admissions.waiting_requests()]
+        return max(0.0, self._clock() - min(arrived)) if arrived else 0.0
+
     @property
     def generated_tokens(self) -> int:
         return self._answering.generated_tokens
@@ -572,6 +577,7 @@ class Engine:
             most_tokens=0 if asked.kind == "pin" else params.max_tokens or self._room(asked, kv_format, room),
             priority=asked.priority if asked.kind == "customer" else LAST,
             arrived=now,
+            elsewhere_tokens=0 if place else asked.elsewhere_tokens,
             branches=[],
         )
         if params.beam is not None:

@@ -1,30 +1,9 @@
-"""What can be wrong with a model's folder: each names the file, the field, and what was found."""
+"""What can go wrong at an engine. What is wrong with a model's files or with a prompt, `prompts` finds as well."""
 
-from pathlib import Path
-
-
-class EngineError(Exception):
-    """Everything this package raises on purpose; its text is for people."""
-
-
-class BadModel(EngineError):
-    """A folder that holds no model this engine can run."""
-
-    def __init__(self, file: Path | str, field: str, problem: str) -> None:
-        super().__init__(f"{file}: {field}: {problem}" if field else f"{file}: {problem}")
-        self.file, self.field, self.problem = str(file), field, problem
-
-
-class RequestError(EngineError):
-    """A request that is answered with an error; `field` is the parameter at fault, if one is."""
-
-    def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}" if field else problem)
-        self.field, self.problem = field, problem
-
-
-class BadRequest(RequestError):
-    """It can never be served as it is."""
+from engine_agent.prompts.errors import BadModel as BadModel
+from engine_agent.prompts.errors import BadRequest as BadRequest
+from engine_agent.prompts.errors import EngineError as EngineError
+from engine_agent.prompts.errors import RequestError as RequestError
 
 
 class Overlong(BadRequest):

@@ -3,23 +3,12 @@
 Standard library only.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from engine_agent.engine.errors import BadModel
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """Raises BadModel, OSError."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as problem:
-        raise BadModel(path, "", f"is no JSON: {problem}") from problem
-    if not isinstance(document, dict):
-        raise BadModel(path, "", "is no JSON object")
-    return document
+from engine_agent.prompts.files import read_object as read_object
 
 
 class Fields:

@@ -6,6 +6,7 @@ from dataclasses import asdict, fields
 from operator import attrgetter
 from typing import Any
 
+from engine_agent.block_events import Load
 from engine_agent.cache.books import Counters, Namespace
 from engine_agent.cache.events import Event, Gap, Stored
 from engine_agent.cache.ledger import Displaced, Pair
@@ -55,6 +56,20 @@ def engine_brief(engine: Engine) -> dict[str, Any]:
         "waiting": len(engine.waiting),
         "pool": {name: pool[name] for name in ("capacity_bytes", "used_bytes", "evictable_bytes")},
     }
+
+
+def engine_load(engine: Engine) -> Load:
+    """What a gateway weighs one engine against another by. Blocks are those of the first format it serves."""
+    pool = engine.manager.pool()
+    page_bytes = engine.manager.page_bytes(engine.kv_formats[0])
+    return Load(
+        running=sum(len(request.live) for request in engine.running),
+        waiting=len(engine.waiting),
+        seats=engine.parts.settings.most_running,
+        free_blocks=(pool.capacity_bytes - pool.used_bytes + pool.evictable_bytes) // page_bytes,
+        pool_blocks=pool.capacity_bytes // page_bytes,
+        seconds_behind=engine.seconds_behind(),
+    )
 
 
 def engine_levels(engine: Engine) -> dict[str, Any]:

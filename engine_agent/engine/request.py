@@ -83,6 +83,7 @@ class Request:
     most_tokens: int  # that each choice may generate; 0: the prompt is computed, and that is all
     priority: int
     arrived: float
+    elsewhere_tokens: int  # of its prompt, the longest match that is known at another engine
     branches: list[Branch]
     search: BeamSearch | None = None
     state: State = "waiting"

@@ -1,6 +1,8 @@
 """The OpenAI face of a fleet, as an ASGI application: whose request it is, where it may go, and off it goes."""
 
-from collections.abc import Callable, Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
@@ -14,7 +16,9 @@ from engine_agent.gateway.keys import Caller, caller_of
 from engine_agent.gateway.limits import Limits
 from engine_agent.gateway.metrics import CONTENT_TYPE, model_label
 from engine_agent.gateway.models import model_list, models_served
-from engine_agent.gateway.refusals import draining, not_ready, revoked, route_refusal, stopping
+from engine_agent.gateway.quotas.metering import Meter, Telling, tokens_asked
+from engine_agent.gateway.quotas.rates import Exceeded, Quotas
+from engine_agent.gateway.refusals import draining, limit_reached, not_ready, revoked, route_refusal, stopping
 from engine_agent.gateway.route import RouteError, Wish
 from engine_agent.gateway.tables import Tables
 from engine_agent.http.application import Application, Endpoint
@@ -35,6 +39,12 @@ class Door:
     ways: Ways
     limits: Limits
     collectors: Iterable[Collector] = ()  # of others in this process, for /metrics
+    quotas: Quotas = field(default_factory=Quotas)
+    agent: str = ""  # this gateway, among those that share limits
+    clock: Callable[[], float] = time.monotonic
+
+    def gateways(self, tables: Tables) -> int:
+        return len({*tables.gateways, self.agent} - {""}) or 1
 
 
 class GatewayApp(Application):
@@ -61,6 +71,7 @@ class GatewayApp(Application):
         tables, caller = self._caller(client)
         async with self._bodies.reading(client) as body:
             asked = await self._reader.read(body)
+            groups = self._groups(tables, caller, asked)
             forwarding = Forwarding(
                 self._door.ways,
                 client,
@@ -70,7 +81,28 @@ class GatewayApp(Application):
                 request_id=_once(client),
                 model_label=model_label(asked.model, tables.models),
             )
-            await client.staying(forwarding.run(self._groups(tables, caller, asked)))
+            with self._counted(client, tables, caller, asked):
+                await client.staying(forwarding.run(groups))
+
+    @contextmanager
+    def _counted(self, client: Client, tables: Tables, caller: Caller, asked: Asked) -> Iterator[None]:
+        """Within its organisation's limits. Raises ApiError."""
+        door, organisation = self._door, caller.organisation
+        tokens = tokens_asked(asked.told, len(asked.body), most=tables.most_context_tokens)
+        try:
+            taken = door.quotas.take(
+                organisation.id, organisation.limits, tokens=tokens, gateways=door.gateways(tables), now=door.clock()
+            )
+        except Exceeded as problem:
+            raise limit_reached(organisation.slug, problem) from None
+        if taken is None:
+            yield
+            return
+        client.witness = meter = Meter(taken, tokens, len(asked.body), door.clock)
+        try:
+            yield
+        finally:
+            meter.end()
 
     def _caller(self, client: Client) -> tuple[Tables, Caller]:
         held = self._door.held
@@ -80,9 +112,19 @@ class GatewayApp(Application):
             raise not_ready()
         tables = held.tables  # one state of the world for all of the request
         caller = caller_of(tables, self._door.check(), client.headers, now=self._door.ways.now())
+        if caller.organisation.limits:
+            client.witness = self._telling(tables, caller)
         if held.is_draining:
             raise draining()
         return tables, caller
+
+    def _telling(self, tables: Tables, caller: Caller) -> Telling:
+        door, organisation = self._door, caller.organisation
+        return Telling(
+            lambda: door.quotas.levels(
+                organisation.id, organisation.limits, gateways=door.gateways(tables), now=door.clock()
+            )
+        )
 
     def _groups(self, tables: Tables, caller: Caller, asked: Asked) -> Any:
         try:

@@ -1,7 +1,9 @@
 """Of a request's body, what decides where it goes. The engine gets it as it came, and understands the rest."""
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from engine_agent.http.errors import invalid
 from engine_agent.http.strict_json import read_object
@@ -14,7 +16,8 @@ MOST_THREADS = 2
 class Asked:
     model: str
     kv_dtype: str | None  # None: the policy's
-    body: bytes
+    body: bytes = field(repr=False)
+    told: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)  # what the body says
 
 
 def asked_read(body: bytes) -> Asked:
@@ -25,7 +28,7 @@ def asked_read(body: bytes) -> Asked:
         raise invalid("model", "is missing" if model is None else "must be text")
     if kv_dtype is not None and not isinstance(kv_dtype, str):
         raise invalid("kv_cache_dtype", "must be text")
-    return Asked(model, kv_dtype, body)
+    return Asked(model, kv_dtype, body, told)
 
 
 class Reader:

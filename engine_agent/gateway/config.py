@@ -5,7 +5,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
+from engine_agent.gateway.quotas.gate import QUEUE_SECONDS
+from engine_agent.gateway.route import Routing
 from engine_agent.sidecar.command import default_home, joining_options, joining_read
 from engine_agent.sidecar.enrolment import Joining
 
@@ -22,6 +25,9 @@ class GatewayConfig:
     address: str  # where clients reach it, as the fleet's page shows it
     labels: Mapping[str, str]
     drain_seconds: float
+    queue_seconds: float  # that a request may wait for a seat
+    routing: Routing
+    canary_seconds: float  # between two rounds of isolation probes at an engine; 0: none
     is_logging_json: bool
 
 
@@ -34,6 +40,9 @@ def gateway_config(options: argparse.Namespace, environ: Mapping[str, str]) -> G
         address=(options.address or _url(options.host, options.port)).rstrip("/"),
         labels=dict(options.label),
         drain_seconds=options.drain_seconds,
+        queue_seconds=options.queue_seconds,
+        routing=options.routing,
+        canary_seconds=options.canary_seconds,
         is_logging_json=options.json_logs,
     )
 
@@ -53,6 +62,26 @@ def gateway_options(parser: argparse.ArgumentParser) -> None:
     )
     listening.add_argument(
         "--drain-seconds", type=_seconds, default=30.0, metavar="N", help="for what still runs when it is stopped (30)"
+    )
+    listening.add_argument(
+        "--queue-seconds",
+        type=_seconds,
+        default=QUEUE_SECONDS,
+        metavar="N",
+        help="for which a request waits where engines are full (30)",
+    )
+    listening.add_argument(
+        "--canary-seconds",
+        type=_seconds,
+        default=10.0,
+        metavar="N",
+        help="between two rounds of isolation probes at an engine; 0: none (10)",
+    )
+    listening.add_argument(
+        "--routing",
+        choices=get_args(Routing),
+        default="cache-aware",
+        help="round-robin: each engine in its turn, whatever it holds, to compare with (cache-aware)",
     )
     listening.add_argument("--json-logs", action="store_true", help="log lines for programs")
 

@@ -1,7 +1,7 @@
 """What this gateway sees of its engines: how many of its requests each has, and whether it answers.
 
 Every engine is asked every second how it is; a request that finds nobody there says so at once. Who says nothing at
-all for long is waited for no more: its requests that have no header yet are over.
+all for long is waited for no more: its requests are over. What became of requests says how it is as well (`health.py`).
 """
 
 import asyncio
@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
-from engine_agent.gateway.route import Standing
+from engine_agent.block_events import Load
+from engine_agent.gateway.health import Health
+from engine_agent.gateway.standing import Standing
 from engine_agent.gateway.tables import Engine
 
 log = logging.getLogger(__name__)
@@ -22,6 +24,8 @@ MOST_LOOK_SECONDS = 5.0
 SILENT_SECONDS = 10.0  # of looks that all failed: an engine that hangs, not one with a long prompt
 MOST_HEALTH_BYTES = 65_536
 NEWEST = 0.5  # how much the newest look counts
+HANGS_SECONDS = 3.0  # of a look without an answer: others are asked first, until it has one
+NO_LOAD = Load(0, 0, 0, 0, 0, 0.0)
 
 
 @dataclass(slots=True)
@@ -30,19 +34,40 @@ class _Seen:
     is_reachable: bool = True  # until the first look: who asks finds out
     look_seconds: float = 0.0
     silent_since: float | None = None
+    looking_since: float | None = None
     waiting: set[asyncio.Timeout] = field(default_factory=set)
+    health: Health = field(default_factory=Health)
 
-    @property
-    def standing(self) -> Standing:
-        return Standing(self.is_reachable, self.in_flight, self.look_seconds)
+    def standing(self, load: Load, now: float) -> Standing:
+        looking = 0.0 if self.looking_since is None else now - self.looking_since
+        return Standing(
+            is_reachable=self.is_reachable,
+            in_flight=self.in_flight,
+            look_seconds=max(self.look_seconds, looking),
+            is_ejected=looking >= HANGS_SECONDS or self.health.is_ejected(now),
+            share=self.health.share(now),
+            running=load.running,
+            waiting=load.waiting,
+            seats=load.seats,
+            free_blocks=load.free_blocks,
+            pool_blocks=load.pool_blocks,
+        )
+
+
+_UNSEEN = _Seen()
 
 
 class Engines:
-    def __init__(self) -> None:
+    """`load_of`: what an engine tells of itself, where it does."""
+
+    def __init__(
+        self, load_of: Callable[[str], Load | None] = lambda agent: None, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._load_of, self._clock = load_of, clock
         self._seen: dict[str, _Seen] = {}
 
     def standing(self, agent: str) -> Standing:
-        return self._seen[agent].standing if agent in self._seen else Standing()
+        return self._seen.get(agent, _UNSEEN).standing(self._load_of(agent) or NO_LOAD, self._clock())
 
     @property
     def in_flight(self) -> int:
@@ -60,7 +85,7 @@ class Engines:
 
     @contextlib.asynccontextmanager
     async def waiting(self, agent: str) -> AsyncIterator[None]:
-        """For its header, however long that takes, unless it falls silent meanwhile. Raises TimeoutError."""
+        """For what it says, however long that takes, unless it falls silent meanwhile. Raises TimeoutError."""
         seen = self._of(agent)
         async with asyncio.timeout(None) as limit:
             seen.waiting.add(limit)
@@ -75,6 +100,16 @@ class Engines:
         if seen.is_reachable:
             log.warning("engine %s cannot be reached: %s", agent, why)
         seen.is_reachable = False
+        seen.health.gone(self._clock())
+
+    def succeeded(self, agent: str) -> None:
+        """It answered a request, to the end."""
+        self._of(agent).health.succeeded()
+
+    def failed(self, agent: str) -> None:
+        """It did not answer one, or not to the end, or said that it cannot."""
+        if self._of(agent).health.failed(self._clock()):
+            log.warning("engine %s fails: others are asked first", agent)
 
     def silent(self, agent: str, why: str, *, now: float) -> None:
         """A look at it had no answer, not even a bad one."""
@@ -97,7 +132,17 @@ class Engines:
         if not seen.is_reachable:
             log.info("engine %s can be reached", agent)
         seen.is_reachable = True
+        seen.health.back(self._clock())
         seen.look_seconds += NEWEST * (seconds - seen.look_seconds)
+
+    @contextlib.contextmanager
+    def looking(self, agent: str) -> Iterator[None]:
+        seen = self._of(agent)
+        seen.looking_since = self._clock()
+        try:
+            yield
+        finally:
+            seen.looking_since = None
 
     def keep(self, agents: Mapping[str, Engine]) -> None:
         """Forget those that are of the fleet no more, when their last request has ended."""
@@ -139,17 +184,22 @@ class Lookout:
     async def _look(self, engine: Engine) -> None:
         began = time.monotonic()
         try:
-            async with (
-                asyncio.timeout(MOST_LOOK_SECONDS),
-                self._session.get(f"{engine.address}/health", allow_redirects=False) as answer,
-            ):
-                await answer.content.read(MOST_HEALTH_BYTES)  # of more than that, the connection is not kept
+            with self._engines.looking(engine.agent):
+                status = await self._status(engine)
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
             now = asyncio.get_running_loop().time()
             self._engines.silent(engine.agent, str(problem) or type(problem).__name__, now=now)
         else:
             self._engines.spoke(engine.agent)
-            if answer.status == 200:
+            if status == 200:
                 self._engines.answered(engine.agent, time.monotonic() - began)
             else:
-                self._engines.unreachable(engine.agent, f"it answered with {answer.status}")
+                self._engines.unreachable(engine.agent, f"it answered with {status}")
+
+    async def _status(self, engine: Engine) -> int:
+        async with (
+            asyncio.timeout(MOST_LOOK_SECONDS),
+            self._session.get(f"{engine.address}/health", allow_redirects=False) as answer,
+        ):
+            await answer.content.read(MOST_HEALTH_BYTES)  # of more than that, the connection is not kept
+            return answer.status

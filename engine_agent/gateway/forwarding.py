@@ -6,8 +6,9 @@ Afterwards the answer is that engine's: whole, or a stream that says at its end 
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import aiohttp
 
@@ -15,9 +16,13 @@ from engine_agent.gateway.asked import Asked
 from engine_agent.gateway.engines import Engines
 from engine_agent.gateway.events import WholeEvents
 from engine_agent.gateway.keys import SCOPE, Caller
+from engine_agent.gateway.knowing.knowing import Knowing
 from engine_agent.gateway.metrics import Observer, Outcome, Retry
+from engine_agent.gateway.quotas.gate import Gate
 from engine_agent.gateway.refusals import broken_off, no_engine
-from engine_agent.gateway.route import Router
+from engine_agent.gateway.route import Groups, Router, elsewhere_tokens
+from engine_agent.gateway.scoring import BLIND, Sight
+from engine_agent.gateway.sighting import Sees, sees_of
 from engine_agent.gateway.tables import Engine
 from engine_agent.gateway.upstream import Broken, NotThere, Unanswered, Upstream, parts, passed_on, whole
 from engine_agent.http.client import Client, ClientGone, Headers
@@ -25,8 +30,7 @@ from engine_agent.http.sse import event
 from engine_agent.identity import LIFETIME_SECONDS, Identity, sign
 
 log = logging.getLogger(__name__)
-Groups = Sequence[Sequence[Engine]]
-UNAVAILABLE = 503
+FAILED, UNAVAILABLE = 500, 503
 DISBELIEVED = (401, 409)  # what an engine says to a gateway, not to its client
 MOST_UNREACHABLE = 3  # of those that seem to be: each costs seconds, and is asked only where there is no other
 MOST_DISCONNECTED = 2  # a request that two engines dropped is not tried on a third: it may be what they died of
@@ -41,6 +45,8 @@ class Ways:
     upstream: Upstream
     observer: Observer
     now: Callable[[], float]  # unix seconds by the control plane's clock, as engines judge identities
+    gate: Gate
+    knowing: Knowing | None = None  # of prompts and caches; without, requests go where there is least to do
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,8 @@ class Forwarding:
         self._tried: set[str] = set()
         self._refusal: Refusal | None = None
         self._began = time.perf_counter()
+        self._sight = BLIND  # as the engine was chosen by it that is asked
+        self._elsewhere_tokens = 0
 
     async def run(self, groups: Groups) -> None:
         """Answers, or raises an ApiError before anything was answered."""
@@ -80,26 +88,43 @@ class Forwarding:
             self._ways.observer.ended(self._model_label, outcome)
 
     async def _is_answered(self, groups: Groups) -> bool:
-        while (engine := self._next(groups)) is not None:
-            if await self._is_answered_by(engine):
-                return True
+        sees = await sees_of(self._ways.knowing, self._caller, self._asked, self._path)
+        until = self._ways.gate.until()
+        while (first := self._picked(groups, sees())) is not None:
+            lane = frozenset(one.agent for group in groups for one in group) - self._tried
+            pick = partial(self._next, groups, sees, first)
+            async with self._ways.gate.seat(self._caller.organisation.id, pick, lane=lane, until=until) as engine:
+                if await self._is_answered_by(engine):
+                    return True
         if self._refusal is None:
             raise no_engine(self._asked.model, tried=len(self._tried), is_lost=self._is_lost)
         await self._client.answer(self._refusal.status, self._refusal.body, self._refusal.headers)
         return False
 
-    def _next(self, groups: Groups) -> Engine | None:
+    def _next(self, groups: Groups, sees: Sees, first: Engine) -> Engine | None:
+        """The one that is asked next: the first choice, or where that is full another one with room. None: not yet."""
+        standing, sight = self._ways.engines.standing, sees()
+        known = standing(first.agent)
+        found: Engine | None = first
+        if known.is_full or not known.is_wanted:  # by now: it may have waited long
+            other = self._ways.router.pick(groups, standing, self._tried, sight, is_free=True)
+            found = other or (None if known.is_full else first)
+        if found is not None:
+            self._sight, self._elsewhere_tokens = sight, elsewhere_tokens(groups, standing, sight, found.agent)
+        return found
+
+    def _picked(self, groups: Groups, sight: Sight) -> Engine | None:
         if self._disconnected >= MOST_DISCONNECTED:
             return None
         standing = self._ways.engines.standing
-        found = self._ways.router.pick(groups, standing, self._tried)
+        found = self._ways.router.pick(groups, standing, self._tried, sight)
         if found is not None and not standing(found.agent).is_reachable:  # then nobody who is reachable is left
             self._unreachable += 1
             found = found if self._unreachable <= MOST_UNREACHABLE else None
         if found is None and self._disconnected and not self._is_last:
             # A connection kept from before an engine's restart says the same as an engine that died: ask once more.
             self._is_last = True
-            return self._ways.router.pick(groups, standing, ())
+            return self._ways.router.pick(groups, standing, (), sight)
         return found
 
     async def _is_answered_by(self, engine: Engine) -> bool:
@@ -109,29 +134,46 @@ class Forwarding:
         self._ways.observer.routed(time.perf_counter() - self._began)
         upstream = self._ways.upstream
         try:
-            with self._ways.engines.serving(engine.agent):
-                async with upstream.asked(
-                    engine,
-                    self._path,
-                    self._asked.body,
-                    identity=identity,
-                    request_id=self._request_id,
-                    waiting=self._ways.engines.waiting(engine.agent),
-                ) as answer:
-                    if answer.status == UNAVAILABLE or answer.status in DISBELIEVED:
-                        await self._keep(engine, answer)
-                        return False
-                    self._ways.observer.answering(self._model_label, time.perf_counter() - self._began)
-                    await self._pass_on(engine, answer)
-                    return True
+            async with upstream.asked(
+                engine,
+                self._path,
+                self._asked.body,
+                identity=identity,
+                request_id=self._request_id,
+                waiting=self._ways.engines.waiting(engine.agent),
+            ) as answer:
+                if answer.status == UNAVAILABLE or answer.status in DISBELIEVED:
+                    await self._keep(engine, answer)
+                    return False
+                self._ways.observer.answering(self._model_label, time.perf_counter() - self._began)
+                self._count(engine, answer.headers)
+                await self._pass_on(engine, answer)
+                self._judge(engine, answer.status)
+                return True
         except NotThere as problem:
             self._is_lost = False
             self._ways.engines.unreachable(engine.agent, str(problem))
+            self._ways.engines.failed(engine.agent)
             self._retry("unreachable", engine, problem)
         except Unanswered as problem:
             self._disconnected, self._is_lost = self._disconnected + 1, True
+            self._ways.engines.failed(engine.agent)
             self._retry("disconnected", engine, problem)
+        except Broken:
+            self._ways.engines.failed(engine.agent)
+            raise
         return False
+
+    def _judge(self, engine: Engine, status: int) -> None:
+        engines = self._ways.engines
+        (engines.failed if status >= FAILED else engines.succeeded)(engine.agent)
+
+    def _count(self, engine: Engine, headers: Mapping[str, str]) -> None:
+        """What was foretold of its cache, beside what it says."""
+        prompt, cached = (headers.get(f"x-luminet-{name}-tokens", "") for name in ("prompt", "cached"))
+        is_foretold = self._sight.is_countable and engine.agent in self._sight.matches
+        if is_foretold and prompt.isdecimal() and cached.isdecimal():
+            self._ways.observer.foretold(self._sight.matched(engine.agent), int(cached), int(prompt))
 
     def _identity(self, engine: Engine) -> Identity:
         now, organisation, namespace = self._ways.now(), self._caller.organisation, self._caller.namespace
@@ -149,6 +191,7 @@ class Forwarding:
             issued_at=now,
             expires_at=now + LIFETIME_SECONDS,
             audience=engine.agent,
+            elsewhere_tokens=self._elsewhere_tokens,
         )
 
     # What an engine said that is not the answer
@@ -162,6 +205,7 @@ class Forwarding:
             log.error(
                 "request %s: engine %s does not believe this gateway: %.200r", self._request_id, engine.agent, body
             )
+            self._ways.engines.failed(engine.agent)
             self._retry("disbelieved", engine, None)
             return
         self._refusal = Refusal(answer.status, passed_on(answer.headers), body)
@@ -181,8 +225,10 @@ class Forwarding:
             await self._pass_on_events(engine, answer)
             return
         try:
-            body = await whole(answer)
-        except Broken as problem:
+            async with self._ways.engines.waiting(engine.agent):
+                body = await whole(answer)
+        except (Broken, TimeoutError) as problem:
+            self._ways.engines.failed(engine.agent)
             log.warning("request %s: engine %s broke off its answer: %s", self._request_id, engine.agent, problem)
             raise broken_off() from problem
         await self._client.answer(answer.status, body, headers)
@@ -190,12 +236,17 @@ class Forwarding:
     async def _pass_on_events(self, engine: Engine, answer: aiohttp.ClientResponse) -> None:
         events = WholeEvents()
         try:
-            async for data in parts(answer):
-                if told := events.take(data):
-                    await self._client.write(told)
-        except Broken as problem:
+            async with self._ways.engines.waiting(engine.agent):
+                await self._pass_on_parts(engine, answer, events)
+        except (Broken, TimeoutError) as problem:
             log.warning("request %s: engine %s broke off its stream: %s", self._request_id, engine.agent, problem)
             self._ways.observer.refused("engine_lost")
             await self._client.write(event(broken_off().body), more=False)
-            raise
+            raise Broken(str(problem)) from problem
         await self._client.write(events.rest(), more=False)
+
+    async def _pass_on_parts(self, engine: Engine, answer: aiohttp.ClientResponse, events: WholeEvents) -> None:
+        async for data in parts(answer):
+            self._ways.engines.spoke(engine.agent)
+            if told := events.take(data):
+                await self._client.write(told)

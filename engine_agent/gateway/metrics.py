@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
-from engine_agent.gateway.route import Standing
+from engine_agent.gateway.standing import Standing
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 OTHER = "other"
@@ -56,6 +56,20 @@ class Observer:
             registry=registry,
         )
 
+        names = {"predicted": "foretold to be cached", "cached": "that were cached", "prompt": "of these prompts"}
+        self._tokens = {
+            name: Counter(
+                f"luminet_gateway_{name}_tokens",
+                f"Of prompts with a prediction, tokens {what}.",
+                registry=registry,
+            )
+            for name, what in names.items()
+        }
+
+    def foretold(self, predicted: int, cached: int, prompt: int) -> None:
+        for name, tokens in (("predicted", predicted), ("cached", cached), ("prompt", prompt)):
+            self._tokens[name].inc(tokens)
+
     def ended(self, model: str, outcome: Outcome) -> None:
         self._requests.labels(model, outcome).inc()
 
@@ -92,8 +106,13 @@ class _Both(Collector):
         reachable = GaugeMetricFamily(
             "luminet_gateway_engine_up", "Whether an engine answers this gateway.", labels=("agent",)
         )
+        share = GaugeMetricFamily(
+            "luminet_gateway_engine_share", "Of what an engine would get, what it may get now.", labels=("agent",)
+        )
         for agent, standing in sorted(self._engines.items()):
             running.add_metric((agent,), standing.in_flight)
             reachable.add_metric((agent,), standing.is_reachable)
+            share.add_metric((agent,), standing.share if standing.is_wanted else 0)
+        yield share
         yield running
         yield reachable

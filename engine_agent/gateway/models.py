@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from engine_agent.gateway.route import Standing
+from engine_agent.gateway.standing import Standing
 from engine_agent.gateway.tables import ServedModel, Tables
 
 Model = Mapping[str, Any]

@@ -14,14 +14,19 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
+from engine_agent.block_events import Load
 from engine_agent.gateway.app import Door, GatewayApp
+from engine_agent.gateway.canary.watch import Canary
 from engine_agent.gateway.config import GatewayConfig
+from engine_agent.gateway.diverging.diverging import Diverging
 from engine_agent.gateway.engines import Engines, Lookout
 from engine_agent.gateway.forwarding import Ways
 from engine_agent.gateway.held import Held
 from engine_agent.gateway.holder import GatewayHolder, about_gateway
+from engine_agent.gateway.knowing.knowing import Knowing
 from engine_agent.gateway.limits import Limits
 from engine_agent.gateway.metrics import Observer
+from engine_agent.gateway.quotas.gate import Gate
 from engine_agent.gateway.route import Router
 from engine_agent.gateway.upstream import Upstream, session_open
 from engine_agent.http.serving import Server, server_of
@@ -41,9 +46,23 @@ STOPPED_AT_ONCE = 128
 class GatewayProcess:
     def __init__(self, config: GatewayConfig, credentials: Credentials, public: socket.socket) -> None:
         self._config, self._public = config, public
-        self._held, self._engines = Held(), Engines()
+        self._held, self._engines = Held(), Engines(self._load)
+        self._gate = Gate(self._engines, queue_seconds=config.queue_seconds)
+        self._knowing: Knowing | None = None
         self._holder = GatewayHolder(self._held, self._engines, about_gateway(config.address, config.labels))
         self._runtime = Runtime(SidecarConfig(config.home), credentials, self._holder)
+        self._canary = Canary(
+            self._held,
+            seconds=config.canary_seconds,
+            now=self._runtime.clock.now,
+            tell=self._runtime.report,
+            may_tell=lambda: not self._runtime.spool.waiting("canary"),
+        )
+        self._diverging = Diverging(
+            now=self._runtime.clock.now,
+            tell=self._runtime.report,
+            may_tell=lambda: not self._runtime.spool.waiting("diagnostics"),
+        )
         self._store = Store(config.home, agent=credentials.agent, key=credentials.sealing_key)
         self._signals: list[int] = []
         self._stopping, self._now, self._ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -53,11 +72,21 @@ class GatewayProcess:
         self._listen_to_signals()
         await self._hold_what_is_stored()
         async with session_open() as asking, session_open() as looking:
+            knowing = Knowing(lambda: self._held.tables.engines, looking, self._runtime.clock.now, self._config.home)
+            self._knowing, knowing.on_prompt = knowing, self._diverging.take
             lookout = Lookout(self._engines, lambda: self._held.tables.engines, looking)
-            app = GatewayApp(self._door(Upstream(asking)))
+            app = GatewayApp(self._door(Upstream(asking), knowing))
             server = server_of(app)
             serving = server.serve(sockets=[self._public])
-            beside = [self._runtime.run(self._ended), serving, lookout.run(), self._heed_revocation()]
+            beside = [
+                self._runtime.run(self._ended),
+                serving,
+                lookout.run(),
+                self._heed_revocation(),
+                self._canary.run(looking),
+                knowing.run(),
+                self._diverging.run(),
+            ]
             with _running(beside) as tasks:
                 await _first(server.is_up.wait(), tasks)
                 on_ready()
@@ -66,6 +95,9 @@ class GatewayProcess:
                 app.stop()
                 await self._end(server, tasks)
         return STOPPED_AT_ONCE + self._signals[-1] if self._now.is_set() else 0
+
+    def _load(self, agent: str) -> Load | None:
+        return None if self._knowing is None else self._knowing.load(agent)
 
     async def _hold_what_is_stored(self) -> None:
         """Before anybody is let in: whoever asks in the first moment is served as before the restart."""
@@ -82,11 +114,20 @@ class GatewayProcess:
         await asyncio.to_thread(self._store.forget)
         await asyncio.Event().wait()
 
-    def _door(self, upstream: Upstream) -> Door:
+    def _door(self, upstream: Upstream, knowing: Knowing) -> Door:
         held, runtime = self._held, self._runtime
-        ways = Ways(Router(), self._engines, upstream, Observer(), runtime.clock.now)
+        routing, now = self._config.routing, runtime.clock.now
+        asked = knowing if routing == "cache-aware" else None  # in turn, nobody's prompt is looked at
+        ways = Ways(Router(routing), self._engines, upstream, Observer(), now, self._gate, asked)
         limits = Limits(lambda: held.tables.most_context_tokens)
-        return Door(held, lambda: _check(runtime.credentials.keys["check"]), ways, limits, [runtime.metrics.registry])
+        return Door(
+            held,
+            lambda: _check(runtime.credentials.keys["check"]),
+            ways,
+            limits,
+            [runtime.metrics.registry, self._canary.registry, knowing.metrics.registry],
+            agent=runtime.credentials.agent,
+        )
 
     async def _drain(self) -> None:
         """Until nothing runs any more, or enough is enough."""

@@ -1,7 +1,10 @@
 """What clients are told by the gateway itself, in OpenAI's shape."""
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
+from engine_agent.gateway.quotas.rates import Exceeded, Limit
 from engine_agent.gateway.route import RouteError, UnprovenFormat, UnservedFormat
 from engine_agent.http.errors import ApiError, model_not_found, unavailable
 
@@ -50,3 +53,61 @@ def revoked() -> ApiError:
 
 def not_ready() -> ApiError:
     return unavailable("This gateway has not heard yet whom it serves.", "no_snapshot")
+
+
+# Of limits and of room
+
+
+LIMITED = "rate_limit_exceeded"
+_SPELT: dict[Limit, str] = {
+    "requests_per_minute": "requests per minute",
+    "tokens_per_minute": "tokens per minute",
+    "concurrent_requests": "requests at once",
+}
+
+
+class TooMany(ApiError):
+    """429, in the words that clients of OpenAI's know. `of`: what there is too much of."""
+
+    def __init__(self, message: str, *, of: str, seconds: float, code: str = LIMITED) -> None:
+        super().__init__(429, message, code=code, headers={"retry-after": str(max(1, math.ceil(seconds)))})
+        self._of = of
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return {"error": {**super().body["error"], "type": self._of}}
+
+
+def limit_reached(organisation: str, problem: Exceeded) -> ApiError:
+    what = "tokens" if problem.limit == "tokens_per_minute" else "requests"
+    again = "as soon as one ends" if problem.limit == "concurrent_requests" else f"in {duration(problem.seconds)}"
+    text = (
+        f"Rate limit reached for {organisation} on {_SPELT[problem.limit]}: limit {problem.most:,}, "
+        f"requested {problem.wanted:,}. Please try again {again}."
+    )
+    return TooMany(text, of=what, seconds=problem.seconds)
+
+
+def queue_full(waiting: int) -> ApiError:
+    text = f"The engines are full, and {waiting:,} requests of this organisation wait already."
+    return TooMany(text, of="requests", seconds=1, code="queue_full")
+
+
+def no_room() -> ApiError:
+    return unavailable("The engines are full, and too many requests wait already.", "overloaded")
+
+
+def in_vain(seconds: float) -> ApiError:
+    return unavailable(f"The engines are full: none had room within {seconds:g} s.", "overloaded")
+
+
+def duration(seconds: float) -> str:
+    """As OpenAI writes it: 0s, 120ms, 1.5s, 6m0s. Rounded up: what is promised then is so."""
+    if seconds < 1:
+        milliseconds = math.ceil(seconds * 1_000 - 1e-6)
+        return f"{milliseconds}ms" if 0 < milliseconds < 1_000 else f"{milliseconds // 1_000}s"
+    tenths = math.ceil(seconds * 10 - 1e-6)
+    if tenths < 600:
+        return f"{tenths / 10:g}s"
+    whole = math.ceil(seconds - 1e-6)
+    return f"{whole // 60}m{whole % 60}s"

@@ -1,7 +1,8 @@
 """Which engine gets a request. Pure: it reads tables and numbers, counts shares, and sends nothing.
 
 An engine is asked that serves the model, takes requests and can do the format. While a policy is tried, the engines
-that try it get exactly their share of the requests, whatever lies in whose cache. Of what is left, the least loaded.
+that try it get exactly their share of the requests, whatever lies in whose cache. Of what is left, the one where the
+answer costs least (`scoring.py`); where nothing is known of a request, the less loaded of two.
 """
 
 import itertools
@@ -10,11 +11,15 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from random import Random
+from typing import Literal
 
+from engine_agent.gateway.scoring import BLIND, Candidate, Sight, cheapest
+from engine_agent.gateway.standing import Standing
 from engine_agent.gateway.tables import Engine, Formats, Namespace, Organisation, Split, Tables
 
-STEP_SECONDS = 0.05  # an engine that takes so much longer to look up from its work counts as one request busier
-MOST_MEASURED = 100
+Routing = Literal["cache-aware", "round-robin"]
+Groups = Sequence[Sequence[Engine]]
 MOST_COUNTED = 100_000  # namespaces' requests of splits
 
 
@@ -54,19 +59,6 @@ class Wish:
         return self.namespace.rules.of(self.model)
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """What this gateway knows of an engine at this moment."""
-
-    is_reachable: bool = True
-    in_flight: int = 0  # requests of this gateway's
-    look_seconds: float = 0.0  # it took lately to say that it is well: it does so between two steps
-
-    @property
-    def load(self) -> int:
-        return self.in_flight + min(MOST_MEASURED, int(self.look_seconds / STEP_SECONDS))
-
-
 def engines_able(tables: Tables, wish: Wish) -> list[Engine]:
     """Those that could serve it, also where they take none now. Raises a RouteError."""
     serving = [one for one in tables.engines.values() if wish.model in one.models]
@@ -103,7 +95,8 @@ def splits_of(tables: Tables, wish: Wish) -> list[Split]:
 class Router:
     """Remembers whose turn it is, and how many requests each split has seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, routing: Routing = "cache-aware", random: Random | None = None) -> None:
+        self._routing, self._random = routing, random or Random()
         self._turns = itertools.count()
         self._seen: dict[tuple[str, str], int] = defaultdict(int)
 
@@ -117,16 +110,41 @@ class Router:
         return [side for side in sides if side]
 
     def pick(
-        self, groups: Sequence[Sequence[Engine]], standing: Callable[[str], Standing], tried: Collection[str]
+        self,
+        groups: Groups,
+        standing: Callable[[str], Standing],
+        tried: Collection[str],
+        sight: Sight = BLIND,
+        *,
+        is_free: bool = False,
     ) -> Engine | None:
-        """The least loaded one that was not tried. One that seemed unreachable a moment ago is better than none."""
+        """The best one that was not tried; `is_free`: and has room at once. One that fails is better than one
+        that seemed unreachable a moment ago, and that is better than none.
+        """
         left = [[(one, standing(one.agent)) for one in group if one.agent not in tried] for group in groups]
+        wanted = [[pair for pair in group if pair[1].is_wanted] for group in left]
         reachable = [[pair for pair in group if pair[1].is_reachable] for group in left]
-        found = next((group for group in (*reachable, *left) if group), None)
-        if found is None:
-            return None
+        known = wanted if any(wanted) else reachable if any(reachable) else left
+        found = next(
+            (some for group in known if (some := [pair for pair in group if not is_free or _is_free(pair)])), None
+        )
+        return self._best(self._back(found), sight) if found else None
+
+    def _back(self, found: Sequence[Candidate]) -> Sequence[Candidate]:
+        """Those that come back get their share of what they would get, and no more."""
+        kept = [pair for pair in found if pair[1].share >= 1 or self._random.random() < pair[1].share]
+        return kept or found
+
+    def _best(self, found: Sequence[Candidate], sight: Sight) -> Engine:
         turn = next(self._turns) % len(found)  # those that are alike take turns
-        return min((*found[turn:], *found[:turn]), key=lambda pair: pair[1].load)[0]
+        in_turn = (*found[turn:], *found[:turn])
+        if self._routing == "round-robin":
+            return in_turn[0][0]
+        if not sight.is_blind:
+            return cheapest(in_turn, sight)
+        # Of all, the least loaded would get what every gateway has at this moment.
+        two = (in_turn[0], *self._random.sample(in_turn[1:], min(1, len(in_turn) - 1)))
+        return cheapest(two, sight)
 
     def _sides(self, split: Split, namespace: str, engines: list[Engine]) -> list[list[Engine]]:
         trying = [one for one in engines if one.agent in split.agents]
@@ -144,6 +162,17 @@ class Router:
         self._seen[split.id, namespace] += 1
         seen, began = self._seen[split.id, namespace], _phase(split.id, namespace)
         return _whole(seen * split.share + began) > _whole((seen - 1) * split.share + began)
+
+
+def elsewhere_tokens(groups: Groups, standing: Callable[[str], Standing], sight: Sight, chosen: str) -> int:
+    """The longest match at another engine that could have served the request, where it is longer; else 0."""
+    others = (one.agent for group in groups for one in group if one.agent != chosen)
+    longest = max((sight.matched(agent) for agent in others if standing(agent).is_reachable), default=0)
+    return longest if longest > sight.matched(chosen) else 0
+
+
+def _is_free(pair: Candidate) -> bool:
+    return not pair[1].is_full
 
 
 def _phase(split: str, namespace: str) -> float:

@@ -4,6 +4,7 @@ Read from a snapshot as a whole or not at all, and never altered, so that a requ
 the snapshot before said in the same words is not read again: a change costs what it touches.
 """
 
+import base64
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -53,6 +54,8 @@ class Namespace:
     slug: str
     revision: int
     rules: Rules
+    epoch: int = 0
+    key: bytes = field(default=b"", repr=False)  # of its chains: by it alone a prompt's blocks are told from others'
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +114,7 @@ class Tables:
     splits: tuple[Split, ...]  # besides organisations' own
     models: frozenset[str]
     most_context_tokens: int
+    gateways: frozenset[str] = frozenset()  # of this group, those that live; none named: this one alone
 
 
 def tables_empty() -> Tables:
@@ -144,6 +148,7 @@ def tables_read(snapshot: Snapshot, before: Tables) -> Tables:
         engines=engines,
         refused=_refused(fleet),
         splits=_splits(_of(fleet, "split")),
+        gateways=frozenset(agent for _, entry in _of(fleet, "doors") for agent in entry["gateways"]),
         models=frozenset(name for one in engines.values() for name in one.models),
         most_context_tokens=max(
             (model.context_tokens for one in engines.values() for model in one.models.values()), default=0
@@ -182,7 +187,8 @@ def _namespace(key: str, entry: Entry, snapshot: Snapshot, rules: dict[str, Rule
     hashed = entry["policy"]
     if hashed not in rules:
         rules[hashed] = _rules(key, snapshot.policies[hashed])
-    return Namespace(_id(key), entry["slug"], entry["revision"], rules[hashed])
+    secret = base64.b64decode(entry["key"])
+    return Namespace(_id(key), entry["slug"], entry["revision"], rules[hashed], entry["epoch"], secret)
 
 
 def _keys(org: str, snapshot: Snapshot) -> dict[bytes, Key]:

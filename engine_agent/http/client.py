@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from engine_agent.http.errors import ApiError
 from engine_agent.http.headers import CORS, REQUEST_ID, request_id_accept
@@ -21,12 +21,24 @@ class ClientGone(Exception):
     """Nobody is there to be answered: it left, or reads so slowly that it might as well have."""
 
 
+class Witness(Protocol):
+    """Sees what a client is sent, and has something to add."""
+
+    def begins(self, status: int, headers: "Headers") -> "Headers":
+        """Headers that the answer gets besides."""
+
+    def passes(self, data: bytes) -> None:
+        """A part of the answer's body."""
+
+
 class Client:
     def __init__(self, scope: Scope, receive: Receive, send: Send, *, write_seconds: float) -> None:
         self.headers = _headers(scope)
+        self.query: bytes = scope.get("query_string", b"")
         self.request_id = request_id_accept(self.headers.get(REQUEST_ID))
         self.has_answer = False  # its first line, at least
         self.is_for_browsers = True  # what is told without a key is not told to any page somebody has open
+        self.witness: Witness | None = None
         self._is_head = scope["method"] == "HEAD"
         self._receive, self._send = receive, send
         self._write_seconds = write_seconds
@@ -68,11 +80,16 @@ class Client:
 
     async def start(self, status: int, headers: Headers) -> None:
         self.has_answer = True
-        told = [*headers, (REQUEST_ID, self.request_id), *(CORS if self.is_for_browsers else ())]
+        told = list(headers)
+        if self.witness is not None:
+            told += self.witness.begins(status, told)
+        told += [(REQUEST_ID, self.request_id), *(CORS if self.is_for_browsers else ())]
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in told]
         await self._sent({"type": "http.response.start", "status": status, "headers": encoded})
 
     async def write(self, data: bytes, *, more: bool = True) -> None:
+        if self.witness is not None:
+            self.witness.passes(data)
         await self._sent({"type": "http.response.body", "body": b"" if self._is_head else data, "more_body": more})
 
     async def answer(self, status: int, data: bytes, headers: Headers) -> None:

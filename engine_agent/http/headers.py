@@ -14,9 +14,12 @@ COUNTED = (
     "x-luminet-miss-reason",
     "x-luminet-agent",
 )
+RATE_LIMITS = tuple(
+    f"x-ratelimit-{what}-{of}" for of in ("requests", "tokens") for what in ("limit", "remaining", "reset")
+)
 CORS = (
     ("access-control-allow-origin", "*"),  # what it guards is a key in a header, which no browser sends by itself
-    ("access-control-expose-headers", ", ".join((*COUNTED, REQUEST_ID, "retry-after"))),
+    ("access-control-expose-headers", ", ".join((*COUNTED, *RATE_LIMITS, REQUEST_ID, "retry-after"))),
 )
 PREFLIGHT = (
     ("access-control-allow-methods", "GET, POST, OPTIONS"),

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from engine_agent.backends.base import Backend
@@ -17,6 +18,7 @@ from engine_agent.server.chat import understand_chat
 from engine_agent.server.completions import understand_completion
 from engine_agent.server.errors import api_error
 from engine_agent.server.face import Face, Template, Text, Understood
+from engine_agent.server.gateways import BUNDLES, GatewayDoor
 from engine_agent.server.guard import Guard
 from engine_agent.server.limits import Limits
 from engine_agent.server.meter import Meter
@@ -35,26 +37,34 @@ def openai_app(
     limits: Limits | None = None,
     observer: Observer | None = None,
     clock: Callable[[], float] = time.time,
+    gateways: GatewayDoor | None = None,
 ) -> "OpenAiApp":
-    """`limits` follow the model unless they are given; the journal is the caller's to open and close."""
+    """`limits` follow the model unless they are given; the journal is the caller's to open and close. `gateways`: what
+    those of its fleet find here, if it is in one.
+    """
     bounds = limits or Limits.of(backend.card, tokenizer)
     counting = observer or Observer(backend.card.name)
-    return OpenAiApp(
-        Face(backend, tokenizer, chat_template, journal, guard, agent_id, bounds, counting, Bodies(bounds), clock)
-    )
+    face = Face(backend, tokenizer, chat_template, journal, guard, agent_id, bounds, counting, Bodies(bounds), clock)
+    return OpenAiApp(face, gateways)
 
 
 class OpenAiApp(Application):
-    def __init__(self, face: Face) -> None:
+    def __init__(self, face: Face, gateways: GatewayDoor | None = None) -> None:
         super().__init__(write_seconds=face.limits.write_seconds)
-        self._face = face
+        self._face, self._gateways = face, gateways
         self._paths: Mapping[str, tuple[str, Endpoint]] = {
             "/v1/chat/completions": ("POST", self._chat),
             "/v1/completions": ("POST", self._completion),
             "/v1/models": ("GET", self._models),
             "/health": ("GET", self._health),
             "/metrics": ("GET", self._metrics),
+            **({} if gateways is None else gateways.paths),
         }
+
+    def _endpoint(self, path: str) -> tuple[str, Endpoint]:
+        if self._gateways is not None and path.startswith(BUNDLES):
+            return "GET", partial(self._gateways.bundle, name=path.removeprefix(BUNDLES))
+        return super()._endpoint(path)
 
     def _refused(self, error: ApiError) -> None:
         self._face.observer.failed(error.code or str(error.status))

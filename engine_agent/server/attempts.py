@@ -74,6 +74,7 @@ class Attempt:
             ttl_seconds=asked.ttl_seconds,
             priority=asked.priority,
             deadline_seconds=left,
+            elsewhere_tokens=identity.elsewhere_tokens,
         )
 
     # In one piece

@@ -95,7 +95,7 @@ async def _served(doors: Doors, began: float) -> int:
     from prometheus_client import disable_created_metrics
 
     from engine_agent.backends.paged import PagedBackend  # with torch, which takes a second or two
-    from engine_agent.engine.chat import ChatTemplate
+    from engine_agent.prompts.bundle import Bundle
     from engine_agent.server.serve import EngineProcess
 
     # Series of when each series began would double the page.
@@ -108,8 +108,8 @@ async def _served(doors: Doors, began: float) -> int:
     backend.on_death = partial(os.kill, os.getpid(), signal.SIGTERM)  # whoever supervises us starts another
     try:
         open_files_raise()
-        template = ChatTemplate.from_folder(config.model)
-        process = EngineProcess(doors, backend, backend.tokenizer, template)
+        bundle = Bundle.from_folder(config.model, vocab_size=backend.card.vocab_size)
+        process = EngineProcess(doors, backend, backend.tokenizer, bundle)
         status = await process.run(lambda: _say_ready(doors, backend, kernels, began))
         return 1 if backend.is_dead else status
     finally:

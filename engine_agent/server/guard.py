@@ -11,7 +11,9 @@ from typing import Protocol
 from engine_agent.http.errors import ApiError, unavailable
 from engine_agent.identity import (
     HEADER,
+    INFER,
     SHORTEST_SECRET,
+    WATCH,
     BadIdentity,
     Identity,
     TooManyUsed,
@@ -21,7 +23,6 @@ from engine_agent.identity import (
 )
 
 log = logging.getLogger(__name__)
-SCOPE = "infer"
 
 
 class Guard(Protocol):
@@ -51,6 +52,16 @@ class SignedGuard:
         self._since += seconds
 
     def identify(self, headers: Mapping[str, str], request_id: str) -> Identity:
+        return _checked(self._believed(headers, request_id))
+
+    def watching(self, headers: Mapping[str, str], request_id: str) -> Identity:
+        """A gateway that asks for itself, or an ApiError."""
+        identity = self._believed(headers, request_id)
+        if identity.scope != WATCH:
+            raise ApiError(403, f"This is for gateways alone: it takes the scope {WATCH}.", code="missing_scope")
+        return identity
+
+    def _believed(self, headers: Mapping[str, str], request_id: str) -> Identity:
         header, now = headers.get(HEADER), self._clock()
         if header is None:
             raise _unknown("This engine serves a gateway's requests only.")
@@ -60,7 +71,7 @@ class SignedGuard:
         except BadIdentity as problem:
             log.warning("request %s: an identity was refused: %s", request_id, problem)
             raise _refusal(problem) from None
-        return _checked(identity)
+        return identity
 
 
 class KeyGuard:
@@ -79,9 +90,9 @@ class KeyGuard:
 
 
 def _checked(identity: Identity) -> Identity:
-    if identity.scope != SCOPE:
+    if identity.scope != INFER:
         raise ApiError(
-            403, f"This key may not be used for inference: it lacks the scope {SCOPE}.", code="missing_scope"
+            403, f"This key may not be used for inference: it lacks the scope {INFER}.", code="missing_scope"
         )
     return identity
 

@@ -17,12 +17,14 @@ from engine_agent.backends.paged import PagedBackend
 from engine_agent.engine.errors import EngineError
 from engine_agent.http.serving import GRACE_SECONDS, Server, server_of
 from engine_agent.journal import Journal, JournalFull
+from engine_agent.prompts.bundle import Bundle
 from engine_agent.server.admin import AdminFace
 from engine_agent.server.alone import LocalTenants, identity
 from engine_agent.server.app import OpenAiApp, openai_app
 from engine_agent.server.doors import Doors
 from engine_agent.server.face import Template, Text
 from engine_agent.server.fleet_clock import FleetClock
+from engine_agent.server.gateways import GatewayDoor
 from engine_agent.server.guard import Guard, KeyGuard, SignedGuard
 from engine_agent.server.metrics import Observer
 from engine_agent.server.policy_file import BadPolicy, read_policy_file
@@ -38,9 +40,10 @@ STOPPED_AT_ONCE = 128
 
 
 class EngineProcess:
-    def __init__(self, doors: Doors, backend: PagedBackend, tokenizer: Text, template: Template) -> None:
+    def __init__(self, doors: Doors, backend: PagedBackend, tokenizer: Text, bundle: Bundle) -> None:
         self._doors, self._config, self._backend = doors, doors.config, backend
-        self._tokenizer, self._template = tokenizer, template
+        self._tokenizer, self._bundle = tokenizer, bundle
+        self._template: Template = bundle.template
         self._signals: list[int] = []
         self._stopping, self._now = asyncio.Event(), asyncio.Event()
         self._tenants: LocalTenants | None = None
@@ -81,15 +84,17 @@ class EngineProcess:
     def _servers(self, journal: Journal) -> dict[Server, socket.socket]:
         backend, agent_id = self._backend, self._config.agent_id
         clock, observer = self._clock, self._observer
+        guard, gateways = self._guards(clock)
         self._public = public = openai_app(
             backend,
             self._tokenizer,
             self._template,
             journal,
-            self._guard(clock),
+            guard,
             agent_id=agent_id,
             observer=observer,
             clock=clock,
+            gateways=gateways,
         )
         admin: Any = AdminFace(
             backend,
@@ -107,13 +112,14 @@ class EngineProcess:
             admin = TokenWall(admin, token)
         return {server_of(public): self._doors.public, server_of(admin): self._doors.admin}
 
-    def _guard(self, clock: FleetClock) -> Guard:
+    def _guards(self, clock: FleetClock) -> tuple[Guard, GatewayDoor | None]:
+        """Who is let in, and what gateways find: nothing at an engine alone."""
         if self._tenants is None:
             guard = SignedGuard(self._doors.identity_secrets, self._config.agent_id, clock=clock)
             clock.on_moved = guard.clock_moved
-            return guard
+            return guard, GatewayDoor(self._backend, self._bundle, guard, self._config.agent_id)
         key = sha256((self._doors.api_key or "").encode()).digest()
-        return KeyGuard(key, identity(self._tenants.revision, self._config.agent_id))
+        return KeyGuard(key, identity(self._tenants.revision, self._config.agent_id)), None
 
     async def _serve(self, servers: dict[Server, socket.socket], on_ready: Callable[[], None]) -> int:
         serving = [asyncio.create_task(server.serve(sockets=[bound])) for server, bound in servers.items()]

@@ -149,6 +149,10 @@ class Runtime:
                 return
         self._events.put_nowait(event)
 
+    async def report(self, reports: Sequence[Report]) -> None:
+        """What whoever shares its process has to tell. On disk when it returns."""
+        await self._spool_besides(reports)
+
     def look(self) -> None:
         """Something of the holder has changed: look at once."""
         self._must_look.set()

@@ -3,11 +3,13 @@
 import re
 from pathlib import Path
 
+from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine_agent.gateway.command import parser
+from engine_agent.gateway.knowing.metrics import KnowingMetrics
 from engine_agent.gateway.metrics import Observer
-from engine_agent.gateway.route import Standing
+from engine_agent.gateway.standing import Standing
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "gateway.md").read_text()
@@ -38,3 +40,12 @@ def test_every_metric_is_documented_and_none_that_is_not() -> None:
     ours = {name for name in found if name.startswith("luminet_") and not name.endswith("_created")}
     assert len(ours) >= 7
     assert set(re.findall(r"`(luminet_gateway_[a-z_]+)`", PAGE)) == ours
+
+
+def test_every_metric_of_what_is_known_is_documented_with_routing() -> None:
+    text = generate_latest(KnowingMetrics(lambda: {"agent-1": 1}, lambda: {"agent-1": True}).registry).decode()
+    told = {one.name + ("_total" if one.type == "counter" else "") for one in text_string_to_metric_families(text)}
+    found = {name for name in told if not name.endswith("_created")}
+    page = (ROOT / "docs" / "routing.md").read_text()
+    assert len(found) == 6
+    assert {name for name in found if f"`{name}`" not in page} == set()

@@ -58,6 +58,8 @@ POST /alerts/{alert_id}/silence         GET|POST /alert-rules
 PATCH|DELETE /alert-rules/{rule_id}
 GET /operations/{operation_id}          GET /audit
 GET /orgs/{org}/namespaces/{ns}/what-if  GET /fleet/reconciliation
+GET /orgs/{org}/namespaces/{ns}/diagnostics
+POST /lint/prompt
 GET|PUT /demo-traffic
 GET /whoami                             GET|POST /operator-tokens
 DELETE /operator-tokens/{token_id}      GET|POST /agent-groups

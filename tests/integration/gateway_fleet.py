@@ -10,15 +10,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from engine_agent.block_events import Load
 from engine_agent.commands import loop_factory
 from engine_agent.gateway.app import Door, GatewayApp
 from engine_agent.gateway.engines import Engines, Lookout
 from engine_agent.gateway.forwarding import Ways
 from engine_agent.gateway.held import Held
 from engine_agent.gateway.holder import GatewayHolder, about_gateway
+from engine_agent.gateway.knowing.knowing import Knowing
 from engine_agent.gateway.limits import Limits
 from engine_agent.gateway.metrics import Observer
-from engine_agent.gateway.route import Router
+from engine_agent.gateway.quotas.gate import QUEUE_SECONDS, Gate
+from engine_agent.gateway.route import Router, Routing
 from engine_agent.gateway.upstream import Upstream, session_open
 from engine_agent.http.serving import server_of
 from engine_agent.protocol import Change, Snapshot, change_encode, snapshot_encode
@@ -32,18 +35,28 @@ SECONDS = 30
 class Gateway:
     """Whatever it has is its loop's; `do` asks there."""
 
-    def __init__(self) -> None:
+    def __init__(self, routing: Routing = "cache-aware", *, queue_seconds: float = QUEUE_SECONDS) -> None:
+        self._routing = routing
         self._is_up, self._stop = threading.Event(), asyncio.Event()
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._thread = threading.Thread(target=self._run_all, name="gateway")
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
-        self.held, self.engines, self.observer = Held(), Engines(), Observer()
+        self.held, self.engines, self.observer = Held(), Engines(self._load), Observer()
         self.holder = GatewayHolder(self.held, self.engines, about_gateway(self.url, {}))
+        self.gate = Gate(self.engines, queue_seconds=queue_seconds)
+        self.knowing: Knowing | None = None
         self.loop: asyncio.AbstractEventLoop
 
     def start(self) -> None:
         self._thread.start()
         assert self._is_up.wait(SECONDS), "the gateway did not start"
+
+    def heard(self) -> bool:
+        """Whether every engine of it has told what it holds."""
+        return self.knowing is not None and all(self.knowing.heard(agent) for agent in self.held.tables.engines)
+
+    def _load(self, agent: str) -> Load | None:
+        return None if self.knowing is None else self.knowing.load(agent)
 
     def stop(self) -> None:
         self.loop.call_soon_threadsafe(self._stop.set)
@@ -64,9 +77,14 @@ class Gateway:
         self.loop = asyncio.get_running_loop()
         async with session_open() as session, session_open() as looking:
             held = self.held
-            ways = Ways(Router(), self.engines, Upstream(session), self.observer, time.time)
+            self.knowing = Knowing(lambda: held.tables.engines, looking, time.time)
+            known = self.knowing if self._routing == "cache-aware" else None
+            ways = Ways(
+                Router(self._routing), self.engines, Upstream(session), self.observer, time.time, self.gate, known
+            )
             limits = Limits(lambda: held.tables.most_context_tokens)
             server = server_of(GatewayApp(Door(held, lambda: CHECK, ways, limits)))
+            knowing = asyncio.create_task(self.knowing.run())
             lookout = asyncio.create_task(Lookout(self.engines, lambda: held.tables.engines, looking).run())
             serving = asyncio.create_task(server.serve(sockets=[self._socket]))
             await server.is_up.wait()
@@ -75,11 +93,13 @@ class Gateway:
             server.should_exit = True
             await serving
             lookout.cancel()
+            knowing.cancel()
+            await asyncio.wait({lookout, knowing})
 
 
 @contextmanager
-def gateway() -> Iterator[Gateway]:
-    running = Gateway()
+def gateway(routing: Routing = "cache-aware") -> Iterator[Gateway]:
+    running = Gateway(routing)
     running.start()
     try:
         yield running

@@ -17,13 +17,14 @@ import uvicorn
 from engine_agent.backends.paged import PagedBackend
 from engine_agent.commands import loop_factory
 from engine_agent.demo import model as demo
-from engine_agent.engine.chat import ChatTemplate
 from engine_agent.engine.settings import EngineSettings
 from engine_agent.http.connections import Connection
 from engine_agent.identity import HEADER, Identity
 from engine_agent.journal import Entry, Journal
+from engine_agent.prompts.bundle import Bundle
 from engine_agent.protocol import Snapshot, policy_hash, snapshot_build
 from engine_agent.server.app import openai_app
+from engine_agent.server.gateways import GatewayDoor
 from engine_agent.server.guard import Guard, KeyGuard, SignedGuard
 from engine_agent.server.limits import Limits
 from tests.unit.server.identities import KEY, LOCAL, SECRET
@@ -112,11 +113,21 @@ class OpenAiEngine:
         policy = {"kv_dtype": "bf16", "request_kv_dtypes": ["int4", "fp8"]}
         self.backend = await PagedBackend.open(FOLDER, name=MODEL, settings=SETTINGS, snapshot=snapshot(policy))
         self.journal = Journal.open(self._folder, BOOT, most_bytes=2**26)
-        tokenizer, template = self.backend.tokenizer, ChatTemplate.from_folder(FOLDER)
+        tokenizer, bundle = self.backend.tokenizer, Bundle.from_folder(FOLDER)
         limits = Limits.of(self.backend.card, tokenizer)
         bounds = Limits(limits.body_bytes, limits.held_bytes, self._patience, self._patience)
         guard = EitherGuard(KeyGuard(sha256(KEY.encode()).digest(), LOCAL), SignedGuard([SECRET], "agent-1"))
-        app: Any = openai_app(self.backend, tokenizer, template, self.journal, guard, agent_id="agent-1", limits=bounds)
+        gateways = GatewayDoor(self.backend, bundle, guard.fleet, "agent-1")
+        app: Any = openai_app(
+            self.backend,
+            tokenizer,
+            bundle.template,
+            self.journal,
+            guard,
+            agent_id="agent-1",
+            limits=bounds,
+            gateways=gateways,
+        )
         config = uvicorn.Config(app, http=Connection, log_config=None, lifespan="off", ws="none")
         self._server = uvicorn.Server(config)
         self.loop.call_soon(self._is_up.set)

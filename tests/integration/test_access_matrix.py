@@ -120,6 +120,8 @@ TABLE: dict[tuple[str, str], str] = {
     ("GET", "/orgs/{org}/stats"): "stats",
     ("GET", "/orgs/{org}/stats/series"): "stats",
     ("GET", "/orgs/{org}/namespaces/{ns}/what-if"): "stats",
+    ("GET", "/orgs/{org}/namespaces/{ns}/diagnostics"): "stats",
+    ("POST", "/lint/prompt"): "anyone",
     ("GET", "/fleet/reconciliation"): "operate read",
     ("GET", "/demo-traffic"): "operate read",
     ("PUT", "/demo-traffic"): "operate",
@@ -216,6 +218,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("POST", "/config/plan"): {"document": {"version": 1}},
     ("POST", "/config/apply"): {"document": {"version": 1}},
     ("POST", "/calculator/kv"): {"model": "llama-3-8b"},
+    ("POST", "/lint/prompt"): {"prompts": ["Hello", "Hello there"]},
     ("POST", "/operator-tokens"): {"name": "new", "scopes": ["policy:read"]},
 }
 

@@ -29,7 +29,7 @@ from controlplane.alerts.services import (
 from controlplane.alerts.subjects import living
 from controlplane.analytics.columns import CACHE_KIND
 from controlplane.analytics.models import Piece, Reconciliation, RefusedRow, Rolled, Series
-from controlplane.fleet.models import Agent, OperationStep
+from controlplane.fleet.models import Agent, CanaryMinute, CanaryStanding, OperationStep
 from tenants.actor import SYSTEM
 from tenants.errors import InvalidFields
 from tenants.levels import Place
@@ -172,13 +172,40 @@ def test_silence_and_drift_are_as_long_as_their_conditions() -> None:
         assert tuple(found[metric][f"agent {one.pk}"][1].value for one in agents) == wanted
 
 
-def test_a_probe_that_found_something_cached_is_a_breach_and_without_probes_nothing_is_known(chat: Namespace) -> None:
-    key = f"namespace {chat.pk}"
-    assert value("isolation", key) is None
-    make_minute(chat, START - 30 * MINUTE, kind="probe", prompt_tokens=16)
-    assert value("isolation", key) == 0.0
-    make_minute(chat, START, kind="probe", prompt_tokens=16, cached_tokens=16)
-    assert value("isolation", key) == 16.0
+def probed(agent: Agent, at: datetime = START, **counts: int) -> None:
+    CanaryMinute.objects.create(agent=agent.pk, minute=at.replace(second=0, microsecond=0), **counts)
+
+
+def test_a_probe_that_found_something_cached_is_a_breach_and_without_probes_nothing_is_known() -> None:
+    agent = make_agent("agent-1")
+    assert value("isolation", "agent agent-1") is None
+    probed(agent, START - 30 * MINUTE, unkept=3, failed=2)
+    assert value("isolation", "agent agent-1") is None, "what proved nothing is no answer"
+    probed(agent, START - 2 * MINUTE, isolated=9)
+    assert value("isolation", "agent agent-1") == 0.0
+    probed(agent, START, leaked=2)
+    assert value("isolation", "agent agent-1") == 2.0
+    assert value("isolation", "agent agent-1", START + 2 * 60 * MINUTE) is None, "that was two hours ago"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "advantage"), [(0.46, 0.55, 0.0), (0.58, 0.7, 0.08), (0.3, 0.44, 0.06), (0.9, 1.0, 0.4)]
+)
+def test_times_tell_by_the_bound_of_their_interval_and_never_by_a_point(
+    low: float, high: float, advantage: float
+) -> None:
+    agent = make_agent("agent-1")
+    assert value("isolation_timing", "agent agent-1") is None
+    auc = (low + high) / 2
+    CanaryStanding.objects.create(gateway="g", agent=agent.pk, at=START, pairs=300, auc=auc, low=low, high=high)
+    assert value("isolation_timing", "agent agent-1") == pytest.approx(advantage)
+
+
+def test_of_two_gateways_the_one_that_is_worse_off_counts() -> None:
+    agent = make_agent("agent-1")
+    for gateway, low in (("gateway-1", 0.45), ("gateway-2", 0.6)):
+        CanaryStanding.objects.create(gateway=gateway, agent=agent.pk, at=START, pairs=99, auc=0.7, low=low, high=0.8)
+    assert value("isolation_timing", "agent agent-1") == pytest.approx(0.1)
 
 
 def checked(agent: Agent, result: Any, at: datetime) -> None:

@@ -86,6 +86,14 @@ def test_an_agent_is_shown_with_what_it_is_holds_and_lacks(operator: Api) -> Non
         "spooled": 5,
         "enrolled_by": "first machines",
         "revoked_at": None,
+        "isolation": {
+            "state": "unknown",
+            "rounds": {"isolated": 0, "leaked": 0, "unkept": 0, "failed": 0},
+            "told_at": None,
+            "last_failure": None,
+            "last_failure_at": None,
+            "timing": None,
+        },
     }
 
 

@@ -77,7 +77,7 @@ def test_an_agent_is_shown_with_what_it_is_holds_and_serves(operator_client: Cli
     make_agent(labels={"tier": "canary"})
     words = seen(operator_client)
     assert "The only agent holds what is published" in words
-    assert "agent-1 paged · CPU · tier=canary ready in sync 7 · aaaaaaaa… 50 % 50 % 3" in words
+    assert "agent-1 paged · CPU · tier=canary ready isolation not probed in sync 7 · aaaaaaaa… 50 % 50 % 3" in words
     assert "luminet-demo · fp8" in words
 
 

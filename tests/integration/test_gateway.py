@@ -103,12 +103,13 @@ def sample(url: str, name: str, **labels: str) -> float:
 # What a developer sees
 
 
-def test_a_chat_is_answered_with_what_the_cache_was_worth(client: OpenAI) -> None:
+def test_a_chat_is_answered_with_what_the_cache_was_worth(client: OpenAI, two: Fleet) -> None:
+    until(two.gateway.heard)
     messages: Any = [{"role": "system", "content": LONG}, {"role": "user", "content": "Where are we?"}]
     ask = client.chat.completions.with_raw_response.create
     answers = [ask(model=MODEL, messages=messages, max_tokens=4, temperature=0) for _ in range(3)]
     by_agent = Counter(one.headers["x-luminet-agent"] for one in answers)
-    assert by_agent.keys() == {"agent-1", "agent-2"}  # in turns
+    assert len(by_agent) == 1  # it goes where it was
     warm = answers[2]
     usage = warm.parse().usage
     assert usage is not None

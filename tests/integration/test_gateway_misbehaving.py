@@ -105,6 +105,9 @@ class Misbehaving:
                 if head.startswith("GET /health"):
                     connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
                     continue
+                if head.startswith("GET "):  # what it holds, which it tells nobody
+                    connection.sendall(b"HTTP/1.1 404 x\r\ncontent-length: 0\r\n\r\n")
+                    continue
                 fields = dict(line.lower().split(": ", 1) for line in head.split("\r\n")[1:] if line)
                 reader.read(int(fields["content-length"]))
                 self.heads.append(head)

@@ -168,8 +168,8 @@ def test_a_question_that_fails_leaves_its_key_free(acme: Api) -> None:
 def test_every_operation_that_changes_nothing_says_so() -> None:
     """A POST that only asks: its answer may be as large as what it is about, and would be kept for a day."""
     asking = {one.path.rpartition("/")[2] for one in OPERATIONS if one.method == "POST" and one.changes_nothing}
-    assert asking == {"preview", "plan", "kv"}
-    questions = ("/preview", "/plan", "/calculator/kv")
+    assert asking == {"preview", "plan", "kv", "prompt"}
+    questions = ("/preview", "/plan", "/calculator/kv", "/lint/prompt")
     assert all(one.changes_nothing for one in OPERATIONS if one.path.endswith(questions))
 
 

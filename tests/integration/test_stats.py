@@ -16,7 +16,7 @@ from django.utils import timezone
 from pytest_django.live_server_helper import LiveServer
 
 from controlplane.analytics import selectors
-from controlplane.analytics.columns import CACHE_KIND
+from controlplane.analytics.columns import CACHE_KIND, MISSED_COLUMN
 from controlplane.analytics.models import Piece, Residence, Rolled
 from controlplane.analytics.selectors import Scope, database_now, snapshot
 from controlplane.analytics.stats import covered_seconds, live_message, series_answer, stats_answer
@@ -135,7 +135,7 @@ def test_blocks_that_left_are_counted_beside_requests_and_not_as_such(chat: Name
 
 
 def test_missed_tokens_have_every_reason(chat: Namespace) -> None:
-    missed = {f"missed_{reason}": number for number, reason in enumerate(MISSED, start=1)}
+    missed = {MISSED_COLUMN[reason]: number for number, reason in enumerate(MISSED, start=1)}
     store(Counted(chat, ago(1), counts(**missed)), Counted(chat, ago(2), counts(**missed)))
     found = stats_answer(of(chat), "24h", now=NOW)["missed_tokens_by_reason"]
     assert found == {reason: 2 * number for number, reason in enumerate(MISSED, start=1)}

@@ -2,9 +2,10 @@
 
 import base64
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from controlplane.rollouts.entries import EngineView, TrialView, gateway_entries
+from controlplane.rollouts.entries import EngineView, TrialView, gateway_entries, gateways_living
 from engine_agent.protocol import snapshot_build
 
 MODEL = {"name": "acme/tiny-model", "revision": "r1", "kv_dtypes": ["bf16", "fp8"], "context_tokens": 2048}
@@ -84,5 +85,24 @@ def test_engines_that_cannot_be_reached_are_no_part_of_a_split() -> None:
 
 def test_all_of_it_is_well_formed() -> None:
     fleet_wide = trial(rollout_id="0b5e4a6e-7a35-4f4c-a71e-0c8f4d0c0d55", organisation_id=None, namespaces=None)
-    found = gateway_entries(ENGINES, {"a/b c": {"int4": "failed"}}, [trial(), fleet_wide])
-    assert {key.partition("/")[0] for key in snapshot_build("gateway", found, {}).entries} == {"route", "gate", "split"}
+    found = gateway_entries(ENGINES, {"a/b c": {"int4": "failed"}}, [trial(), fleet_wide], ["gateway-1", "gateway-2"])
+    kinds = {key.partition("/")[0] for key in snapshot_build("gateway", found, {}).entries}
+    assert kinds == {"route", "gate", "split", "doors"}
+
+
+def test_gateways_know_of_each_other_and_one_alone_need_not_be_told() -> None:
+    assert gateway_entries([], {}, (), ["gateway-1"]) == {}
+    found = gateway_entries([], {}, (), ["gateway-2", "gateway-1"])
+    assert found == {"doors/all": {"org": "fleet", "gateways": ["gateway-1", "gateway-2"]}}
+
+
+def test_a_gateway_that_is_gone_for_long_shares_no_limit() -> None:
+    now = datetime(2026, 6, 1, tzinfo=UTC)
+    heard = {"gateway-1": now, "gateway-2": now - timedelta(seconds=61), "gateway-3": None}
+    assert gateways_living(heard, now=now) == ["gateway-1"]
+
+
+def test_while_nobody_is_heard_all_share_as_before() -> None:
+    now = datetime(2026, 6, 1, tzinfo=UTC)
+    long_ago = dict.fromkeys(("gateway-2", "gateway-1"), now - timedelta(hours=1))
+    assert gateways_living({**long_ago, "gateway-3": None}, now=now) == ["gateway-1", "gateway-2"]

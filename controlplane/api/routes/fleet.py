@@ -15,6 +15,7 @@ from controlplane.api.schemas.base import Page
 from controlplane.api.schemas.cache import OperationStarted
 from controlplane.api.schemas.fleet import AgentShown, AgentUpdate, JoinTokenCreate, JoinTokenCreated, JoinTokenShown
 from controlplane.fleet import agents, join_tokens, selectors
+from controlplane.fleet.canaries import NEVER, Isolation, isolations_read
 from controlplane.fleet.models import Agent, JoinToken
 from controlplane.fleet.views import agent_view
 from tenants import access
@@ -54,7 +55,8 @@ def agents_list(
     rows = rows if kind is None else rows.filter(kind=kind)
 
     def show(found: Sequence[Agent]) -> list[AgentShown]:
-        return [_agent(one, now, cadence) for one in found]
+        probed = isolations_read([one.pk for one in found], now=now)
+        return [_agent(one, now, cadence, probed.get(one.pk, NEVER)) for one in found]
 
     return page(rows, kind="agents", by="id", limit=limit, cursor=cursor, show=show)
 
@@ -184,11 +186,14 @@ def _started(operation: Operation) -> Answer:
 
 
 def _answer(agent: Agent) -> Answer:
-    return Answer(_agent(agent, timezone.now(), selectors.fleet_cadence_seconds()))
+    now = timezone.now()
+    probed = isolations_read([agent.pk], now=now)
+    return Answer(_agent(agent, now, selectors.fleet_cadence_seconds(), probed.get(agent.pk, NEVER)))
 
 
-def _agent(agent: Agent, now: datetime, cadence: float) -> AgentShown:
-    return AgentShown.model_validate(agent_view(agent, now=now, cadence=cadence))
+def _agent(agent: Agent, now: datetime, cadence: float, isolation: Isolation) -> AgentShown:
+    probed = isolation.view() if agent.kind == "engine" else None
+    return AgentShown.model_validate({**agent_view(agent, now=now, cadence=cadence), "isolation": probed})
 
 
 def _join_token(token: JoinToken, now: datetime) -> JoinTokenShown:

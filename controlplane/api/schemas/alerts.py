@@ -24,6 +24,7 @@ MetricName = Literal[
     "reconciliation",
     "reconciliation_age",
     "isolation",
+    "isolation_timing",
     "integrity",
     "refused_rows",
 ]

@@ -72,6 +72,53 @@ class AgentPool(Given):
     block_bytes: dict[KvDtype, int] = Field(description="What one block takes, by format.")
 
 
+class IsolationRounds(Given):
+    """Rounds of the last hour."""
+
+    model_config = ConfigDict(json_schema_extra=example(isolated=354, leaked=0, unkept=2, failed=0))
+
+    isolated: int = Field(description="The same tenant found its prompt cached, the other did not.")
+    leaked: int = Field(description="A tenant found cached what it had not sent: isolation is broken.")
+    unkept: int = Field(description="Nobody found anything cached, which proves nothing.")
+    failed: int = Field(description="The engine did not answer the probes.")
+
+
+class IsolationTiming(Given):
+    """How well one tenant can tell by time that another's prompt is cached, of the latest pairs of one gateway."""
+
+    model_config = ConfigDict(json_schema_extra=example(pairs=1000, auc=0.503, low=0.461, high=0.545))
+
+    pairs: int
+    auc: float = Field(description="Area under the ROC curve. 0.5: not at all.")
+    low: float = Field(description="Of its 99.9 % interval.")
+    high: float
+
+
+ISOLATION = {
+    "state": "isolated",
+    "rounds": {"isolated": 354, "leaked": 0, "unkept": 2, "failed": 0},
+    "told_at": WHEN,
+    "last_failure": None,
+    "last_failure_at": None,
+    "timing": {"pairs": 1000, "auc": 0.503, "low": 0.461, "high": 0.545},
+}
+
+
+class IsolationShown(Given):
+    """What gateways' isolation probes say of an engine."""
+
+    model_config = ConfigDict(json_schema_extra=example(**ISOLATION))
+
+    state: Literal["isolated", "broken", "unproven", "unknown"] = Field(
+        description="`broken`: by count or by time. `unproven`: probes prove nothing. `unknown`: no probe for an hour."
+    )
+    rounds: IsolationRounds
+    told_at: datetime | None
+    last_failure: str | None = Field(description="What was so in the last round that was not as it should be.")
+    last_failure_at: datetime | None
+    timing: IsolationTiming | None = Field(description="null: fewer than 30 pairs.")
+
+
 AGENT = {
     "id": "agent-1",
     "kind": "engine",
@@ -109,6 +156,7 @@ AGENT = {
     "enrolled_at": WHEN,
     "enrolled_by": "first machines",
     "revoked_at": None,
+    "isolation": ISOLATION,
 }
 
 
@@ -151,6 +199,7 @@ class AgentShown(Given):
     enrolled_at: datetime
     enrolled_by: str = Field(description="The name of the join token.")
     revoked_at: datetime | None
+    isolation: IsolationShown | None = Field(description="Whether it keeps tenants apart; null: a gateway.")
 
 
 class AgentUpdate(Taken):

@@ -46,6 +46,7 @@ MISSED = {
     "purged": 0,
     "dtype": 0,
     "disabled": 0,
+    "other-agent": 0,
 }
 LEFT = {"expired": 310, "evicted": 0, "quota": 0, "purged": 0}
 NAMESPACE = {"namespace": "chat", "is_deleted": False, **COUNTS, "resident_bytes": 31_457_280}
@@ -169,10 +170,7 @@ class Saved(Given):
 
 
 class MissedTokens(Given):
-    """Prompt tokens that were not cached: those of full blocks by why the first of their request was not, and the rest.
-
-    Whether another agent had more of a prompt is not told yet: no reason `other-agent` is counted.
-    """
+    """Prompt tokens that were not cached: those of full blocks by why the first of their request was not; the rest."""
 
     model_config = ConfigDict(json_schema_extra=example(**MISSED))
 
@@ -184,6 +182,7 @@ class MissedTokens(Given):
     purged: int
     dtype: int = Field(description="Cached in another format.")
     disabled: int = Field(description="The policy caches nothing.")
+    other_agent: int = Field(alias="other-agent", description="The gateway knew a longer match at another agent.")
 
 
 class BlocksLeft(Given):

@@ -96,6 +96,7 @@ class Follower:
                 case "removed":
                     assert event.tier in tiers, f"{event} of what is not there"
                     tiers.remove(event.tier)
+                    assert event.is_gone == (not tiers), f"{event}, and it is in {tiers}"
                 case "demoted":
                     assert "device" in tiers, f"{event} of what is not on the device"
                     tiers.discard("device")

@@ -55,6 +55,8 @@ class Follower:
         elif event.kind == "removed":
             assert self.held >= entries
             self.held -= entries
+            elsewhere = {digest for _, digest, _ in self.held if digest in set(event.digests)}
+            assert event.is_gone == (not elsewhere)
         else:
             self.held = {one for one in self.held if one[0] != event.root}
 

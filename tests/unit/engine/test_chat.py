@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine_agent.engine.chat import ChatTemplate
-from engine_agent.engine.errors import BadModel, BadRequest
+from engine_agent.prompts.chat import ChatTemplate
+from engine_agent.prompts.errors import BadModel, BadRequest
 from tests.unit.engine.vocabularies import DEMO, make_words
 
 HEADERS = """{{- bos_token }}

@@ -12,7 +12,8 @@ import tokenizers
 
 from engine_agent.engine.config import ModelConfig, read_config
 from engine_agent.engine.errors import BadModel, BadRequest
-from engine_agent.engine.tokenizer import Tokenizer, special_tokens
+from engine_agent.engine.tokenizer import Tokenizer
+from engine_agent.prompts.files import special_tokens
 from tests.unit.engine.making import make_config
 from tests.unit.engine.vocabularies import DEMO, make_words
 

@@ -59,6 +59,48 @@ async def test_a_busy_engine_is_well_by_anybodys_token(backend: PagedBackend) ->
     runs.cancel()
 
 
+async def test_who_follows_is_told_when_blocks_come(backend: PagedBackend) -> None:
+    known = await backend.block_page("", 0, wait_seconds=30)  # at once: it is told all there is
+    assert (known.is_snapshot, known.is_whole, known.changes, known.load.seats) == (True, True, (), 1)
+    following = asyncio.create_task(backend.block_page(known.boot, known.number, wait_seconds=30))
+    await (await backend.generate(asked(tokens=20))).__aiter__().__anext__()
+    page = await following
+    assert page.boot == known.boot
+    assert page.number > known.number
+    assert [(change.kind, change.namespace, len(change.marks)) for change in page.changes] == [("stored", "one", 8)]
+    assert page.changes[0].parent == page.changes[0].root
+
+
+async def test_who_follows_and_knows_all_is_answered_when_its_time_is_over(backend: PagedBackend) -> None:
+    known = await backend.block_page("", 0)
+    again = await backend.block_page(known.boot, known.number, wait_seconds=0.05)
+    assert (again.number, again.is_snapshot, again.changes) == (known.number, False, ())
+
+
+async def test_who_waits_in_line_is_part_of_the_load(backend: PagedBackend) -> None:
+    runs = await backend.generate(asked(tokens=500))
+    waits = asyncio.create_task(backend.generate(asked(tokens=5, request_id="second")))
+    for _ in range(500):
+        load = (await backend.block_page("", 0)).load
+        if load.waiting and load.seconds_behind > 0:
+            break
+        await asyncio.sleep(0.01)
+    assert (load.running, load.waiting, load.seats) == (1, 1, 1)
+    assert 0 < load.free_blocks < load.pool_blocks
+    runs.cancel()
+    (await waits).cancel()
+
+
+async def test_who_follows_an_engine_that_ends_is_told_so_at_once(llama: Path) -> None:
+    backend = await PagedBackend.open(llama, settings=SETTINGS, snapshot=make_snapshot())
+    known = await backend.block_page("", 0)
+    following = asyncio.create_task(backend.block_page(known.boot, known.number, wait_seconds=600))
+    await asyncio.sleep(0)
+    await backend.close()
+    with pytest.raises(EngineFailed, match="closed"):
+        await asyncio.wait_for(following, 30)
+
+
 async def test_a_snapshot_holds_for_the_next_request(backend: PagedBackend) -> None:
     await backend.apply(make_snapshot({"one": {"kv_dtype": "int8"}}))
     generation = await backend.generate(asked(tokens=1))

@@ -325,6 +325,45 @@ def test_counts_are_fixed_once_whatever_happens_later(llama: Path) -> None:
     assert counters.cached_tokens == sum(one.cached_tokens for one in heard)
 
 
+@pytest.mark.parametrize(
+    ("elsewhere", "reason"),
+    [(0, "cold"), (64, "cold"), (79, "cold"), (80, "other-agent"), (96, "other-agent"), (10**9, "other-agent")],
+)
+def test_where_another_engine_had_the_first_missed_block_that_is_the_reason(
+    llama: Path, elsewhere: int, reason: str
+) -> None:
+    driven = drive(llama)
+    driven.ask(make_prompt(70), max_tokens=1)
+    driven.run()
+    heard = driven.ask(make_prompt(70)[:64] + [7] * 36, max_tokens=1, asked={"elsewhere_tokens": elsewhere})
+    driven.run()
+    assert heard.cached_tokens == 64
+    assert (heard.admissions[0].miss_reason, dict(heard.admissions[0].missed)) == (reason, {reason: 32, "tail": 4})
+
+
+def test_a_full_hit_missed_nothing_wherever_else_it_is(llama: Path) -> None:
+    driven = drive(llama)
+    for _ in range(2):
+        heard = driven.ask(make_prompt(70), max_tokens=1, asked={"elsewhere_tokens": 10**6})
+        driven.run()
+    assert (heard.cached_tokens, heard.admissions[0].miss_reason) == (64, "none")
+
+
+def test_where_nothing_is_cached_that_is_the_reason_wherever_else_it_is(llama: Path) -> None:
+    driven = drive(llama, snapshot=make_snapshot({"one": {"prefix_caching": False}}))
+    heard = driven.ask(make_prompt(70), max_tokens=1, asked={"elsewhere_tokens": 64})
+    driven.run()
+    assert heard.admissions[0].miss_reason == "disabled"
+
+
+def test_what_is_known_of_another_engine_is_of_the_first_prompt(llama: Path) -> None:
+    driven = drive(llama)
+    prompts = (make_prompt(40, seed=1), make_prompt(40, seed=2))
+    heard = driven.ask(*prompts, max_tokens=1, asked={"elsewhere_tokens": 32})
+    driven.run()
+    assert [heard.admissions[place].miss_reason for place in (0, 1)] == ["other-agent", "cold"]
+
+
 def test_every_missed_token_has_one_reason(llama: Path) -> None:
     driven = drive(llama)
     prompt = make_prompt(70)

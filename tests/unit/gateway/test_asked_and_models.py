@@ -11,7 +11,8 @@ from engine_agent.gateway.asked import SMALL_BODY_BYTES, Asked, Reader, asked_re
 from engine_agent.gateway.limits import LEAST_BODY_BYTES, MOST_TOKEN_BYTES, Limits
 from engine_agent.gateway.models import models_served
 from engine_agent.gateway.refusals import no_engine, route_refusal
-from engine_agent.gateway.route import Standing, UnknownModel, UnprovenFormat, UnservedFormat
+from engine_agent.gateway.route import UnknownModel, UnprovenFormat, UnservedFormat
+from engine_agent.gateway.standing import Standing
 from engine_agent.gateway.tables import Tables, tables_empty, tables_read
 from engine_agent.http.errors import ApiError
 from tests.gateways import MODEL, gate, gateway_snapshot, route, tenants

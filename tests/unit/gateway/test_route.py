@@ -1,13 +1,16 @@
 """Which engine gets a request: able, open, in its share, least loaded, and each in turn."""
 
 from collections import Counter
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_agent.gateway.route import Router, Standing, UnknownModel, UnprovenFormat, UnservedFormat, Wish
+from engine_agent.gateway.route import Router, UnknownModel, UnprovenFormat, UnservedFormat, Wish, elsewhere_tokens
+from engine_agent.gateway.scoring import Sight
+from engine_agent.gateway.standing import Standing
 from engine_agent.gateway.tables import Engine, Tables, tables_empty, tables_read
 from tests.gateways import MODEL, POLICY, gate, gateway_snapshot, namespace, route, split, tenants
 
@@ -174,8 +177,80 @@ def test_those_that_are_alike_take_turns() -> None:
 @given(st.lists(st.integers(0, 20), min_size=3, max_size=3))
 def test_the_least_loaded_is_asked(loads: list[int]) -> None:
     standings = {agent: Standing(in_flight=load) for agent, load in zip(ALL, loads, strict=True)}
-    (picked,) = picks(Router(), tables(*map(route, ALL)), standings)
-    assert standings[picked].in_flight == min(loads)
+    found = tables(*map(route, ALL))
+    sight = Sight(dict.fromkeys(ALL, 1), 1)
+    picked = Router().pick(Router().groups(found, wish(found)), standings.__getitem__, (), sight)
+    assert picked is not None
+    assert standings[picked.agent].in_flight == min(loads)
+
+
+@given(st.lists(st.integers(0, 20), min_size=3, max_size=3), st.integers(0))
+def test_where_nothing_is_known_of_a_request_the_most_loaded_of_several_is_not_asked(
+    loads: list[int], seed: int
+) -> None:
+    standings = {agent: Standing(in_flight=load) for agent, load in zip(ALL, loads, strict=True)}
+    (picked,) = picks(Router(random=Random(seed)), tables(*map(route, ALL)), standings)
+    assert standings[picked].in_flight <= sorted(loads)[1]
+
+
+def test_who_comes_back_gets_its_share() -> None:
+    standings = {"agent-1": Standing(share=0.2)}
+    seen = Counter(picks(Router(random=Random(1)), tables(*map(route, ALL[:2])), standings, 2_000))
+    assert 150 <= seen["agent-1"] <= 250  # half of a fifth
+
+
+def test_who_fails_is_asked_after_all_others_and_before_the_unreachable() -> None:
+    found, router = tables(*map(route, ALL)), Router()
+    standings = {"agent-1": Standing(is_ejected=True), "agent-2": Standing(is_reachable=False)}
+    tried: list[str] = []
+    groups = router.groups(found, wish(found))
+    while picked := router.pick(groups, lambda agent: standings.get(agent, IDLE), tried):
+        tried.append(picked.agent)
+    assert tried == ["agent-3", "agent-1", "agent-2"]
+
+
+def test_who_is_full_is_not_asked_where_room_is_wanted() -> None:
+    found, router = tables(*map(route, ALL[:2])), Router()
+    groups = router.groups(found, wish(found))
+    standings = {"agent-1": Standing(in_flight=4, seats=4), "agent-2": Standing(running=2, waiting=3, seats=2)}
+    assert router.pick(groups, standings.__getitem__, (), is_free=True) is None
+    standings["agent-2"] = Standing(in_flight=1, seats=2)
+    free = router.pick(groups, standings.__getitem__, (), is_free=True)
+    assert free is not None
+    assert free.agent == "agent-2"
+
+
+def test_a_full_side_of_a_split_is_followed_by_the_other() -> None:
+    found, router = tables(*map(route, ALL[:2]), split(["agent-2"], 1.0)), Router()
+    groups = router.groups(found, wish(found))
+    standings = {"agent-2": Standing(in_flight=4, seats=4)}
+    free = router.pick(groups, lambda agent: standings.get(agent, IDLE), (), is_free=True)
+    assert free is not None
+    assert free.agent == "agent-1"
+
+
+def test_the_canarys_share_is_kept_whatever_is_cached_elsewhere() -> None:
+    found, router = tables(*map(route, ALL[:2]), split(["agent-2"], 0.25)), Router()
+    sight = Sight({"agent-1": 4_000}, 4_000, b"session")
+    picked = [router.pick(router.groups(found, wish(found)), lambda _: IDLE, (), sight) for _ in range(100)]
+    assert Counter(one.agent for one in picked if one) == {"agent-1": 75, "agent-2": 25}
+
+
+def test_in_turn_means_in_turn_whatever_is_cached() -> None:
+    found, router = tables(*map(route, ALL)), Router("round-robin")
+    groups, sight = router.groups(found, wish(found)), Sight({"agent-1": 4_000}, 4_000, b"session")
+    standings = {"agent-1": Standing(in_flight=9)}
+    picked = [router.pick(groups, lambda agent: standings.get(agent, IDLE), (), sight) for _ in range(9)]
+    assert Counter(one.agent for one in picked if one) == dict.fromkeys(ALL, 3)
+
+
+@given(st.dictionaries(st.sampled_from(ALL), st.integers(0, 9_000)), st.sets(st.sampled_from(ALL)))
+def test_the_best_match_elsewhere_is_told_where_it_is_longer(matches: dict[str, int], away: set[str]) -> None:
+    found = tables(*map(route, ALL))
+    groups = Router().groups(found, wish(found))
+    told = elsewhere_tokens(groups, lambda agent: Standing(agent not in away), Sight(matches, 9_000), "agent-1")
+    best = max((matches.get(agent, 0) for agent in ("agent-2", "agent-3") if agent not in away), default=0)
+    assert told == (best if best > matches.get("agent-1", 0) else 0)
 
 
 def test_an_engine_that_is_slow_to_look_up_counts_as_busier() -> None:

@@ -45,7 +45,7 @@ def test_a_snapshot_says_whose_a_key_is_and_where_engines_are() -> None:
     found = read(tenants(), route("agent-1", "http://10.0.0.1:8101/", context_tokens=4_096), gate({"int4": "no"}))
     assert found.keys[digest(KEY)].organisation == "1"
     assert found.organisations["1"].namespaces["batch"].revision == 3
-    assert found.organisations["1"].limits == {"requests_per_minute": 60}
+    assert found.organisations["1"].limits == {"requests_per_minute": 600_000}
     engine = found.engines["agent-1"]
     assert (engine.address, engine.secret, engine.is_open) == (
         "http://10.0.0.1:8101",
@@ -54,7 +54,13 @@ def test_a_snapshot_says_whose_a_key_is_and_where_engines_are() -> None:
     )
     assert engine.models[MODEL].kv_dtypes == ("bf16", "fp8", "int4")
     assert found.refused == {MODEL: {"int4": "no"}}
+    assert found.gateways == frozenset()
     assert (set(found.models), found.most_context_tokens) == ({MODEL}, 4_096)
+
+
+def test_gateways_that_share_limits_are_named() -> None:
+    found = read(tenants(), {"doors/all": {"org": "fleet", "gateways": ["gateway-1", "gateway-2"]}})
+    assert found.gateways == {"gateway-1", "gateway-2"}
 
 
 def test_an_engine_in_any_other_state_than_active_takes_none() -> None:

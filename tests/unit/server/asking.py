@@ -50,7 +50,14 @@ class Call:
     def __post_init__(self) -> None:
         self._chunks = list(self.chunks)
         headers = [(name.encode(), value.encode("latin-1")) for name, value in self.headers.items()]
-        scope = {"type": "http", "method": self.method, "path": self.path, "headers": headers, "query_string": b""}
+        path, _, query = self.path.partition("?")
+        scope = {
+            "type": "http",
+            "method": self.method,
+            "path": path,
+            "headers": headers,
+            "query_string": query.encode(),
+        }
         self.task = asyncio.ensure_future(self.app(scope, self._receive, self._send))
 
     async def start(self) -> tuple[int, dict[str, str]]:

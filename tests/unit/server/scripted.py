@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from engine_agent.backends.base import Generate, ModelCard
+from engine_agent.block_events import Load, Page
 from engine_agent.engine.errors import BadRequest, RequestError
 from engine_agent.engine.outputs import Admission, Delta, Logprob, TokenLogprobs
 from engine_agent.protocol import Change, Snapshot
@@ -20,7 +21,10 @@ CARD = ModelCard(
     kv_dtypes=("bf16", "fp8", "int4"),
     device="cpu",
     dtype="float32",
+    pool_bytes=1_000,
+    block_bytes={"bf16": 10, "fp8": 5, "int4": 3},
 )
+LOAD = Load(running=2, waiting=1, seats=8, free_blocks=85, pool_blocks=100, seconds_behind=0.25)
 STATS: Mapping[str, Any] = {
     "boot": "b1",
     "snapshot_hash": "",
@@ -175,6 +179,7 @@ class ScriptedBackend:
         self.withdrawn = asyncio.Event()
         self.cancelled = asyncio.Event()
         self.requests: list[Generate] = []
+        self.pages_asked: list[tuple[str, int, float]] = []
         self.live: set[ScriptedGeneration] = set()
         self.stats_told: Mapping[str, Any] | None = STATS
         self.is_draining = False
@@ -238,6 +243,18 @@ class ScriptedBackend:
 
     async def events(self, since: int, boot: str) -> Mapping[str, Any]:
         raise NotImplementedError
+
+    async def block_page(self, boot: str, since: int, *, wait_seconds: float = 0.0) -> Page:
+        self.pages_asked.append((boot, since, wait_seconds))
+        return Page("boot-1", since + 1, boot != "boot-1", True, LOAD, ())
+
+    @property
+    def scale_sets(self) -> Mapping[str, str]:
+        return {"fp8": "f" * 64}
+
+    @property
+    def seats(self) -> int:
+        return LOAD.seats
 
     async def check_integrity(self) -> list[str]:
         raise NotImplementedError

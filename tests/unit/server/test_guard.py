@@ -99,6 +99,17 @@ async def test_what_cannot_be_remembered_is_asked_to_come_again(backend: Scripte
     assert backend.requests == []
 
 
+async def test_a_gateway_that_asks_for_itself_generates_nothing(fleet: OpenAiApp, backend: ScriptedBackend) -> None:
+    watching = Asker(fleet, signed_for(scope="watch", organisation_id="fleet", namespace_id="fleet"))
+    assert (await watching.chat()).error["code"] == "missing_scope"
+    assert backend.requests == []
+
+
+async def test_what_a_gateway_knows_of_others_reaches_the_engine(fleet: OpenAiApp, backend: ScriptedBackend) -> None:
+    assert (await Asker(fleet, signed_for(elsewhere_tokens=48)).chat()).status == 200
+    assert backend.requests[0].elsewhere_tokens == 48
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_namespace_of_another_organisation_is_not_served_and_nothing_is_counted(
     fleet: OpenAiApp, backend: ScriptedBackend, journal: Journal, stream: bool

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes
 from jinja2.exceptions import SecurityError
@@ -19,11 +19,9 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from engine_agent.engine.errors import BadModel, BadRequest
-from engine_agent.engine.fields import read_object
-from engine_agent.engine.tokenizer import TOKENIZER_CONFIG, special_tokens
+from engine_agent.prompts.errors import BadModel, BadRequest
+from engine_agent.prompts.files import special_tokens, template_source
 
-TEMPLATE = "chat_template.jinja"
 FIELD, KWARGS, CONTINUE = "messages", "chat_template_kwargs", "continue_final_message"
 MOST_CHARACTERS = 64 << 20  # of a rendered chat
 MOST_REPEATED = 1 << 20  # items or characters of anything a template multiplies
@@ -31,24 +29,31 @@ RESERVED = frozenset(("messages", "tools", "documents", "add_generation_prompt")
 
 Message = Mapping[str, Any]
 Contents = Literal["text", "parts", "either"]
+CONTENTS: tuple[Contents, ...] = get_args(Contents)
 _FAILURES = (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 class ChatTemplate:
     def __init__(self, template: Template | None, special: Mapping[str, str], contents: Contents = "text") -> None:
-        self._template, self._special, self._contents = template, special, contents
+        self._template, self._special, self.contents = template, special, contents
 
     @classmethod
     def from_folder(cls, folder: Path) -> "ChatTemplate":
         """Raises BadModel, OSError. A folder without a template gives one that refuses every message."""
-        path, source = _source(folder)
-        if source is None:
-            return cls(None, {})
+        path, source = template_source(folder)
         try:
-            template = _environment().from_string(source)
+            return cls.from_source(source, {} if source is None else special_tokens(folder))
         except TemplateSyntaxError as problem:
             raise BadModel(path, "chat_template", f"line {problem.lineno}: {problem.message}") from problem
-        return cls(template, special_tokens(folder), _contents(source))
+
+    @classmethod
+    def from_source(
+        cls, source: str | None, special: Mapping[str, str], contents: Contents | None = None
+    ) -> "ChatTemplate":
+        """Raises TemplateSyntaxError. How it takes a message's content is looked for where nobody says it."""
+        if source is None:
+            return cls(None, special)
+        return cls(_environment().from_string(source), special, contents or _contents(source))
 
     @property
     def is_there(self) -> bool:
@@ -58,6 +63,7 @@ class ChatTemplate:
         self,
         messages: Sequence[Message],
         *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         kwargs: Mapping[str, object] | None = None,
@@ -70,16 +76,19 @@ class ChatTemplate:
         if reserved := sorted(RESERVED & set(kwargs or {})):
             raise BadRequest(KWARGS, f"{reserved[0]} cannot be given here")
         plain = [self._plain(message) for message in messages]
-        variables = {**self._special, **(kwargs or {}), "add_generation_prompt": add_generation_prompt}
+        own = {"tools": copy.deepcopy(tools), "documents": None, "add_generation_prompt": add_generation_prompt}
+        variables = {**self._special, **(kwargs or {}), **own}
         return self._continued(plain, variables) if continue_final_message else self._rendered(plain, variables)
 
     def _plain(self, message: Message) -> dict[str, Any]:
         """Its own copy, with its content as the template takes it."""
-        plain = copy.deepcopy(dict(message))
+        plain = dict(message)
+        if not all(type(value) is str for value in plain.values()):  # a copy costs more than rendering a message
+            plain = copy.deepcopy(plain)
         content = plain.get("content")
-        if isinstance(content, list | tuple) and self._contents == "text":
+        if isinstance(content, list | tuple) and self.contents == "text":
             plain["content"] = "\n".join(_text_of(part) for part in content)
-        elif isinstance(content, str) and self._contents == "parts":
+        elif isinstance(content, str) and self.contents == "parts":
             plain["content"] = [{"type": "text", "text": content}]
         return plain
 
@@ -99,7 +108,7 @@ class ChatTemplate:
             raise BadRequest(FIELD, "this model has no chat template: use /v1/completions")
         pieces, length = [], 0
         try:
-            for piece in self._template.generate(messages=messages, tools=None, documents=None, **variables):
+            for piece in self._template.generate(messages=messages, **variables):
                 pieces.append(piece)
                 length += len(piece)
                 if length > MOST_CHARACTERS:
@@ -131,24 +140,6 @@ def _append(message: dict[str, Any], text: str) -> str:
 
 
 # The template
-
-
-def _source(folder: Path) -> tuple[Path, str | None]:
-    """Its own file, or a text of the tokenizer's configuration, or the one of several that is called `default`."""
-    path = folder / TEMPLATE
-    if path.is_file():
-        try:
-            return path, path.read_text(encoding="utf-8")
-        except UnicodeDecodeError as problem:
-            raise BadModel(path, "", f"is no UTF-8: {problem}") from problem
-    path = folder / TOKENIZER_CONFIG
-    found = read_object(path).get("chat_template") if path.is_file() else None
-    if isinstance(found, list):
-        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
-        found = named.get("default")
-    if found is not None and not isinstance(found, str):
-        raise BadModel(path, "chat_template", "is no text")
-    return path, found
 
 
 def _contents(source: str) -> Contents:

@@ -1,0 +1,56 @@
+"""Why prompts miss: a namespace's own, and those that somebody shows us."""
+
+from dataclasses import asdict
+from typing import Any
+
+from controlplane.analytics.diagnostics import diagnostics
+from controlplane.api.routing import Answer, Call, Group
+from controlplane.api.schemas.diagnostics import DiagnosticsShown, LintShown, PromptsToLint
+from engine_agent.divergence.linting import LintFinding, lint
+from engine_agent.divergence.prompt_texts import NoPrompt, PromptText, prompt_of
+from tenants import access
+from tenants.errors import FieldProblem, InvalidFields
+
+MOST_TOKENS = 2_048  # of each prompt
+MOST_LOOKS = 24
+
+group = Group("Numbers")
+
+
+@group.get("/orgs/{org}/namespaces/{ns}/diagnostics", access.STATS_READ, DiagnosticsShown)
+def diagnostics_get(call: Call) -> Answer:
+    """Say why a namespace's prompts miss.
+
+    What varies inside prompts that are otherwise the same, from the gateways' samples of the last 24 hours: where, how
+    often, and what moving it to the end would be worth. Of the samples keyed hashes are kept and no text.
+    """
+    return Answer(DiagnosticsShown.model_validate(diagnostics(call.namespace)))
+
+
+@group.post("/lint/prompt", access.ANYONE, LintShown, status=200, changes_nothing=True)
+def lint_prompt(call: Call, body: PromptsToLint) -> Answer:
+    """Look at prompts.
+
+    The same of prompts in the body, with the places in their text and what stands there. Nothing of them is kept.
+    """
+    found = lint(_prompts(body.prompts), most_tokens=MOST_TOKENS, most_looks=MOST_LOOKS)
+    told = asdict(found) | {"findings": [_flat(one) for one in found.findings]}
+    return Answer(LintShown.model_validate(told))
+
+
+def _prompts(told: list[Any]) -> list[PromptText]:
+    found: list[PromptText] = []
+    for number, one in enumerate(told):
+        try:
+            found.append(prompt_of(one))
+        except NoPrompt as problem:
+            raise InvalidFields([FieldProblem(f"prompts[{number}]", str(problem))]) from None
+    return found
+
+
+def _flat(one: LintFinding) -> dict[str, Any]:
+    return asdict(one.finding) | {
+        "advice": one.advice,
+        "looks_like": one.looks_like,
+        "excerpts": [asdict(excerpt) for excerpt in one.excerpts],
+    }

@@ -1,0 +1,70 @@
+"""The two synthetic tenants of the isolation canary, as engines and gateways of one group hold them. Pure.
+
+They are in snapshots alone: no row, no key that a client could present, no quota, no invoice. Their ids are no numbers,
+so that none is ever an organisation's. Their prompts are kept as most namespaces keep theirs, for a minute, in a small
+share of the pool, and give way to everybody.
+"""
+
+import base64
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from engine_agent.protocol import CANARIES, Entry, Policy, Snapshot, policy_hash
+
+EPOCH: Final = 1
+SLUG: Final = "canary"
+KEPT: Final[Mapping[str, Any]] = {
+    "prefix_caching": True,
+    "ttl_seconds": 60,
+    "ttl_mode": "absolute",
+    "max_age_seconds": 60,
+    "request_kv_dtypes": [],
+    "reserved_share": 0.0,
+    "limit_share": 0.05,
+    "weight": 0.001,
+    "pin_share": 0.0,
+    "offload": "none",
+}
+_Formats = tuple[tuple[str, str], ...]  # of all models (""), then of single ones
+
+
+def canary_entries(
+    snapshot: Snapshot, key_of: Callable[[str], bytes]
+) -> tuple[Mapping[str, Entry], Mapping[str, Policy]]:
+    """Nothing where nobody is served: there is nothing to keep apart."""
+    if not snapshot.policies:
+        return {}, {}
+    policy = _policy(_usual_formats(snapshot))
+    hashed = policy_hash(policy)
+    entries: dict[str, Entry] = {}
+    for name in CANARIES:
+        key = base64.b64encode(key_of(name)).decode()
+        entries[f"org/{name}"] = {"org": name, "slug": f"luminet.{name}", "state": "active", "limits": {}}
+        own = {"slug": SLUG, "epoch": EPOCH, "key": key, "revision": 0, "policy": hashed}
+        entries[f"ns/{name}"] = {"org": name, **own}
+    return entries, {hashed: policy}
+
+
+def _usual_formats(snapshot: Snapshot) -> _Formats:
+    """Those of most namespaces: an engine can do them, and what customers rely on is what is probed."""
+    by_policy = {name: _formats(policy) for name, policy in snapshot.policies.items()}
+    if len(set(by_policy.values())) == 1:  # as it mostly is: nobody is counted
+        return next(iter(by_policy.values()))
+    namespaces = (entry for key, entry in snapshot.entries.items() if key.startswith("ns/"))
+    counts = Counter(by_policy[entry["policy"]] for entry in namespaces)
+    return max(counts, key=lambda formats: (counts[formats], formats))
+
+
+def _formats(policy: Policy) -> _Formats:
+    models: Mapping[str, Any] = policy.get("models") or {}
+    own = {model: one["kv_dtype"] for model, one in models.items() if "kv_dtype" in one}
+    return (("", policy.get("kv_dtype", "fp8")), *sorted(own.items()))
+
+
+def _policy(formats: _Formats) -> Policy:
+    (_, general), *models = formats
+    policy: dict[str, Any] = {**KEPT, "kv_dtype": general}
+    if models:
+        policy["models"] = {model: {**KEPT, "kv_dtype": one} for model, one in models}
+    return policy

@@ -1,0 +1,139 @@
+"""The engine's event log as gateways are told it: tiers folded into one, marks instead of digests, page by page.
+
+Whoever follows is told changes in their order, as many as a page may hold. After a gap, or another boot, it is told the
+whole index as it was at one moment, over several pages, and then what came after that moment: nothing is lost between.
+Such a snapshot is kept for a while, for the next gateway that needs one, as long as the log still has what came after.
+"""
+
+import asyncio
+import itertools
+import time
+from array import array
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from engine_agent.block_events import MARK_BYTES, BlockChange, Load, Page, change_bytes
+from engine_agent.cache.events import Event, EventLog, Gap, IndexSnapshot, Replay, Stored
+from engine_agent.cache.keys import DIGEST_BYTES, Digest, Digests
+
+PAGE_BYTES = 64 << 10  # what a page comes to, if one change alone is not longer: read in a few milliseconds
+FROZEN_SECONDS = 60.0  # that a snapshot is kept after somebody read in it
+_IN_SNAPSHOT = 1 << 62  # numbers from here on are places in a snapshot, not in the log
+_SERIAL_BITS = 20
+Changes = tuple[BlockChange, ...]
+Found = Replay | IndexSnapshot | None  # None: the snapshot that is kept does
+# Has the engine's thread look, between two of its steps: at the log, and at how busy it is.
+Ask = Callable[[Callable[[EventLog], Found]], Awaitable[tuple[Found, Load]]]
+
+
+@dataclass(slots=True)
+class _Frozen:
+    """The index at one moment, in pages."""
+
+    serial: int
+    boot: str
+    number: int  # of the log
+    parts: list[Changes]
+    used: float
+
+
+class BlockPages:
+    def __init__(
+        self, ask: Ask, *, hidden: str, page_bytes: int = PAGE_BYTES, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`hidden`: the namespace whose blocks are nobody's."""
+        self._ask, self._hidden, self._page_bytes, self._clock = ask, hidden, page_bytes, clock
+        self._serials = itertools.count(1)
+        self._frozen: _Frozen | None = None
+
+    async def page(self, boot: str, since: int) -> Page:
+        frozen = self._kept()
+        if frozen is not None and boot == frozen.boot and since >= _IN_SNAPSHOT:
+            serial, part = divmod(since - _IN_SNAPSHOT, 1 << _SERIAL_BITS)
+            if serial == frozen.serial and part < len(frozen.parts):
+                _, load = await self._ask(lambda log: None)
+                return self._part(frozen, part, load)
+        found, load = await self._ask(lambda log: _found(log, boot, since, frozen))
+        if isinstance(found, Replay):
+            return self._replayed(found, since, load)
+        if isinstance(found, IndexSnapshot) or frozen is None:
+            assert found is not None
+            frozen = self._frozen = await asyncio.to_thread(self._freeze, found)
+        return self._part(frozen, 0, load)
+
+    def _kept(self) -> _Frozen | None:
+        if self._frozen is not None and self._clock() - self._frozen.used > FROZEN_SECONDS:
+            self._frozen = None
+        return self._frozen
+
+    def _freeze(self, found: IndexSnapshot) -> _Frozen:
+        stored = (_stored(one) for one in found.stored if one.namespace != self._hidden)
+        parts = list(self._cut(stored)) or [()]
+        return _Frozen(next(self._serials), found.boot, found.number, parts, self._clock())
+
+    def _part(self, frozen: _Frozen, part: int, load: Load) -> Page:
+        frozen.used = self._clock()
+        is_last = part == len(frozen.parts) - 1
+        following = _IN_SNAPSHOT + (frozen.serial << _SERIAL_BITS) + part + 1
+        number = frozen.number if is_last else following
+        return Page(frozen.boot, number, part == 0, is_last, load, frozen.parts[part])
+
+    def _replayed(self, found: Replay, since: int, load: Load) -> Page:
+        """As many events as one page holds, each whole."""
+        size, number = 0, since
+        changes: list[BlockChange] = []
+        for event in found.events:
+            change = _changed(event) if event.namespace != self._hidden else None
+            size += change_bytes(change) if change else 0
+            if change and changes and size > self._page_bytes:
+                return Page(found.boot, number, False, False, load, tuple(changes))
+            changes += [change] if change else []
+            number = event.number
+        return Page(found.boot, number, False, True, load, tuple(changes))
+
+    def _cut(self, changes: Iterable[BlockChange]) -> Iterator[Changes]:
+        part: list[BlockChange] = []
+        size = 0
+        for change in changes:
+            size += change_bytes(change)
+            if part and size > self._page_bytes:
+                yield tuple(part)
+                part, size = [], change_bytes(change)
+            part.append(change)
+        if part:
+            yield tuple(part)
+
+
+def _found(log: EventLog, boot: str, since: int, frozen: _Frozen | None) -> Found:
+    """What came after, or all there is, unless the log still has what came after the snapshot that is kept."""
+    found = log.since(since, boot=boot)  # where no number leads into a snapshot's places
+    if not isinstance(found, Gap):
+        return found
+    if frozen is not None and isinstance(log.since(frozen.number, boot=frozen.boot), Replay):
+        return None
+    return log.snapshot()
+
+
+def _changed(event: Event) -> BlockChange | None:
+    """None: it moved between tiers, which is nothing to whoever asks whether it is there."""
+    root, parent = _mark(event.root), _mark(event.parent)
+    match event.kind:
+        case "stored":
+            return BlockChange("stored", event.namespace, root, parent, marks(event.digests))
+        case "removed" if event.is_gone:
+            return BlockChange("removed", event.namespace, root, parent, marks(event.digests))
+        case "cleared":
+            return BlockChange("cleared", event.namespace, root, root, b"")
+    return None
+
+
+def _stored(one: Stored) -> BlockChange:
+    return BlockChange("stored", one.namespace, _mark(one.root), _mark(one.parent), marks(one.digests))
+
+
+def marks(digests: Digests) -> bytes:
+    return array("Q", digests.packed)[:: DIGEST_BYTES // MARK_BYTES].tobytes()  # of each four words the first
+
+
+def _mark(digest: Digest) -> bytes:
+    return digest[:MARK_BYTES]

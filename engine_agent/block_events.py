@@ -1,0 +1,215 @@
+"""What an engine tells gateways of its cache, page by page: which blocks came and went, and how busy it is. Standard
+library only.
+
+A gateway asks for what came after a number, and is told a page: changes in their order, the number to ask with next,
+and the load. After a gap, or another boot, the page is a snapshot: it replaces all that was known of this engine. What
+is too long for one page goes on in the next (`is_whole` is false; more is there at once). Blocks are told by marks, the
+first eight bytes of their digests: enough to find them, and nothing that could be computed without a namespace's key.
+
+A page in bytes, all numbers little-endian: magic, flags, boot, number, load, the namespaces it speaks of, the changes.
+Equal pages have equal bytes, and of other bytes than those of a page none is read.
+"""
+
+import math
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Kind = Literal["stored", "removed", "cleared"]
+
+MARK_BYTES = 8
+MOST_PAGE_BYTES = 4 << 20
+MOST_WAIT_SECONDS = 30.0  # that an engine keeps an asker who knows everything already
+CONTENT_TYPE = "application/vnd.luminet.block-events"
+_MAGIC = b"LUMBLK\x00\x01"  # the last byte is the version
+_IS_SNAPSHOT, _IS_WHOLE = 1, 2
+_LOAD = struct.Struct("<IIIQQd")
+_COUNT, _LENGTH, _NUMBER = struct.Struct("<I"), struct.Struct("<H"), struct.Struct("<Q")
+_CHANGE = struct.Struct("<BI8s8sI")
+_KINDS: tuple[Kind, ...] = get_args(Kind)
+_PLACES: Mapping[str, int] = {kind: place for place, kind in enumerate(_KINDS)}
+
+
+class BadPage(ValueError):
+    """Bytes that are no page."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How busy the engine is. Without seats of its own to tell, `seats` is 0."""
+
+    running: int
+    waiting: int  # for memory or a seat
+    seats: int
+    free_blocks: int  # nobody reads them now: free, or cached and not held
+    pool_blocks: int
+    seconds_behind: float  # how long the first in its queue has waited
+
+
+@dataclass(frozen=True, slots=True)
+class BlockChange:
+    """`stored`: these blocks can be matched, one after the other, the first below `parent`, which is the root's mark
+    where nothing is above. `removed`: they left the last tier that had them. `cleared`: nothing is left under the root.
+    """
+
+    kind: Kind
+    namespace: str
+    root: bytes  # a mark
+    parent: bytes  # a mark
+    marks: bytes  # side by side
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    boot: str
+    number: int  # what to ask with next; nothing else can be read in it
+    is_snapshot: bool  # what was known of this engine is over
+    is_whole: bool  # nothing more is there now
+    load: Load
+    changes: tuple[BlockChange, ...]
+
+
+def events_encode(page: Page) -> bytes:
+    """Raises ValueError for what no page can say."""
+    names: dict[str, int] = {}
+    changes = [_change_encode(change, names) for change in page.changes]
+    flags = page.is_snapshot * _IS_SNAPSHOT | page.is_whole * _IS_WHOLE
+    load = page.load
+    try:
+        data = b"".join(
+            (
+                _MAGIC,
+                bytes((flags,)),
+                _text_encode(page.boot),
+                _NUMBER.pack(page.number),
+                _LOAD.pack(
+                    load.running, load.waiting, load.seats, load.free_blocks, load.pool_blocks, load.seconds_behind
+                ),
+                _COUNT.pack(len(names)),
+                *map(_text_encode, names),
+                _COUNT.pack(len(changes)),
+                *changes,
+            )
+        )
+    except struct.error as problem:
+        raise ValueError(f"a page cannot say this: {problem}") from None
+    if not _is_duration(load.seconds_behind):
+        raise ValueError(f"seconds_behind cannot be {load.seconds_behind}")
+    if len(data) > MOST_PAGE_BYTES:
+        raise ValueError(f"a page of {len(data):,} bytes is longer than {MOST_PAGE_BYTES:,}")
+    return data
+
+
+def events_decode(data: bytes) -> Page:
+    """Raises BadPage."""
+    if len(data) > MOST_PAGE_BYTES:
+        raise BadPage(f"{len(data):,} bytes, and {MOST_PAGE_BYTES:,} may be")
+    reader = _Reader(data)
+    try:
+        page = _page_decode(reader)
+    except struct.error:
+        raise BadPage(f"it ends in the middle, after {len(data):,} bytes") from None
+    except UnicodeDecodeError:
+        raise BadPage("a name is no text") from None
+    if reader.place != len(data):
+        raise BadPage(f"{len(data) - reader.place:,} bytes follow its end")
+    return page
+
+
+def change_bytes(change: BlockChange) -> int:
+    """How long it is in a page, its namespace's name included."""
+    return _CHANGE.size + len(change.marks) + _LENGTH.size + len(change.namespace.encode())
+
+
+def _change_encode(change: BlockChange, names: dict[str, int]) -> bytes:
+    if problem := _problem(change.kind, len(change.marks)):
+        raise ValueError(problem)
+    if len(change.root) != MARK_BYTES or len(change.parent) != MARK_BYTES or len(change.marks) % MARK_BYTES:
+        raise ValueError(f"marks are of {MARK_BYTES} bytes each")
+    place = names.setdefault(change.namespace, len(names))
+    count = len(change.marks) // MARK_BYTES
+    return _CHANGE.pack(_PLACES[change.kind], place, change.root, change.parent, count) + change.marks
+
+
+def _text_encode(text: str) -> bytes:
+    data = text.encode()
+    if not data:
+        raise ValueError("a name is empty")
+    return _LENGTH.pack(len(data)) + data
+
+
+class _Reader:
+    def __init__(self, data: bytes) -> None:
+        self._data, self.place = data, 0
+
+    def take(self, count: int) -> bytes:
+        """Raises struct.error where there are fewer."""
+        taken = self._data[self.place : self.place + count]
+        if len(taken) != count:
+            raise struct.error
+        self.place += count
+        return taken
+
+    def text(self) -> str:
+        (length,) = _LENGTH.unpack(self.take(_LENGTH.size))
+        if not length:
+            raise BadPage("a name is empty")
+        return self.take(length).decode()
+
+    def count(self) -> int:
+        count: int = _COUNT.unpack(self.take(_COUNT.size))[0]
+        return count
+
+
+def _page_decode(reader: _Reader) -> Page:
+    if reader.take(len(_MAGIC)) != _MAGIC:
+        raise BadPage("it does not begin as a page of this version does")
+    (flags,) = reader.take(1)
+    if flags & ~(_IS_SNAPSHOT | _IS_WHOLE):
+        raise BadPage(f"flags {flags:#x} mean nothing")
+    boot = reader.text()
+    (number,) = _NUMBER.unpack(reader.take(_NUMBER.size))
+    load = Load(*_LOAD.unpack(reader.take(_LOAD.size)))
+    if not _is_duration(load.seconds_behind):
+        raise BadPage("seconds_behind is no time")
+    changes = tuple(_changes(reader, _names(reader)))
+    return Page(boot, number, bool(flags & _IS_SNAPSHOT), bool(flags & _IS_WHOLE), load, changes)
+
+
+def _names(reader: _Reader) -> list[str]:
+    names: list[str] = []
+    for _ in range(reader.count()):  # ends with the bytes, whatever the count is
+        names.append(reader.text())
+    if len(set(names)) != len(names):
+        raise BadPage("a namespace is named twice")
+    return names
+
+
+def _changes(reader: _Reader, names: list[str]) -> Iterator[BlockChange]:
+    named = 0  # namespaces are listed as changes come to them
+    take, unpack = reader.take, _CHANGE.unpack
+    for _ in range(reader.count()):
+        place, name, root, parent, count = unpack(take(_CHANGE.size))
+        if place >= len(_KINDS):
+            raise BadPage(f"there is no kind {place}")
+        if name > named or name >= len(names):
+            raise BadPage(f"namespace {name} is out of order")
+        named += name == named
+        if problem := _problem(_KINDS[place], count):
+            raise BadPage(problem)
+        yield BlockChange(_KINDS[place], names[name], root, parent, take(count * MARK_BYTES))
+    if named != len(names):
+        raise BadPage(f"{len(names)} namespaces are named, and it speaks of {named}")
+
+
+def _problem(kind: Kind, marks: int) -> str | None:
+    if kind not in _PLACES:
+        return f"there is no kind {kind}"
+    if (kind == "cleared") == bool(marks):
+        return f"{kind} with {marks} bytes or blocks of marks"
+    return None
+
+
+def _is_duration(seconds: float) -> bool:
+    return math.isfinite(seconds) and seconds >= 0

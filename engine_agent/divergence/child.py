@@ -1,0 +1,40 @@
+"""The look at one sample, in a process of its own: marks come in, what was found goes out as JSON.
+
+It takes a second of a core at most times, which a process that serves others has not to spare.
+"""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from engine_agent.divergence.analysing import Sample, analyse, without_spans
+
+_LENGTH_BYTES = 4
+
+
+def samples_encode(samples: Sequence[Sample]) -> bytes:
+    parts = (bytes([one.is_whole]) + len(one.marks).to_bytes(_LENGTH_BYTES, "little") + one.marks for one in samples)
+    return b"".join(parts)
+
+
+def samples_decode(data: bytes) -> list[Sample]:
+    return list(_decoded(data))
+
+
+def told_of(samples: Sequence[Sample]) -> Mapping[str, Any]:
+    return asdict(without_spans(analyse(samples)))
+
+
+def _decoded(data: bytes) -> Iterator[Sample]:
+    place = 0
+    while place < len(data):
+        start = place + 1 + _LENGTH_BYTES
+        stop = start + int.from_bytes(data[place + 1 : start], "little")
+        yield Sample(data[start:stop], is_whole=bool(data[place]))
+        place = stop
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps(told_of(samples_decode(sys.stdin.buffer.read()))))

@@ -1,0 +1,120 @@
+"""The same look at prompts that somebody shows us: where in the text something varies, and what it looks like."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from engine_agent.divergence.advice import advice
+from engine_agent.divergence.analysing import MOST_LOOKS, Sample, analyse
+from engine_agent.divergence.chunks import chunk_marks, chunk_places
+from engine_agent.divergence.findings import Finding, Span
+from engine_agent.divergence.looks import NUMBER, look_at, looks
+from engine_agent.divergence.prompt_texts import PromptText, shown_line
+
+MOST_TOKENS = 4_096  # of one prompt that are looked at
+MOST_EXCERPTS = 3
+MOST_SUSPECTS = 10  # of one prompt
+EXCERPT_CHARACTERS = 160
+CONTEXT_CHARACTERS = 40
+Tokenise = Callable[[str, int], list[tuple[int, int]]]  # a text's tokens: from, until; no more than so many
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """A place in one of the prompts."""
+
+    prompt: int  # from 1
+    where: str  # which part of it
+    line: int  # of that part, from 1
+    column: int
+    before: str
+    text: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class LintFinding:
+    finding: Finding
+    looks_like: str | None
+    advice: str
+    excerpts: tuple[Excerpt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """What looks as if it were another one the next time, though nothing here proves it."""
+
+    token: int
+    looks_like: str
+    excerpt: Excerpt
+
+
+@dataclass(frozen=True, slots=True)
+class Lint:
+    prompts: int
+    tokens: int
+    hit_ratio_now: float
+    hit_ratio_then: float
+    findings: tuple[LintFinding, ...]
+    suspects: tuple[Suspect, ...]
+
+
+def lint(
+    prompts: Sequence[PromptText],
+    tokenise: Tokenise = chunk_places,
+    *,
+    most_looks: int = MOST_LOOKS,
+    most_tokens: int = MOST_TOKENS,
+) -> Lint:
+    """Of prompts in the order in which they are sent."""
+    places = [tokenise(one.text, most_tokens) for one in prompts]
+    samples = [
+        Sample(chunk_marks(one.text, at), is_whole=len(at) < most_tokens)
+        for one, at in zip(prompts, places, strict=True)
+    ]
+    found = analyse(samples, shingle=1, most_looks=most_looks)
+    findings = tuple(_shown(one, prompts, places) for one in found.findings)
+    suspects = () if findings else tuple(_suspects(prompts, places))
+    return Lint(len(prompts), found.tokens, found.hit_ratio_now, found.hit_ratio_then, findings, suspects)
+
+
+def _shown(finding: Finding, prompts: Sequence[PromptText], places: Sequence[Sequence[tuple[int, int]]]) -> LintFinding:
+    spans = [one for one in finding.spans if one.stop > one.start][:MOST_EXCERPTS]
+    at = [(one.prompt, *_characters(one, places[one.prompt])) for one in spans]
+    seen = [(number, look_at(prompts[number].text, start, stop)) for number, start, stop in at]
+    names = {look.name for _, look in seen if look is not None}
+    looks_like = names.pop() if len(names) == 1 and all(look is not None for _, look in seen) else None
+    excerpts = tuple(
+        _excerpt(number, prompts[number], *((look.start, look.stop) if looks_like and look else (start, stop)))
+        for (number, start, stop), (_, look) in zip(at, seen, strict=True)
+    )
+    return LintFinding(finding, looks_like, advice(finding, looks_like), excerpts)
+
+
+def _characters(span: Span, places: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    return places[span.start][0], places[span.stop - 1][1]
+
+
+def _excerpt(number: int, prompt: PromptText, start: int, stop: int) -> Excerpt:
+    where, inside = prompt.where(start)
+    line, column = shown_line(prompt.text[start - inside :], inside)
+    shown = prompt.text[start:stop]
+    return Excerpt(
+        prompt=number + 1,
+        where=where,
+        line=line,
+        column=column,
+        before=prompt.text[max(0, start - CONTEXT_CHARACTERS) : start],
+        text=shown if len(shown) <= EXCERPT_CHARACTERS else shown[: EXCERPT_CHARACTERS - 1] + "…",
+        after=prompt.text[stop : stop + CONTEXT_CHARACTERS],
+    )
+
+
+def _suspects(prompts: Sequence[PromptText], places: Sequence[Sequence[tuple[int, int]]]) -> Iterator[Suspect]:
+    """In the first half of the first prompt: near its end it does no harm."""
+    for number, (prompt, at) in enumerate(zip(prompts[:1], places, strict=False)):
+        found = 0
+        for look in looks(prompt.text[: (at[-1][1] if at else 0) // 2]):
+            if look.name != NUMBER and found < MOST_SUSPECTS:
+                found += 1
+                token = sum(stop <= look.start for _, stop in at)
+                yield Suspect(token, look.name, _excerpt(number, prompt, look.start, look.stop))

@@ -1,0 +1,54 @@
+"""What a piece of text looks like that is another one in each prompt: a guess, by its form."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_TIME = r"\d{1,2}:\d{2}(?::\d{2})?(?:[.,]\d{1,9})?(?: ?[AaPp]\.?[Mm]\b\.?)?"
+_MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]{0,6}"
+_DATE = (
+    rf"(?:\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/.]\d{{1,2}}[-/.]\d{{2,4}}"
+    rf"|\d{{1,2}}\.? {_MONTH}\.?,? \d{{4}}|{_MONTH}\.? \d{{1,2}},? \d{{4}})"
+)
+_FORMS = (
+    ("a uuid", r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}"),
+    ("a timestamp", rf"{_DATE}(?:[T ,]| at )+{_TIME}(?:Z| ?[+-]\d{{2}}:?\d{{2}}| UTC| GMT)?"),
+    ("a date", _DATE),
+    ("a time of day", _TIME),
+    ("an address of the internet", r"(?:\d{1,3}\.){3}\d{1,3}"),
+    ("an e-mail address", r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,4}"),
+    ("unix time", r"1[5-9]\d{8}(?:\d{3})?"),
+    ("an id", r"(?=[A-Za-z_-]{0,40}\d)(?=[\d_-]{0,40}[A-Za-z])[A-Za-z0-9_-]{12,128}"),
+    ("a number", r"\d+(?:[.,]\d+)*"),
+)
+_PATTERN = re.compile(
+    "|".join(rf"(?P<form{number}>(?<![A-Za-z0-9]){form}(?![A-Za-z0-9]))" for number, (_, form) in enumerate(_FORMS)),
+    re.ASCII,
+)
+NUMBER = "a number"
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    name: str
+    start: int
+    stop: int
+
+
+def looks(text: str) -> Iterator[Look]:
+    """Everything in a text that has such a form, from its beginning on."""
+    for match in _PATTERN.finditer(text):
+        name, _ = _FORMS[int((match.lastgroup or "form0").removeprefix("form"))]
+        yield Look(name, *match.span())
+
+
+def look_at(text: str, start: int, stop: int, *, around: int = 120) -> Look | None:
+    """What stands here as a whole: of a time of which only the seconds differ, the time."""
+    low, high = max(0, start - around), stop + around
+    found = (Look(one.name, one.start + low, one.stop + low) for one in looks(text[low:high]))
+    touching = [one for one in found if one.start < max(stop, start + 1) and one.stop > start]
+    telling = [one for one in touching if one.name != NUMBER] or touching
+    if not telling:
+        return None
+    names = list(dict.fromkeys(one.name for one in telling))[:3]
+    return Look(" and ".join(names), min(start, telling[0].start), max(stop, telling[-1].stop))

@@ -1,0 +1,64 @@
+"""What this gateway's rounds have come to: of each engine the counts that were not told yet, and its latest times."""
+
+from collections import Counter, deque
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine_agent.gateway.canary.judging import OUTCOMES, Outcome, Verdict
+from engine_agent.gateway.canary.statistic import WATCHING_Z, Interval, interval_of
+
+MOST_PAIRS = 1_000  # older ones say nothing of how it is now
+LEAST_PAIRS = 30
+MOST_WHY = 300
+
+
+@dataclass(slots=True)
+class Finding:
+    untold: Counter[Outcome] = field(default_factory=Counter)
+    total: Counter[Outcome] = field(default_factory=Counter)
+    pairs: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=MOST_PAIRS))
+    failure: tuple[float, str] | None = None  # the last one: when, and what was so
+    interval: Interval | None = None
+
+    def add(self, verdict: Verdict, at: float) -> None:
+        self.untold[verdict.outcome] += 1
+        self.total[verdict.outcome] += 1
+        if verdict.why:
+            self.failure = (at, verdict.why[:MOST_WHY])
+        if verdict.pair is not None:
+            self.pairs.append(verdict.pair)
+            if len(self.pairs) >= LEAST_PAIRS:
+                self.interval = interval_of(*zip(*self.pairs, strict=True), z=WATCHING_Z)
+
+    def document(self) -> dict[str, Any]:
+        failure, timing = self.failure, self.interval
+        return {
+            "rounds": {name: self.untold[name] for name in OUTCOMES},
+            "failure": None if failure is None else {"at": failure[0], "why": failure[1]},
+            "timing": timing and {"pairs": len(self.pairs), "auc": timing.auc, "low": timing.low, "high": timing.high},
+        }
+
+
+class Findings:
+    """By agent."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, Finding] = {}
+
+    def add(self, agent: str, verdict: Verdict, at: float) -> None:
+        self._of.setdefault(agent, Finding()).add(verdict, at)
+
+    def keep(self, agents: Collection[str]) -> None:
+        """Forget those that are of the fleet no more, and were told of."""
+        self._of = {agent: one for agent, one in self._of.items() if agent in agents or one.untold}
+
+    def all(self) -> Mapping[str, Finding]:
+        return self._of
+
+    def take(self) -> dict[str, dict[str, Any]]:
+        """What is to be told, once."""
+        told = {agent: one.document() for agent, one in self._of.items() if one.untold}
+        for agent in told:
+            self._of[agent].untold.clear()
+        return told

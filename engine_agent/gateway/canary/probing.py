@@ -1,0 +1,121 @@
+"""One round of probes at one engine: asked as a customer's requests are, for two tenants that are nobody's."""
+
+import asyncio
+import json
+import random
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from uuid import uuid4
+
+import aiohttp
+
+from engine_agent.gateway.canary.judging import LEAST_TOKENS, Round, Seen, Verdict, judge
+from engine_agent.gateway.tables import Engine, Namespace, Organisation, Tables
+from engine_agent.http.headers import REQUEST_ID
+from engine_agent.identity import HEADER, INFER, LIFETIME_SECONDS, Identity, sign
+from engine_agent.protocol import CANARIES
+
+ANSWER_SECONDS = 30.0
+WANTED_TOKENS = LEAST_TOKENS + 64
+FIRST_CHARACTERS, LEAST_CHARACTERS, MOST_CHARACTERS = 600, 64, 8_192
+_LETTERS = "abcdefghijklmnopqrstuvwxyz "
+
+
+class ProbeFailed(Exception):
+    """No verdict: the engine did not answer, or not with what can be judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    organisation: Organisation
+    namespace: Namespace
+
+
+def canary_tenants(tables: Tables) -> tuple[Tenant, Tenant] | None:
+    """None where the snapshot has none: then nobody probes."""
+    found = [tables.organisations.get(name) for name in CANARIES]
+    pair = [Tenant(one, next(iter(one.namespaces.values()))) for one in found if one and one.namespaces]
+    return (pair[0], pair[1]) if len(pair) == len(CANARIES) else None
+
+
+class Prober:
+    """`now`: unix seconds by the control plane's clock, as engines judge identities."""
+
+    def __init__(self, session: aiohttp.ClientSession, now: Callable[[], float]) -> None:
+        self._session, self._now = session, now
+        self._characters: dict[str, int] = {}  # by model: how long a prompt is to be
+
+    async def round(self, engine: Engine, tenants: tuple[Tenant, Tenant]) -> Verdict:
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return judge(await self.seen(engine, tenants))
+        except ProbeFailed as problem:
+            return Verdict("failed", str(problem))
+        except (aiohttp.ClientError, TimeoutError, OSError) as problem:
+            return Verdict("failed", str(problem) or type(problem).__name__)
+
+    async def seen(self, engine: Engine, tenants: tuple[Tenant, Tenant]) -> Round:
+        """Raises ProbeFailed, and what connections raise."""
+        model, (one, other) = next(iter(engine.models)), tenants
+        shared, own = self._prompt(model), self._prompt(model)
+        fresh = await self._ask(engine, model, one, shared)
+        again = await self._ask(engine, model, one, shared)
+        # In either order, so that whatever comes first or second makes no difference between the two.
+        prompts = random.sample([shared, own], 2)
+        seen = {prompt: await self._ask(engine, model, other, prompt) for prompt in prompts}
+        self._learn(model, shared, fresh)
+        return Round(fresh, again, seen[shared], seen[own])
+
+    def _prompt(self, model: str) -> str:
+        length = self._characters.get(model, FIRST_CHARACTERS)
+        return "".join(secrets.choice(_LETTERS) for _ in range(length))
+
+    def _learn(self, model: str, prompt: str, seen: Seen) -> None:
+        """How many characters make as many tokens as are wanted differs from one tokenizer to the next."""
+        wanted = len(prompt) * WANTED_TOKENS // max(1, seen.prompt_tokens)
+        self._characters[model] = min(MOST_CHARACTERS, max(LEAST_CHARACTERS, wanted))
+
+    async def _ask(self, engine: Engine, model: str, tenant: Tenant, prompt: str) -> Seen:
+        body = json.dumps({"model": model, "prompt": prompt, "max_tokens": 1, "temperature": 0}).encode()
+        identity = self._identity(engine, tenant)
+        headers = {
+            "content-type": "application/json",
+            HEADER: sign(identity, engine.secret),
+            REQUEST_ID: identity.request_id,
+        }
+        began = time.perf_counter()
+        async with self._session.post(
+            f"{engine.address}/v1/completions", data=body, headers=headers, allow_redirects=False
+        ) as answer:
+            told = await answer.content.read(MOST_CHARACTERS)
+            milliseconds = (time.perf_counter() - began) * 1000
+            if answer.status != 200:
+                raise ProbeFailed(f"it answered a probe with {answer.status}: {told[:160].decode(errors='replace')}")
+            return _seen(answer.headers, milliseconds)
+
+    def _identity(self, engine: Engine, tenant: Tenant) -> Identity:
+        now = self._now()
+        return Identity(
+            organisation_id=tenant.organisation.id,
+            organisation=tenant.organisation.slug,
+            namespace_id=tenant.namespace.id,
+            namespace=tenant.namespace.slug,
+            scope=INFER,
+            policy_revision=tenant.namespace.revision,
+            request_id=f"canary-{uuid4().hex}",
+            attempt=1,
+            kind="probe",
+            deadline=now + ANSWER_SECONDS,
+            issued_at=now,
+            expires_at=now + LIFETIME_SECONDS,
+            audience=engine.agent,
+        )
+
+
+def _seen(headers: Mapping[str, str], milliseconds: float) -> Seen:
+    told = [headers.get(f"x-luminet-{name}-tokens", "") for name in ("prompt", "cached")]
+    if not all(one.isascii() and one.isdecimal() for one in told):
+        raise ProbeFailed("it answered a probe without saying how many tokens were cached")
+    return Seen(int(told[0]), int(told[1]), milliseconds)

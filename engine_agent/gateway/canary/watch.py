@@ -1,0 +1,126 @@
+"""The isolation canary: rounds at every engine at a low rate, all the time, and what comes of them told upwards.
+
+Engines are probed each in its own time, one round at a time. Several gateways share the work. Where the control plane
+does not answer, what was found waits here, added up.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+import aiohttp
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from engine_agent.gateway.canary.findings import Findings
+from engine_agent.gateway.canary.judging import Verdict
+from engine_agent.gateway.canary.probing import Prober, Tenant, canary_tenants
+from engine_agent.gateway.held import Held
+from engine_agent.gateway.tables import Engine
+from engine_agent.wire import Report
+
+log = logging.getLogger(__name__)
+LOOK_SECONDS = 0.5
+TELL_SECONDS = 10.0
+_AUC_ABOUT = (
+    "end of the 99.9 % interval of how well one tenant can tell by time that another's prompt is cached; 0.5: not."
+)
+Tell = Callable[[Sequence[Report]], Awaitable[None]]
+
+
+class Canary:
+    """`seconds` between two rounds at an engine, of all gateways together; 0: none. `doors`: how many gateways."""
+
+    def __init__(
+        self,
+        held: Held,
+        *,
+        seconds: float,
+        now: Callable[[], float],
+        tell: Tell,
+        may_tell: Callable[[], bool],
+        doors: Callable[[], int] = lambda: 1,
+    ) -> None:
+        self._held, self._seconds, self._now = held, seconds, now
+        self._tell, self._may_tell, self._doors = tell, may_tell, doors
+        self.findings = Findings()
+        self._due: dict[str, float] = {}
+        self._rounds: dict[str, asyncio.Task[None]] = {}
+        self.registry = CollectorRegistry()
+        self._counted = Counter(
+            "luminet_canary_rounds",
+            "Rounds of isolation probes, by what they said.",
+            ("agent", "outcome"),
+            registry=self.registry,
+        )
+        self.registry.register(_Timings(self.findings))
+
+    async def run(self, session: aiohttp.ClientSession) -> None:
+        prober, told_at = Prober(session, self._now), time.monotonic()
+        try:
+            while True:
+                await asyncio.sleep(LOOK_SECONDS)
+                self._begin_due(prober, time.monotonic())
+                if time.monotonic() - told_at >= TELL_SECONDS and self._may_tell():
+                    told_at = time.monotonic()
+                    await self._tell_found()
+        finally:
+            for task in self._rounds.values():
+                task.cancel()
+
+    def _begin_due(self, prober: Prober, now: float) -> None:
+        held = self._held
+        tenants = canary_tenants(held.tables)
+        if not self._seconds or held.is_draining or held.is_revoked or tenants is None:
+            return
+        engines = {agent: one for agent, one in held.tables.engines.items() if one.is_open and one.models}
+        self._rounds = {agent: task for agent, task in self._rounds.items() if not task.done()}
+        self._due = {agent: self._due.get(agent, now + random.uniform(0, self._seconds)) for agent in engines}
+        self.findings.keep(held.tables.engines)
+        for agent, engine in engines.items():
+            if self._due[agent] <= now and agent not in self._rounds:
+                # Not in step with anything, or what else happens every ten seconds would be seen each time.
+                self._due[agent] = now + self._seconds * max(1, self._doors()) * random.uniform(0.5, 1.5)
+                self._rounds[agent] = asyncio.create_task(self._round(prober, engine, tenants))
+
+    async def _round(self, prober: Prober, engine: Engine, tenants: tuple[Tenant, Tenant]) -> None:
+        verdict = await prober.round(engine, tenants)
+        if verdict.outcome == "failed" and self._is_out_of_date(engine, tenants):
+            return  # its tenants changed meanwhile: that proves nothing and is nobody's failure
+        self._found(engine.agent, verdict)
+
+    def _is_out_of_date(self, engine: Engine, tenants: tuple[Tenant, Tenant]) -> bool:
+        held = self._held.tables
+        return held.engines.get(engine.agent) != engine or canary_tenants(held) != tenants
+
+    def _found(self, agent: str, verdict: Verdict) -> None:
+        self.findings.add(agent, verdict, self._now())
+        self._counted.labels(agent, verdict.outcome).inc()
+        if verdict.outcome == "leaked":
+            log.error("isolation is broken at engine %s: %s", agent, verdict.why)
+        elif verdict.why:
+            log.info("a probe at engine %s proved nothing: %s", agent, verdict.why)
+
+    async def _tell_found(self) -> None:
+        if told := self.findings.take():
+            await self._tell([Report("canary", {"at": self._now(), "agents": told})])
+
+
+class _Timings(Collector):
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+
+    def collect(self) -> Iterator[Metric]:
+        low, high = (
+            GaugeMetricFamily(f"luminet_canary_timing_auc_{end}", f"{end.title()} {_AUC_ABOUT}", labels=("agent",))
+            for end in ("low", "high")
+        )
+        for agent, one in sorted(self._findings.all().items()):
+            if one.interval is not None:
+                low.add_metric((agent,), one.interval.low)
+                high.add_metric((agent,), one.interval.high)
+        yield low
+        yield high

@@ -1,0 +1,103 @@
+"""Which prompts are looked at, and what is kept of them: bounded for each namespace and in all.
+
+A namespace gives one a second after its first few, so that one that is busy costs no more than another.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from engine_agent.divergence.analysing import Sample
+
+MOST_TOKENS = 2_048  # of a prompt: what varies further behind spoils less
+MOST_PROMPTS = 48  # of a namespace: the newest
+LEAST_PROMPTS = 8  # before anything is said
+LEAST_NEW = 4
+MOST_NAMESPACES = 2_000
+MOST_BYTES = 16 << 20  # of all marks
+MOST_A_SECOND = 4.0  # of all namespaces
+AT_ONCE = 12.0  # of one that has been quiet
+LOOK_SECONDS = 60.0  # between two looks at one namespace
+
+
+@dataclass(slots=True)
+class Allowance:
+    """So many at once, and so many each second."""
+
+    most: float
+    a_second: float
+    left: float
+    at: float
+
+    def take(self, now: float) -> bool:
+        self.left = min(self.most, self.left + max(0.0, now - self.at) * self.a_second)
+        self.at = now
+        if self.left < 1:
+            return False
+        self.left -= 1
+        return True
+
+
+@dataclass(slots=True)
+class Collected:
+    """Of one namespace."""
+
+    allowance: Allowance
+    prompts: deque[Sample] = field(default_factory=lambda: deque(maxlen=MOST_PROMPTS))
+    new: int = 0  # since the last look
+    looked_at: float = 0.0
+    bytes: int = 0
+
+
+class Sampling:
+    def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
+        self._most, self._bytes = most_bytes, 0
+        self._all = Allowance(AT_ONCE * 2, MOST_A_SECOND, AT_ONCE * 2, 0.0)
+        self._namespaces: OrderedDict[str, Collected] = OrderedDict()  # those that were longest quiet first
+
+    @property
+    def bytes(self) -> int:
+        return self._bytes
+
+    @property
+    def namespaces(self) -> int:
+        return len(self._namespaces)
+
+    def wants(self, namespace: str, now: float) -> bool:
+        one = self._namespaces.get(namespace)
+        if one is None:
+            one = self._namespaces[namespace] = Collected(Allowance(AT_ONCE, 1.0, AT_ONCE, now), looked_at=now)
+            if len(self._namespaces) > MOST_NAMESPACES:
+                self.forget(next(iter(self._namespaces)))
+        return one.allowance.take(now) and self._all.take(now)
+
+    def keep(self, namespace: str, sample: Sample) -> None:
+        one = self._namespaces.get(namespace)
+        if one is None:  # it was quiet for so long that it had to make room
+            return
+        gone = len(one.prompts[0].marks) if len(one.prompts) == MOST_PROMPTS else 0
+        one.prompts.append(sample)
+        one.new += 1
+        one.bytes += len(sample.marks) - gone
+        self._bytes += len(sample.marks) - gone
+        self._namespaces.move_to_end(namespace)
+        while self._bytes > self._most and len(self._namespaces) > 1:
+            self.forget(next(iter(self._namespaces)))
+
+    def forget(self, namespace: str) -> None:
+        gone = self._namespaces.pop(namespace, None)
+        self._bytes -= gone.bytes if gone is not None else 0
+
+    def due(self, now: float) -> str | None:
+        """Whose sample is to be looked at now: it has grown, and the last look is long ago."""
+        waiting = (
+            (one.looked_at, name)
+            for name, one in self._namespaces.items()
+            if one.new >= LEAST_NEW and len(one.prompts) >= LEAST_PROMPTS and now - one.looked_at >= LOOK_SECONDS
+        )
+        return min(waiting, default=(0.0, None))[1]
+
+    def look(self, namespace: str, now: float) -> Sequence[Sample]:
+        one = self._namespaces[namespace]
+        one.new, one.looked_at = 0, now
+        return tuple(one.prompts)

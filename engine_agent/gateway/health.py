@@ -1,0 +1,69 @@
+"""Whether an engine deserves requests, by what became of those it had. Pure: every moment is told.
+
+One that fails again and again is left alone, longer each time, and comes back slowly: its share grows with the seconds
+it has been back. A single failure costs it nothing, and neither does a request that anybody would have refused.
+"""
+
+from dataclasses import dataclass
+
+IN_A_ROW = 3
+RATIO, LEAST_REQUESTS = 0.5, 10  # so many of the newest, of so many at least
+NEWEST = 0.1  # how much the newest request counts
+EJECTED_SECONDS, MOST_EJECTED_SECONDS = 5.0, 60.0
+AWAY_SECONDS = 5.0  # who was away for less comes back at once
+RETURN_SECONDS, LEAST_SHARE = 10.0, 0.1
+GOOD_SECONDS = 60.0  # after which nobody remembers the times before
+
+
+@dataclass(slots=True)
+class Health:
+    failed_in_a_row: int = 0
+    failing: float = 0.0  # a moving share of its requests
+    requests: int = 0  # since it came back
+    times: int = 0  # it was ejected, one soon after the other
+    ejected_until: float = 0.0
+    away_since: float | None = None
+    back_since: float | None = None
+
+    def succeeded(self) -> None:
+        self._count(0.0)
+        self.failed_in_a_row = 0
+
+    def failed(self, now: float) -> bool:
+        """Whether it is ejected, by this one."""
+        self._count(1.0)
+        self.failed_in_a_row += 1
+        is_failing = self.requests >= LEAST_REQUESTS and self.failing >= RATIO
+        if self.is_ejected(now) or not (self.failed_in_a_row >= IN_A_ROW or is_failing):
+            return False
+        self._eject(now)
+        return True
+
+    def gone(self, now: float) -> None:
+        if self.away_since is None:
+            self.away_since = now
+
+    def back(self, now: float) -> None:
+        if self.away_since is not None and now - self.away_since >= AWAY_SECONDS:
+            self.back_since = now
+        self.away_since = None
+
+    def is_ejected(self, now: float) -> bool:
+        return now < self.ejected_until
+
+    def share(self, now: float) -> float:
+        """Of the requests it would get if nothing had been."""
+        began = max(self.ejected_until, self.back_since or 0.0)
+        if not began or now - began >= RETURN_SECONDS:
+            return 1.0
+        return max(LEAST_SHARE, (now - began) / RETURN_SECONDS)
+
+    def _count(self, failed: float) -> None:
+        self.requests += 1
+        self.failing += NEWEST * (failed - self.failing)
+
+    def _eject(self, now: float) -> None:
+        self.times = self.times + 1 if now - self.ejected_until < GOOD_SECONDS and self.times else 1
+        self.ejected_until = now + min(MOST_EJECTED_SECONDS, EJECTED_SECONDS * 2 ** (self.times - 1))
+        self.failed_in_a_row = self.requests = 0
+        self.failing = 0.0

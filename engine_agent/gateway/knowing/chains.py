@@ -1,0 +1,104 @@
+"""Marks of a prompt's blocks, as engines compute them, piece after piece: of a chat that grows, only what is new."""
+
+from array import array
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from engine_agent.block_events import MARK_BYTES
+from engine_agent.cache.keys import (
+    DIGEST_BYTES,
+    TOKEN_BYTES,
+    ChainIdentity,
+    Digest,
+    block_keys,
+    chain_root,
+    packed_tokens,
+)
+from engine_agent.gateway.knowing.remembering import Remembered
+from engine_agent.gateway.tables import Namespace
+
+NAME_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """All that engines must have in common for a prompt to be the same blocks in them."""
+
+    bundle: str
+    revision: str
+    kv_format: str
+    scale_set: str
+    block_tokens: int
+
+    def root(self, namespace: Namespace, salt: bytes) -> Digest:
+        identity = ChainIdentity(
+            namespace.epoch, self.revision, self.kv_format, self.scale_set, self.block_tokens, salt
+        )
+        return chain_root(namespace.key, identity)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """How a chain stands after a piece."""
+
+    last: Digest  # of the last full block
+    rest: bytes = b""  # tokens after it
+    tokens: int = 0  # from the beginning
+    marks: bytes = b""  # of the blocks that ended in this piece
+
+    def then(self, tokens: "array[int]", block_tokens: int) -> "Link":
+        packed = self.rest + packed_tokens(tokens)
+        digests = block_keys(self.last, packed, block_tokens)
+        rest = packed[len(digests) * block_tokens * TOKEN_BYTES :]
+        last = digests[-1] if len(digests) else self.last
+        return Link(last, rest, self.tokens + len(tokens), marks_of(digests.packed))
+
+
+class Chain:
+    """One prompt on one ground, from its root on."""
+
+    def __init__(self, ground: Ground, root: Digest, links: Remembered[bytes, Link], *, begins: "array[int]") -> None:
+        self.ground, self.root = ground, root
+        self._links = links
+        self._name = _named(root + ground.bundle.encode() + packed_tokens(begins), b"")
+        self._link = Link(root).then(begins, ground.block_tokens)
+        self._marks = [self._link.marks]
+        self._next: Link | None = None
+
+    def meet(self, name: bytes) -> bool:
+        """The next piece, by its name: whether it is known how the chain goes on."""
+        self._name = _named(self._name, name)
+        self._next = self._links.get(self._name)
+        return self._next is not None
+
+    def go(self, tokens: "array[int] | None", *, is_whole: bool = True) -> None:
+        """On, over the piece that was met. `tokens` where it is not known; not `is_whole`: of its beginning alone."""
+        link = self._next if is_whole else None
+        if link is None:
+            assert tokens is not None, "a piece that is not known has to be tokenised"
+            link = self._link.then(tokens, self.ground.block_tokens)
+            if is_whole:
+                self._links.put(self._name, link, DIGEST_BYTES + NAME_BYTES + len(link.rest) + len(link.marks))
+        self._link = link
+        self._marks.append(link.marks)
+
+    @property
+    def tokens(self) -> int:
+        return self._link.tokens
+
+    def marked(self) -> "Marked":
+        return Marked(self.root[:MARK_BYTES], b"".join(self._marks))
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    root: bytes = field(repr=False)
+    marks: bytes = field(repr=False)
+
+
+def marks_of(digests: bytes) -> bytes:
+    return b"".join([digests[at : at + MARK_BYTES] for at in range(0, len(digests), DIGEST_BYTES)])
+
+
+def _named(before: bytes, piece: bytes) -> bytes:
+    return blake2b(before + piece, digest_size=NAME_BYTES).digest()

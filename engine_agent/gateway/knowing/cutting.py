@@ -1,0 +1,90 @@
+"""A text in pieces whose tokens, one piece after the other, are the text's: what was tokenised once need not be again.
+
+A text may be cut in front of the tokens that a bundle names for that. Whether it is so is tried when a tokenizer is
+loaded; where it is not, a text is one piece.
+"""
+
+import re
+from array import array
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import tokenizers
+
+LEAST_PIECE = 2_048  # characters: many short ones would cost more than tokenising the end of a text anew
+CUT_TOKENS = 32  # at the end of a text that is cut anywhere: how it goes on could change as many
+_TRIED = ("Hello there", " two  blanks, and\n\n\tlines ", "", "\n", "Grüße, 世界! 12345 don't", " x")
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What a tokenizer puts before and after a text of which it is asked that."""
+
+    before: tuple[int, ...] = ()
+    after: tuple[int, ...] = ()
+
+
+class Cutter:
+    """One tokenizer, for any thread. `special`: where a text may be cut, in front of each of these."""
+
+    def __init__(
+        self, tokenizer: tokenizers.Tokenizer, special: Collection[str], *, least_piece: int = LEAST_PIECE
+    ) -> None:
+        self._tokenizer, self._least = tokenizer, least_piece
+        self._cuts = sorted(filter(None, special), key=lambda text: (-len(text), text))
+        self._pattern = re.compile("|".join(map(re.escape, self._cuts)) or r"(?!)")
+        self.can_cut = bool(self._cuts) and self._is_exact()
+        self.around = self._found_around()  # None: not the same around every text
+
+    def pieces(self, text: str) -> list[str]:
+        """One after the other they are the text. A longer text that begins alike begins with the same pieces, all but
+        the last.
+        """
+        if not self.can_cut:
+            return [text]
+        return _parted(text, self._places(text, self._least))
+
+    def tokens(self, text: str) -> "array[int]":
+        """Without what belongs around a text. Others may run meanwhile: the interpreter's lock is not held."""
+        return array("I", self._encoded(text))
+
+    def head_tokens(self, text: str, most_characters: int) -> "array[int]":
+        """Those of its beginning that no later character could have changed, as far as anybody can tell."""
+        found = self.tokens(text[:most_characters])
+        return found if len(text) <= most_characters else found[: max(0, len(found) - CUT_TOKENS)]
+
+    def _places(self, text: str, least: int) -> list[int]:
+        places = [0]
+        for found in self._pattern.finditer(text):
+            if found.start() - places[-1] >= max(1, least):
+                places.append(found.start())
+        return places
+
+    def _encoded(self, text: str, *, with_around: bool = False) -> list[int]:
+        ids: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=with_around)[0].ids
+        return ids
+
+    def _is_exact(self) -> bool:
+        cuts = self._cuts[:8]
+        texts = [*_TRIED, *("".join(f"{text}{cut}{text}" for cut in cuts) for text in _TRIED)]
+        texts += [f"{cut}{''.join(cuts)}{text}{cut}" for cut in cuts for text in _TRIED]
+        return all(self._is_same(text) for text in texts)
+
+    def _is_same(self, text: str) -> bool:
+        pieces = _parted(text, self._places(text, 1))
+        return [token for piece in pieces for token in self._encoded(piece)] == self._encoded(text)
+
+    def _found_around(self) -> Around | None:
+        found = {self._tried_around(text) for text in (_TRIED[0], _TRIED[4])}
+        return found.pop() if len(found) == 1 else None
+
+    def _tried_around(self, text: str) -> Around | None:
+        bare, whole = self._encoded(text), self._encoded(text, with_around=True)
+        for place in range(len(whole) - len(bare) + 1):
+            if whole[place : place + len(bare)] == bare:
+                return Around(tuple(whole[:place]), tuple(whole[place + len(bare) :]))
+        return None
+
+
+def _parted(text: str, places: list[int]) -> list[str]:
+    return [text[one:two] for one, two in zip(places, [*places[1:], len(text)], strict=True)]

@@ -1,0 +1,151 @@
+"""Which blocks each engine holds, by their marks: ten bytes or so each, found and changed within a microsecond.
+
+Marks are prefixes of keyed digests, so they are spread evenly, and a mark's own first bytes say in which of many small
+strings of marks it is. A table for each root, because one can end as a whole.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from engine_agent.block_events import MARK_BYTES, BlockChange, Page
+
+MOST_IN_BUCKET = 48  # marks, on average: more, and searching them would take longer than finding their bucket
+MOST_BLOCKS = 4_000_000  # of all engines: what else they tell is not kept
+STEP = 250  # marks between two moments in which others may run
+
+
+class Marks:
+    """A set of marks, which grows by one bucket at a time, so that nobody waits for all of it (linear hashing)."""
+
+    __slots__ = ("_base", "_buckets", "_count", "_next")
+
+    def __init__(self) -> None:
+        self._buckets = [bytearray()]
+        self._base, self._next = 1, 0  # of so many buckets, those before the next have been parted in two
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, mark: bytes) -> bool:
+        return _place(self._bucket(mark), mark) >= 0
+
+    def add(self, mark: bytes) -> bool:
+        """Whether it was not there."""
+        bucket = self._bucket(mark)
+        if _place(bucket, mark) >= 0:
+            return False
+        bucket += mark
+        self._count += 1
+        if self._count > MOST_IN_BUCKET * len(self._buckets):
+            self._part()
+        return True
+
+    def discard(self, mark: bytes) -> bool:
+        """Whether it was there."""
+        bucket = self._bucket(mark)
+        place = _place(bucket, mark)
+        if place < 0:
+            return False
+        last = bucket[-MARK_BYTES:]
+        del bucket[-MARK_BYTES:]
+        if place < len(bucket):
+            bucket[place : place + MARK_BYTES] = last
+        self._count -= 1
+        return True
+
+    def _bucket(self, mark: bytes) -> bytearray:
+        spread = int.from_bytes(mark[:4], "little")
+        place = spread & (self._base - 1)
+        return self._buckets[place if place >= self._next else spread & (2 * self._base - 1)]
+
+    def _part(self) -> None:
+        """The next bucket in two: into a new one goes what has the next bit set."""
+        bucket = self._buckets[self._next]
+        self._buckets.append(bytearray())
+        self._buckets[self._next] = bytearray()
+        self._next += 1
+        if self._next == self._base:
+            self._base, self._next = 2 * self._base, 0
+        for mark in _parted(bytes(bucket)):
+            moved = self._bucket(mark)
+            moved += mark
+
+
+class Index:
+    """Of all engines that tell. `changing` goes in steps, between which others may run and look."""
+
+    def __init__(self, most_blocks: int = MOST_BLOCKS) -> None:
+        self._roots: dict[str, dict[bytes, Marks]] = {}  # by agent
+        self._counts: dict[str, int] = {}
+        self._most = most_blocks
+
+    @property
+    def blocks(self) -> Mapping[str, int]:
+        return self._counts
+
+    def apply(self, agent: str, page: Page) -> None:
+        for _ in self.changing(agent, page):
+            pass
+
+    def changing(self, agent: str, page: Page) -> Iterator[None]:
+        """Whoever stops in the middle forgets the agent: half a page is not what any engine held."""
+        if page.is_snapshot:
+            self.forget(agent)
+        for change in page.changes:
+            yield from self._change(agent, change)
+
+    def match(self, agent: str, root: bytes, marks: bytes) -> int:
+        """How many blocks, from the first on. One commits to all before it, so that bisection finds the last."""
+        held = self._roots.get(agent, {}).get(root)
+        low, high = 0, len(marks) // MARK_BYTES if held else 0
+        probe = min(1, high)
+        while low < high and held:
+            if marks[(probe - 1) * MARK_BYTES : probe * MARK_BYTES] in held:
+                low = probe
+            else:
+                high = probe - 1
+            probe = (low + high + 1) // 2
+        return low
+
+    def forget(self, agent: str) -> None:
+        self._roots.pop(agent, None)
+        self._counts.pop(agent, None)
+
+    def _change(self, agent: str, change: BlockChange) -> Iterator[None]:
+        roots = self._roots.setdefault(agent, {})
+        self._counts.setdefault(agent, 0)
+        if change.kind == "cleared":
+            self._counts[agent] -= len(roots.pop(change.root, ()))
+        elif change.kind == "stored":
+            yield from self._add(agent, roots.setdefault(change.root, Marks()), change.marks)
+        elif held := roots.get(change.root):
+            yield from self._remove(agent, held, change.marks)
+            if not held:
+                roots.pop(change.root, None)
+
+    def _add(self, agent: str, held: Marks, marks: bytes) -> Iterator[None]:
+        room = self._most - sum(self._counts.values())
+        for begin in range(0, len(marks), STEP * MARK_BYTES):
+            part = _parted(marks[begin : begin + STEP * MARK_BYTES])
+            added = sum([held.add(mark) for mark in part[: max(0, room)]])
+            room -= added
+            self._counts[agent] += added
+            yield
+
+    def _remove(self, agent: str, held: Marks, marks: bytes) -> Iterator[None]:
+        for begin in range(0, len(marks), STEP * MARK_BYTES):
+            part = _parted(marks[begin : begin + STEP * MARK_BYTES])
+            self._counts[agent] -= sum([held.discard(mark) for mark in part])
+            yield
+
+
+def _parted(marks: bytes) -> list[bytes]:
+    return [marks[place : place + MARK_BYTES] for place in range(0, len(marks), MARK_BYTES)]
+
+
+def _place(bucket: bytearray, mark: bytes) -> int:
+    """Where it is, or -1. Bytes of two neighbours that happen to look like it are none."""
+    place = bucket.find(mark)
+    while place >= 0 and place % MARK_BYTES:
+        place = bucket.find(mark, place + 1)
+    return place

@@ -1,0 +1,170 @@
+"""The face of this package: of a request, its prompt; of a prompt, how much of it lies in whose cache; of an engine,
+how busy it says it is.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from array import array
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import aiohttp
+
+from engine_agent.block_events import MARK_BYTES, Load
+from engine_agent.gateway.asked import Asked
+from engine_agent.gateway.keys import Caller
+from engine_agent.gateway.knowing.bundles import Bundles
+from engine_agent.gateway.knowing.chains import Ground
+from engine_agent.gateway.knowing.index import Index
+from engine_agent.gateway.knowing.metrics import KnowingMetrics
+from engine_agent.gateway.knowing.prompts import Asking, Prompt, Prompting
+from engine_agent.gateway.knowing.watching import Follower
+from engine_agent.gateway.tables import Engine, Namespace
+from engine_agent.http.strict_json import read_object
+
+log = logging.getLogger(__name__)
+LOOK_SECONDS = 0.25  # between two looks at which engines there are
+LONGEST_SALT = 256  # bytes, as engines take it
+KEY_BYTES = 32
+
+
+class Knowing:
+    """`run` follows the engines; everything else is asked at any time, and knows what is known by then."""
+
+    def __init__(
+        self,
+        engines: Callable[[], Mapping[str, Engine]],
+        session: aiohttp.ClientSession,
+        now: Callable[[], float],
+        home: Path | None = None,
+    ) -> None:
+        self._engines, self._session, self._now = engines, session, now
+        self._bundles, self._index = Bundles(home), Index()
+        self._followers: dict[str, Follower] = {}
+        self._following: dict[str, asyncio.Task[None]] = {}
+        self._grounds: dict[tuple[str, str], Mapping[str, Ground]] = {}
+        self.metrics = KnowingMetrics(lambda: self._index.blocks, self._all_heard)
+        self._prompting = Prompting(self.metrics.tokenising)
+        self.on_prompt: Callable[[Namespace, array[int], bool], None] | None = None  # who looks at samples of them
+
+    # Of requests
+
+    async def prompt(self, caller: Caller, asked: Asked, path: str) -> Prompt | None:
+        """None: nobody's cache is known for it, or it cannot be rendered here."""
+        began = time.perf_counter()
+        asking = self._asking(caller, asked, path)
+        found = None if asking is None else await self._read(asking)
+        outcome = "unread" if found is None else "whole" if found.is_whole else "head"
+        self.metrics.read(outcome, time.perf_counter() - began)  # type: ignore[arg-type]
+        if found is not None and found.is_only and self.on_prompt is not None:
+            is_all = found.is_whole and found.known_tokens == len(found.tokens)
+            self.on_prompt(caller.namespace, found.tokens, is_all)
+        return found
+
+    async def _read(self, asking: Asking) -> Prompt | None:
+        try:
+            return await self._prompting.read(asking)
+        except Exception:  # a tokenizer's or a template's: what is not known here is no reason to refuse a request
+            log.exception("a prompt of model %s could not be read", asking.model)
+            return None
+
+    def matches(self, prompt: Prompt) -> Mapping[str, int]:
+        """In tokens, of each engine that tells what it holds."""
+        return {
+            agent: self._match(agent, ground, prompt)
+            for agent, ground in self._all_grounds(prompt.model, prompt.kv_format).items()
+            if ground in prompt.chains
+        }
+
+    # Of engines
+
+    def load(self, agent: str) -> Load | None:
+        follower = self._followers.get(agent)
+        return None if follower is None else follower.load
+
+    def seats(self, agent: str) -> int | None:
+        follower = self._followers.get(agent)
+        return follower.about.seats if follower and follower.about else None
+
+    def heard(self, agent: str) -> bool:
+        follower = self._followers.get(agent)
+        return follower is not None and follower.is_heard
+
+    async def run(self) -> None:
+        try:
+            while True:
+                self._keep(self._engines())
+                await asyncio.sleep(LOOK_SECONDS)
+        finally:
+            self._keep({})
+            self._prompting.close()
+
+    def _keep(self, engines: Mapping[str, Engine]) -> None:
+        """Follow those there are, as they are now; forget the others."""
+        for agent, follower in list(self._followers.items()):
+            engine = engines.get(agent)
+            if engine is None or (engine.address, engine.secret) != (follower.engine.address, follower.engine.secret):
+                self._following.pop(agent).cancel()
+                self._followers.pop(agent).forget()
+                with contextlib.suppress(KeyError):
+                    self.metrics.forget(agent)
+        for agent in engines.keys() - self._followers.keys():
+            follower = Follower(
+                engines[agent],
+                self._session,
+                self._bundles,
+                self._index,
+                self._now,
+                changed=self._grounds.clear,
+                gap=self.metrics.gap,
+            )
+            self._followers[agent], self._following[agent] = follower, asyncio.create_task(follower.run())
+
+    # Of both
+
+    def _asking(self, caller: Caller, asked: Asked, path: str) -> Asking | None:
+        namespace = caller.namespace
+        kv_format = asked.kv_dtype or namespace.rules.of(asked.model).kv_dtype
+        grounds = set(self._all_grounds(asked.model, kv_format).values())
+        body = asked.told or read_object(asked.body)
+        salt = _salt(body.get("cache_salt"))
+        bundle = min((one.bundle for one in grounds), default="")  # of several, as while a model is replaced, one
+        loaded = self._bundles.get(bundle)
+        if loaded is None or salt is None or len(namespace.key) != KEY_BYTES:
+            return None
+        roots = {one: one.root(namespace, salt) for one in grounds if one.bundle == bundle}
+        return Asking(body, len(asked.body), path, asked.model, kv_format, loaded, roots)
+
+    def _all_grounds(self, model: str, kv_format: str) -> Mapping[str, Ground]:
+        """By agent."""
+        found = self._grounds.get((model, kv_format))
+        if found is None:
+            abouts = {agent: one.about for agent, one in self._followers.items() if one.about}
+            found = {
+                agent: about.grounds[kv_format]
+                for agent, about in abouts.items()
+                if about.model == model and kv_format in about.grounds
+            }
+            if found:  # what nobody has is not remembered: clients may name anything
+                self._grounds[model, kv_format] = found
+        return found
+
+    def _match(self, agent: str, ground: Ground, prompt: Prompt) -> int:
+        marked = prompt.chains[ground]
+        most = prompt.matchable(ground) // ground.block_tokens
+        return self._index.match(agent, marked.root, marked.marks[: most * MARK_BYTES]) * ground.block_tokens
+
+    def _all_heard(self) -> Mapping[str, bool]:
+        return {agent: one.is_heard for agent, one in self._followers.items()}
+
+
+def _salt(told: object) -> bytes | None:
+    """None: an engine would refuse it."""
+    if told is None:
+        return b""
+    if not isinstance(told, str):
+        return None
+    salt = told.encode(errors="replace")
+    return salt if 1 <= len(salt) <= LONGEST_SALT else None

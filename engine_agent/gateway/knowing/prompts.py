@@ -1,0 +1,252 @@
+"""A body's prompt as engines will see it: rendered, tokenised and hashed, as far as that is worth its time.
+
+What was seen before is not tokenised again. Of what is new, the first 16,384 characters are, and 4,096 where as many
+are known already: where a prompt is cached shows in its head. The rest is made up for beside, so that a chat that goes
+on is known whole. Nothing of any text is kept, only tokens and hashes, under names that are keyed hashes as well.
+"""
+
+import asyncio
+import secrets
+import time
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any
+
+from engine_agent.cache.keys import Digest, packed_tokens
+from engine_agent.gateway.knowing.bundles import Loaded
+from engine_agent.gateway.knowing.chains import NAME_BYTES, Chain, Ground, Link, Marked
+from engine_agent.gateway.knowing.cutting import Around
+from engine_agent.gateway.knowing.remembering import Remembered
+from engine_agent.prompts.bodies import PromptText, chat_text, completion_prompts
+from engine_agent.prompts.errors import EngineError
+
+CHAT = "/v1/chat/completions"
+HEAD_TOKENS = 4_096  # that a prompt shows of itself
+HEAD_CHARACTERS, MORE_CHARACTERS = 16_384, 4_096
+INLINE_BODY, INLINE_CHARACTERS = 8_192, 1_500  # less than a millisecond of work
+CHUNK_TOKENS = 1_024  # of a prompt that is token ids
+REMEMBERED_BYTES = 16 << 20  # tokens of pieces, and as much for chains
+MOST_LATER, LATER_CHARACTERS = 64, 4 << 20  # prompts whose rest is made up for
+THREADS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    tokens: "array[int]" = field(repr=False)  # of its head
+    known_tokens: int
+    is_whole: bool  # these are all that it has
+    is_only: bool  # the body has one prompt
+    chains: Mapping[Ground, Marked]
+    model: str
+    kv_format: str
+
+    def matchable(self, ground: Ground) -> int:
+        """In tokens. An engine always computes the last one, so that there is something to answer from."""
+        known = self.known_tokens - 1 if self.is_whole else self.known_tokens
+        return max(0, known) // ground.block_tokens * ground.block_tokens
+
+    @property
+    def beginning(self) -> bytes:
+        """The marks of its first blocks, for telling conversations apart."""
+        return next((marked.marks[:32] for marked in self.chains.values()), b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What one body asks for, and on which grounds it could be cached. One bundle for all of them."""
+
+    body: Mapping[str, Any] = field(repr=False)
+    size: int  # in bytes
+    path: str
+    model: str
+    kv_format: str
+    loaded: Loaded
+    roots: Mapping[Ground, Digest] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    name: bytes
+    text: str = ""
+    tokens: "array[int] | None" = None  # of a prompt that is token ids
+
+
+@dataclass(frozen=True, slots=True)
+class _Pieces:
+    pieces: Sequence[_Piece]
+    around: Around
+    is_only: bool
+
+
+class _TooLong(Exception):
+    """More is new than is tokenised in the event loop."""
+
+
+class Prompting:
+    def __init__(self, tokenising: Callable[[float], None] = lambda seconds: None) -> None:
+        self._tokenising = tokenising
+        self._key = secrets.token_bytes(32)  # of pieces' names: they say nothing to anybody else
+        self._tokens: Remembered[bytes, array[int]] = Remembered(REMEMBERED_BYTES)
+        self._links: Remembered[bytes, Link] = Remembered(REMEMBERED_BYTES)
+        self._threads = ThreadPoolExecutor(THREADS, "prompts")
+        self._later = ThreadPoolExecutor(1, "prompts-later")
+        self._waiting: list[int] = []  # how many characters each of those has that are made up for later
+
+    async def read(self, asking: Asking) -> Prompt | None:
+        """None: it cannot be rendered here, and the engine will say why."""
+        if asking.size <= INLINE_BODY:
+            try:
+                pieces = self._pieces(asking)
+                return None if pieces is None else self._walk(asking, pieces, most=INLINE_CHARACTERS)
+            except _TooLong:
+                pass
+        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, asking)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._later.shutdown(wait=False, cancel_futures=True)
+
+    def _read(self, asking: Asking) -> Prompt | None:
+        pieces = self._pieces(asking)
+        if pieces is None:
+            return None
+        prompt = self._walk(asking, pieces)
+        if not prompt.is_whole:
+            self._make_up(asking, pieces)
+        return prompt
+
+    def _make_up(self, asking: Asking, pieces: _Pieces) -> None:
+        """Later, for all but the last piece: that one will be longer when it comes again."""
+        size = sum(len(piece.text) for piece in pieces.pieces[:-1])
+        if not size or len(self._waiting) >= MOST_LATER or sum(self._waiting) + size > LATER_CHARACTERS:
+            return
+        self._waiting.append(size)
+        rest = _Pieces(pieces.pieces[:-1], pieces.around, pieces.is_only)
+
+        def made_up() -> None:
+            try:
+                self._walk(asking, rest, most=LATER_CHARACTERS)
+            finally:
+                self._waiting.remove(size)
+
+        self._later.submit(made_up)
+
+    # From a body to pieces
+
+    def _pieces(self, asking: Asking) -> _Pieces | None:
+        try:
+            if asking.path == CHAT:
+                return self._of_text(asking, chat_text(asking.loaded.bundle.template, asking.body), is_only=True)
+            prompts = completion_prompts(asking.body)
+        except EngineError:
+            return None
+        first, is_only = prompts[0], len(prompts) == 1
+        return self._of_text(asking, first, is_only) if isinstance(first, PromptText) else self._of_ids(first, is_only)
+
+    def _of_text(self, asking: Asking, told: PromptText, is_only: bool) -> _Pieces | None:
+        cutter = asking.loaded.cutter
+        around = cutter.around if told.adds_special else Around()
+        if around is None:
+            return None
+        try:
+            pieces = [_Piece(self._name(piece.encode()), piece) for piece in cutter.pieces(told.text)]
+        except UnicodeEncodeError:
+            return None
+        return _Pieces(pieces, around, is_only)
+
+    def _of_ids(self, ids: Sequence[int], is_only: bool) -> _Pieces:
+        chunks = (array("I", ids[at : at + CHUNK_TOKENS]) for at in range(0, len(ids), CHUNK_TOKENS))
+        pieces = [_Piece(self._name(packed_tokens(chunk)), tokens=chunk) for chunk in chunks]
+        return _Pieces(pieces, Around(), is_only)
+
+    def _name(self, data: bytes) -> bytes:
+        return blake2b(data, key=self._key, digest_size=NAME_BYTES).digest()
+
+    # From pieces to marks
+
+    def _walk(self, asking: Asking, told: _Pieces, *, most: int | None = None) -> Prompt:
+        """`most`: new characters, of which one too many raises _TooLong; without, as many as are worth it."""
+        before = array("I", told.around.before)
+        chains = [Chain(ground, root, self._links, begins=before) for ground, root in asking.roots.items()]
+        head, new = before[:], _New(most)
+        is_whole = True
+        for piece in told.pieces:
+            known = [chain.meet(piece.name) for chain in chains]
+            new.is_headless = len(head) >= HEAD_TOKENS
+            tokens, is_whole = self._tokens_of(asking.loaded, piece, new, is_known=all(known))
+            for chain in chains:
+                chain.go(tokens, is_whole=is_whole)
+            if tokens is not None and len(head) == chains[0].tokens - len(tokens) and len(head) < HEAD_TOKENS:
+                head += tokens
+            if not is_whole:
+                break
+        if is_whole and told.around.after:
+            self._end(chains, told.around)
+        self._tokenising(new.seconds)
+        marked = {chain.ground: chain.marked() for chain in chains}
+        tokens = head[:HEAD_TOKENS]
+        return Prompt(tokens, chains[0].tokens, is_whole, told.is_only, marked, asking.model, asking.kv_format)
+
+    def _tokens_of(
+        self, loaded: Loaded, piece: _Piece, new: "_New", *, is_known: bool
+    ) -> "tuple[array[int] | None, bool]":
+        """And whether they are all of its."""
+        if piece.tokens is not None:
+            return piece.tokens, True
+        if is_known and new.is_headless:
+            new.seen += len(piece.text)
+            return None, True
+        name = loaded.prefix + piece.name
+        found = self._tokens.get(name)
+        if found is not None or is_known:
+            new.seen += len(piece.text)
+            return found, True
+        room = new.room()
+        if len(piece.text) > room and new.most is not None:
+            raise _TooLong
+        with new.timed():
+            tokens = loaded.cutter.head_tokens(piece.text, room)
+        new.taken += min(room, len(piece.text))
+        if len(piece.text) > room:
+            return tokens, False
+        self._tokens.put(name, tokens, len(tokens) * tokens.itemsize)
+        return tokens, True
+
+    def _end(self, chains: Sequence[Chain], around: Around) -> None:
+        after = array("I", around.after)
+        for chain in chains:
+            chain.meet(packed_tokens(after))
+            chain.go(after)
+
+
+@dataclass(slots=True)
+class _New:
+    """How much of a prompt is new, and how much of that may be tokenised now."""
+
+    most: int | None
+    is_headless: bool = False  # nobody wants tokens any more that are not needed for marks
+    seen: int = 0
+    taken: int = 0
+    seconds: float = 0.0
+
+    def room(self) -> int:
+        most = max(HEAD_CHARACTERS - self.seen, MORE_CHARACTERS) if self.most is None else self.most
+        return max(0, most - self.taken)
+
+    def timed(self) -> "_Timed":
+        return _Timed(self)
+
+
+@dataclass(slots=True)
+class _Timed:
+    new: _New
+    began: float = 0.0
+
+    def __enter__(self) -> None:
+        self.began = time.perf_counter()
+
+    def __exit__(self, *problem: object) -> None:
+        self.new.seconds += time.perf_counter() - self.began

@@ -1,0 +1,77 @@
+"""What a request would cost at an engine, in tokens of prompt that have to be computed before its answer begins. Pure.
+
+Cached tokens cost nothing. Requests that are there already cost what they hold up a new one, more where they wait for a
+seat; a prompt for which the pool has no room waits until others end. Costs that differ by little are alike: among those
+a session stays where it was, which is computed from its name and so the same in every gateway.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from engine_agent.gateway.standing import Standing
+from engine_agent.gateway.tables import Engine
+
+REQUEST_TOKENS = 128  # by which one more request under way holds up a new one
+WAITING_TOKENS = 1_024  # by which one does that has no seat yet: it goes first, and somebody's answer has to end
+TIE_TOKENS = 256
+BLOCK_TOKENS = 16
+DEPTHS = 4  # a match is told from a better one of equal cost by quarters of the prompt
+
+Candidate = tuple[Engine, Standing]
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What is known of one request: how many tokens of its prompt each engine holds, and which session it is of."""
+
+    matches: Mapping[str, int] = field(default_factory=dict)
+    prompt_tokens: int = 0  # as far as they were looked at
+    session: bytes | None = None
+    is_countable: bool = False  # it is of all that the engine will count
+
+    def matched(self, agent: str) -> int:
+        return self.matches.get(agent, 0)
+
+    @property
+    def is_blind(self) -> bool:
+        return self.session is None and not any(self.matches.values())
+
+
+BLIND = Sight()
+
+
+def cost(standing: Standing, matched: int, prompt_tokens: int) -> int:
+    missing = max(0, prompt_tokens - matched)
+    return missing + queue_cost(standing) + pool_cost(standing, missing)
+
+
+def queue_cost(standing: Standing) -> int:
+    return REQUEST_TOKENS * standing.load + (WAITING_TOKENS - REQUEST_TOKENS) * standing.queued
+
+
+def pool_cost(standing: Standing, missing: int) -> int:
+    """Blocks that nobody reads can be had at once; for others, an answer has to end."""
+    if not standing.pool_blocks:
+        return 0
+    return BLOCK_TOKENS * max(0, -(-missing // BLOCK_TOKENS) - standing.free_blocks)
+
+
+def cheapest(candidates: Sequence[Candidate], sight: Sight) -> Engine:
+    """Of equals the first."""
+    costs = [cost(standing, sight.matched(one.agent), sight.prompt_tokens) for one, standing in candidates]
+    most = min(costs) + TIE_TOKENS
+    alike = [pair for pair, asked in zip(candidates, costs, strict=True) if asked <= most]
+    if sight.session is None:
+        return min(zip(candidates, costs, strict=True), key=lambda pair: pair[1])[0][0]
+    session = sight.session
+    return max(alike, key=lambda pair: (_depth(sight, pair[0].agent), attachment(session, pair[0].agent)))[0]
+
+
+def attachment(session: bytes, agent: str) -> bytes:
+    """Who has the most keeps the session, whoever else comes or goes (rendezvous hashing)."""
+    return blake2b(agent.encode(), key=session[:64], digest_size=8).digest()
+
+
+def _depth(sight: Sight, agent: str) -> int:
+    return DEPTHS * sight.matched(agent) // max(1, sight.prompt_tokens)

@@ -1,0 +1,73 @@
+"""Which text a body's prompt is: for who has a bundle and the body as JSON, and checks no more of it than it needs.
+
+The engine's server checks every field and then calls the same template and tokenizer; what it would refuse may be
+refused here as well, or rendered all the same. What it takes comes to the same tokens here.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine_agent.prompts.chat import FIELD, KWARGS, ChatTemplate
+from engine_agent.prompts.errors import BadRequest
+
+
+@dataclass(frozen=True, slots=True)
+class PromptText:
+    text: str = field(repr=False)
+    adds_special: bool  # whether the tokenizer puts its own tokens around it
+
+
+def chat_text(template: ChatTemplate, body: Mapping[str, Any]) -> PromptText:
+    """Of a body of `/v1/chat/completions`. Raises BadRequest."""
+    messages = body.get("messages")
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise BadRequest(FIELD, "must be a list of objects")
+    continues = bool(body.get("continue_final_message"))
+    begins = body.get("add_generation_prompt")
+    text = template.render(
+        [message_plain(message) for message in messages],
+        tools=_tools(body.get("tools")),
+        add_generation_prompt=not continues if begins is None else bool(begins),
+        continue_final_message=continues,
+        kwargs=_kwargs(body.get(KWARGS)),
+    )
+    return PromptText(text, bool(body.get("add_special_tokens")))  # the template writes its own
+
+
+def completion_prompts(body: Mapping[str, Any]) -> list[PromptText | list[int]]:
+    """Of a body of `/v1/completions`: texts, or token ids. Raises BadRequest."""
+    prompt = body.get("prompt")
+    adds_special = body.get("add_special_tokens") is not False
+    if isinstance(prompt, str):
+        return [PromptText(prompt, adds_special)]
+    if not isinstance(prompt, list) or not prompt:
+        raise BadRequest("prompt", "must be a text, token ids, or a list of such")
+    if type(prompt[0]) is int:
+        return [_ids(prompt)]
+    return [PromptText(one, adds_special) if isinstance(one, str) else _ids(one) for one in prompt]
+
+
+def message_plain(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Without fields of no value: clients send back messages as they got them, with every field there is."""
+    return {name: value for name, value in message.items() if value is not None and value != []}
+
+
+def _tools(tools: Any) -> Sequence[Mapping[str, Any]] | None:
+    if not tools:
+        return None
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise BadRequest("tools", "must be a list of objects")
+    return tools
+
+
+def _kwargs(kwargs: Any) -> Mapping[str, object]:
+    if kwargs is not None and not isinstance(kwargs, dict):
+        raise BadRequest(KWARGS, "must be an object")
+    return kwargs or {}
+
+
+def _ids(prompt: Any) -> list[int]:
+    if not isinstance(prompt, list) or not all(type(token) is int and 0 <= token < 2**32 for token in prompt):
+        raise BadRequest("prompt", "must be a text, token ids, or a list of such")
+    return prompt

@@ -1,0 +1,128 @@
+"""All it takes to turn a request's body into tokens as one model does, in one string of bytes with a name of its own.
+
+An engine has a model's folder and tells its bundle to gateways, which have none: `bundle_encode` there, `bundle_read`
+here, and the sha256 of the bytes is the name, so that a gateway keeps one for all engines of a model.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from jinja2 import TemplateSyntaxError
+
+from engine_agent.prompts.chat import CONTENTS, ChatTemplate, Contents
+from engine_agent.prompts.encoding import encode_text, splitting_tokens, tokenizer_read
+from engine_agent.prompts.errors import BadBundle, BadModel
+from engine_agent.prompts.files import SPECIAL_NAMES, TOKENIZER, read_object, read_text, special_tokens, template_source
+
+FORMAT = "luminet/prompt-bundle/1"
+MOST_BUNDLE_BYTES = 64 << 20
+_FIELDS = frozenset(("format", "tokenizer", "template", "special_tokens", "contents", "vocab_size"))
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """What is heavy to make is made when it is first asked for, in whatever thread that is."""
+
+    tokenizer_json: str
+    template_source: str | None  # None: the model takes no chats
+    special_tokens: Mapping[str, str]  # `bos_token` and the like, as templates know them
+    contents: Contents  # how the template takes a message's content
+    vocab_size: int  # the model's: its tokens are below it
+
+    @classmethod
+    def from_folder(cls, folder: Path, *, vocab_size: int | None = None) -> "Bundle":
+        """Raises BadModel, OSError. The template is made here, the tokenizer is not."""
+        path = folder / TOKENIZER
+        if not path.is_file():
+            raise BadModel(folder, TOKENIZER, "is missing: no other kind of tokenizer is served")
+        template = ChatTemplate.from_folder(folder)
+        source = template_source(folder)[1]
+        special = {} if source is None else special_tokens(folder)
+        size = _vocab_size(folder) if vocab_size is None else vocab_size
+        bundle = cls(read_text(path), source, special, template.contents, size)
+        vars(bundle)["template"] = template  # as `cached_property` keeps it
+        return bundle
+
+    @cached_property
+    def template(self) -> ChatTemplate:
+        try:
+            return ChatTemplate.from_source(self.template_source, self.special_tokens, self.contents)
+        except TemplateSyntaxError as problem:
+            raise BadModel("the bundle", "template", f"line {problem.lineno}: {problem.message}") from problem
+
+    @cached_property
+    def tokenizer(self) -> tokenizers.Tokenizer:
+        return tokenizer_read(self.tokenizer_json, "the bundle")
+
+    @cached_property
+    def special(self) -> frozenset[str]:
+        """Where a text can be cut: in front of each of these it comes to the tokens of its two parts."""
+        return splitting_tokens(self.tokenizer)
+
+    def encode(self, text: str, *, add_special: bool = True, field: str = "prompt") -> list[int]:
+        """As the engine does. Raises BadRequest."""
+        return encode_text(self.tokenizer, text, add_special=add_special, vocab_size=self.vocab_size, field=field)
+
+
+def bundle_encode(bundle: Bundle) -> bytes:
+    """Equal bundles have equal bytes."""
+    told = {
+        "format": FORMAT,
+        "tokenizer": bundle.tokenizer_json,
+        "template": bundle.template_source,
+        "special_tokens": dict(bundle.special_tokens),
+        "contents": bundle.contents,
+        "vocab_size": bundle.vocab_size,
+    }
+    return json.dumps(told, ensure_ascii=True, sort_keys=True, separators=(",", ":")).encode()
+
+
+def bundle_name(data: bytes) -> str:
+    return sha256(data).hexdigest()
+
+
+def bundle_read(data: bytes) -> Bundle:
+    """Raises BadBundle. Whether tokenizer and template are any is found out when they are made (BadModel)."""
+    if len(data) > MOST_BUNDLE_BYTES:
+        raise BadBundle(f"{len(data):,} bytes, and {MOST_BUNDLE_BYTES:,} may be")
+    try:
+        told = json.loads(data)
+    except (ValueError, RecursionError):
+        raise BadBundle("it is no JSON") from None
+    if not isinstance(told, dict) or told.keys() != _FIELDS or told["format"] != FORMAT:
+        raise BadBundle(f"it is no object of the format {FORMAT}")
+    if wrong := [name for name, is_good in _CHECKS.items() if not is_good(told[name])]:
+        raise BadBundle(f"{wrong[0]} has a value it cannot have")
+    special = told["special_tokens"]
+    return Bundle(told["tokenizer"], told["template"], special, told["contents"], told["vocab_size"])
+
+
+def _is_special(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() <= {*SPECIAL_NAMES} and all(map(_is_text, value.values()))
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_CHECKS: Mapping[str, Callable[[Any], bool]] = {
+    "tokenizer": _is_text,
+    "template": lambda value: value is None or _is_text(value),
+    "special_tokens": _is_special,
+    "contents": lambda value: value in CONTENTS,
+    "vocab_size": lambda value: type(value) is int and 0 < value < 2**31,
+}
+
+
+def _vocab_size(folder: Path) -> int:
+    path = folder / "config.json"
+    size = read_object(path).get("vocab_size")
+    if type(size) is not int or size < 1:
+        raise BadModel(path, "vocab_size", f"{size!r} is no whole number above 0")
+    return size

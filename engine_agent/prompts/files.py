@@ -1,0 +1,66 @@
+"""The files of a model's folder that say how text becomes tokens, by name, and how they are read."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from engine_agent.prompts.errors import BadModel
+
+TEMPLATE = "chat_template.jinja"
+TOKENIZER, TOKENIZER_CONFIG = "tokenizer.json", "tokenizer_config.json"
+SPECIAL_TOKENS = "special_tokens_map.json"
+SPECIAL_NAMES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """Raises BadModel, OSError."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as problem:
+        raise BadModel(path, "", f"is no JSON: {problem}") from problem
+    if not isinstance(document, dict):
+        raise BadModel(path, "", "is no JSON object")
+    return document
+
+
+def maybe_object(path: Path) -> Mapping[str, Any]:
+    return read_object(path) if path.is_file() else {}
+
+
+def read_text(path: Path) -> str:
+    """Raises BadModel, OSError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as problem:
+        raise BadModel(path, "", f"is no UTF-8: {problem}") from problem
+
+
+def special_tokens(folder: Path) -> dict[str, str]:
+    """`bos_token` and the like, as templates know them. Raises BadModel, OSError."""
+    found = {**maybe_object(folder / SPECIAL_TOKENS), **maybe_object(folder / TOKENIZER_CONFIG)}
+    texts = {name: _content(found.get(name)) for name in SPECIAL_NAMES}
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def template_source(folder: Path) -> tuple[Path, str | None]:
+    """Its own file, or a text of the tokenizer's configuration, or the one of several that is called `default`.
+    Raises BadModel, OSError.
+    """
+    path = folder / TEMPLATE
+    if path.is_file():
+        return path, read_text(path)
+    path = folder / TOKENIZER_CONFIG
+    found = maybe_object(path).get("chat_template")
+    if isinstance(found, list):
+        named = {one.get("name"): one.get("template") for one in found if isinstance(one, dict)}
+        found = named.get("default")
+    if found is not None and not isinstance(found, str):
+        raise BadModel(path, "chat_template", "is no text")
+    return path, found
+
+
+def _content(token: object) -> str | None:
+    """A token is spelt as it is, or as an object that has its spelling."""
+    text = token.get("content") if isinstance(token, dict) else token
+    return text if isinstance(text, str) else None
