@@ -1,14 +1,15 @@
 """What an agent says it is: checked when it enrols, and whenever it says it anew. Pure.
 
-Members that we do not know are left out: an agent may be newer than the control plane. Nothing here is trusted further
-than that: it is what people are shown, and what routing and publishing count on being able to do.
+Members that we do not know are left out: an agent may be newer than the control plane. So are KV formats that no policy
+can name: an engine that computes in float32 has pages for that too. Nothing here is trusted further than that: it is
+what people are shown, and what routing and publishing count on being able to do.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
 
 from controlplane.fleet.errors import MalformedRequest
 from controlplane.fleet.labels import Labels
@@ -17,6 +18,7 @@ from tenants.validation import field_problems
 
 MOST_MODELS = 64
 MOST_NUMBER = 2**53  # beyond that, JSON's readers disagree
+KNOWN_FORMATS = frozenset(get_args(KvDtype))
 
 
 def _address_check(value: str) -> str:
@@ -31,11 +33,21 @@ def _address_check(value: str) -> str:
     return value.rstrip("/")
 
 
+def _of_policies(told: Any) -> Any:
+    """Formats in a list or as a table's names, without those that nobody can ask for."""
+    if isinstance(told, dict):
+        return {name: value for name, value in told.items() if name in KNOWN_FORMATS}
+    if isinstance(told, list):
+        return [one for one in told if not isinstance(one, str) or one in KNOWN_FORMATS]
+    return told
+
+
 # What cannot be printed is nothing that people should be shown, and PostgreSQL keeps no NUL.
 Text = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Address = Annotated[str, StringConstraints(max_length=300, pattern=r"^[\x21-\x7e]+$"), AfterValidator(_address_check)]
 Number = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
-Formats = Annotated[list[KvDtype], Field(max_length=16)]
+Formats = Annotated[list[KvDtype], Field(max_length=16), BeforeValidator(_of_policies)]
+BlockBytes = Annotated[dict[KvDtype, Number], Field(max_length=16), BeforeValidator(_of_policies)]
 
 
 class _Told(BaseModel):
@@ -57,7 +69,7 @@ class Model(_Told):
 class Pool(_Told):
     capacity_bytes: Number = 0
     block_tokens: Number = 0
-    block_bytes: dict[KvDtype, Number] = Field(default_factory=dict, max_length=16)
+    block_bytes: BlockBytes = Field(default_factory=dict)
 
 
 class About(_Told):

@@ -19,6 +19,15 @@ def test_what_a_newer_agent_says_besides_is_left_out() -> None:
     assert about_read(about_agent(colour="blue")) == about_agent()
 
 
+def test_formats_that_no_policy_can_name_are_left_out_and_the_rest_is_believed() -> None:
+    """An engine on a CPU without bfloat16 computes in float32, and can do `fp32` besides; a newer one may do more."""
+    model = {"name": "m", "revision": "r", "kv_dtypes": ["fp32", "bf16", "fp8"], "context_tokens": 1}
+    pool = {"capacity_bytes": 1, "block_tokens": 16, "block_bytes": {"fp32": 8, "bf16": 4, "fp7": 2}}
+    told = about_read(about_agent(models=[model], kv_dtypes=["fp32", "fp8", "fp7"], pool=pool))
+    assert (told["kv_dtypes"], told["models"][0]["kv_dtypes"]) == (["fp8"], ["bf16", "fp8"])
+    assert told["pool"]["block_bytes"] == {"bf16": 4}
+
+
 def test_a_gateway_need_not_say_what_only_engines_have() -> None:
     told = about_read({"backend": "gateway", "version": "0.1.0", "address": "http://127.0.0.1:8080"})
     assert told["models"] == told["kv_dtypes"] == []
@@ -41,7 +50,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("about.address", {"address": "http://[::1:8101"}),
     ("about.address", {"address": "http://10.0.0.7:8101\r\nx: y"}),
     ("about.kv_dtypes", {"kv_dtypes": "fp8"}),
-    ("about.kv_dtypes.0", {"kv_dtypes": ["fp7"]}),
+    ("about.kv_dtypes.0", {"kv_dtypes": [8]}),
     ("about.kv_dtypes", {"kv_dtypes": ["fp8"] * 17}),
     ("about.models.0.name", {"models": [{"name": "", "revision": "r", "kv_dtypes": [], "context_tokens": 1}]}),
     (
@@ -51,7 +60,7 @@ BAD: list[tuple[str, dict[str, Any]]] = [
     ("about.models", {"models": [{"name": "m", "revision": "r", "kv_dtypes": [], "context_tokens": 1}] * 65}),
     ("about.pool.capacity_bytes", {"pool": {"capacity_bytes": 2**60}}),
     ("about.pool.capacity_bytes", {"pool": {"capacity_bytes": True}}),
-    ("about.pool.block_bytes.fp7", {"pool": {"block_bytes": {"fp7": 1}}}),
+    ("about.pool.block_bytes.fp8", {"pool": {"block_bytes": {"fp8": -1}}}),
     ("about.accelerator.memory_bytes", {"accelerator": {"name": "x"}}),
     ("about.labels.Tier", {"labels": {"Tier": "x"}}),
     ("about.labels.tier", {"labels": {"tier": "a b"}}),
