@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from engine_agent.gateway import standing
 from tests.gateways import FOREIGN, KEY, MODEL, split
 from tests.integration.gateway_fleet import Fleet, fleet, gateway, until
 
@@ -19,6 +20,12 @@ numbers = count(1)
 def two() -> Iterator[Fleet]:
     with fleet(*AGENTS) as running:
         yield running
+
+
+@pytest.fixture(autouse=True)
+def however_slow_this_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a prompt lies decides here, not which engine answered sooner while something else ran beside it."""
+    monkeypatch.setattr(standing, "STEP_SECONDS", 3600.0)
 
 
 @pytest.fixture(autouse=True)

@@ -39,7 +39,7 @@ OfOrganisation = Annotated[
 FLEET_NAME = "fleet"
 
 
-@group.get("/alerts", access.STATS_READ, Page[AlertShown])
+@group.get("/alerts", access.STATS_READ, Page[AlertShown], refuses=("not-found",))
 def alerts_list(
     call: Call, limit: Limit = 50, cursor: Cursor = None, state: InState = None, organisation: OfOrganisation = None
 ) -> Answer:
