@@ -11,7 +11,7 @@ LUMINET = $(BIN)/python -m controlplane.cli
 # Files side by side, one process a core; each process starts the servers its tests ask for.
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile
 
-.PHONY: help up down clean test check format lint openapi alert-files bench bench-gpu quality lock lockvllm python
+.PHONY: help up down clean test check format lint openapi alert-files bench bench-gpu quality lock lockvllm locklitellm python
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -26,7 +26,7 @@ clean:  ## stop, and delete the environments, the data, the secrets and every ca
 	@if [ -x $(BIN)/python ]; then $(LUMINET) stack clean $(if $(YES),--yes); \
 	elif [ -e "$${LUMINET_HOME:-.luminet}" ]; then \
 		echo "luminet: there is data in $${LUMINET_HOME:-.luminet} and no .venv to stop it with: make up, then make clean" >&2; exit 1; fi
-	@rm -rf .venv .venv-vllm .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-vllm .venv-litellm .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 test: python  ## run every test
@@ -68,6 +68,9 @@ lock: python  ## pin every dependency anew in constraints.txt
 
 lockvllm: python  ## pin all that `make bench` installs to measure beside vLLM anew in constraints-vllm.txt
 	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m tests.bench.vllm_env
+
+locklitellm: python  ## pin all that `make bench` installs to measure beside LiteLLM anew in constraints-litellm.txt
+	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m tests.bench.litellm_env
 
 python:
 	@command -v "$(PYTHON)" >/dev/null || { echo "luminet: there is no $(PYTHON) here: install Python 3.11, 3.12 or 3.13, or name one with PYTHON=/path/to/python3" >&2; exit 1; }

@@ -7,7 +7,8 @@ is too long for one page goes on in the next (`is_whole` is false; more is there
 first eight bytes of their digests: enough to find them, and nothing that could be computed without a namespace's key.
 
 A page in bytes, all numbers little-endian: magic, flags, boot, number, load, the namespaces it speaks of, the changes.
-Equal pages have equal bytes, and of other bytes than those of a page none is read.
+Equal pages have equal bytes, and of other bytes than those of a page none is read. A page of another version is none
+that can be read here: of an engine that tells such, a gateway knows nothing, and sends it requests all the same.
 """
 
 import math
@@ -33,6 +34,10 @@ _PLACES: Mapping[str, int] = {kind: place for place, kind in enumerate(_KINDS)}
 
 class BadPage(ValueError):
     """Bytes that are no page."""
+
+
+class OtherVersion(BadPage):
+    """A page as another version of this has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +168,11 @@ class _Reader:
 
 
 def _page_decode(reader: _Reader) -> Page:
-    if reader.take(len(_MAGIC)) != _MAGIC:
-        raise BadPage("it does not begin as a page of this version does")
+    *magic, version = reader.take(len(_MAGIC))
+    if bytes(magic) != _MAGIC[:-1]:
+        raise BadPage("it does not begin as a page does")
+    if version != _MAGIC[-1]:
+        raise OtherVersion(f"it is a page of version {version}, and {_MAGIC[-1]} is read here")
     (flags,) = reader.take(1)
     if flags & ~(_IS_SNAPSHOT | _IS_WHOLE):
         raise BadPage(f"flags {flags:#x} mean nothing")

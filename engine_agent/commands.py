@@ -10,6 +10,8 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
+MOST_FILES = 65_536  # that a process asks for, where nothing bounds it
+
 
 class Parser(argparse.ArgumentParser):
     """Ends with 1 on what it cannot understand, as every other command does."""
@@ -42,11 +44,15 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-def open_files_raise() -> None:
-    """A connection is a file: as many as this process may have."""
+def open_files_raise() -> int:
+    """A connection is a file: as many as this process may have. Returns how many that are."""
     import resource
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
+    limit, unlimited = resource.RLIMIT_NOFILE, resource.RLIM_INFINITY
+    soft, hard = resource.getrlimit(limit)
+    wanted = MOST_FILES if hard == unlimited else min(hard, MOST_FILES)
+    if soft != unlimited and soft < wanted:
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65_536), hard))
+            resource.setrlimit(limit, (wanted, hard))
+    now = resource.getrlimit(limit)[0]
+    return MOST_FILES if now == unlimited else now

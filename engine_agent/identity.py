@@ -4,6 +4,11 @@
 HMAC-SHA256 over `v1.<payload>` with a secret that gateways and engines share; both in base64url without padding. It is
 made for one engine and one attempt, and is good for seconds and for one use: what is read off the wire opens nothing.
 Nothing else that a client or a gateway sends says who somebody is.
+
+Gateways and engines are upgraded one after the other. The signature is over all of the payload, whatever is in it, and
+comes first. Members that a reader does not know it then ignores, but for those that `critical` names: they change what
+the others mean, and who does not know them refuses. A member that came later has a default, and is left out where it
+says no more than that, so that readers of before it are told nothing new without need.
 """
 
 import base64
@@ -12,7 +17,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal, get_args
 
 from engine_agent.protocol import canonical_json
@@ -23,6 +28,7 @@ LONGEST_SECONDS = 300.0  # what no engine believes: it would have to remember it
 LONGEST_HEADER = 4_096
 SHORTEST_SECRET = 32
 MOST_REMEMBERED = 200_000
+CRITICAL = "critical"  # a member of the payload, of no identity: names of members without which the rest misleads
 _VERSION = "v1"
 
 INFER = "infer"  # the scope of requests that generate
@@ -66,9 +72,11 @@ class Identity:
 
 def sign(identity: Identity, secret: bytes) -> str:
     """The header's value."""
-    if problem := _problem(asdict(identity)):
+    told = {name: getattr(identity, name) for name in _CHECKS}  # asdict would copy each deeply
+    if problem := _problem(told):
         raise ValueError(problem)
-    signed = f"{_VERSION}.{_base64url(canonical_json(asdict(identity)))}"
+    least = {name: value for name, value in told.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
+    signed = f"{_VERSION}.{_base64url(canonical_json(least))}"
     return f"{signed}.{_signature(signed, secret)}"
 
 
@@ -146,14 +154,31 @@ def _parted(header: str) -> tuple[str, str]:
 def _identity(payload: str) -> Identity:
     """What a payload says; whoever signed it knew a secret, and can still have signed nonsense."""
     try:
-        told = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        told = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), object_pairs_hook=_object)
     except (ValueError, RecursionError):
-        raise BadIdentity("the payload is not JSON in base64url") from None
-    if not isinstance(told, dict) or told.keys() != _CHECKS.keys():
-        raise BadIdentity("the payload has other fields than an identity has")
-    if problem := _problem(told):
+        raise BadIdentity("the payload is not JSON in base64url, each name once") from None
+    if not isinstance(told, dict):
+        raise BadIdentity("the payload is no object")
+    if not _are_known(told.get(CRITICAL, [])):
+        raise BadIdentity("the payload has a critical member that is not known here: is the gateway newer?")
+    known = {name: told[name] if name in told else _DEFAULTS.get(name, MISSING) for name in _CHECKS}
+    if missing := [name for name, value in known.items() if value is MISSING]:
+        raise BadIdentity(f"the payload lacks {missing[0]}")
+    if problem := _problem(known):
         raise BadIdentity(problem)
-    return Identity(**told)
+    return Identity(**known)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a name that stands twice, two readers could read two things."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands twice")
+    return found
+
+
+def _are_known(critical: Any) -> bool:
+    return isinstance(critical, list) and all(isinstance(name, str) and name in _CHECKS for name in critical)
 
 
 def _problem(told: Mapping[str, Any]) -> str | None:
@@ -191,4 +216,5 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "audience": _is_id,
     "elsewhere_tokens": _count_from(0),
 }
+_DEFAULTS: Mapping[str, Any] = {one.name: one.default for one in fields(Identity) if one.default is not MISSING}
 assert list(_CHECKS) == [field.name for field in fields(Identity)]

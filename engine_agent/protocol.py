@@ -112,9 +112,12 @@ def queue_name(agent_id: str) -> str:
 # Hashes: sha256 over the entry, over its organisation's entries, over all organisations. Nothing's place matters.
 
 
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
 def canonical_json(value: Any) -> bytes:
     """The one way to write a value down: what is equal has equal bytes, on every machine."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+    return _CANONICAL.encode(value).encode()
 
 
 def policy_hash(policy: Policy) -> str:
@@ -225,7 +228,9 @@ def news_decode(message: bytes) -> Snapshot | Change:
         return change_decode(message)
 
 
-# What a well-formed message looks like. A field we do not know is an error: obeying only half is not obeying.
+# What a well-formed message looks like. A field we do not know is an error: obeying only half is not obeying. So is an
+# entry of a kind we do not know, unless it says of itself (OPTIONAL: true) that one who does not know it obeys all the
+# same: it is held and hashed with the rest, and read by nobody here.
 
 Check = tuple[Callable[[Any], bool], str]  # whether a value is good, and what it must be
 
@@ -253,6 +258,7 @@ def _is_instant(value: Any) -> bool:
 
 
 _is_id = _text_like(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_is_prefix = _text_like(r"[a-z][a-z_]{0,31}")
 _is_text = _text_like(r".+")
 _is_hash = _text_like(r"[0-9a-f]{64}")
 _is_base64_of_32 = _text_like(r"[A-Za-z0-9+/]{43}=")
@@ -289,6 +295,7 @@ _FIELDS: Mapping[str, Mapping[str, Check]] = {
     "split": {"org": _ID, **_SPLIT},
     "doors": {"org": _ID, **_DOORS},
 }
+OPTIONAL = "optional"
 _PREFIXES: Mapping[AgentKind, tuple[str, ...]] = {
     "engine": ("org", "ns", "pin"),
     "gateway": ("org", "ns", "key", "route", "gate", "split", "doors"),
@@ -331,11 +338,17 @@ def _fields_checked(where: str, value: Mapping[str, Any], fields: Mapping[str, C
 
 
 def _key_checked(kind: AgentKind, key: str) -> str:
+    """The kind of the entry; it may be one that we do not know, but none that is another kind of agent's."""
     prefix, _, one_id = key.partition("/")
-    if prefix not in _PREFIXES[kind] or not _is_id(one_id):
-        known = ", ".join(f"{prefix}/…" for prefix in _PREFIXES[kind])
-        raise MalformedMessage(_shown(key), f"is not the name of an entry of this kind of agent: {known}")
+    is_ours = prefix in _PREFIXES[kind] or (prefix not in _FIELDS and _is_prefix(prefix))
+    if not is_ours or not _is_id(one_id):
+        raise _misnamed(kind, key)
     return prefix
+
+
+def _misnamed(kind: AgentKind, key: str) -> MalformedMessage:
+    known = ", ".join(f"{prefix}/…" for prefix in _PREFIXES[kind])
+    return MalformedMessage(_shown(key), f"is not the name of an entry of this kind of agent: {known}")
 
 
 def _entry_checked(kind: AgentKind, key: str, entry: Entry) -> bytes:
@@ -343,7 +356,12 @@ def _entry_checked(kind: AgentKind, key: str, entry: Entry) -> bytes:
     prefix = _key_checked(kind, key)
     if not isinstance(entry, dict):
         raise MalformedMessage(key, "must be an object")
-    _fields_checked(f"{key}.", entry, _FIELDS[prefix])
+    if prefix in _FIELDS:
+        _fields_checked(f"{key}.", entry, _FIELDS[prefix])
+    elif entry.get(OPTIONAL) is not True:
+        raise _misnamed(kind, key)
+    elif not _is_id(entry.get("org")):
+        raise MalformedMessage(f"{key}.org", _ID[1])
     if prefix == "org" and key != f"org/{entry['org']}":
         raise MalformedMessage(f"{key}.org", "must be the organisation's own id")
     try:

@@ -23,7 +23,6 @@ from urllib.parse import urlsplit
 import redis
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from controlplane.fleet.broker import COMMANDS, SCRIPTS
 from controlplane.rollouts.messages import task_message
 from engine_agent.config import CHECKOUT
 from engine_agent.protocol import Snapshot, change_between, change_encode, queue_name, snapshot_encode
@@ -45,6 +44,9 @@ class ControlPlane:
     ahead_seconds: float = 0.0
     is_away: bool = False
     is_revoked: bool = False
+    agent: str = AGENT
+    kind: str = "engine"
+    check: str | None = None  # what makes keys' digests keyed, which gateways get
     signing: Ed25519PrivateKey = field(default_factory=Ed25519PrivateKey.generate)
     sealing: bytes = field(default_factory=lambda: os.urandom(32))
     identity: str = field(default_factory=lambda: base64.b64encode(os.urandom(32)).decode())
@@ -173,7 +175,7 @@ class ControlPlane:
     def _answer(self, purpose: str, query: str, headers: Mapping[str, str], body: bytes) -> tuple[int, Any, Any]:
         if purpose == "enrol":
             told = json.loads(body)
-            good = told["token"] == JOIN_TOKEN and told["kind"] == "engine"
+            good = told["token"] == JOIN_TOKEN and told["kind"] == self.kind
             return (201, {}, self._credentials(self.token)) if good else _error(401, "unknown_token")
         if headers.get("authorization") != f"Bearer {self.token}":
             return _error(401, "unknown_token")
@@ -217,19 +219,19 @@ class ControlPlane:
 
     def _credentials(self, token: str | None) -> dict[str, Any]:
         place = urlsplit(self.redis_url)
-        login = f"redis://agent.{AGENT}:secret@{place.hostname}:{place.port}/0"
+        login = f"redis://agent.{self.agent}:secret@{place.hostname}:{place.port}/0"
         verifying = base64.b64encode(self.signing.public_key().public_bytes_raw()).decode()
         sealing = base64.b64encode(self.sealing).decode()
         return {
-            "agent": AGENT,
-            "kind": "engine",
+            "agent": self.agent,
+            "kind": self.kind,
             "group": "default",
             "token": token,
             "cadence_seconds": 0.5,
             "now": self.now(),
             "key_number": 1,
-            "broker": {"url": login, "prefix": f"agent.{AGENT}:", "queue": queue_name(AGENT)},
-            "keys": {"verifying": verifying, "sealing": sealing, "identity": self.identity, "check": None},
+            "broker": {"url": login, "prefix": f"agent.{self.agent}:", "queue": queue_name(self.agent)},
+            "keys": {"verifying": verifying, "sealing": sealing, "identity": self.identity, "check": self.check},
         }
 
 
@@ -239,6 +241,8 @@ def _error(status: int, code: str) -> tuple[int, Any, Any]:
 
 def login_make(redis_url: str) -> None:
     """The agent's, with no more rights than the control plane gives it."""
+    from controlplane.fleet.broker import COMMANDS, SCRIPTS  # which needs Django's settings, and not everybody has any
+
     with redis.Redis.from_url(redis_url) as client:
         for script in SCRIPTS:
             client.script_load(script)
@@ -249,9 +253,15 @@ def login_make(redis_url: str) -> None:
 
 @contextmanager
 def control_plane(redis_url: str, **fields: Any) -> Iterator[ControlPlane]:
-    port = free_port()
-    plane = ControlPlane(f"http://127.0.0.1:{port}", redis_url, **fields)
+    plane = ControlPlane(f"http://127.0.0.1:{free_port()}", redis_url, **fields)
     login_make(redis_url)
+    with answering(plane):
+        yield plane
+
+
+@contextmanager
+def answering(plane: ControlPlane) -> Iterator[None]:
+    """At its address, and nothing but that: without a Redis there are no commands, and snapshots are pulled."""
 
     class Door(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -279,11 +289,11 @@ def control_plane(redis_url: str, **fields: Any) -> Iterator[ControlPlane]:
         def handle_error(self, request: Any, client_address: Any) -> None:
             """Whoever was killed meanwhile is no mistake of ours."""
 
-    server = Server(("127.0.0.1", port), Door)
+    server = Server(("127.0.0.1", urlsplit(plane.url).port or 0), Door)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
     thread.start()
     try:
-        yield plane
+        yield
     finally:
         server.shutdown()
         thread.join()

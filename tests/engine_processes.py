@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPResponse
@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from engine_agent.config import CHECKOUT
 
+PROGRAM = ("engine_agent.server.command",)  # a module, and what it takes before an engine's options
 DEMO = CHECKOUT / "engine_agent" / "demo" / "model"
 READY_SECONDS = 60
 
@@ -105,9 +106,11 @@ def state_folder() -> Iterator[Path]:
 
 
 @contextmanager
-def engine(*arguments: str, state: Path, model: Path = DEMO, name: str = "demo") -> Iterator[Engine]:
+def engine(
+    *arguments: str, state: Path, model: Path = DEMO, name: str = "demo", program: Sequence[str] = PROGRAM
+) -> Iterator[Engine]:
     """An engine on a free port that is ready. It is killed when it has not ended by then."""
-    command = [sys.executable, "-m", "engine_agent.server.command", "--model", str(model), "--name", name]
+    command = [sys.executable, "-m", *program, "--model", str(model), "--name", name]
     command += ["--port", "0", "--pool", "32MiB", "--device", "cpu", "--state", str(state), *arguments]
     process = subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None

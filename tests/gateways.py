@@ -87,6 +87,19 @@ def tenants() -> Entries:
     }
 
 
+def many_tenants(organisations: int, each: int) -> tuple[Entries, list[Mapping[str, Any]]]:
+    """Organisations, each with a policy of its own and so many namespaces and keys; and the policies."""
+    entries: Entries = {}
+    policies: list[Mapping[str, Any]] = [{**POLICY, "ttl_seconds": 600 + number} for number in range(organisations)]
+    for number, policy in enumerate(policies, 1_000):
+        entries |= organisation(str(number), f"org-{number}")
+        for place in range(each):
+            name = f"{number}{place:03d}"
+            entries |= namespace(name, str(number), f"namespace-{place}" if place else "default", policy)
+            entries |= key(f"lmk_{name:0>49}", str(number))
+    return entries, policies
+
+
 def gateway_snapshot(*entries: Entries, policies: Sequence[Mapping[str, Any]] = (POLICY,)) -> Snapshot:
     told = {name: entry for some in entries for name, entry in some.items()}
     return snapshot_build("gateway", told, {policy_hash(policy): policy for policy in policies})

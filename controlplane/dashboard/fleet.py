@@ -71,7 +71,7 @@ def _agents(now: datetime) -> list[AgentRow]:
     cadence = selectors.fleet_cadence_seconds()
     views = [agent_view(one, now=now, cadence=cadence) for one in selectors.agents_living().order_by("id")]
     probed = isolations_read([one["id"] for one in views], now=now)
-    return worst_first([agent_row(one, probed.get(one["id"], NEVER).state) for one in views])
+    return worst_first([agent_row(one, probed.get(one["id"], NEVER)) for one in views])
 
 
 def _rollouts(now: datetime) -> list[RolloutRow]:

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.dashboard.words import counted
+from controlplane.fleet.canaries import NEVER, Isolation
 
 HASH_SHOWN = 8
 MOST_FORMATS = 3
@@ -73,7 +74,9 @@ ISOLATION = {
 }
 
 
-def agent_row(seen: Mapping[str, Any], isolation: str = "unknown") -> AgentRow:
+def agent_row(seen: Mapping[str, Any], isolation: Isolation = NEVER) -> AgentRow:
+    is_engine = seen["kind"] == "engine"
+    whys = (_why_broken(isolation) if is_engine else None, seen["why"])
     return AgentRow(
         id=seen["id"],
         kind=seen["kind"],
@@ -86,8 +89,8 @@ def agent_row(seen: Mapping[str, Any], isolation: str = "unknown") -> AgentRow:
         seen_at=seen["last_seen_at"],
         serves=_serves(seen),
         labels=", ".join(f"{name}={value}" for name, value in sorted(seen["labels"].items())),
-        why=seen["why"],
-        isolation=ISOLATION[isolation] if seen["kind"] == "engine" else None,
+        why="; ".join(filter(None, whys)) or None,
+        isolation=ISOLATION[isolation.state] if is_engine else None,
     )
 
 
@@ -143,6 +146,16 @@ def _stage(seen: Mapping[str, Any], now: datetime) -> str:
         return str(seen["state"])
     baked = max(0, int((now - since).total_seconds()))
     return f"baking, {min(baked, bake)} of {bake} s"
+
+
+def _why_broken(isolation: Isolation) -> str | None:
+    if isolation.state != "broken":
+        return None
+    if leaked := isolation.rounds["leaked"]:
+        return (
+            f"isolation is broken: {counted(leaked, 'probe')} in the last hour found cached what nobody had sent there"
+        )
+    return "isolation is broken: time tells what another tenant has cached"
 
 
 def _what(seen: Mapping[str, Any]) -> str:

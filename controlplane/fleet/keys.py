@@ -30,11 +30,6 @@ def identity_secret(agent: str, number: int) -> bytes:
     return _derived("identity", agent, number)
 
 
-def canary_key(name: str) -> bytes:
-    """The secret of a synthetic tenant of the isolation canary."""
-    return hmac.digest(purpose_key("signing_key", "canaries"), name.encode(), "sha256")
-
-
 def broker_password(agent: str, number: int) -> str:
     return _derived("broker", agent, number).hex()
 

@@ -7,12 +7,13 @@ share of the pool, and give way to everybody.
 
 import base64
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from hashlib import sha256
 from typing import Any, Final
 
 from engine_agent.protocol import CANARIES, Entry, Policy, Snapshot, policy_hash
 
-EPOCH: Final = 1
+EPOCH: Final = 2  # with whatever makes other keys, another one: engines take no new key without
 SLUG: Final = "canary"
 KEPT: Final[Mapping[str, Any]] = {
     "prefix_caching": True,
@@ -29,9 +30,17 @@ KEPT: Final[Mapping[str, Any]] = {
 _Formats = tuple[tuple[str, str], ...]  # of all models (""), then of single ones
 
 
-def canary_entries(
-    snapshot: Snapshot, key_of: Callable[[str], bytes]
-) -> tuple[Mapping[str, Entry], Mapping[str, Policy]]:
+def canary_key(name: str) -> bytes:
+    """The key of one tenant's namespace: another than the other's, and the same for ever.
+
+    It is no secret, and need not be: prompts of canaries are random and nobody's, so there is nothing that a known key
+    could give away, and nobody is served by presenting one. So it depends on no secret either: with one that is
+    replaced, or goes back to what it was, the key would change within its epoch, and engines would rightly refuse it.
+    """
+    return sha256(f"luminet isolation canary/{EPOCH}/{name}".encode()).digest()
+
+
+def canary_entries(snapshot: Snapshot) -> tuple[Mapping[str, Entry], Mapping[str, Policy]]:
     """Nothing where nobody is served: there is nothing to keep apart."""
     if not snapshot.policies:
         return {}, {}
@@ -39,7 +48,7 @@ def canary_entries(
     hashed = policy_hash(policy)
     entries: dict[str, Entry] = {}
     for name in CANARIES:
-        key = base64.b64encode(key_of(name)).decode()
+        key = base64.b64encode(canary_key(name)).decode()
         entries[f"org/{name}"] = {"org": name, "slug": f"luminet.{name}", "state": "active", "limits": {}}
         own = {"slug": SLUG, "epoch": EPOCH, "key": key, "revision": 0, "policy": hashed}
         entries[f"ns/{name}"] = {"org": name, **own}

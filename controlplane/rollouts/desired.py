@@ -11,7 +11,7 @@ from typing import Any
 
 from django.db.models import Q
 
-from controlplane.fleet.keys import canary_key, identity_secret
+from controlplane.fleet.keys import identity_secret
 from controlplane.fleet.models import Agent
 from controlplane.fleet.quality import Results, refused_formats, results_read, served_by
 from controlplane.rollouts.canaries import canary_entries
@@ -183,7 +183,7 @@ def _with_canaries(snapshot: Snapshot) -> Snapshot:
     known = _probed.get(snapshot.hash)
     if known is not None:
         return known
-    entries, policies = canary_entries(snapshot, canary_key)
+    entries, policies = canary_entries(snapshot)
     return _probed.put(snapshot.hash, snapshot.replaced(put=entries, policies=policies) if entries else snapshot)
 
 

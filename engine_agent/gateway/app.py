@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
 from uuid import uuid4
 
 from prometheus_client.registry import Collector
@@ -15,11 +15,12 @@ from engine_agent.gateway.held import Held
 from engine_agent.gateway.keys import Caller, caller_of
 from engine_agent.gateway.limits import Limits
 from engine_agent.gateway.metrics import CONTENT_TYPE, model_label
-from engine_agent.gateway.models import model_list, models_served
+from engine_agent.gateway.models import model_list, models_served, names_served
+from engine_agent.gateway.permit import Permit
 from engine_agent.gateway.quotas.metering import Meter, Telling, tokens_asked
 from engine_agent.gateway.quotas.rates import Exceeded, Quotas
 from engine_agent.gateway.refusals import draining, limit_reached, not_ready, revoked, route_refusal, stopping
-from engine_agent.gateway.route import RouteError, Wish
+from engine_agent.gateway.route import Decided, Groups, RouteError, Wish
 from engine_agent.gateway.tables import Tables
 from engine_agent.http.application import Application, Endpoint
 from engine_agent.http.bodies import Bodies
@@ -50,7 +51,7 @@ class Door:
 class GatewayApp(Application):
     def __init__(self, door: Door) -> None:
         super().__init__(write_seconds=door.limits.write_seconds)
-        self._door, self._bodies, self._reader = door, Bodies(door.limits), Reader()
+        self._door, self.bodies, self._reader = door, Bodies(door.limits), Reader()
         self._paths: Mapping[str, tuple[str, Endpoint]] = {
             **{path: ("POST", self._generating(path)) for path in GENERATING},
             "/v1/models": ("GET", self._models),
@@ -69,20 +70,19 @@ class GatewayApp(Application):
 
     async def _generation(self, client: Client, path: str) -> None:
         tables, caller = self._caller(client)
-        async with self._bodies.reading(client) as body:
+        async with self.bodies.reading(client) as body:
             asked = await self._reader.read(body)
-            groups = self._groups(tables, caller, asked)
             forwarding = Forwarding(
                 self._door.ways,
                 client,
-                caller,
+                self._permit(client, tables, caller, asked),
                 path,
                 asked,
                 request_id=_once(client),
                 model_label=model_label(asked.model, tables.models),
             )
             with self._counted(client, tables, caller, asked):
-                await client.staying(forwarding.run(groups))
+                await client.staying(forwarding.run())
 
     @contextmanager
     def _counted(self, client: Client, tables: Tables, caller: Caller, asked: Asked) -> Iterator[None]:
@@ -94,6 +94,7 @@ class GatewayApp(Application):
                 organisation.id, organisation.limits, tokens=tokens, gateways=door.gateways(tables), now=door.clock()
             )
         except Exceeded as problem:
+            door.ways.observer.limited(organisation.slug, problem.limit)
             raise limit_reached(organisation.slug, problem) from None
         if taken is None:
             yield
@@ -101,6 +102,9 @@ class GatewayApp(Application):
         client.witness = meter = Meter(taken, tokens, len(asked.body), door.clock)
         try:
             yield
+        except ApiError:
+            meter.refused()
+            raise
         finally:
             meter.end()
 
@@ -111,7 +115,7 @@ class GatewayApp(Application):
         if not held.has_snapshot:
             raise not_ready()
         tables = held.tables  # one state of the world for all of the request
-        caller = caller_of(tables, self._door.check(), client.headers, now=self._door.ways.now())
+        caller = self._recognised(client, tables)
         if caller.organisation.limits:
             client.witness = self._telling(tables, caller)
         if held.is_draining:
@@ -126,13 +130,19 @@ class GatewayApp(Application):
             )
         )
 
-    def _groups(self, tables: Tables, caller: Caller, asked: Asked) -> Any:
+    def _recognised(self, client: Client, tables: Tables) -> Caller:
+        return caller_of(tables, self._door.check(), client.headers, now=self._door.ways.now())
+
+    def _permit(self, client: Client, tables: Tables, caller: Caller, asked: Asked) -> Permit:
+        recognise, route = partial(self._recognised, client), partial(self._groups, asked)
+        return Permit(self._door.held, tables, caller, recognise=recognise, route=route, now=self._door.ways.now)
+
+    def _groups(self, asked: Asked, tables: Tables, caller: Caller, decided: Decided) -> Groups:
+        wish = Wish(caller.organisation, caller.namespace, asked.model, asked.kv_dtype)
         try:
-            return self._door.ways.router.groups(
-                tables, Wish(caller.organisation, caller.namespace, asked.model, asked.kv_dtype)
-            )
+            return self._door.ways.router.groups(tables, wish, decided)
         except RouteError as problem:
-            raise route_refusal(problem, asked.model) from None
+            raise route_refusal(problem, asked.model, lambda: self._served(tables)) from None
 
     async def _models(self, client: Client) -> None:
         tables, _ = self._caller(client)
@@ -142,8 +152,11 @@ class GatewayApp(Application):
         tables, _ = self._caller(client)
         found = models_served(tables, self._door.ways.engines.standing).get(name)
         if found is None:
-            raise model_not_found(name)
+            raise model_not_found(name, self._served(tables))
         await client.answer_json(200, found)
+
+    def _served(self, tables: Tables) -> Iterable[str]:
+        return names_served(tables, self._door.ways.engines.standing)
 
     async def _health(self, client: Client) -> None:
         """Whether requests should come here. Where no engine answers, another gateway's clients fare no better."""
@@ -160,8 +173,9 @@ class GatewayApp(Application):
         await client.answer_json(200, {"status": "ok", "engines": len(held.tables.engines), "reachable": reachable})
 
     async def _metrics(self, client: Client) -> None:
-        engines = {agent: self._door.ways.engines.standing(agent) for agent in self._door.held.tables.engines}
-        text = self._door.ways.observer.exposition(engines, self._door.collectors)
+        ways = self._door.ways
+        engines = {agent: ways.engines.standing(agent) for agent in self._door.held.tables.engines}
+        text = ways.observer.exposition(engines, self._door.collectors, waiting=ways.gate.waiting)
         await client.answer(200, text, [("content-type", CONTENT_TYPE)])
 
 

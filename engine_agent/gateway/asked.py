@@ -8,7 +8,7 @@ from typing import Any
 from engine_agent.http.errors import invalid
 from engine_agent.http.strict_json import read_object
 
-SMALL_BODY_BYTES = 65_536  # is read in a millisecond or two; others can wait for that
+LIGHT_BYTES, LIGHT_VALUES, LIGHT_COMMAS = 524_288, 2_000, 30_000  # are read in a millisecond or two
 MOST_THREADS = 2
 
 
@@ -18,28 +18,38 @@ class Asked:
     kv_dtype: str | None  # None: the policy's
     body: bytes = field(repr=False)
     told: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)  # what the body says
+    is_light: bool = field(default=False, compare=False)  # little work, however long its texts are
 
 
-def asked_read(body: bytes) -> Asked:
-    """Raises ApiError."""
+def is_light(body: bytes) -> bool:
+    """Whether others can wait while it is read. A thread would hold the interpreter's lock just as long."""
+    return (
+        len(body) <= LIGHT_BYTES
+        and body.count(b"{") + body.count(b"[") <= LIGHT_VALUES
+        and body.count(b",") <= LIGHT_COMMAS
+    )
+
+
+def asked_read(body: bytes, light: bool | None = None) -> Asked:
+    """`light`, where that is known. Raises ApiError."""
     told = read_object(body)
     model, kv_dtype = told.get("model"), told.get("kv_cache_dtype")
     if not isinstance(model, str):
         raise invalid("model", "is missing" if model is None else "must be text")
     if kv_dtype is not None and not isinstance(kv_dtype, str):
         raise invalid("kv_cache_dtype", "must be text")
-    return Asked(model, kv_dtype, body, told)
+    return Asked(model, kv_dtype, body, told, is_light(body) if light is None else light)
 
 
 class Reader:
-    """A large body is read in a thread, so that others' tokens flow meanwhile."""
+    """A body of many values is read in a thread, so that others' tokens flow meanwhile."""
 
     def __init__(self) -> None:
         self._threads = asyncio.Semaphore(MOST_THREADS)
 
     async def read(self, body: bytes) -> Asked:
         """Raises ApiError."""
-        if len(body) <= SMALL_BODY_BYTES:
-            return asked_read(body)
+        if is_light(body):
+            return asked_read(body, True)
         async with self._threads:
-            return await asyncio.to_thread(asked_read, body)
+            return await asyncio.to_thread(asked_read, body, False)

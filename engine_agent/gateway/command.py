@@ -13,6 +13,7 @@ from contextlib import closing, suppress
 from engine_agent.commands import Parser, loop_factory, open_files_raise, run
 from engine_agent.gateway.config import GatewayConfig, gateway_config, gateway_options
 from engine_agent.gateway.holder import about_gateway
+from engine_agent.gateway.limits import connections_most
 from engine_agent.gateway.process import GatewayProcess
 from engine_agent.http.listening import CannotListen, bind_tcp
 from engine_agent.logs import log_to_stderr
@@ -62,13 +63,13 @@ async def _served(config: GatewayConfig, public: socket.socket) -> int:
 
     # Series of when each series began would double the page.
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    open_files_raise()
+    files = open_files_raise()
     credentials = await _joined(config)
     if credentials is None:
         return 0
     if credentials.kind != KIND:
         raise BadCredentials(f"{config.home}: {credentials.agent} is of kind {credentials.kind}: give another --home")
-    process = GatewayProcess(config, credentials, public)
+    process = GatewayProcess(config, credentials, public, most_connections=connections_most(files))
     return await process.run(lambda: _say_ready(config, credentials))
 
 

@@ -8,8 +8,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import aiohttp
 
@@ -57,6 +58,23 @@ class _Seen:
 _UNSEEN = _Seen()
 
 
+class Waiting:
+    """Until it is over, or whoever looks at the engine has it end."""
+
+    __slots__ = ("_all", "_limit")
+
+    def __init__(self, all_waiting: set[asyncio.Timeout]) -> None:
+        self._all, self._limit = all_waiting, asyncio.timeout(None)
+
+    async def __aenter__(self) -> None:
+        await self._limit.__aenter__()
+        self._all.add(self._limit)
+
+    async def __aexit__(self, kind: type[BaseException] | None, problem: BaseException | None, trace: Any) -> None:
+        self._all.discard(self._limit)
+        await self._limit.__aexit__(kind, problem, trace)
+
+
 class Engines:
     """`load_of`: what an engine tells of itself, where it does."""
 
@@ -83,16 +101,9 @@ class Engines:
         finally:
             seen.in_flight -= 1
 
-    @contextlib.asynccontextmanager
-    async def waiting(self, agent: str) -> AsyncIterator[None]:
+    def waiting(self, agent: str) -> "Waiting":
         """For what it says, however long that takes, unless it falls silent meanwhile. Raises TimeoutError."""
-        seen = self._of(agent)
-        async with asyncio.timeout(None) as limit:
-            seen.waiting.add(limit)
-            try:
-                yield
-            finally:
-                seen.waiting.discard(limit)
+        return Waiting(self._of(agent).waiting)
 
     def unreachable(self, agent: str, why: str) -> None:
         """It goes on being looked at, and is asked again when it answers."""
@@ -120,7 +131,8 @@ class Engines:
         if now - seen.silent_since < SILENT_SECONDS or not seen.waiting:
             return
         log.warning("engine %s says nothing: %d requests wait for it no longer", agent, len(seen.waiting))
-        over, seen.waiting = seen.waiting, set()
+        over = [*seen.waiting]
+        seen.waiting.clear()
         for limit in over:
             limit.reschedule(now)
 

@@ -2,30 +2,32 @@
 
 As long as no engine has sent a header, nothing is counted anywhere and the next one may be asked, as another attempt.
 Afterwards the answer is that engine's: whole, or a stream that says at its end that it is not.
+Whether and where a request may go is for what is held now to say, before each attempt and while it waits for one.
 """
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import aiohttp
-
 from engine_agent.gateway.asked import Asked
+from engine_agent.gateway.calling.answer import Answer
 from engine_agent.gateway.engines import Engines
 from engine_agent.gateway.events import WholeEvents
-from engine_agent.gateway.keys import SCOPE, Caller
+from engine_agent.gateway.keys import SCOPE
 from engine_agent.gateway.knowing.knowing import Knowing
 from engine_agent.gateway.metrics import Observer, Outcome, Retry
+from engine_agent.gateway.permit import Permit
 from engine_agent.gateway.quotas.gate import Gate
 from engine_agent.gateway.refusals import broken_off, no_engine
-from engine_agent.gateway.route import Groups, Router, elsewhere_tokens
+from engine_agent.gateway.route import Router, elsewhere_tokens, named
 from engine_agent.gateway.scoring import BLIND, Sight
 from engine_agent.gateway.sighting import Sees, sees_of
 from engine_agent.gateway.tables import Engine
 from engine_agent.gateway.upstream import Broken, NotThere, Unanswered, Upstream, parts, passed_on, whole
 from engine_agent.http.client import Client, ClientGone, Headers
+from engine_agent.http.errors import ApiError
 from engine_agent.http.sse import event
 from engine_agent.identity import LIFETIME_SECONDS, Identity, sign
 
@@ -60,9 +62,9 @@ class Refusal:
 
 class Forwarding:
     def __init__(
-        self, ways: Ways, client: Client, caller: Caller, path: str, asked: Asked, *, request_id: str, model_label: str
+        self, ways: Ways, client: Client, permit: Permit, path: str, asked: Asked, *, request_id: str, model_label: str
     ) -> None:
-        self._ways, self._client, self._caller = ways, client, caller
+        self._ways, self._client, self._permit = ways, client, permit
         self._path, self._asked, self._request_id = path, asked, request_id
         self._model_label = model_label
         self._attempts = self._disconnected = self._unreachable = 0
@@ -74,11 +76,11 @@ class Forwarding:
         self._sight = BLIND  # as the engine was chosen by it that is asked
         self._elsewhere_tokens = 0
 
-    async def run(self, groups: Groups) -> None:
+    async def run(self) -> None:
         """Answers, or raises an ApiError before anything was answered."""
         outcome: Outcome = "left"  # unless it comes to another end
         try:
-            outcome = "answered" if await self._is_answered(groups) else "refused"
+            outcome = "answered" if await self._is_answered() else "refused"
         except Broken:  # a stream, whose client has been told
             outcome = "broken"
         except Exception as problem:
@@ -87,36 +89,47 @@ class Forwarding:
         finally:
             self._ways.observer.ended(self._model_label, outcome)
 
-    async def _is_answered(self, groups: Groups) -> bool:
-        sees = await sees_of(self._ways.knowing, self._caller, self._asked, self._path)
-        until = self._ways.gate.until()
-        while (first := self._picked(groups, sees())) is not None:
-            lane = frozenset(one.agent for group in groups for one in group) - self._tried
-            pick = partial(self._next, groups, sees, first)
-            async with self._ways.gate.seat(self._caller.organisation.id, pick, lane=lane, until=until) as engine:
+    async def _is_answered(self) -> bool:
+        permit, gate = self._permit, self._ways.gate
+        sees = await sees_of(self._ways.knowing, permit.caller, self._asked, self._path)
+        until = gate.until()
+        while (first := self._picked(sees())) is not None:
+            organisation, lane = permit.caller.organisation.id, frozenset(named(permit.groups)) - self._tried
+            pick = partial(self._next, sees, first.agent)
+            async with gate.seat(organisation, pick, lane=lane, until=until, check=permit.check) as engine:
                 if await self._is_answered_by(engine):
                     return True
         if self._refusal is None:
-            raise no_engine(self._asked.model, tried=len(self._tried), is_lost=self._is_lost)
+            raise self._nobody()
         await self._client.answer(self._refusal.status, self._refusal.body, self._refusal.headers)
         return False
 
-    def _next(self, groups: Groups, sees: Sees, first: Engine) -> Engine | None:
-        """The one that is asked next: the first choice, or where that is full another one with room. None: not yet."""
-        standing, sight = self._ways.engines.standing, sees()
-        known = standing(first.agent)
-        found: Engine | None = first
-        if known.is_full or not known.is_wanted:  # by now: it may have waited long
+    def _next(self, sees: Sees, chosen: str) -> Engine | None:
+        """The one that is asked next: the first choice, or where that is full another one with room. None: not yet.
+        Raises ApiError. It may have waited long: the key, the engines and their load are those of now.
+        """
+        self._permit.renew()
+        groups, standing, sight = self._permit.groups, self._ways.engines.standing, sees()
+        there, known = named(groups), standing(chosen)
+        first = there.get(chosen)  # or it takes requests no more
+        found = first
+        if first is None or known.is_full or not known.is_wanted:
             other = self._ways.router.pick(groups, standing, self._tried, sight, is_free=True)
             found = other or (None if known.is_full else first)
+        if found is None and first is None and not there.keys() - self._tried:
+            raise self._nobody()
         if found is not None:
             self._sight, self._elsewhere_tokens = sight, elsewhere_tokens(groups, standing, sight, found.agent)
         return found
 
-    def _picked(self, groups: Groups, sight: Sight) -> Engine | None:
+    def _nobody(self) -> ApiError:
+        return no_engine(self._asked.model, tried=len(self._tried), is_lost=self._is_lost)
+
+    def _picked(self, sight: Sight) -> Engine | None:
+        self._permit.renew()
         if self._disconnected >= MOST_DISCONNECTED:
             return None
-        standing = self._ways.engines.standing
+        groups, standing = self._permit.groups, self._ways.engines.standing
         found = self._ways.router.pick(groups, standing, self._tried, sight)
         if found is not None and not standing(found.agent).is_reachable:  # then nobody who is reachable is left
             self._unreachable += 1
@@ -146,7 +159,7 @@ class Forwarding:
                     await self._keep(engine, answer)
                     return False
                 self._ways.observer.answering(self._model_label, time.perf_counter() - self._began)
-                self._count(engine, answer.headers)
+                self._count(engine, answer)
                 await self._pass_on(engine, answer)
                 self._judge(engine, answer.status)
                 return True
@@ -168,15 +181,16 @@ class Forwarding:
         engines = self._ways.engines
         (engines.failed if status >= FAILED else engines.succeeded)(engine.agent)
 
-    def _count(self, engine: Engine, headers: Mapping[str, str]) -> None:
+    def _count(self, engine: Engine, answer: Answer) -> None:
         """What was foretold of its cache, beside what it says."""
-        prompt, cached = (headers.get(f"x-luminet-{name}-tokens", "") for name in ("prompt", "cached"))
+        prompt, cached = (answer.header(f"x-luminet-{name}-tokens") for name in ("prompt", "cached"))
         is_foretold = self._sight.is_countable and engine.agent in self._sight.matches
         if is_foretold and prompt.isdecimal() and cached.isdecimal():
             self._ways.observer.foretold(self._sight.matched(engine.agent), int(cached), int(prompt))
 
     def _identity(self, engine: Engine) -> Identity:
-        now, organisation, namespace = self._ways.now(), self._caller.organisation, self._caller.namespace
+        now, caller = self._ways.now(), self._permit.caller
+        organisation, namespace = caller.organisation, caller.namespace
         return Identity(
             organisation_id=organisation.id,
             organisation=organisation.slug,
@@ -196,7 +210,7 @@ class Forwarding:
 
     # What an engine said that is not the answer
 
-    async def _keep(self, engine: Engine, answer: aiohttp.ClientResponse) -> None:
+    async def _keep(self, engine: Engine, answer: Answer) -> None:
         try:
             body = await whole(answer)
         except Broken as problem:
@@ -218,9 +232,9 @@ class Forwarding:
 
     # The answer
 
-    async def _pass_on(self, engine: Engine, answer: aiohttp.ClientResponse) -> None:
+    async def _pass_on(self, engine: Engine, answer: Answer) -> None:
         headers = passed_on(answer.headers)
-        if answer.content_type == "text/event-stream":
+        if answer.media_type == "text/event-stream":
             await self._client.start(answer.status, headers)
             await self._pass_on_events(engine, answer)
             return
@@ -233,7 +247,7 @@ class Forwarding:
             raise broken_off() from problem
         await self._client.answer(answer.status, body, headers)
 
-    async def _pass_on_events(self, engine: Engine, answer: aiohttp.ClientResponse) -> None:
+    async def _pass_on_events(self, engine: Engine, answer: Answer) -> None:
         events = WholeEvents()
         try:
             async with self._ways.engines.waiting(engine.agent):
@@ -245,7 +259,7 @@ class Forwarding:
             raise Broken(str(problem)) from problem
         await self._client.write(events.rest(), more=False)
 
-    async def _pass_on_parts(self, engine: Engine, answer: aiohttp.ClientResponse, events: WholeEvents) -> None:
+    async def _pass_on_parts(self, engine: Engine, answer: Answer, events: WholeEvents) -> None:
         async for data in parts(answer):
             self._ways.engines.spoke(engine.agent)
             if told := events.take(data):

@@ -3,7 +3,7 @@
 import asyncio
 import platform
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from engine_agent.gateway.engines import Engines
@@ -36,8 +36,13 @@ def about_gateway(address: str, labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 class GatewayHolder:
-    def __init__(self, held: Held, engines: Engines, about: Mapping[str, Any]) -> None:
-        self._held, self._engines, self._about = held, engines, about
+    """`waiting`: how many requests wait for a seat at an engine."""
+
+    def __init__(
+        self, held: Held, engines: Engines, about: Mapping[str, Any], waiting: Callable[[], int] = lambda: 0
+    ) -> None:
+        self._held, self._engines, self._about, self._waiting = held, engines, about, waiting
+        self.share: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot  # with whoever else holds it here
         self._boot = uuid.uuid4().hex
         self._applying = asyncio.Lock()
 
@@ -51,7 +56,7 @@ class GatewayHolder:
             boot=self._boot,
             state=told,
             hash=held.tables.snapshot.hash if held.has_snapshot else None,
-            load={"running": self._engines.in_flight, "waiting": 0},
+            load={"running": self._engines.in_flight, "waiting": self._waiting()},
         )
 
     async def apply(self, news: bytes) -> str:
@@ -59,7 +64,7 @@ class GatewayHolder:
         async with self._applying:
             before = self._held.tables
             try:
-                tables = await asyncio.to_thread(_read, news, before)
+                tables = await asyncio.to_thread(_read, news, before, self.share)
             except HashMismatch as problem:
                 raise HolderMismatch(str(problem)) from problem
             except (MalformedMessage, BadTables) as problem:
@@ -78,7 +83,7 @@ class GatewayHolder:
     async def operate(self, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         if deed in ("drain", "resume"):
             self._held.is_draining = deed == "drain"
-            return {"ok": True, "left": self._engines.in_flight}
+            return {"ok": True, "left": self._engines.in_flight + self._waiting()}
         if deed == "integrity":
             problems = await asyncio.to_thread(_problems, self._held.tables)
             return {"ok": True, "problems": problems}
@@ -110,9 +115,10 @@ class GatewayHolder:
         return {}
 
 
-def _read(news: bytes, before: Tables) -> Tables:
+def _read(news: bytes, before: Tables, share: Callable[[Snapshot], Snapshot]) -> Tables:
     told = news_decode(news)
-    return tables_read(told if isinstance(told, Snapshot) else change_apply(before.snapshot, told), before)
+    snapshot = told if isinstance(told, Snapshot) else change_apply(before.snapshot, told)
+    return tables_read(share(snapshot), before)
 
 
 def _problems(tables: Tables) -> list[str]:

@@ -10,6 +10,12 @@ BESIDE_PROMPT_BYTES = 64 * 2**10  # for everything in a body that is not its pro
 # Of one token, written in escapes. An engine knows its tokenizer and is stricter.
 MOST_TOKEN_BYTES = 256 * 6
 HELD_BYTES = 4 * MOST_BODY_BYTES
+SPARE_FILES, LEAST_CONNECTIONS = 256, 64
+
+
+def connections_most(files: int) -> int:
+    """Of clients: each may need another one to an engine, and without files no engine could even be looked at."""
+    return max(LEAST_CONNECTIONS, (files - SPARE_FILES) // 2)
 
 
 @dataclass(frozen=True, slots=True)

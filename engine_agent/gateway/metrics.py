@@ -11,6 +11,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from engine_agent.gateway.quotas.gate import Waited
+from engine_agent.gateway.quotas.rates import Limit
 from engine_agent.gateway.standing import Standing
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -20,6 +22,8 @@ HEADER_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 6
 
 Outcome = Literal["answered", "refused", "broken", "left"]
 Retry = Literal["unreachable", "disconnected", "unavailable", "disbelieved"]
+WAITING_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
+MOST_ORGANISATIONS = 1_000  # that are named
 
 
 class Observer:
@@ -56,6 +60,21 @@ class Observer:
             registry=registry,
         )
 
+        self._waiting = Histogram(
+            "luminet_gateway_waiting_seconds",
+            "What requests waited for a seat that found none at once, by how that ended.",
+            ("outcome",),
+            buckets=WAITING_BUCKETS,
+            registry=registry,
+        )
+        self._limited = Counter(
+            "luminet_gateway_limited",
+            "Requests refused because their organisation had reached a limit.",
+            ("organisation", "limit"),
+            registry=registry,
+        )
+        self._organisations: set[str] = set()
+
         names = {"predicted": "foretold to be cached", "cached": "that were cached", "prompt": "of these prompts"}
         self._tokens = {
             name: Counter(
@@ -85,9 +104,18 @@ class Observer:
     def answering(self, model: str, seconds: float) -> None:
         self._header.labels(model).observe(seconds)
 
-    def exposition(self, engines: Mapping[str, Standing], others: Iterable[Collector]) -> bytes:
+    def waited(self, seconds: float, outcome: Waited) -> None:
+        self._waiting.labels(outcome).observe(seconds)
+
+    def limited(self, organisation: str, limit: Limit) -> None:
+        if len(self._organisations) < MOST_ORGANISATIONS:
+            self._organisations.add(organisation)
+        self._limited.labels(organisation if organisation in self._organisations else OTHER, limit).inc()
+
+    def exposition(self, engines: Mapping[str, Standing], others: Iterable[Collector], *, waiting: int = 0) -> bytes:
         """All of it as text, with what others of this process count."""
-        return b"".join([generate_latest(_Both(self.registry, engines)), *(generate_latest(one) for one in others)])
+        own = generate_latest(_Both(self.registry, engines, waiting))
+        return b"".join([own, *(generate_latest(one) for one in others)])
 
 
 def model_label(model: str, known: Collection[str]) -> str:
@@ -95,8 +123,8 @@ def model_label(model: str, known: Collection[str]) -> str:
 
 
 class _Both(Collector):
-    def __init__(self, registry: CollectorRegistry, engines: Mapping[str, Standing]) -> None:
-        self._registry, self._engines = registry, engines
+    def __init__(self, registry: CollectorRegistry, engines: Mapping[str, Standing], waiting: int) -> None:
+        self._registry, self._engines, self._waiting = registry, engines, waiting
 
     def collect(self) -> Iterable[Metric]:
         yield from self._registry.collect()
@@ -113,6 +141,9 @@ class _Both(Collector):
             running.add_metric((agent,), standing.in_flight)
             reachable.add_metric((agent,), standing.is_reachable)
             share.add_metric((agent,), standing.share if standing.is_wanted else 0)
+        yield GaugeMetricFamily(
+            "luminet_gateway_waiting_requests", "Requests that wait for a seat at an engine.", value=self._waiting
+        )
         yield share
         yield running
         yield reachable

@@ -4,23 +4,34 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from engine_agent.gateway.standing import Standing
-from engine_agent.gateway.tables import ServedModel, Tables
+from engine_agent.gateway.tables import Engine, ServedModel, Tables
 
 Model = Mapping[str, Any]
 
 
 def models_served(tables: Tables, standing: Callable[[str], Standing]) -> dict[str, Model]:
     """By name."""
-    reachable = [one for one in tables.engines.values() if one.is_open and standing(one.agent).is_reachable]
-    names = sorted({name for one in reachable for name in one.models})
+    reachable = _reachable(tables, standing)
     return {
         name: _model(name, [one.models[name] for one in reachable if name in one.models], tables.refused.get(name, {}))
-        for name in names
+        for name in _names(reachable)
     }
+
+
+def names_served(tables: Tables, standing: Callable[[str], Standing]) -> list[str]:
+    return _names(_reachable(tables, standing))
 
 
 def model_list(models: Mapping[str, Model]) -> dict[str, Any]:
     return {"object": "list", "data": list(models.values())}
+
+
+def _reachable(tables: Tables, standing: Callable[[str], Standing]) -> list[Engine]:
+    return [one for one in tables.engines.values() if one.is_open and standing(one.agent).is_reachable]
+
+
+def _names(engines: Iterable[Engine]) -> list[str]:
+    return sorted({name for one in engines for name in one.models})
 
 
 def _model(name: str, served: Iterable[ServedModel], refused: Mapping[str, str]) -> Model:

@@ -10,9 +10,11 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
+
+from prometheus_client.registry import Collector
 
 from engine_agent.block_events import Load
 from engine_agent.gateway.app import Door, GatewayApp
@@ -23,18 +25,21 @@ from engine_agent.gateway.engines import Engines, Lookout
 from engine_agent.gateway.forwarding import Ways
 from engine_agent.gateway.held import Held
 from engine_agent.gateway.holder import GatewayHolder, about_gateway
+from engine_agent.gateway.holding import Holding
 from engine_agent.gateway.knowing.knowing import Knowing
 from engine_agent.gateway.limits import Limits
+from engine_agent.gateway.looking import session_open
 from engine_agent.gateway.metrics import Observer
 from engine_agent.gateway.quotas.gate import Gate
 from engine_agent.gateway.route import Router
-from engine_agent.gateway.upstream import Upstream, session_open
+from engine_agent.gateway.upstream import Upstream
 from engine_agent.http.serving import Server, server_of
 from engine_agent.protocol import snapshot_encode
 from engine_agent.sidecar.config import SidecarConfig
 from engine_agent.sidecar.credentials import Credentials
 from engine_agent.sidecar.holder import HolderError
 from engine_agent.sidecar.runtime import Runtime
+from engine_agent.sidecar.shelf import shared
 from engine_agent.sidecar.store import Store
 
 log = logging.getLogger(__name__)
@@ -44,19 +49,25 @@ STOPPED_AT_ONCE = 128
 
 
 class GatewayProcess:
-    def __init__(self, config: GatewayConfig, credentials: Credentials, public: socket.socket) -> None:
-        self._config, self._public = config, public
+    def __init__(
+        self, config: GatewayConfig, credentials: Credentials, public: socket.socket, *, most_connections: int
+    ) -> None:
+        self._config, self._public, self._most_connections = config, public, most_connections
         self._held, self._engines = Held(), Engines(self._load)
-        self._gate = Gate(self._engines, queue_seconds=config.queue_seconds)
+        self._observer = Observer()
+        self._gate = Gate(self._engines, queue_seconds=config.queue_seconds, tell=self._observer.waited)
         self._knowing: Knowing | None = None
-        self._holder = GatewayHolder(self._held, self._engines, about_gateway(config.address, config.labels))
+        about = about_gateway(config.address, config.labels)
+        self._holder = GatewayHolder(self._held, self._engines, about, lambda: self._gate.waiting)
         self._runtime = Runtime(SidecarConfig(config.home), credentials, self._holder)
+        self._holder.share = lambda snapshot: shared(snapshot, self._runtime.shelf.newest)
         self._canary = Canary(
             self._held,
             seconds=config.canary_seconds,
             now=self._runtime.clock.now,
             tell=self._runtime.report,
             may_tell=lambda: not self._runtime.spool.waiting("canary"),
+            own=credentials.agent,
         )
         self._diverging = Diverging(
             now=self._runtime.clock.now,
@@ -71,12 +82,15 @@ class GatewayProcess:
         """The process's exit status. `on_ready` is called when it answers, if only to say that it holds nothing yet."""
         self._listen_to_signals()
         await self._hold_what_is_stored()
-        async with session_open() as asking, session_open() as looking:
+        async with Upstream() as upstream, session_open() as looking:
             knowing = Knowing(lambda: self._held.tables.engines, looking, self._runtime.clock.now, self._config.home)
             self._knowing, knowing.on_prompt = knowing, self._diverging.take
             lookout = Lookout(self._engines, lambda: self._held.tables.engines, looking)
-            app = GatewayApp(self._door(Upstream(asking), knowing))
-            server = server_of(app)
+            collectors: list[Collector] = [self._runtime.metrics.registry, self._canary.registry]
+            collectors.append(knowing.metrics.registry)
+            app = GatewayApp(self._door(upstream, knowing, collectors))
+            server = server_of(app, most_connections=self._most_connections)
+            collectors.append(Holding(app.bodies, server))
             serving = server.serve(sockets=[self._public])
             beside = [
                 self._runtime.run(self._ended),
@@ -92,6 +106,7 @@ class GatewayProcess:
                 on_ready()
                 await _first(self._stopping.wait(), tasks)
                 await self._drain()
+                self._gate.close()
                 app.stop()
                 await self._end(server, tasks)
         return STOPPED_AT_ONCE + self._signals[-1] if self._now.is_set() else 0
@@ -114,28 +129,32 @@ class GatewayProcess:
         await asyncio.to_thread(self._store.forget)
         await asyncio.Event().wait()
 
-    def _door(self, upstream: Upstream, knowing: Knowing) -> Door:
+    def _door(self, upstream: Upstream, knowing: Knowing, collectors: Iterable[Collector]) -> Door:
         held, runtime = self._held, self._runtime
         routing, now = self._config.routing, runtime.clock.now
         asked = knowing if routing == "cache-aware" else None  # in turn, nobody's prompt is looked at
-        ways = Ways(Router(routing), self._engines, upstream, Observer(), now, self._gate, asked)
+        ways = Ways(Router(routing), self._engines, upstream, self._observer, now, self._gate, asked)
         limits = Limits(lambda: held.tables.most_context_tokens)
         return Door(
             held,
             lambda: _check(runtime.credentials.keys["check"]),
             ways,
             limits,
-            [runtime.metrics.registry, self._canary.registry, knowing.metrics.registry],
+            collectors,
             agent=runtime.credentials.agent,
         )
 
+    @property
+    def _left(self) -> int:
+        return self._engines.in_flight + self._gate.waiting
+
     async def _drain(self) -> None:
-        """Until nothing runs any more, or enough is enough."""
+        """Until nothing runs or waits any more, or enough is enough."""
         self._held.is_draining = True
-        left, until = self._engines.in_flight, time.monotonic() + self._config.drain_seconds
-        if left:
+        until = time.monotonic() + self._config.drain_seconds
+        if left := self._left:
             log.info("stopping: %d requests are finished first, for at most %g s", left, self._config.drain_seconds)
-        while self._engines.in_flight and time.monotonic() < until and not self._now.is_set():
+        while self._left and time.monotonic() < until and not self._now.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._now.wait(), LOOK_SECONDS)
 

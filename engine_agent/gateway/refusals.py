@@ -1,7 +1,7 @@
 """What clients are told by the gateway itself, in OpenAI's shape."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from engine_agent.gateway.quotas.rates import Exceeded, Limit
@@ -9,7 +9,8 @@ from engine_agent.gateway.route import RouteError, UnprovenFormat, UnservedForma
 from engine_agent.http.errors import ApiError, model_not_found, unavailable
 
 
-def route_refusal(problem: RouteError, model: str) -> ApiError:
+def route_refusal(problem: RouteError, model: str, served: Callable[[], Iterable[str]]) -> ApiError:
+    """`served`: the models there are, should it come to that."""
     match problem:
         case UnprovenFormat(kv_dtype=kv_dtype, why=why, alternatives=alternatives):
             text = (
@@ -19,7 +20,7 @@ def route_refusal(problem: RouteError, model: str) -> ApiError:
         case UnservedFormat(kv_dtype=kv_dtype, alternatives=alternatives):
             text = f"kv_cache_dtype: no engine of {model} can do {kv_dtype[:40]!a}. {_may_use(alternatives)}"
             return ApiError(400, text, param="kv_cache_dtype", code="kv_dtype_unserved")
-    return model_not_found(model)
+    return model_not_found(model, served())
 
 
 def _may_use(alternatives: Sequence[str]) -> str:

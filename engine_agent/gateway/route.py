@@ -8,7 +8,7 @@ answer costs least (`scoring.py`); where nothing is known of a request, the less
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from random import Random
@@ -20,6 +20,7 @@ from engine_agent.gateway.tables import Engine, Formats, Namespace, Organisation
 
 Routing = Literal["cache-aware", "round-robin"]
 Groups = Sequence[Sequence[Engine]]
+Decided = MutableMapping[str, bool]  # of one request: by split, whether it is for those that try
 MOST_COUNTED = 100_000  # namespaces' requests of splits
 
 
@@ -100,13 +101,14 @@ class Router:
         self._turns = itertools.count()
         self._seen: dict[tuple[str, str], int] = defaultdict(int)
 
-    def groups(self, tables: Tables, wish: Wish) -> list[list[Engine]]:
-        """Where one request may go, an earlier group before a later one. Called once for each request, which counts
-        it. Raises a RouteError.
+    def groups(self, tables: Tables, wish: Wish, decided: Decided | None = None) -> list[list[Engine]]:
+        """Where one request may go, an earlier group before a later one. That counts the request, unless it was
+        `decided` at an earlier look, which then holds. Raises a RouteError.
         """
+        so_far: Decided = {} if decided is None else decided
         sides = [[one for one in engines_able(tables, wish) if one.is_open]]
         for split in splits_of(tables, wish):
-            sides = [*self._sides(split, wish.namespace.id, sides[0]), *sides[1:]]
+            sides = [*self._sides(split, wish.namespace.id, sides[0], so_far), *sides[1:]]
         return [side for side in sides if side]
 
     def pick(
@@ -146,12 +148,14 @@ class Router:
         two = (in_turn[0], *self._random.sample(in_turn[1:], min(1, len(in_turn) - 1)))
         return cheapest(two, sight)
 
-    def _sides(self, split: Split, namespace: str, engines: list[Engine]) -> list[list[Engine]]:
+    def _sides(self, split: Split, namespace: str, engines: list[Engine], decided: Decided) -> list[list[Engine]]:
         trying = [one for one in engines if one.agent in split.agents]
         others = [one for one in engines if one.agent not in split.agents]
         if not trying or not others:
             return [engines]
-        return [trying, others] if self._is_for_trying(split, namespace) else [others, trying]
+        if split.id not in decided:
+            decided[split.id] = self._is_for_trying(split, namespace)
+        return [trying, others] if decided[split.id] else [others, trying]
 
     def _is_for_trying(self, split: Split, namespace: str) -> bool:
         """Spread evenly: of any n requests in a row, n times the share, to within one. Where that begins differs from
@@ -164,8 +168,17 @@ class Router:
         return _whole(seen * split.share + began) > _whole((seen - 1) * split.share + began)
 
 
+def named(groups: Groups) -> Mapping[str, Engine]:
+    """All of them, by agent."""
+    return {one.agent: one for group in groups for one in group}
+
+
 def elsewhere_tokens(groups: Groups, standing: Callable[[str], Standing], sight: Sight, chosen: str) -> int:
-    """The longest match at another engine that could have served the request, where it is longer; else 0."""
+    """The longest match at another engine that could have served the request, where it is longer; else 0. So it is for
+    an engine that tells nothing of what it holds: it may be of before this was told, and believe no identity with it.
+    """
+    if chosen not in sight.matches:
+        return 0
     others = (one.agent for group in groups for one in group if one.agent != chosen)
     longest = max((sight.matched(agent) for agent in others if standing(agent).is_reachable), default=0)
     return longest if longest > sight.matched(chosen) else 0

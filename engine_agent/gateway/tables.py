@@ -8,6 +8,7 @@ import base64
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -198,7 +199,13 @@ def _keys(org: str, snapshot: Snapshot) -> dict[bytes, Key]:
 def _key(org: str, entry: Entry) -> Key:
     bound, until = entry["namespaces"], entry["expires_at"]
     expires_at = datetime.fromisoformat(until).timestamp() if until else None
-    return Key(org, None if bound is None else frozenset(bound), frozenset(entry["scopes"]), expires_at)
+    return Key(org, None if bound is None else frozenset(bound), _scopes(tuple(entry["scopes"])), expires_at)
+
+
+@lru_cache(maxsize=256)
+def _scopes(told: tuple[str, ...]) -> frozenset[str]:
+    """One for all keys that have the same."""
+    return frozenset(told)
 
 
 def _of(entries: Mapping[str, Entry], prefix: str) -> Iterator[tuple[str, Entry]]:

@@ -27,6 +27,11 @@ class Bodies:
         self._limits = limits
         self._held_bytes = 0
 
+    @property
+    def held_bytes(self) -> int:
+        """Of all that are being received or answered."""
+        return self._held_bytes
+
     @asynccontextmanager
     async def reading(self, client: Client) -> AsyncIterator[bytes]:
         """The whole body. What it takes counts until the caller is done with it."""

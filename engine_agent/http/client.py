@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, MutableMapping
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from engine_agent.http.errors import ApiError
@@ -43,6 +44,7 @@ class Client:
         self._receive, self._send = receive, send
         self._write_seconds = write_seconds
         self._leaving: asyncio.Task[None] | None = None
+        self._is_staying = self._is_cancelling = False
 
     # What it sends
 
@@ -61,16 +63,27 @@ class Client:
 
     async def staying(self, work: Coroutine[Any, Any, T]) -> T:
         """What the work comes to. When the client leaves, the work is cancelled and ClientGone raised."""
+        task = asyncio.current_task()
+        assert task is not None
         self._leaving = asyncio.create_task(self._left())
-        task = asyncio.create_task(work)
+        self._leaving.add_done_callback(partial(self._cancel, task))
+        self._is_staying = True
         try:
-            await asyncio.wait({task, self._leaving}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done():
-                raise ClientGone
-            return task.result()
+            return await work
+        except asyncio.CancelledError:
+            if self._is_cancelling and not task.uncancel():  # and nobody else cancels it
+                raise ClientGone from None
+            raise
         finally:
-            await _end(task)
-            await _end(self._leaving)
+            self._is_staying = False
+            self._leaving.cancel()
+
+    def _cancel(self, work: "asyncio.Task[Any]", leaving: "asyncio.Task[None]") -> None:
+        if not leaving.cancelled():
+            leaving.exception()  # retrieved: who cannot be heard any more has left as well
+        if self._is_staying:
+            self._is_cancelling = True
+            work.cancel()
 
     async def _left(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -125,10 +138,3 @@ def _headers(scope: Scope) -> Mapping[str, str]:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
         found[name] = f"{found[name]}, {value}" if name in found else value
     return found
-
-
-async def _end(task: "asyncio.Task[Any]") -> None:
-    task.cancel()
-    await asyncio.wait({task})
-    if not task.cancelled():
-        task.exception()  # retrieved: whoever waited for it has it, or nobody does

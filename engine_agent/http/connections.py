@@ -9,10 +9,11 @@ import select
 from typing import Any
 
 import httptools
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from engine_agent.http.client import as_json
-from engine_agent.http.errors import ApiError, invalid
+from engine_agent.http.errors import ApiError, invalid, unavailable
 from engine_agent.http.headers import request_id_accept
 
 HEAD_SECONDS = 30.0  # from the connection's first moment, or the request's first byte
@@ -21,13 +22,31 @@ DISCARD_SECONDS = 10.0  # for the rest of what was refused before it was read
 MOST_DISCARDED_BYTES = 16 * 2**20
 FIRST_LOOK_SECONDS, MOST_LOOK_SECONDS = 0.005, 0.25  # at who says no more: whether it still listens
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-REASONS = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+MOST_TURNED_AWAY = 64  # connections too many that are told so, at once; of more, nobody is told
+REASONS = {
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    431: b"Request Header Fields Too Large",
+    503: b"Service Unavailable",
+}
 _FRAMING = (b"content-length", b"transfer-encoding")
 
 
+class Config(uvicorn.Config):
+    """`most_connections` are served at once, where that is given; those beyond are told so, a few at a time."""
+
+    def __init__(self, app: Any, *, most_connections: int | None = None, **more: Any) -> None:
+        super().__init__(app, **more)
+        self.most_connections = most_connections
+        self.turned_away: set[Connection] = set()
+
+
 class Connection(HttpToolsProtocol):
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(self, config: uvicorn.Config, *args: Any, **kwargs: Any) -> None:
+        super().__init__(config, *args, **kwargs)
+        # Served by any other configuration, it has no bound.
+        self._most = config.most_connections if isinstance(config, Config) else None
+        self._turned_away = config.turned_away if isinstance(config, Config) else set()
         self._waiting: asyncio.TimerHandle | None = None  # while a head is expected
         self._discarding: asyncio.TimerHandle | None = None  # while a body is read that nobody wants
         self._looking: asyncio.TimerHandle | None = None  # while a client listens and says no more
@@ -39,9 +58,22 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._expect_head()
+        if self._most is None or len(self.connections) <= self._most:
+            self._expect_head()
+        else:
+            self._turn_away()
+
+    def _turn_away(self) -> None:
+        """It takes no place of those who are served."""
+        self.connections.discard(self)
+        if len(self._turned_away) >= MOST_TURNED_AWAY:
+            self.transport.abort()
+            return
+        self._turned_away.add(self)
+        self._refuse(unavailable("More connections are open than this server has room for.", "overloaded"))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._turned_away.discard(self)
         for timer in (self._waiting, self._discarding, self._looking):
             if timer is not None:
                 timer.cancel()
@@ -140,7 +172,19 @@ class Connection(HttpToolsProtocol):
     # What it is told
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        super()._start_asgi_task(cycle, without_chunks(cycle, app) if cycle.scope["http_version"] == "1.0" else app)
+        told = without_chunks(cycle, app) if cycle.scope["http_version"] == "1.0" else app
+        super()._start_asgi_task(cycle, self._giving_up(cycle, told))
+
+    def _giving_up(self, cycle: RequestResponseCycle, app: Any) -> Any:
+        """Of an answer that ends before its end because nobody reads it, nothing is kept for whoever might."""
+
+        async def answered(scope: Any, receive: Any, send: Any) -> None:
+            await app(scope, receive, send)
+            if cycle.response_started and not cycle.response_complete and self.flow.write_paused:
+                cycle.disconnected = True  # or it would be taken for a mistake of the application's
+                self.transport.abort()
+
+        return answered
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

@@ -1,9 +1,10 @@
 """What a client is told when it gets no answer, in OpenAI's shape."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 RETRY_SECONDS = 1
+MOST_NAMED, LONGEST_NAME = 10, 100
 INVALID, SERVER = "invalid_request_error", "server_error"
 
 
@@ -38,8 +39,18 @@ def unavailable(message: str, code: str, *, retry_seconds: int = RETRY_SECONDS) 
     return ApiError(503, message, code=code, headers={"retry-after": str(retry_seconds)})
 
 
-def model_not_found(name: str) -> ApiError:
-    return ApiError(404, f"There is no model {name[:200]!r} here.", param="model", code="model_not_found")
+def model_not_found(name: str, served: Iterable[str]) -> ApiError:
+    """`served`: what whoever asks may use instead."""
+    text = f"There is no model {name[:200]!r} here. {_named(sorted(served))}"
+    return ApiError(404, text, param="model", code="model_not_found")
+
+
+def _named(models: Sequence[str]) -> str:
+    if not models:
+        return "No model is served here now."
+    others = len(models) - MOST_NAMED
+    more = f" and {others:,} more" if others > 0 else ""
+    return f"Served here: {', '.join(name[:LONGEST_NAME] for name in models[:MOST_NAMED])}{more}."
 
 
 def failed() -> ApiError:

@@ -8,7 +8,7 @@ from typing import Any
 
 import uvicorn
 
-from engine_agent.http.connections import Connection
+from engine_agent.http.connections import Config, Connection
 
 KEEP_ALIVE_SECONDS = 75
 GRACE_SECONDS = 3  # for answers that are under way when a server stops
@@ -30,19 +30,19 @@ class Server(uvicorn.Server):
         yield
 
 
-def server_of(app: Any) -> Server:
-    return Server(
-        uvicorn.Config(
-            app,
-            loop="none",
-            http=Connection,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=GRACE_SECONDS,
-        )
+def server_of(app: Any, *, most_connections: int | None = None) -> Server:
+    config = Config(
+        app,
+        most_connections=most_connections,
+        loop="none",
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
     )
+    return Server(config)

@@ -1,15 +1,19 @@
 """Which text a body's prompt is: for who has a bundle and the body as JSON, and checks no more of it than it needs.
 
 The engine's server checks every field and then calls the same template and tokenizer; what it would refuse may be
-refused here as well, or rendered all the same. What it takes comes to the same tokens here.
+refused here as well, or rendered all the same. What it takes comes to the same tokens here. So do tools, their calls
+and documents, which not every engine takes, as vLLM gives them to a template.
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from engine_agent.prompts.chat import FIELD, KWARGS, ChatTemplate
 from engine_agent.prompts.errors import BadRequest
+
+_TEXTS = {str}
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,8 @@ def chat_text(template: ChatTemplate, body: Mapping[str, Any]) -> PromptText:
     begins = body.get("add_generation_prompt")
     text = template.render(
         [message_plain(message) for message in messages],
-        tools=_tools(body.get("tools")),
+        tools=_objects("tools", body.get("tools")),
+        documents=_objects("documents", body.get("documents")),
         add_generation_prompt=not continues if begins is None else bool(begins),
         continue_final_message=continues,
         kwargs=_kwargs(body.get(KWARGS)),
@@ -50,15 +55,39 @@ def completion_prompts(body: Mapping[str, Any]) -> list[PromptText | list[int]]:
 
 def message_plain(message: Mapping[str, Any]) -> dict[str, Any]:
     """Without fields of no value: clients send back messages as they got them, with every field there is."""
-    return {name: value for name, value in message.items() if value is not None and value != []}
+    if {*map(type, message.values())} == _TEXTS:  # as nearly all are, and a long chat has hundreds
+        return {**message}
+    plain = {name: value for name, value in message.items() if value is not None and value != []}
+    calls = plain.get("tool_calls")
+    if plain.get("role") != "assistant" or not isinstance(calls, list):
+        return plain
+    # Templates rely on a content, which what only calls tools has not.
+    return {**plain, "content": plain.get("content", []), "tool_calls": [_call_plain(call) for call in calls]}
 
 
-def _tools(tools: Any) -> Sequence[Mapping[str, Any]] | None:
-    if not tools:
+def _call_plain(call: Any) -> Any:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return call
+    return {**call, "function": {**function, "arguments": _arguments(function.get("arguments"))}}
+
+
+def _arguments(told: Any) -> Any:
+    """What their JSON says. A model writes what it likes: what is no JSON is nothing."""
+    if isinstance(told, str):
+        try:
+            return json.loads(told)
+        except (ValueError, RecursionError):
+            return {}
+    return told if isinstance(told, dict | list) else {}
+
+
+def _objects(name: str, told: Any) -> Sequence[Mapping[str, Any]] | None:
+    if not told:
         return None
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise BadRequest("tools", "must be a list of objects")
-    return tools
+    if not isinstance(told, list) or not all(isinstance(one, dict) for one in told):
+        raise BadRequest(name, "must be a list of objects")
+    return told
 
 
 def _kwargs(kwargs: Any) -> Mapping[str, object]:

@@ -30,6 +30,7 @@ RESERVED = frozenset(("messages", "tools", "documents", "add_generation_prompt")
 Message = Mapping[str, Any]
 Contents = Literal["text", "parts", "either"]
 CONTENTS: tuple[Contents, ...] = get_args(Contents)
+_TEXTS = {str}
 _FAILURES = (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
@@ -64,6 +65,7 @@ class ChatTemplate:
         messages: Sequence[Message],
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
+        documents: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         continue_final_message: bool = False,
         kwargs: Mapping[str, object] | None = None,
@@ -75,15 +77,19 @@ class ChatTemplate:
             raise BadRequest(CONTINUE, "cannot go with add_generation_prompt")
         if reserved := sorted(RESERVED & set(kwargs or {})):
             raise BadRequest(KWARGS, f"{reserved[0]} cannot be given here")
-        plain = [self._plain(message) for message in messages]
-        own = {"tools": copy.deepcopy(tools), "documents": None, "add_generation_prompt": add_generation_prompt}
+        try:
+            plain = [self._plain(message) for message in messages]
+        except RecursionError:
+            raise BadRequest(FIELD, "are nested too deeply") from None
+        given = {"tools": copy.deepcopy(tools), "documents": copy.deepcopy(documents)}
+        own = {**given, "add_generation_prompt": add_generation_prompt}
         variables = {**self._special, **(kwargs or {}), **own}
         return self._continued(plain, variables) if continue_final_message else self._rendered(plain, variables)
 
     def _plain(self, message: Message) -> dict[str, Any]:
         """Its own copy, with its content as the template takes it."""
         plain = dict(message)
-        if not all(type(value) is str for value in plain.values()):  # a copy costs more than rendering a message
+        if {*map(type, plain.values())} != _TEXTS:  # a copy costs more than rendering a message
             plain = copy.deepcopy(plain)
         content = plain.get("content")
         if isinstance(content, list | tuple) and self.contents == "text":
@@ -131,7 +137,8 @@ def _append(message: dict[str, Any], text: str) -> str:
     if isinstance(content, str):
         message["content"] = content + text
         return content
-    parts = [part for part in content or () if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    listed = content if isinstance(content, list | tuple) else ()  # a client may have sent anything
+    parts = [part for part in listed if isinstance(part, dict) and isinstance(part.get("text"), str)]
     if not parts:
         raise BadRequest(CONTINUE, "the last message has no text")
     before: str = parts[-1]["text"]

@@ -72,7 +72,7 @@ class Face:
 
     def check_model(self, name: str) -> None:
         if name != self.backend.card.name:
-            raise model_not_found(name)
+            raise model_not_found(name, [self.backend.card.name])
 
     def check_prompt(self, prompt: Sequence[int]) -> None:
         """As the engine will, but before anything is made of the prompt. Raises BadRequest, Overlong."""

@@ -1,8 +1,17 @@
 """The snapshot that is held: in memory to apply changes to, and in the store. Heavy work is done beside the loop."""
 
 import asyncio
+from dataclasses import replace
 
-from engine_agent.protocol import HashMismatch, Snapshot, change_apply, change_decode, snapshot_decode, snapshot_encode
+from engine_agent.protocol import (
+    Entry,
+    HashMismatch,
+    Snapshot,
+    change_apply,
+    change_decode,
+    snapshot_decode,
+    snapshot_encode,
+)
 from engine_agent.sidecar.effects import Apply
 from engine_agent.sidecar.store import Store, Stored
 
@@ -11,6 +20,7 @@ class Shelf:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.stored: Stored | None = store.read()
+        self.newest = None if self.stored is None else self.stored.snapshot  # that was made here, held by now or not
 
     async def after(self, effect: Apply) -> Snapshot:
         """What is held once it is applied. Raises ProtocolError where that is not what it is to lead to."""
@@ -29,6 +39,7 @@ class Shelf:
         after = _made(effect, held)
         if after is None or after.hash != effect.target:
             raise HashMismatch(expected=effect.target, found=after.hash if after else "none")
+        self.newest = after
         return after
 
 
@@ -36,5 +47,24 @@ def _made(effect: Apply, held: Snapshot | None) -> Snapshot | None:
     if effect.content is None:
         return held
     if not effect.is_change:
-        return snapshot_decode(effect.content)
+        return shared(snapshot_decode(effect.content), held)
     return held and change_apply(held, change_decode(effect.content))
+
+
+def shared(snapshot: Snapshot, other: Snapshot | None) -> Snapshot:
+    """The same, made of the other's parts wherever those are the same: two that are held cost little more than one."""
+    if other is None or other.kind != snapshot.kind:
+        return snapshot
+    if other.hash == snapshot.hash:
+        return other
+    entries: dict[str, Entry] = {}
+    buckets = dict(snapshot.buckets)
+    for org, bucket in snapshot.buckets.items():
+        theirs = other.buckets.get(org)
+        if theirs is not None and theirs.hash == bucket.hash:
+            buckets[org] = theirs
+            entries.update((key, other.entries[key]) for key in theirs.members)
+        else:
+            entries.update((key, snapshot.entries[key]) for key in bucket.members)
+    policies = {one: other.policies.get(one, policy) for one, policy in snapshot.policies.items()}
+    return replace(snapshot, entries=entries, policies=policies, buckets=buckets)

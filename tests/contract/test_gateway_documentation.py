@@ -2,19 +2,31 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine_agent.gateway.command import parser
+from engine_agent.gateway.holding import Holding
 from engine_agent.gateway.knowing.metrics import KnowingMetrics
+from engine_agent.gateway.limits import Limits
 from engine_agent.gateway.metrics import Observer
 from engine_agent.gateway.standing import Standing
+from engine_agent.http.bodies import Bodies
+from engine_agent.http.serving import server_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "gateway.md").read_text()
 SOURCES = [path.read_text() for path in (ROOT / "engine_agent" / "gateway").glob("*.py")]
 REFUSED = re.compile(r'code="([a-z_]+)"|unavailable\(.*, "([a-z_]+)"\)')
+
+
+def holding() -> Holding:
+    async def nobody(*heard: Any) -> None:
+        """Serves nobody."""
+
+    return Holding(Bodies(Limits(lambda: 0)), server_of(nobody))
 
 
 def documented(name: str) -> bool:
@@ -33,8 +45,8 @@ def test_every_refusal_is_documented() -> None:
     assert {code for code in codes if not documented(code)} == set()
 
 
-def test_every_metric_is_documented_and_none_that_is_not() -> None:
-    text = Observer().exposition({"agent-1": Standing()}, []).decode()
+async def test_every_metric_is_documented_and_none_that_is_not() -> None:
+    text = Observer().exposition({"agent-1": Standing()}, [holding()]).decode()
     kinds = {"counter": "_total"}
     found = {one.name + kinds.get(one.type, "") for one in text_string_to_metric_families(text)}
     ours = {name for name in found if name.startswith("luminet_") and not name.endswith("_created")}

@@ -19,10 +19,11 @@ from engine_agent.gateway.held import Held
 from engine_agent.gateway.holder import GatewayHolder, about_gateway
 from engine_agent.gateway.knowing.knowing import Knowing
 from engine_agent.gateway.limits import Limits
+from engine_agent.gateway.looking import session_open
 from engine_agent.gateway.metrics import Observer
 from engine_agent.gateway.quotas.gate import QUEUE_SECONDS, Gate
 from engine_agent.gateway.route import Router, Routing
-from engine_agent.gateway.upstream import Upstream, session_open
+from engine_agent.gateway.upstream import Upstream
 from engine_agent.http.serving import server_of
 from engine_agent.protocol import Change, Snapshot, change_encode, snapshot_encode
 from tests.engine_processes import Engine, engine, state_folder
@@ -42,9 +43,10 @@ class Gateway:
         self._thread = threading.Thread(target=self._run_all, name="gateway")
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self.held, self.engines, self.observer = Held(), Engines(self._load), Observer()
-        self.holder = GatewayHolder(self.held, self.engines, about_gateway(self.url, {}))
-        self.gate = Gate(self.engines, queue_seconds=queue_seconds)
+        self.gate = Gate(self.engines, queue_seconds=queue_seconds, tell=self.observer.waited)
+        self.holder = GatewayHolder(self.held, self.engines, about_gateway(self.url, {}), lambda: self.gate.waiting)
         self.knowing: Knowing | None = None
+        self.ahead_seconds = 0.0  # of its clock
         self.loop: asyncio.AbstractEventLoop
 
     def start(self) -> None:
@@ -54,6 +56,9 @@ class Gateway:
     def heard(self) -> bool:
         """Whether every engine of it has told what it holds."""
         return self.knowing is not None and all(self.knowing.heard(agent) for agent in self.held.tables.engines)
+
+    def now(self) -> float:
+        return time.time() + self.ahead_seconds
 
     def _load(self, agent: str) -> Load | None:
         return None if self.knowing is None else self.knowing.load(agent)
@@ -75,13 +80,11 @@ class Gateway:
 
     async def _run(self) -> None:
         self.loop = asyncio.get_running_loop()
-        async with session_open() as session, session_open() as looking:
+        async with Upstream() as upstream, session_open() as looking:
             held = self.held
             self.knowing = Knowing(lambda: held.tables.engines, looking, time.time)
             known = self.knowing if self._routing == "cache-aware" else None
-            ways = Ways(
-                Router(self._routing), self.engines, Upstream(session), self.observer, time.time, self.gate, known
-            )
+            ways = Ways(Router(self._routing), self.engines, upstream, self.observer, self.now, self.gate, known)
             limits = Limits(lambda: held.tables.most_context_tokens)
             server = server_of(GatewayApp(Door(held, lambda: CHECK, ways, limits)))
             knowing = asyncio.create_task(self.knowing.run())

@@ -5,7 +5,7 @@ import base64
 import socket
 import threading
 import time
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -18,6 +18,7 @@ from engine_agent.backends.paged import PagedBackend
 from engine_agent.commands import loop_factory
 from engine_agent.demo import model as demo
 from engine_agent.engine.settings import EngineSettings
+from engine_agent.http.client import Asgi
 from engine_agent.http.connections import Connection
 from engine_agent.identity import HEADER, Identity
 from engine_agent.journal import Entry, Journal
@@ -27,9 +28,11 @@ from engine_agent.server.app import openai_app
 from engine_agent.server.gateways import GatewayDoor
 from engine_agent.server.guard import Guard, KeyGuard, SignedGuard
 from engine_agent.server.limits import Limits
+from tests.gateways import SECRETS
 from tests.unit.server.identities import KEY, LOCAL, SECRET
 
 T = TypeVar("T")
+Face = Callable[[Asgi], Asgi]
 FOLDER = Path(demo.__path__[0])
 MODEL, BOOT = "demo", "boot-1"
 SETTINGS = EngineSettings(pool_bytes=32 << 20, most_running=16, context_tokens=2_048)
@@ -60,8 +63,12 @@ class EitherGuard:
 class OpenAiEngine:
     """Whatever it has is its loop's; `do` asks there."""
 
-    def __init__(self, folder: Path, *, patience: float = 30.0) -> None:
+    def __init__(
+        self, folder: Path, *, patience: float = 30.0, bundle: Bundle | None = None, face: Face = lambda app: app
+    ) -> None:
+        """`bundle`: how it turns chats into tokens, if not as its model's folder says. `face`: what stands in front."""
         self._folder, self._patience = folder, patience
+        self._bundle, self._face = bundle or Bundle.from_folder(FOLDER), face
         self._is_up = threading.Event()
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 16_384)  # so that who does not read is noticed
@@ -91,6 +98,12 @@ class OpenAiEngine:
         entries: tuple[Entry, ...] = self.journal.since(BOOT, 0, 1_000_000).entries
         return [entry.record for entry in entries]
 
+    def until(self, check: Callable[[], bool]) -> None:
+        until = time.monotonic() + SECONDS
+        while not check():
+            assert time.monotonic() < until, "it did not come to that"
+            time.sleep(0.005)
+
     def until_busy(self) -> None:
         until = time.monotonic() + SECONDS
         while not self.do(self.backend.stats())["running"]:
@@ -113,12 +126,13 @@ class OpenAiEngine:
         policy = {"kv_dtype": "bf16", "request_kv_dtypes": ["int4", "fp8"]}
         self.backend = await PagedBackend.open(FOLDER, name=MODEL, settings=SETTINGS, snapshot=snapshot(policy))
         self.journal = Journal.open(self._folder, BOOT, most_bytes=2**26)
-        tokenizer, bundle = self.backend.tokenizer, Bundle.from_folder(FOLDER)
+        tokenizer, bundle = self.backend.tokenizer, self._bundle
         limits = Limits.of(self.backend.card, tokenizer)
         bounds = Limits(limits.body_bytes, limits.held_bytes, self._patience, self._patience)
-        guard = EitherGuard(KeyGuard(sha256(KEY.encode()).digest(), LOCAL), SignedGuard([SECRET], "agent-1"))
+        believed = [SECRET, SECRETS["agent-1"].encode()]  # by a test that signs for itself, and by a gateway
+        guard = EitherGuard(KeyGuard(sha256(KEY.encode()).digest(), LOCAL), SignedGuard(believed, "agent-1"))
         gateways = GatewayDoor(self.backend, bundle, guard.fleet, "agent-1")
-        app: Any = openai_app(
+        app = openai_app(
             self.backend,
             tokenizer,
             bundle.template,
@@ -128,7 +142,8 @@ class OpenAiEngine:
             limits=bounds,
             gateways=gateways,
         )
-        config = uvicorn.Config(app, http=Connection, log_config=None, lifespan="off", ws="none")
+        served: Any = self._face(app)
+        config = uvicorn.Config(served, http=Connection, log_config=None, lifespan="off", ws="none")
         self._server = uvicorn.Server(config)
         self.loop.call_soon(self._is_up.set)
         try:
@@ -139,8 +154,10 @@ class OpenAiEngine:
 
 
 @contextmanager
-def running(folder: Path, *, patience: float = 30.0) -> Iterator[OpenAiEngine]:
-    engine = OpenAiEngine(folder, patience=patience)
+def running(
+    folder: Path, *, patience: float = 30.0, bundle: Bundle | None = None, face: Face = lambda app: app
+) -> Iterator[OpenAiEngine]:
+    engine = OpenAiEngine(folder, patience=patience, bundle=bundle, face=face)
     engine.start()
     try:
         yield engine

@@ -9,7 +9,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.fleet.models import Agent
+from controlplane.fleet.models import Agent, CanaryMinute, CanaryStanding
 from controlplane.rollouts.models import Rollout
 from tenants.models import PolicyLevel
 from tenants.services.namespaces import default_group
@@ -91,6 +91,52 @@ def test_what_is_wrong_stands_on_top_with_the_reason(operator_client: Client) ->
     assert words.index(why) < words.index("Agents asked")
     assert words.index("agent-2 paged") < words.index("agent-1 paged"), "who is not well comes first"
     assert "catching up" in words
+
+
+def probed(agent: str, timing: tuple[int, float, float, float] | None = None, **rounds: int) -> None:
+    """What gateways found of it in the last hour."""
+    now = timezone.now()
+    CanaryMinute.objects.create(agent=agent, minute=now.replace(second=0, microsecond=0), **rounds)
+    pairs, low, auc, high = timing or (0, None, None, None)
+    standing = {"pairs": pairs, "low": low, "auc": auc, "high": high}
+    CanaryStanding.objects.create(gateway="gateway-1", agent=agent, at=now, failure="", failed_at=None, **standing)
+
+
+def test_an_engine_that_keeps_tenants_apart_says_so_and_a_gateway_says_nothing_of_it(operator_client: Client) -> None:
+    make_agent("agent-1")
+    make_agent("gateway-1", kind="gateway")
+    probed("agent-1", isolated=350, unkept=2)
+    words = seen(operator_client)
+    assert "ready tenants isolated in sync" in words
+    assert words.count("isolat") == 1
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        ({"leaked": 1}, "isolation is broken: 1 probe in the last hour found cached what nobody had sent there"),
+        ({"isolated": 9, "leaked": 2}, "isolation is broken: 2 probes in the last hour found cached"),
+        ({"isolated": 9, "timing": (900, 0.7, 0.8, 0.9)}, "isolation is broken: time tells what another tenant"),
+    ],
+)
+def test_an_engine_that_does_not_stands_on_top_and_says_why(
+    operator_client: Client, found: dict[str, Any], why: str
+) -> None:
+    make_agent("agent-1")
+    make_agent("agent-2")
+    probed("agent-1", isolated=9)
+    probed("agent-2", **found)
+    words = seen(operator_client)
+    assert words.index(why) < words.index("Agents asked")
+    assert words.index("agent-2 paged") < words.index("agent-1 paged")
+    assert "ready isolation broken in sync" in words
+    assert '<span class="tag tag--bad">isolation broken</span>' in operator_client.get("/fleet").content.decode()
+
+
+def test_probes_that_prove_nothing_are_no_proof(operator_client: Client) -> None:
+    make_agent("agent-1")
+    probed("agent-1", unkept=3, failed=1)
+    assert "ready isolation unproven in sync" in seen(operator_client)
 
 
 def test_silence_is_a_state(operator_client: Client) -> None:

@@ -1,7 +1,10 @@
 """The gateway in a whole fleet: a real control plane, two real agents with the demo model, and their front door."""
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,6 +15,8 @@ import pytest
 from controlplane.stack.services import luminet
 from engine_agent.demo import model as demo
 from tests.fleets import Fleet, Part, fleet_running, wait_for
+from tests.integration.asking import Asking, asking
+from tests.integration.test_gateway import sample
 from tests.ports import free_port
 
 MODEL, AGENTS = "model", ("agent-1", "agent-2")  # a model is called after its folder
@@ -19,6 +24,8 @@ MODEL, AGENTS = "model", ("agent-1", "agent-2")  # a model is called after its f
 DTYPES = {"agent-1": "fp32", "agent-2": "auto"}
 FOLDER = Path(demo.__path__[0])
 START_SECONDS = 300.0  # two engines, a control plane and their packages, on a busy machine
+CLOCK_SECONDS = 5.0  # a gateway reads the control plane's clock off its answers, which may be slow to come
+QUEUE = "agent.gateway-1:agent.gateway-1"
 PROMPT = "The sea was calm and the ship sailed on through the night. " * 8
 
 
@@ -93,6 +100,118 @@ def test_a_key_made_in_the_api_is_good_at_the_gateway_and_a_deleted_one_is_not(d
     door.fleet.ask("DELETE", f"/orgs/acme/keys/{key['id']}")
     wait_for(lambda: door.status(key["secret"]) == 401, "its end")
     assert door.status() == 200
+
+
+# Whoever may not any more: from the API's answer to the gateway's refusal
+
+
+class Customer:
+    """An organisation of its own, with a key that is good at the gateway."""
+
+    def __init__(self, door: FrontDoor, slug: str) -> None:
+        self.door, self.path = door, f"/orgs/{slug}"
+        door.fleet.ask("POST", "/orgs", {"slug": slug, "name": slug})
+        door.fleet.ask("PUT", f"{self.path}/policy", {"policy": {"kv_dtype": "bf16", "request_kv_dtypes": []}})
+        self.key = self.new_key()
+
+    def new_key(self, **fields: Any) -> Any:
+        key = self.door.fleet.ask("POST", f"{self.path}/keys", {"name": "tests", "scopes": ["infer"], **fields})
+        wait_for(lambda: self.door.status(key["secret"]) == 200, f"the key\n{self.door.fleet.said()}")
+        return key
+
+    def revoke(self) -> None:
+        self.door.fleet.ask("DELETE", f"{self.path}/keys/{self.key['id']}")
+
+    def suspend(self) -> None:
+        self.door.fleet.ask("PATCH", self.path, {"state": "suspended"})
+
+
+@contextmanager
+def served(door: FrontDoor, secret: str) -> Iterator[Asking]:
+    """One request after the other, and an answer to each so far."""
+    with asking(lambda: door.status(secret)) as found:
+        found.answered()
+        yield found
+
+
+@pytest.mark.parametrize(
+    ("slug", "deed", "status"), [("hooli", Customer.revoke, 401), ("initech", Customer.suspend, 403)]
+)
+def test_who_may_not_any_more_is_told_by_a_message_to_the_gateway_and_never_answered_again(
+    door: FrontDoor, slug: str, deed: Callable[[Customer], None], status: int
+) -> None:
+    customer = Customer(door, slug)
+    wait_for(lambda: door.agent("gateway-1")["in_sync"], "the gateway to have said that it knows the key")
+    with served(door, customer.key["secret"]) as found:
+        messages = commands(door)
+        deed(customer)
+        told_at = time.time()
+        first = found.refused(status)
+    print(f"refused with {status} {max(0.0, first.ended - told_at):.3f} s after the API's answer")
+    wait_for(lambda: commands(door) > messages, "the message that said so")
+    assert door.status() == 200  # others are served
+
+
+def commands(door: FrontDoor) -> float:
+    """That came to the gateway through the broker."""
+    return sample(door.url, "luminet_sidecar_commands_total")
+
+
+def test_a_key_that_expires_is_refused_by_the_gateways_own_clock_while_nobody_tells_it_anything(
+    door: FrontDoor,
+) -> None:
+    customer = Customer(door, "umbrella")
+    expires_at = round(time.time()) + 20
+    key = customer.new_key(expires_at=datetime.fromtimestamp(expires_at, UTC).isoformat())
+    with silence(door), served(door, key["secret"]) as found:
+        heard = sample(door.url, "luminet_sidecar_generation"), commands(door)
+        first = found.refused(401)
+        assert (sample(door.url, "luminet_sidecar_generation"), commands(door)) == heard
+    assert abs(first.ended - expires_at) < CLOCK_SECONDS
+    assert all(one.began < expires_at + CLOCK_SECONDS for one in found.seen if one.status == 200)
+
+
+@contextmanager
+def silence(door: FrontDoor) -> Iterator[None]:
+    """The control plane's processes stand still: no message is sent and none of their answers comes."""
+    parts = [door.fleet.parts[name] for name in ("web", "worker")]
+    for part in parts:
+        part.pause()
+    try:
+        yield
+    finally:
+        for part in parts:
+            part.resume()
+
+
+def test_where_the_message_is_lost_who_was_suspended_is_refused_all_the_same(door: FrontDoor) -> None:
+    customer = Customer(door, "stark")
+    wait_for(lambda: door.agent("gateway-1")["in_sync"], "the gateway to have said that it knows the key")
+    with served(door, customer.key["secret"]) as found:
+        door.part.pause()
+        try:
+            wait_for(lambda: not listening(door), "nobody to wait at the gateway's queue")
+            customer.suspend()
+            dropped = wait_for(lambda: drop(door), "the message on its way")
+        finally:
+            door.part.resume()
+        found.refused(403)
+    assert dropped
+    wait_for(lambda: door.agent("gateway-1")["in_sync"], "the gateway to hold what it is to hold")
+
+
+def listening(door: FrontDoor) -> bool:
+    """Whether the broker would hand the gateway a message at once. One that stands still asks for no other."""
+    with door.fleet.broker() as broker:
+        clients = broker.client_list()
+    return any(one["user"].startswith("agent.gateway-1.") and "b" in one["flags"] for one in clients)
+
+
+def drop(door: FrontDoor) -> list[bytes]:
+    """What lay in the gateway's queue, and does no more."""
+    with door.fleet.broker() as broker:
+        found: list[bytes] = broker.lpop(QUEUE, 100) or []
+    return found
 
 
 def test_a_published_ttl_is_what_requests_meet_at_both_engines(door: FrontDoor) -> None:

@@ -9,8 +9,9 @@ from aiohttp import web
 
 from engine_agent.gateway import engines as lookout
 from engine_agent.gateway.engines import Engines, Lookout
+from engine_agent.gateway.looking import session_open
 from engine_agent.gateway.tables import Engine
-from engine_agent.gateway.upstream import Unanswered, Upstream, session_open
+from engine_agent.gateway.upstream import Unanswered, Upstream
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SECONDS = 30
@@ -64,8 +65,8 @@ async def until(check: Callable[[], bool]) -> None:
 
 async def asked(engines: Engines, engine: Engine) -> int:
     """The status it answers with, as a request of the gateway's sees it."""
-    async with session_open() as session:
-        upstream, waiting = Upstream(session), engines.waiting(engine.agent)
+    async with Upstream() as upstream:
+        waiting = engines.waiting(engine.agent)
         with engines.serving(engine.agent):
             async with upstream.asked(
                 engine, "/v1/completions", b"{}", identity="v1", request_id="r", waiting=waiting

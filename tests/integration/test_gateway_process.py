@@ -51,23 +51,30 @@ def text(secret: bytes) -> str:
     return base64.b64encode(secret).decode()
 
 
-def joined_before(home: Path, snapshot: Snapshot | None, *, kind: str = "gateway", at: str | None = None) -> None:
+def joined_before(
+    home: Path,
+    snapshot: Snapshot | None,
+    *,
+    kind: str = "gateway",
+    at: str | None = None,
+    agent: str = "gateway-1",
+) -> None:
     """What a gateway left behind that had joined a control plane, which nobody reaches now where it is not said."""
     away = f"127.0.0.1:{free_port()}"
     verifying = Ed25519PrivateKey.generate().public_key().public_bytes_raw()
     credentials = Credentials(
         url=at or f"http://{away}",
-        agent="gateway-1",
+        agent=agent,
         kind=kind,
         group="default",
         token="lat_none",
         key_number=1,
-        broker={"url": f"redis://agent.gateway-1:x@{away}/0", "prefix": "agent.gateway-1:", "queue": "agent.gateway-1"},
+        broker={"url": f"redis://agent.{agent}:x@{away}/0", "prefix": f"agent.{agent}:", "queue": f"agent.{agent}"},
         keys={"verifying": text(verifying), "sealing": text(SEALING), "identity": None, "check": text(CHECK)},
     )
     credentials_keep(home, credentials)
     if snapshot is not None:
-        Store(home, agent="gateway-1", key=SEALING).keep(7, snapshot)
+        Store(home, agent=agent, key=SEALING).keep(7, snapshot)
 
 
 class Refusing(ThreadingHTTPServer):

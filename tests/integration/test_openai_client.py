@@ -1,4 +1,6 @@
-"""The real `openai` client against a real engine: what a developer sees who changes nothing but the address."""
+"""The real `openai` client against a real engine, and against a gateway before one: what a developer sees who changes
+nothing but the address. Every claim holds at both.
+"""
 
 import json
 from collections.abc import Iterator
@@ -10,23 +12,28 @@ import pytest
 from openai import OpenAI
 
 from engine_agent.journal import Closed, Opened
-from tests.integration.openai_engine import MODEL, OpenAiEngine, running
-from tests.unit.server.identities import KEY
+from tests.integration.openai_doors import WAYS, Door, opened
+from tests.integration.openai_engine import MODEL, OpenAiEngine
 from tests.unit.server.reading import counters
 
 LONG = "The sea was calm and the ship sailed on through the night, and nobody on board was awake. " * 12
 MESSAGES: Any = [{"role": "system", "content": LONG}, {"role": "user", "content": "Where are we?"}]
 
 
-@pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenAiEngine]:
-    with running(tmp_path_factory.mktemp("journal")) as engine:
-        yield engine
+@pytest.fixture(scope="module", params=WAYS)
+def door(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    with opened(request.param, tmp_path_factory.mktemp("journal")) as door:
+        yield door
 
 
 @pytest.fixture
-def client(engine: OpenAiEngine) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{engine.url}/v1", api_key=KEY, max_retries=0, timeout=30) as client:
+def engine(door: Door) -> OpenAiEngine:
+    return door.engine
+
+
+@pytest.fixture
+def client(door: Door) -> Iterator[OpenAI]:
+    with door.client() as client:
         yield client
 
 
@@ -77,6 +84,53 @@ def test_a_stream_says_the_same_as_an_answer_in_one_piece(client: OpenAI) -> Non
     assert whole.usage is not None
     assert parts[-1].usage.completion_tokens == whole.usage.completion_tokens
     assert parts[-2].choices[0].finish_reason == whole.choices[0].finish_reason
+
+
+@pytest.mark.parametrize("api", ["chat", "completions"])
+def test_a_streams_usage_is_its_last_part_and_only_where_it_is_asked_for(client: OpenAI, api: str) -> None:
+    create: Any = client.chat.completions if api == "chat" else client.completions
+    prompt: Any = {"messages": MESSAGES} if api == "chat" else {"prompt": LONG}
+    options: Any = {"model": MODEL, "max_tokens": 4, "temperature": 0, "stream": True, **prompt}
+    list(create.create(**options))
+    raw = create.with_raw_response.create(**options, stream_options={"include_usage": True})
+    *parts, last = raw.parse()
+    assert last.choices == []
+    details, headers = last.usage.prompt_tokens_details, told(raw.headers)
+    assert 0 < details.cached_tokens == int(headers["x-luminet-cached-tokens"])
+    assert last.usage.prompt_tokens == int(headers["x-luminet-prompt-tokens"])
+    assert last.usage.completion_tokens == 4
+    assert all(part.usage is None for part in [*parts, *create.create(**options)])
+
+
+def test_an_answer_ends_with_as_many_tokens_as_it_may_have(client: OpenAI) -> None:
+    extra = {"ignore_eos": True}
+    most: Any
+    for most in ({"max_tokens": 5}, {"max_completion_tokens": 5}):
+        answer = client.chat.completions.create(model=MODEL, messages=MESSAGES, extra_body=extra, **most)
+        assert answer.choices[0].finish_reason == "length"
+        assert answer.usage is not None
+        assert answer.usage.completion_tokens == 5
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model=MODEL, messages=MESSAGES, max_tokens=0)
+    assert caught.value.param == "max_tokens"
+
+
+def test_without_heat_or_with_the_likeliest_alone_the_answer_is_the_likeliest(client: OpenAI) -> None:
+    options: Any = {"model": MODEL, "messages": MESSAGES, "max_tokens": 12}
+
+    def said(**more: Any) -> str | None:
+        answer: Any = client.chat.completions.create(**options, **more)
+        content: str | None = answer.choices[0].message.content
+        return content
+
+    likeliest = said(temperature=0)
+    assert said(temperature=1.8, top_p=1e-9) == likeliest
+    assert {said(temperature=1.8, seed=seed) for seed in range(3)} != {likeliest}
+    wrong: Any
+    for wrong in ({"temperature": -1}, {"top_p": 0}):
+        with pytest.raises(openai.BadRequestError) as caught:
+            client.chat.completions.create(**options, **wrong)
+        assert caught.value.param in wrong
 
 
 def test_a_seed_gives_the_same_answer_again(client: OpenAI) -> None:
@@ -180,16 +234,78 @@ def test_a_salt_keeps_a_prompt_apart(client: OpenAI) -> None:
     assert told(salted.headers)["x-luminet-cached-tokens"] == "0"
 
 
+def test_a_request_shortens_the_life_of_its_own_blocks_and_of_no_others(engine: OpenAiEngine, client: OpenAI) -> None:
+    def expired() -> int:
+        (namespace,) = engine.do(engine.backend.stats())["namespaces"]
+        return int(namespace["counters"]["expired_blocks"])
+
+    ask = client.completions.with_raw_response.create
+    brief: Any
+    lasting: Any
+    brief, lasting = ({"model": MODEL, "prompt": f"{name} {LONG}", "max_tokens": 1} for name in ("Brief.", "Lasting."))
+    before = expired()
+    blocks = int(ask(**brief, extra_body={"ttl_seconds": 1}).headers["x-luminet-prompt-tokens"]) // 16
+    ask(**lasting)
+    engine.until(lambda: expired() == before + blocks)
+    gone, kept = told(ask(**brief).headers), told(ask(**lasting).headers)
+    assert (gone["x-luminet-cached-tokens"], gone["x-luminet-miss-reason"]) == ("0", "expired")
+    assert kept["x-luminet-miss-reason"] == "none"
+    for wrong in (0, 604_801):
+        with pytest.raises(openai.BadRequestError) as caught:
+            ask(**brief, extra_body={"ttl_seconds": wrong})
+        assert caught.value.param == "ttl_seconds"
+
+
 def test_the_model_is_listed(client: OpenAI) -> None:
     assert [model.id for model in client.models.list()] == [MODEL]
     assert client.models.retrieve(MODEL).owned_by == "luminet"
 
 
-def test_each_mistake_is_the_clients_own_kind_of_error(engine: OpenAiEngine, client: OpenAI) -> None:
+@pytest.mark.parametrize("name", ["gpt-9", "meta-llama/Llama-3.1-8B-Instruct", "a b/ü?"])
+def test_a_model_that_is_not_there_is_not_found_and_those_that_are_there_are_named(client: OpenAI, name: str) -> None:
+    for ask in (
+        lambda: client.models.retrieve(name),
+        lambda: client.completions.create(model=name, prompt="x"),
+        lambda: client.chat.completions.create(model=name, messages=MESSAGES, stream=True),
+    ):
+        with pytest.raises(openai.NotFoundError) as caught:
+            ask()
+        assert (caught.value.code, caught.value.param, caught.value.type) == (
+            "model_not_found",
+            "model",
+            "invalid_request_error",
+        )
+        assert isinstance(caught.value.body, dict)
+        assert caught.value.body["message"] == f"There is no model {name!r} here. Served here: {MODEL}."
+
+
+def test_a_request_has_the_id_that_its_client_gave_it_or_one_of_its_own(client: OpenAI) -> None:
+    options: Any = {"model": MODEL, "prompt": "x", "max_tokens": 1}
+    named = client.completions.create(**options, extra_headers={"x-request-id": "mine-1"})
+    assert named._request_id == "mine-1"
+    unnamed = [client.completions.create(**options)._request_id for _ in range(2)]
+    assert len({*unnamed, None, "mine-1"}) == 4
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(**{**options, "n": 0}, extra_headers={"x-request-id": "mine-2"})
+    assert caught.value.request_id == "mine-2"
+
+
+def test_a_streams_headers_are_there_before_anything_of_it_is_read(engine: OpenAiEngine, client: OpenAI) -> None:
+    create = client.completions.with_streaming_response.create
+    extra, seen = {"ignore_eos": True}, len(engine.records)
+    with create(model=MODEL, prompt=LONG, max_tokens=1_500, stream=True, extra_body=extra) as answer:
+        assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+        assert told(answer.headers).keys() >= {"x-luminet-cache-hit", "x-luminet-prompt-tokens", "x-luminet-agent"}
+    engine.until(lambda: len(engine.records) == seen + 2)
+    closed = engine.records[-1]
+    assert (closed.outcome, closed.generated_tokens < 1_500) == ("cancelled", True)  # it had hardly begun
+
+
+def test_each_mistake_is_the_clients_own_kind_of_error(door: Door, client: OpenAI) -> None:
     ask = client.chat.completions.create
     with pytest.raises(openai.NotFoundError) as missing:
         ask(model="gpt-9", messages=MESSAGES)
-    assert (missing.value.code, missing.value.param) == ("model_not_found", "model")
+    assert missing.value.code == "model_not_found"
     with pytest.raises(openai.BadRequestError) as empty:
         ask(model=MODEL, messages=[])
     assert empty.value.param == "messages"
@@ -199,13 +315,12 @@ def test_each_mistake_is_the_clients_own_kind_of_error(engine: OpenAiEngine, cli
     with pytest.raises(openai.BadRequestError) as long:
         ask(model=MODEL, messages=[{"role": "user", "content": "sea " * 10_000}])
     assert (long.value.code, long.value.param) == ("context_length_exceeded", "messages")
-    stranger = OpenAI(base_url=f"{engine.url}/v1", api_key="sk-other", max_retries=0)
-    with stranger, pytest.raises(openai.AuthenticationError) as key:
+    with door.client(api_key="sk-other") as stranger, pytest.raises(openai.AuthenticationError) as key:
         stranger.models.list()
     assert key.value.code == "invalid_api_key"
 
 
-def test_a_body_that_is_far_too_long_is_answered_while_it_is_sent(engine: OpenAiEngine, client: OpenAI) -> None:
+def test_a_body_that_is_far_too_long_is_answered_while_it_is_sent(client: OpenAI) -> None:
     with pytest.raises(openai.APIStatusError) as caught:
         client.completions.create(model=MODEL, prompt="x" * 30_000_000)
     assert (caught.value.status_code, caught.value.code) == (413, "request_too_large")
@@ -220,13 +335,16 @@ def test_a_full_contexts_prompt_is_no_body_too_long(client: OpenAI) -> None:
 
 def test_a_stream_that_is_closed_early_frees_its_blocks(engine: OpenAiEngine, client: OpenAI) -> None:
     extra = {"ignore_eos": True}
+    seen = len(engine.records)
     for _ in range(3):
         stream = client.completions.create(model=MODEL, prompt=LONG, max_tokens=1_500, stream=True, extra_body=extra)
         next(iter(stream))
         stream.close()
+    engine.until(lambda: len(engine.records) == seen + 6)
     engine.until_idle()
-    closings = [record for record in engine.records if isinstance(record, Closed)]
-    assert [one.outcome for one in closings[-3:]] == ["cancelled"] * 3
+    closings = [record for record in engine.records[seen:] if isinstance(record, Closed)]
+    assert [one.outcome for one in closings] == ["cancelled"] * 3
+    assert all(one.generated_tokens < 1_500 for one in closings)
 
 
 def test_headers_counters_and_journal_add_up_over_many_clients(engine: OpenAiEngine, client: OpenAI) -> None:

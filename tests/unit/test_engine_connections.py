@@ -1,18 +1,19 @@
 """What a client can do to a connection before any application hears of it. Real sockets, uvicorn's own parser."""
 
 import asyncio
+import contextlib
 import json
+import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-import uvicorn
 
 from engine_agent.http import connections
-from engine_agent.http.connections import Connection
+from engine_agent.http.connections import Config, Connection
 from engine_agent.http.listening import bind_tcp
-from engine_agent.http.serving import Server
+from engine_agent.http.serving import Server, server_of
 
 PATIENCE_SECONDS = 0.2
 SLOW_SECONDS = 0.1  # of an answer, so that more is said before it is there
@@ -28,6 +29,9 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
         body = told.ljust(5, b"_") if scope["path"] == "/echo" else body
     if scope["path"] == "/slow":
         await asyncio.sleep(SLOW_SECONDS)
+    if scope["path"] == "/flood":
+        await flood(send)
+        return
     if scope["path"] == "/stream":
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"one", "more_body": True})
@@ -35,6 +39,15 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
         return
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
     await send({"type": "http.response.body", "body": body})
+
+
+async def flood(send: Any) -> None:
+    """Until nobody takes any more, and then it gives up."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    with contextlib.suppress(TimeoutError):
+        while True:
+            async with asyncio.timeout(SLOW_SECONDS):
+                await send({"type": "http.response.body", "body": b"x" * 65_536, "more_body": True})
 
 
 async def read(receive: Any) -> bytes:
@@ -53,13 +66,22 @@ def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-async def exchange() -> AsyncIterator[Exchange]:
-    """Sends parts, and reads until the server closes."""
-    server = Server(uvicorn.Config(hello, http=Connection, ws="none", lifespan="off", log_config=None, loop="none"))
+async def serving() -> AsyncIterator[tuple[Server, int]]:
+    """With its port."""
+    server = Server(Config(hello, http=Connection, ws="none", lifespan="off", log_config=None, loop="none"))
     listening: socket.socket = bind_tcp("127.0.0.1", 0)
     port = listening.getsockname()[1]
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     await server.is_up.wait()
+    yield server, port
+    server.should_exit = True
+    await serving
+
+
+@pytest.fixture
+async def exchange(serving: tuple[Server, int]) -> Exchange:
+    """Sends parts, and reads until the server closes."""
+    _, port = serving
 
     async def exchanged(*parts: Any) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -78,9 +100,7 @@ async def exchange() -> AsyncIterator[Exchange]:
         finally:
             writer.close()
 
-    yield exchanged
-    server.should_exit = True
-    await serving
+    return exchanged
 
 
 def code(answer: bytes) -> tuple[int, str]:
@@ -170,3 +190,97 @@ async def test_the_rest_of_a_refused_body_is_read_for_a_while(exchange: Exchange
     assert (await exchange(head + b"z" * 1_000, b"z" * 1_000)).endswith(b"hello")
     late = b"POST /refused HTTP/1.1\r\ncontent-length: 3\r\n\r\na"
     assert (await exchange(late, HEARD, b"bc" + FIRST, END)).count(b"hello") == 2
+
+
+async def test_an_answer_that_nobody_reads_keeps_nothing(
+    serving: tuple[Server, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever listens and does not read, would hold what was written for as long as it likes."""
+    server, port = serving
+    with socket.create_connection(("127.0.0.1", port)) as deaf, caplog.at_level(logging.ERROR):
+        deaf.sendall(b"GET /flood HTTP/1.1\r\nhost: x\r\n\r\n")
+        async with asyncio.timeout(20):
+            while not server.server_state.tasks:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            while server.server_state.connections:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        assert caplog.messages == []
+
+
+HELLO = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
+
+
+class Callers:
+    def __init__(self, port: int) -> None:
+        self._port, self._writers = port, list[asyncio.StreamWriter]()
+
+    async def call(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers.append(writer)
+        return reader, writer
+
+    async def served(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        reader, writer = await self.call()
+        await again(reader, writer)
+        return reader, writer
+
+    async def is_served(self) -> bool:
+        try:
+            await self.served()
+        except (AssertionError, ConnectionError, asyncio.IncompleteReadError):
+            return False
+        return True
+
+    async def turned_away(self) -> bytes:
+        reader, _ = await self.call()
+        with contextlib.suppress(ConnectionResetError):
+            return await asyncio.wait_for(reader.read(), 20)
+        return b""
+
+    async def leave(self) -> None:
+        for writer in self._writers:
+            writer.close()
+        await asyncio.gather(*(writer.wait_closed() for writer in self._writers), return_exceptions=True)
+
+
+async def again(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    writer.write(HELLO)
+    assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.fixture
+async def callers() -> AsyncIterator[Callers]:
+    """Of whom two are served at once."""
+    server = server_of(hello, most_connections=2)
+    listening: socket.socket = bind_tcp("127.0.0.1", 0)
+    found = Callers(listening.getsockname()[1])
+    serving = asyncio.create_task(server.serve(sockets=[listening]))
+    await server.is_up.wait()
+    yield found
+    await found.leave()
+    server.should_exit = True
+    await serving
+
+
+async def test_one_connection_too_many_is_told_so_and_the_others_are_served(callers: Callers) -> None:
+    first, second = await callers.served(), await callers.served()
+    assert code(await callers.turned_away()) == (503, "overloaded")
+    await again(*first)
+    await again(*second)
+
+
+async def test_who_leaves_makes_room(callers: Callers) -> None:
+    first, second = await callers.served(), await callers.served()
+    first[1].close()
+    async with asyncio.timeout(20):
+        while not await callers.is_served():  # until the server has noticed
+            pass
+    await again(*second)
+
+
+async def test_of_very_many_too_many_nobody_is_told(callers: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Telling takes a connection as well."""
+    monkeypatch.setattr(connections, "MOST_TURNED_AWAY", 0)
+    first, _ = await callers.served(), await callers.served()
+    assert await callers.turned_away() == b""
+    await again(*first)

@@ -1,14 +1,13 @@
 """The isolation canary: rounds at every engine at a low rate, all the time, and what comes of them told upwards.
 
-Engines are probed each in its own time, one round at a time. Several gateways share the work. Where the control plane
-does not answer, what was found waits here, added up.
+Engines are probed each in its own time, one round at a time. Several gateways take turns (`turns.py`). Where the
+control plane does not answer, what was found waits here, added up.
 """
 
 import asyncio
 import logging
-import random
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 
 import aiohttp
 from prometheus_client import CollectorRegistry, Counter
@@ -18,6 +17,7 @@ from prometheus_client.registry import Collector
 from engine_agent.gateway.canary.findings import Findings
 from engine_agent.gateway.canary.judging import Verdict
 from engine_agent.gateway.canary.probing import Prober, Tenant, canary_tenants
+from engine_agent.gateway.canary.turns import Turns
 from engine_agent.gateway.held import Held
 from engine_agent.gateway.tables import Engine
 from engine_agent.wire import Report
@@ -32,7 +32,7 @@ Tell = Callable[[Sequence[Report]], Awaitable[None]]
 
 
 class Canary:
-    """`seconds` between two rounds at an engine, of all gateways together; 0: none. `doors`: how many gateways."""
+    """`seconds` between two rounds at an engine, of all gateways together; 0: none. `own`: this one's name."""
 
     def __init__(
         self,
@@ -42,12 +42,13 @@ class Canary:
         now: Callable[[], float],
         tell: Tell,
         may_tell: Callable[[], bool],
-        doors: Callable[[], int] = lambda: 1,
+        own: str = "",
     ) -> None:
-        self._held, self._seconds, self._now = held, seconds, now
-        self._tell, self._may_tell, self._doors = tell, may_tell, doors
+        self._held, self._seconds, self._now, self._own = held, seconds, now, own
+        self._tell, self._may_tell = tell, may_tell
         self.findings = Findings()
-        self._due: dict[str, float] = {}
+        self._turns: Turns | None = None
+        self._due: dict[str, float] = {}  # by the fleet's clock
         self._rounds: dict[str, asyncio.Task[None]] = {}
         self.registry = CollectorRegistry()
         self._counted = Counter(
@@ -63,7 +64,7 @@ class Canary:
         try:
             while True:
                 await asyncio.sleep(LOOK_SECONDS)
-                self._begin_due(prober, time.monotonic())
+                self._begin_due(prober, self._now())
                 if time.monotonic() - told_at >= TELL_SECONDS and self._may_tell():
                     told_at = time.monotonic()
                     await self._tell_found()
@@ -78,13 +79,25 @@ class Canary:
             return
         engines = {agent: one for agent, one in held.tables.engines.items() if one.is_open and one.models}
         self._rounds = {agent: task for agent, task in self._rounds.items() if not task.done()}
-        self._due = {agent: self._due.get(agent, now + random.uniform(0, self._seconds)) for agent in engines}
         self.findings.keep(held.tables.engines)
-        for agent, engine in engines.items():
-            if self._due[agent] <= now and agent not in self._rounds:
-                # Not in step with anything, or what else happens every ten seconds would be seen each time.
-                self._due[agent] = now + self._seconds * max(1, self._doors()) * random.uniform(0.5, 1.5)
-                self._rounds[agent] = asyncio.create_task(self._round(prober, engine, tenants))
+        for agent in self._take_turns(engines, now):
+            if agent not in self._rounds:
+                self._rounds[agent] = asyncio.create_task(self._round(prober, engines[agent], tenants))
+
+    def _take_turns(self, engines: Collection[str], now: float) -> list[str]:
+        """Whom to probe now. When each is probed next is settled anew where who shares the work has changed."""
+        turns = Turns.among(self._held.tables.gateways, own=self._own, seconds=self._seconds)
+        known = self._due if turns == self._turns else {}
+        self._turns = turns
+        due = {agent: at for agent, at in known.items() if agent in engines and turns.is_near(at, now)}
+        over = [agent for agent, at in due.items() if at <= now]
+        number = turns.number(now)
+        for agent in {*engines} - due.keys():
+            due[agent] = turns.next_moment(agent, after=number)
+        for agent in over:  # a moment at the end of a turn is met in the next, which is not left out for that
+            due[agent] = turns.next_moment(agent, after=max(turns.number(due[agent]), number - 1))
+        self._due = due
+        return over
 
     async def _round(self, prober: Prober, engine: Engine, tenants: tuple[Tenant, Tenant]) -> None:
         verdict = await prober.round(engine, tenants)

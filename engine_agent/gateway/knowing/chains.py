@@ -2,6 +2,7 @@
 
 from array import array
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 
 from engine_agent.block_events import MARK_BYTES
@@ -31,10 +32,13 @@ class Ground:
     block_tokens: int
 
     def root(self, namespace: Namespace, salt: bytes) -> Digest:
-        identity = ChainIdentity(
-            namespace.epoch, self.revision, self.kv_format, self.scale_set, self.block_tokens, salt
-        )
-        return chain_root(namespace.key, identity)
+        return _root(namespace.key, namespace.epoch, self, salt)
+
+
+@lru_cache(maxsize=4_096)  # of namespaces, mostly: an epoch's end makes another
+def _root(key: bytes, epoch: int, ground: Ground, salt: bytes) -> Digest:
+    identity = ChainIdentity(epoch, ground.revision, ground.kv_format, ground.scale_set, ground.block_tokens, salt)
+    return chain_root(key, identity)
 
 
 @dataclass(frozen=True, slots=True)

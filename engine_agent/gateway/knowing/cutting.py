@@ -54,10 +54,9 @@ class Cutter:
         return found if len(text) <= most_characters else found[: max(0, len(found) - CUT_TOKENS)]
 
     def _places(self, text: str, least: int) -> list[int]:
-        places = [0]
-        for found in self._pattern.finditer(text):
-            if found.start() - places[-1] >= max(1, least):
-                places.append(found.start())
+        places, least = [0], max(1, least)  # what is looked for never overlaps, so that a look may begin anywhere
+        while found := self._pattern.search(text, places[-1] + least):
+            places.append(found.start())
         return places
 
     def _encoded(self, text: str, *, with_around: bool = False) -> list[int]:

@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.25  # between two looks at which engines there are
 LONGEST_SALT = 256  # bytes, as engines take it
 KEY_BYTES = 32
+INLINE_BYTES = 8_192  # of any body
 
 
 class Knowing:
@@ -135,7 +136,8 @@ class Knowing:
         if loaded is None or salt is None or len(namespace.key) != KEY_BYTES:
             return None
         roots = {one: one.root(namespace, salt) for one in grounds if one.bundle == bundle}
-        return Asking(body, len(asked.body), path, asked.model, kv_format, loaded, roots)
+        is_light = asked.is_light and not isinstance(body.get("prompt"), list)  # token ids are many values
+        return Asking(body, is_light or len(asked.body) <= INLINE_BYTES, path, asked.model, kv_format, loaded, roots)
 
     def _all_grounds(self, model: str, kv_format: str) -> Mapping[str, Ground]:
         """By agent."""

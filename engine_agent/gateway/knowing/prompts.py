@@ -1,8 +1,9 @@
 """A body's prompt as engines will see it: rendered, tokenised and hashed, as far as that is worth its time.
 
-What was seen before is not tokenised again. Of what is new, the first 16,384 characters are, and 4,096 where as many
-are known already: where a prompt is cached shows in its head. The rest is made up for beside, so that a chat that goes
-on is known whole. Nothing of any text is kept, only tokens and hashes, under names that are keyed hashes as well.
+What was seen before is not tokenised again. Of what is new, the first 16,384 characters are, 4,096 where as many are
+known already, and none where little follows what is known: where a prompt is cached shows in its head. The rest is made
+up for beside, so that a chat that goes on is known but for its end. Nothing of any text is kept: only tokens and hashes
+are, under names that are keyed hashes as well.
 """
 
 import asyncio
@@ -26,7 +27,8 @@ from engine_agent.prompts.errors import EngineError
 CHAT = "/v1/chat/completions"
 HEAD_TOKENS = 4_096  # that a prompt shows of itself
 HEAD_CHARACTERS, MORE_CHARACTERS = 16_384, 4_096
-INLINE_BODY, INLINE_CHARACTERS = 8_192, 1_500  # less than a millisecond of work
+TAIL = 16  # little: so many times less than what is known, and so no reason to go elsewhere
+INLINE_CHARACTERS = 1_500  # tokenised in less than a millisecond
 CHUNK_TOKENS = 1_024  # of a prompt that is token ids
 REMEMBERED_BYTES = 16 << 20  # tokens of pieces, and as much for chains
 MOST_LATER, LATER_CHARACTERS = 64, 4 << 20  # prompts whose rest is made up for
@@ -59,7 +61,7 @@ class Asking:
     """What one body asks for, and on which grounds it could be cached. One bundle for all of them."""
 
     body: Mapping[str, Any] = field(repr=False)
-    size: int  # in bytes
+    is_light: bool  # little work to render, however long it is
     path: str
     model: str
     kv_format: str
@@ -97,10 +99,9 @@ class Prompting:
 
     async def read(self, asking: Asking) -> Prompt | None:
         """None: it cannot be rendered here, and the engine will say why."""
-        if asking.size <= INLINE_BODY:
+        if asking.is_light:  # for a thread, it would wait longer than it takes
             try:
-                pieces = self._pieces(asking)
-                return None if pieces is None else self._walk(asking, pieces, most=INLINE_CHARACTERS)
+                return self._read(asking, most=INLINE_CHARACTERS)
             except _TooLong:
                 pass
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, asking)
@@ -109,26 +110,25 @@ class Prompting:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._later.shutdown(wait=False, cancel_futures=True)
 
-    def _read(self, asking: Asking) -> Prompt | None:
+    def _read(self, asking: Asking, most: int | None = None) -> Prompt | None:
         pieces = self._pieces(asking)
         if pieces is None:
             return None
-        prompt = self._walk(asking, pieces)
+        prompt = self._walk(asking, pieces, _New(most, sum(len(piece.text) for piece in pieces.pieces)))
         if not prompt.is_whole:
             self._make_up(asking, pieces)
         return prompt
 
     def _make_up(self, asking: Asking, pieces: _Pieces) -> None:
-        """Later, for all but the last piece: that one will be longer when it comes again."""
-        size = sum(len(piece.text) for piece in pieces.pieces[:-1])
+        """Later: of the whole prompt, what is not known by then."""
+        size = sum(len(piece.text) for piece in pieces.pieces)
         if not size or len(self._waiting) >= MOST_LATER or sum(self._waiting) + size > LATER_CHARACTERS:
             return
         self._waiting.append(size)
-        rest = _Pieces(pieces.pieces[:-1], pieces.around, pieces.is_only)
 
         def made_up() -> None:
             try:
-                self._walk(asking, rest, most=LATER_CHARACTERS)
+                self._walk(asking, pieces, _New(LATER_CHARACTERS))
             finally:
                 self._waiting.remove(size)
 
@@ -167,11 +167,11 @@ class Prompting:
 
     # From pieces to marks
 
-    def _walk(self, asking: Asking, told: _Pieces, *, most: int | None = None) -> Prompt:
-        """`most`: new characters, of which one too many raises _TooLong; without, as many as are worth it."""
+    def _walk(self, asking: Asking, told: _Pieces, new: "_New") -> Prompt:
+        """Raises _TooLong where more is new than there may be."""
         before = array("I", told.around.before)
         chains = [Chain(ground, root, self._links, begins=before) for ground, root in asking.roots.items()]
-        head, new = before[:], _New(most)
+        head = before[:]
         is_whole = True
         for piece in told.pieces:
             known = [chain.meet(piece.name) for chain in chains]
@@ -205,10 +205,10 @@ class Prompting:
             new.seen += len(piece.text)
             return found, True
         room = new.room()
-        if len(piece.text) > room and new.most is not None:
+        if len(piece.text) > room and new.is_bounded:
             raise _TooLong
         with new.timed():
-            tokens = loaded.cutter.head_tokens(piece.text, room)
+            tokens = loaded.cutter.head_tokens(piece.text, room) if room else array("I")
         new.taken += min(room, len(piece.text))
         if len(piece.text) > room:
             return tokens, False
@@ -224,15 +224,29 @@ class Prompting:
 
 @dataclass(slots=True)
 class _New:
-    """How much of a prompt is new, and how much of that may be tokenised now."""
+    """How much of a prompt is new, and how much of that may be tokenised now. `most`: characters, of which one too many
+    is too long; without, as many as are worth it. `total`: of the whole prompt, where its end may be left out.
+    """
 
     most: int | None
+    total: int | None = None
     is_headless: bool = False  # nobody wants tokens any more that are not needed for marks
     seen: int = 0
     taken: int = 0
     seconds: float = 0.0
 
+    @property
+    def is_ending(self) -> bool:
+        """Little is left after what is known."""
+        return self.total is not None and self.total - self.seen <= self.seen // TAIL and self.seen > HEAD_CHARACTERS
+
+    @property
+    def is_bounded(self) -> bool:
+        return self.most is not None and not self.is_ending
+
     def room(self) -> int:
+        if self.is_ending:
+            return 0
         most = max(HEAD_CHARACTERS - self.seen, MORE_CHARACTERS) if self.most is None else self.most
         return max(0, most - self.taken)
 

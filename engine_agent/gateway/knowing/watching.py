@@ -37,6 +37,8 @@ class Unheard(Exception):
 
 @dataclass(frozen=True, slots=True)
 class About:
+    """What is told besides is for gateways that are newer than this one."""
+
     model: str
     boot: str
     bundle: str
@@ -47,7 +49,7 @@ class About:
     def read(cls, told: Any) -> "About":
         """Raises Unheard."""
         try:
-            bundle, block_tokens, scales = str(told["bundle"]), int(told["block_tokens"]), told["scale_sets"]
+            bundle, block_tokens, scales = str(told["bundle"]), int(told["block_tokens"]), told.get("scale_sets", {})
             if not _NAME.fullmatch(bundle) or not 1 <= block_tokens <= 4_096:
                 raise ValueError
             grounds = {

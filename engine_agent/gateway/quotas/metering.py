@@ -68,6 +68,7 @@ class Meter:
         self._answered: int | None = None  # tokens, as the answer says itself
         self._events = 0
         self._status = 0  # nothing yet
+        self._is_refused = False
 
     def begins(self, status: int, headers: Headers) -> Headers:
         self._status = status
@@ -87,6 +88,11 @@ class Meter:
         self._prompt = found.get(b"prompt_tokens", self._prompt)
         self._events += len(_EVENT.findall(data))
 
+    def refused(self) -> None:
+        """Here, whether it waited or not: it is none of those that are counted."""
+        self._is_refused = True
+        self._taken.give_back(self._now())
+
     def end(self) -> None:
         """What it came to; of a stream that does not say, as many tokens as it had parts."""
         if self._status < FAILED:
@@ -97,4 +103,4 @@ class Meter:
     @property
     def _is_counted(self) -> bool:
         """Also of a client that left early: its prompt was computed, or might have been. Not of what was refused."""
-        return self._status == 0 or self._status < 400
+        return not self._is_refused and self._status < 400

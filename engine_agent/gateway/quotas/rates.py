@@ -99,7 +99,7 @@ class Taken:
 
     def __init__(self, used: Used, limits: Mapping[str, Any], gateways: int, tokens: int) -> None:
         self._used, self._limits, self._gateways, self._tokens = used, limits, gateways, tokens
-        self._has_ended = False
+        self._has_ended = self._is_given_back = False
 
     def check(self, now: float) -> None:
         """Raises Exceeded, of the limit that is free again last."""
@@ -127,7 +127,9 @@ class Taken:
     def give_back(self, now: float) -> None:
         """It came to nothing, which was not its organisation's doing."""
         self.settle(0, now)
-        self._used.requests.taken = max(0.0, self._used.requests.taken - 1)
+        if not self._is_given_back:
+            self._is_given_back = True
+            self._used.requests.taken = max(0.0, self._used.requests.taken - 1)
 
     @property
     def has_tokens(self) -> bool:

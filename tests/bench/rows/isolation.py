@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from engine_agent.gateway.canary.judging import Round
 from engine_agent.gateway.canary.probing import Prober, Tenant, canary_tenants
 from engine_agent.gateway.canary.statistic import interval_of
+from engine_agent.gateway.looking import session_open
 from engine_agent.gateway.tables import Engine, tables_empty, tables_read
-from engine_agent.gateway.upstream import session_open
 from tests.bench import Bench, Target, row
 from tests.bench.figures import Parameters
 from tests.canaries import canaries

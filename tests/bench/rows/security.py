@@ -1,4 +1,6 @@
-"""S2: random requests to every operation of the REST API, as every kind of caller, against a running stack."""
+"""S2: random requests to every operation of the REST API, as every kind of caller, against a running stack; and to a
+gateway, which has a module of its own.
+"""
 
 import http.client
 import json
@@ -9,6 +11,7 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from tests.bench import Bench, Target, row
+from tests.bench.gateway_input import random_input_at_gateway
 from tests.bench.stacks import Stack, fresh_home, stack_running, web_running
 from tests.random_requests import Answered, Sent, World, complaints, drawn, targets, world_make
 from tests.random_requests import Target as Operation
@@ -25,8 +28,17 @@ CALLERS = (
 )
 
 
-@row("S2", title="Random API input (schemathesis, all operations)", target="0 server errors in ≥ 5,000 requests")
+@row(
+    "S2",
+    title="Random API input (schemathesis, all operations); random bodies, heads and half requests at a gateway",
+    target="0 server errors in ≥ 5,000 · ≥ 20,000 requests",
+)
 def random_input(bench: Bench) -> None:
+    _random_input_at_api(bench)
+    random_input_at_gateway(bench)
+
+
+def _random_input_at_api(bench: Bench) -> None:
     seed = secrets.randbelow(2**32)
     with (
         fresh_home() as config,

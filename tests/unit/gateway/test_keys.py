@@ -1,15 +1,18 @@
 """Whose a request is: the key decides, and whoever has a wrong one learns nothing."""
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import FrameType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine_agent.gateway import keys
 from engine_agent.gateway.keys import Caller, caller_of
 from engine_agent.gateway.tables import Namespace, Tables, tables_empty, tables_read
 from engine_agent.http.errors import ApiError
@@ -79,6 +82,36 @@ def test_keys_that_are_unknown_expired_or_nonsense_get_one_answer(name: str) -> 
     error = refused(bearer(name))
     assert (error.status, error.code, error.message) == (401, "invalid_api_key", "The API key is not valid here.")
     assert error.headers == {"www-authenticate": "Bearer"}
+
+
+def work(name: str, tables: Tables = TABLES) -> list[tuple[str, int]]:
+    """What is done in this module to find out whose a key is: every instruction, in order."""
+    done: list[tuple[str, int]] = []
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        frame.f_trace_opcodes = True
+        if event == "opcode" and frame.f_code.co_filename == keys.__file__:
+            done.append((frame.f_code.co_qualname, frame.f_lasti))
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        refused(bearer(name), tables)
+    finally:
+        sys.settrace(before)
+    return done
+
+
+def test_a_key_that_is_unknown_revoked_or_expired_costs_the_very_same_instructions() -> None:
+    """Or how long the answer takes would tell that there was such a key."""
+    revoked = tables_read(
+        gateway_snapshot({name: one for name, one in tenants().items() if name != f"key/{KEY}"}), EMPTY
+    )
+    expired = work(EXPIRED)
+    assert expired == work("lk_none") == work(KEY, revoked)
+    assert {name for name, _ in expired} >= {"caller_of", "_key", "key_digest", "_unknown"}
+    assert expired != work(SLEEPING)  # whoever has a key of it may know that it is suspended
 
 
 def test_a_key_is_good_until_the_moment_it_expires() -> None:

@@ -250,7 +250,14 @@ def test_the_best_match_elsewhere_is_told_where_it_is_longer(matches: dict[str, 
     groups = Router().groups(found, wish(found))
     told = elsewhere_tokens(groups, lambda agent: Standing(agent not in away), Sight(matches, 9_000), "agent-1")
     best = max((matches.get(agent, 0) for agent in ("agent-2", "agent-3") if agent not in away), default=0)
-    assert told == (best if best > matches.get("agent-1", 0) else 0)
+    assert told == (best if best > matches.get("agent-1", best) else 0)
+
+
+def test_an_engine_that_tells_nothing_of_itself_is_told_of_no_other() -> None:
+    found = tables(*map(route, ALL))
+    groups, sight = Router().groups(found, wish(found)), Sight({"agent-2": 4_000}, 4_000)
+    assert elsewhere_tokens(groups, lambda _: IDLE, sight, "agent-1") == 0
+    assert elsewhere_tokens(groups, lambda _: IDLE, Sight({**sight.matches, "agent-1": 0}, 4_000), "agent-1") == 4_000
 
 
 def test_an_engine_that_is_slow_to_look_up_counts_as_busier() -> None:

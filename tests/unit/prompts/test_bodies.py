@@ -1,5 +1,7 @@
 """A body that the engine takes comes to the same tokens for who only has its bundle."""
 
+import contextlib
+import copy
 import json
 from dataclasses import dataclass
 from typing import Any, cast
@@ -11,8 +13,9 @@ from hypothesis import strategies as st
 from engine_agent.engine.config import read_config
 from engine_agent.engine.tokenizer import Tokenizer
 from engine_agent.http.errors import ApiError
-from engine_agent.prompts.bodies import PromptText, chat_text, completion_prompts
+from engine_agent.prompts.bodies import PromptText, chat_text, completion_prompts, message_plain
 from engine_agent.prompts.bundle import Bundle
+from engine_agent.prompts.chat import ChatTemplate
 from engine_agent.prompts.errors import BadRequest
 from engine_agent.server.chat import understand_chat
 from engine_agent.server.completions import understand_completion
@@ -94,7 +97,7 @@ json_values = st.recursive(
     lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(max_size=5), one, max_size=3),
     max_leaves=6,
 )
-fields = st.sampled_from(["messages", "prompt", "tools", "chat_template_kwargs", "continue_final_message"])
+fields = st.sampled_from(["messages", "prompt", "tools", "documents", "chat_template_kwargs", "continue_final_message"])
 
 
 @settings(deadline=None)
@@ -107,7 +110,75 @@ def test_of_any_body_there_is_a_text_or_a_refusal_and_nothing_else(body: dict[st
             continue
 
 
-@pytest.mark.parametrize("tools", [3, ["search"], {"a": 1}])
-def test_tools_that_are_no_objects_are_refused(tools: Any) -> None:
-    with pytest.raises(BadRequest, match="tools"):
-        chat_text(BUNDLE.template, {"messages": [{"role": "user", "content": "x"}], "tools": tools})
+@pytest.mark.parametrize("name", ["tools", "documents"])
+@pytest.mark.parametrize("told", [3, ["search"], {"a": 1}])
+def test_tools_and_documents_that_are_no_objects_are_refused(name: str, told: Any) -> None:
+    with pytest.raises(BadRequest, match=name):
+        chat_text(BUNDLE.template, {"messages": [{"role": "user", "content": "x"}], name: told})
+
+
+CALLING = ChatTemplate.from_source(
+    "{{ tools | tojson }}{{ documents | tojson }}{% for message in messages %}"
+    "{{ message.role }}:{{ message.content }}{% for call in message.tool_calls %}"
+    "[{{ call.function.name }} {{ call.function.arguments | tojson }}]{% endfor %};{% endfor %}",
+    {},
+)
+
+
+def called(arguments: Any) -> str:
+    message = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"function": {"name": "f", "arguments": arguments}}],
+    }
+    return chat_text(CALLING, {"messages": [message]}).text
+
+
+def test_tools_and_documents_are_the_templates_as_they_were_sent() -> None:
+    body = {"messages": [{"role": "user", "content": "x"}], "tools": [{"b": 1, "a": [None]}], "documents": [{"c": "ü"}]}
+    assert chat_text(CALLING, body).text == '[{"b": 1, "a": [null]}][{"c": "ü"}]user:x;'
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ('{"b": 1, "a": "ü"}', '{"b": 1, "a": "ü"}'),
+        ({"b": 1}, '{"b": 1}'),
+        ("[1]", "[1]"),
+        ("{", "{}"),
+        ("", "{}"),
+        ("[" * 100_000, "{}"),
+        (None, "{}"),
+        (7, "{}"),
+    ],
+)
+def test_what_a_tool_was_called_with_is_an_object_again_and_no_content_is_none(arguments: Any, text: str) -> None:
+    assert called(arguments) == f"nullnullassistant:[f {text}];"
+
+
+@pytest.mark.parametrize("depth", [100, 200, 300, 400, 600, 900])
+def test_however_deeply_it_is_nested_there_is_a_text_or_a_refusal(depth: int) -> None:
+    with contextlib.suppress(BadRequest):
+        assert called("[" * depth + "]" * depth).endswith(f"{'[' * depth}{']' * depth}];")
+
+
+@pytest.mark.parametrize("calls", [[7], [{}], [{"function": 7}]])
+def test_calls_that_are_none_make_nothing_fail(calls: Any) -> None:
+    plain = message_plain({"role": "assistant", "tool_calls": calls})
+    assert plain == {"role": "assistant", "content": [], "tool_calls": calls}
+    for message in ({"role": "assistant", "tool_calls": 7}, {"role": "user", "tool_calls": calls}):
+        assert message_plain(message) == message
+
+
+@pytest.mark.parametrize("told", [True, 1, 1.5, {"text": "x"}, [], [True]])
+def test_a_last_message_without_a_text_is_not_continued(told: Any) -> None:
+    body = {"messages": [{"role": "user", "content": told}], "continue_final_message": 0.1}
+    with pytest.raises(BadRequest):
+        chat_text(BUNDLE.template, body)
+
+
+def test_a_message_is_not_changed_by_being_read() -> None:
+    message = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}
+    before = copy.deepcopy(message)
+    chat_text(CALLING, {"messages": [message]})
+    assert message == before

@@ -135,3 +135,4 @@ async def test_the_model_is_listed(asker: Asker) -> None:
     assert (await asker.get("/v1/models/tiny")).document == listed["data"][0]
     missing = await asker.get("/v1/models/some/other")
     assert (missing.status, missing.error["code"]) == (404, "model_not_found")
+    assert missing.error["message"] == "There is no model 'some/other' here. Served here: tiny."

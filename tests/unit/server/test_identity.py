@@ -41,9 +41,10 @@ def test_what_was_signed_is_what_is_verified() -> None:
 
 
 def test_the_header_is_a_version_a_payload_and_a_signature() -> None:
-    version, payload, signature = sign(IDENTITY, SECRET).split(".")
+    identity = replace(IDENTITY, elsewhere_tokens=64)
+    version, payload, signature = sign(identity, SECRET).split(".")
     assert version == "v1"
-    assert json.loads(base64.urlsafe_b64decode(payload + "==")) == asdict(IDENTITY)
+    assert json.loads(base64.urlsafe_b64decode(payload + "==")) == asdict(identity)
     assert len(base64.urlsafe_b64decode(signature + "=")) == 32
 
 
@@ -109,7 +110,9 @@ def test_no_text_at_all_makes_it_fail_otherwise(header: str) -> None:
         [],
         None,
         {},
-        asdict(IDENTITY) | {"more": 1},
+        asdict(IDENTITY) | {"more": 1, "critical": ["more"]},
+        asdict(IDENTITY) | {"elsewhere_tokens": -1},
+        asdict(IDENTITY) | {"elsewhere_tokens": None},
         asdict(IDENTITY) | {"attempt": True},
         asdict(IDENTITY) | {"attempt": -1},
         asdict(IDENTITY) | {"attempt": 0},

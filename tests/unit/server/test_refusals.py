@@ -245,9 +245,10 @@ async def test_a_completion_has_sixteen_tokens_unless_it_says(asker: Asker, back
 
 
 async def test_another_model_is_not_found(asker: Asker) -> None:
-    answer = await asker.chat(model="gpt-9")
-    refused(answer, "model", 404)
-    assert answer.error["code"] == "model_not_found"
+    for answer in (await asker.chat(model="gpt-9"), await asker.complete(model="gpt-9")):
+        refused(answer, "model", 404)
+        assert answer.error["code"] == "model_not_found"
+        assert answer.error["message"] == "There is no model 'gpt-9' here. Served here: tiny."
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from engine_agent.demo import model as demo
 from engine_agent.gateway.knowing.bundles import Loaded
 from engine_agent.gateway.knowing.chains import Ground
 from engine_agent.gateway.knowing.cutting import Cutter
+from engine_agent.gateway.knowing.knowing import INLINE_BYTES
 from engine_agent.gateway.knowing.prompts import CHAT, Asking
 from engine_agent.gateway.tables import Formats, Namespace, Rules
 from engine_agent.prompts.bundle import Bundle, bundle_encode, bundle_name
@@ -37,8 +38,8 @@ def ground(kv_format: str = "bf16", *, block_tokens: int = 16) -> Ground:
 
 def asking(body: dict[str, Any], path: str = CHAT, *, salt: bytes = b"", **kind: Any) -> Asking:
     where = ground(**kind)
-    size = len(json.dumps(body))
-    return Asking(body, size, path, "demo", where.kv_format, loaded(), {where: where.root(NAMESPACE, salt)})
+    is_light = len(json.dumps(body)) <= INLINE_BYTES
+    return Asking(body, is_light, path, "demo", where.kv_format, loaded(), {where: where.root(NAMESPACE, salt)})
 
 
 def chat(*texts: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -108,6 +109,24 @@ async def test_of_a_long_cold_prompt_the_head_is_known_and_the_rest_made_up_for(
     assert warm.is_whole
     assert marks_found(warm) == marks(told)
     assert warm.tokens.tolist() == told[:HEAD_TOKENS]
+
+
+async def test_of_a_long_chat_that_goes_on_nothing_is_tokenised_and_no_thread_is_waited_for(
+    prompting: Prompting,
+) -> None:
+    texts = [f"{number}. {WORDS * 12}" for number in range(60)]
+    for _ in range(500):
+        if (before := await read(prompting, asking(chat(*texts)))).is_whole:
+            break
+        await asyncio.sleep(0.02)
+    assert before.is_whole
+    grown = chat(*texts, f"more {WORDS * 12}", f"and more {WORDS * 12}")
+    told = tokens_of(grown)
+    prompting._threads.shutdown()
+    found = await read(prompting, replace(asking(grown), is_light=True))
+    assert not found.is_whole
+    assert before.known_tokens * 0.98 < found.known_tokens < len(told)
+    assert marks(told).startswith(marks_found(found))
 
 
 async def test_an_engine_always_computes_the_last_token(prompting: Prompting) -> None:

@@ -12,8 +12,8 @@ from engine_agent.gateway.asked import Asked
 from engine_agent.gateway.keys import Caller
 from engine_agent.gateway.knowing.cutting import Cutter
 from engine_agent.gateway.knowing.knowing import Knowing
+from engine_agent.gateway.looking import session_open
 from engine_agent.gateway.tables import Organisation
-from engine_agent.gateway.upstream import session_open
 from tests.unit.gateway.knowing.saying import NAMESPACE, chat, ground
 from tests.unit.gateway.knowing.telling import LOAD, Teller, telling
 

@@ -4,10 +4,11 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import pytest
 
-from engine_agent.gateway.quotas.gate import Gate
+from engine_agent.gateway.quotas.gate import Gate, Pick
 from engine_agent.gateway.quotas.line import Line
 from engine_agent.gateway.tables import Engine
 from engine_agent.http.errors import ApiError
@@ -37,8 +38,10 @@ class Room:
     """A gate in front of them, and what became of everybody."""
 
     def __init__(self, seats: Seats, *, line: Line | None = None, queue_seconds: float = 30.0) -> None:
-        self.seats, self.gate = seats, Gate(seats, queue_seconds=queue_seconds, line=line)
+        self.told: list[str] = []  # of whoever waited, how it ended
+        self.seats, self.gate = seats, Gate(seats, queue_seconds=queue_seconds, line=line, tell=self._tell)
         self.seated: list[str] = []
+        self.gone: dict[str, Exception] = {}  # organisations that may not wait any more, and what they are told
         self._leave: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[str]] = {}
 
@@ -61,8 +64,24 @@ class Room:
         assert not self.seats.taken.total()
         assert self.gate.waiting == 0
 
+    def _tell(self, seconds: float, outcome: str) -> None:
+        self.told.append(outcome)
+
+    def _check(self, organisation: str) -> None:
+        if organisation in self.gone:
+            raise self.gone[organisation]
+
+    def _picking(self, organisation: str, agents: tuple[str, ...]) -> Pick:
+        def pick() -> Engine | None:
+            self._check(organisation)
+            return self.seats.pick(*agents)
+
+        return pick
+
     async def _sit(self, name: str, agents: tuple[str, ...]) -> str:
-        async with self.gate.seat(name[0], lambda: self.seats.pick(*agents), lane=agents) as engine:
+        who = name[0]
+        check, pick = partial(self._check, who), self._picking(who, agents)
+        async with self.gate.seat(who, pick, lane=agents, check=check) as engine:
             self.seated.append(name)
             await self._leave[name].wait()
             return engine.agent
@@ -179,6 +198,119 @@ def test_who_leaves_takes_nobodys_seat(is_seated: bool) -> None:
         await asyncio.wait({room.tasks["b1"]})
         room._leave["a1"].set()
         assert await room.go("c1") == "x"
+        await room.end()
+
+    asyncio.run(run())
+
+
+# Who may not wait any more
+
+
+def suspended() -> ApiError:
+    return ApiError(403, "suspended", code="suspended")
+
+
+def test_who_may_not_wait_any_more_is_told_so_while_nobody_makes_room() -> None:
+    async def run() -> None:
+        room = Room(Seats(x=1))
+        for name in ("a1", "b1", "b2", "c1"):
+            await room.come(name, "x")
+        room.gone["b"] = suspended()
+        for name in ("b1", "b2"):
+            await asyncio.wait({room.tasks[name]})
+            assert room.tasks[name].exception() is room.gone["b"]
+        assert (room.seated, room.gate.waiting) == (["a1"], 1)
+        room._leave["a1"].set()
+        assert await room.go("c1") == "x"
+        assert room.told == ["refused", "refused", "seated"]
+        await room.end()
+
+    asyncio.run(run())
+
+
+def test_who_may_not_is_found_out_in_the_moment_of_its_turn_and_costs_nobody_that_turn() -> None:
+    async def run() -> None:
+        room = Room(Seats(x=1))
+        for name in ("a1", "b1", "c1"):
+            await room.come(name, "x")
+        room.gone["b"] = suspended()
+        room._leave["a1"].set()
+        await room.tasks["a1"]
+        await asyncio.sleep(0)  # no look at those who wait has come between
+        assert room.seated == ["a1", "c1"]
+        await asyncio.wait({room.tasks["b1"]})
+        assert room.tasks["b1"].exception() is room.gone["b"]
+        await room.end()
+
+    asyncio.run(run())
+
+
+def test_an_organisation_whose_request_was_refused_has_had_no_turn() -> None:
+    async def run() -> None:
+        room = Room(Seats(x=1, y=0))
+        for name in ("o1", "a1", "b1"):
+            await room.come(name, "x")
+        await room.come("c1", "y")  # somebody waits all the time, so that turns are remembered
+        room.gone["a"] = suspended()
+        room._leave["o1"].set()
+        await asyncio.wait({room.tasks["a1"]})  # refused when its turn came; then it was b1's
+        del room.gone["a"]
+        for name in ("b2", "a2"):
+            await room.come(name, "x")
+        await room.go("b1")
+        await asyncio.sleep(0)
+        assert room.seated == ["o1", "b1", "a2"]
+        await room.end()
+
+    asyncio.run(run())
+
+
+def test_what_goes_wrong_with_one_is_nobody_elses_affair() -> None:
+    async def run() -> None:
+        room = Room(Seats(x=1))
+        for name in ("a1", "b1", "c1"):
+            await room.come(name, "x")
+        room.gone["b"] = ZeroDivisionError()
+        assert await room.go("a1") == "x"
+        assert await room.go("c1") == "x"
+        assert room.tasks.pop("b1").exception() is room.gone["b"]
+        assert room.told == ["refused", "seated"]
+        await room.end()
+
+    asyncio.run(run())
+
+
+def test_at_a_gate_that_closes_nobody_waits_any_more_and_who_is_seated_stays() -> None:
+    async def run() -> None:
+        room = Room(Seats(x=1))
+        for name in ("a1", "b1"):
+            await room.come(name, "x")
+        room.gate.close()
+        assert room.gate.waiting == 0
+        await asyncio.wait({room.tasks["b1"]})
+        assert refusal(room.tasks["b1"]) == (503, "draining")
+        late = await room.come("c1", "x")
+        await asyncio.wait({late})
+        assert refusal(late) == (503, "draining")
+        assert await room.go("a1") == "x"
+        await room.come("d1", "x")  # there is room: it need not wait
+        assert await room.go("d1") == "x"
+        await room.end()
+
+    asyncio.run(run())
+
+
+def test_how_waiting_ended_is_told_and_nothing_of_those_who_did_not_wait() -> None:
+    async def run() -> None:
+        room = Room(Seats(x=1), queue_seconds=0.01)
+        for name in ("a1", "b1"):
+            await room.come(name, "x")
+        await asyncio.wait({room.tasks["b1"]})
+        assert room.told == ["overloaded"]
+        left = await room.come("c1", "x")
+        left.cancel()
+        await asyncio.wait({left})
+        assert room.told == ["overloaded", "left"]
         await room.end()
 
     asyncio.run(run())

@@ -138,6 +138,27 @@ def left(quotas: Quotas) -> int:
     return quotas.levels("1", {"tokens_per_minute": 1_000}, gateways=1, now=0)["tokens"].remaining
 
 
+@pytest.mark.parametrize("status", [401, 403, 404, 429, 503])
+def test_a_request_that_was_refused_while_it_waited_takes_nothing(status: int) -> None:
+    limits: dict[str, Any] = {"tokens_per_minute": 1_000, "requests_per_minute": 10, "concurrent_requests": 1}
+    quotas = Quotas()
+    meter = Meter(take(quotas, 0, 100, **limits), 100, 40, lambda: 0.0)
+    meter.refused()
+    meter.end()
+    told = dict(meter.begins(status, []))
+    assert (told["x-ratelimit-remaining-tokens"], told["x-ratelimit-remaining-requests"]) == ("1000", "10")
+    take(quotas, 0, 100, **limits)  # and its place is free
+
+
+def test_what_one_request_gives_back_is_nothing_of_anothers() -> None:
+    limits: dict[str, Any] = {"requests_per_minute": 10}
+    quotas = Quotas()
+    other, refused = (take(quotas, 0, **limits) for _ in range(2))
+    for _ in range(2):
+        refused.give_back(0)
+    assert other.levels(0)["requests"].remaining == 9
+
+
 def test_an_answers_usage_is_what_counts() -> None:
     quotas, meter = metered()
     assert left(quotas) == 900

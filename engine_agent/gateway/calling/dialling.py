@@ -1,0 +1,120 @@
+"""A fresh connection to where an engine's address leads, within bounds; a machine that vanishes later is noticed."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+from urllib.parse import urlsplit
+
+from engine_agent.gateway.calling.connection import Connection
+
+CONNECT_SECONDS = 2.0  # names looked up, connected, and TLS spoken
+NAMES_SECONDS = 30.0  # for which what a name leads to is remembered
+MOST_NAMES = 1_000
+# A machine that vanishes says nothing: after so long the kernel takes it for gone.
+SILENT_SECONDS, ASK_SECONDS, ASKED = 10, 5, 3
+
+Place = tuple[Any, ...]  # as `getaddrinfo` has it
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str
+    port: int
+    is_secure: bool
+    name: str  # as the Host header says it
+
+
+@lru_cache(maxsize=4_096)
+def address_read(told: str) -> Address:
+    """Of `http://host:port`, as snapshots have it."""
+    parts = urlsplit(told)
+    is_secure = parts.scheme == "https"
+    name = parts.netloc if parts.netloc.isascii() else parts.netloc.encode("idna").decode()
+    return Address(parts.hostname or "", parts.port or (443 if is_secure else 80), is_secure, name)
+
+
+class Dialling:
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, int], tuple[float, Sequence[Place]]] = {}
+
+    async def dial(self, address: Address, on_end: Callable[[Connection], None]) -> Connection:
+        """Raises OSError, of which TimeoutError and what TLS has to say are kinds."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(CONNECT_SECONDS) as limit:
+            found = await _connected(await self._places(address), until=limit.when() or 0.0)
+            try:
+                _, connection = await loop.create_connection(
+                    lambda: Connection(on_end),
+                    sock=found,
+                    ssl=_tls() if address.is_secure else None,
+                    server_hostname=address.host if address.is_secure else None,
+                )
+            except BaseException:
+                found.close()
+                raise
+        return connection
+
+    async def _places(self, address: Address) -> Sequence[Place]:
+        name = address.host, address.port
+        with suppress(socket.gaierror, UnicodeError):  # nothing to look up, and nothing to wait for
+            return socket.getaddrinfo(*name, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        now = asyncio.get_running_loop().time()
+        until, places = self._names.get(name, (0.0, ()))
+        if until <= now:
+            places = await _looked_up(*name)
+            if len(self._names) >= MOST_NAMES:
+                self._names.clear()
+            self._names[name] = (now + NAMES_SECONDS, places)
+        return places
+
+
+async def _looked_up(host: str, port: int) -> Sequence[Place]:
+    try:
+        return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except UnicodeError as problem:  # a name that cannot be one
+        raise OSError(f"{host}: {problem}") from problem
+
+
+async def _connected(places: Iterable[Place], *, until: float) -> socket.socket:
+    """One after the other; none that says nothing takes the time of those after it."""
+    loop, left = asyncio.get_running_loop(), list(places)
+    problem: OSError = OSError("the name leads nowhere")
+    while left:
+        seconds = (until - loop.time()) / len(left)
+        try:
+            return await _connected_to(left.pop(0), seconds)
+        except OSError as found:
+            problem = found
+    raise problem
+
+
+async def _connected_to(place: Place, seconds: float) -> socket.socket:
+    family, kind, protocol, _, address = place
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setblocking(False)
+        made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        stay_awake(made)
+        async with asyncio.timeout(seconds):
+            await asyncio.get_running_loop().sock_connect(made, address)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def stay_awake(made: socket.socket) -> None:
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (("TCP_KEEPIDLE", SILENT_SECONDS), ("TCP_KEEPINTVL", ASK_SECONDS), ("TCP_KEEPCNT", ASKED)):
+        if hasattr(socket, name):  # Linux, and by then most others
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()

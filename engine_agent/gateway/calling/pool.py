@@ -1,0 +1,66 @@
+"""Connections that are kept for the next request to the same engine: as many as there were requests at once."""
+
+import asyncio
+from collections import defaultdict
+
+from engine_agent.gateway.calling.connection import Connection
+from engine_agent.gateway.calling.dialling import Address, Dialling
+
+KEEP_ALIVE_SECONDS = 30.0  # less than an engine's own, so that it is not the one to close
+SWEEP_SECONDS = 10.0  # between two looks at which have been kept too long
+
+
+class Pool:
+    def __init__(self) -> None:
+        self._dialling = Dialling()
+        self._idle: defaultdict[Address, list[Connection]] = defaultdict(list)  # used last, at the end
+        self._open: set[Connection] = set()
+        self._sweeping: asyncio.TimerHandle | None = None
+
+    async def take(self, address: Address) -> Connection:
+        """Raises OSError."""
+        if (kept := self._kept(address)) is not None:
+            return kept
+        connection = await self._dialling.dial(address, self._open.discard)
+        if connection.is_fresh:  # else it has ended already
+            self._open.add(connection)
+        return connection
+
+    def give_back(self, address: Address, connection: Connection) -> None:
+        if not connection.is_fresh:
+            connection.close()
+            return
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle[address].append(connection)
+        if self._sweeping is None:
+            self._sweeping = loop.call_later(SWEEP_SECONDS, self._sweep)
+
+    def close(self) -> None:
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for connection in list(self._open):
+            connection.close()
+
+    def _kept(self, address: Address) -> Connection | None:
+        """What was used last: of those that are longer unused, the engine may have closed one a moment ago."""
+        idle, latest = self._idle.get(address), asyncio.get_running_loop().time() - KEEP_ALIVE_SECONDS
+        while idle:
+            connection = idle.pop()
+            if connection.is_fresh and connection.idle_since > latest:
+                return connection
+            connection.close()
+        return None
+
+    def _sweep(self) -> None:
+        loop = asyncio.get_running_loop()
+        latest = loop.time() - KEEP_ALIVE_SECONDS
+        for address, idle in list(self._idle.items()):
+            kept = [one for one in idle if one.is_fresh and one.idle_since > latest]
+            for connection in set(idle) - set(kept):
+                connection.close()
+            if kept:
+                self._idle[address] = kept
+            else:
+                del self._idle[address]
+        self._sweeping = loop.call_later(SWEEP_SECONDS, self._sweep) if self._idle else None

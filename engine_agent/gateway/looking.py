@@ -1,0 +1,36 @@
+"""The session in which a gateway asks engines for itself: how they are, what they hold, whether tenants are apart."""
+
+import socket
+from collections.abc import Iterable
+from typing import Any
+
+import aiohttp
+
+from engine_agent.gateway.calling.dialling import CONNECT_SECONDS, stay_awake
+from engine_agent.gateway.calling.pool import KEEP_ALIVE_SECONDS
+
+READ_BYTES = 2**18
+
+
+def session_open() -> aiohttp.ClientSession:
+    """As many connections as there are questions; nothing of a machine's environment, no cookies."""
+    connector = aiohttp.TCPConnector(
+        limit=0, keepalive_timeout=KEEP_ALIVE_SECONDS, ttl_dns_cache=30, socket_factory=_socket
+    )
+    return aiohttp.ClientSession(
+        connector=connector,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        raise_for_status=False,
+        read_bufsize=READ_BYTES,
+        trust_env=False,
+        skip_auto_headers=("user-agent", "accept-encoding"),
+    )
+
+
+def _socket(address: Iterable[Any]) -> socket.socket:
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    stay_awake(made)
+    return made

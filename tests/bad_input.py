@@ -1,0 +1,85 @@
+"""A gateway process in front of a real engine, under all bad requests at once and with slow clients beside them."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httpx
+
+from tests.bad_clients import Lingered, Run, linger, send_all, unread
+from tests.bad_requests import GOOD, head, request
+from tests.engine_processes import state_folder
+from tests.gateway_levels import Levels, levels
+from tests.gateways import KEY, engine_snapshot, gateway_snapshot, route, tenants
+from tests.integration.gateway_fleet import fleet_engine, told_as, until
+from tests.integration.test_gateway_process import Process, complete, gateway, joined_before
+from tests.stand_in import HASTY, stand_in
+
+ANOTHER = "stand-in"  # the model whose answers are long enough to be left unread
+OF_EACH = 8  # slow clients
+IDLE_TASKS = 8  # that come and go by themselves, such as looks at engines
+SETTLED_SECONDS = 120
+DRIPPED_HEAD = b"POST /v1/completions HTTP/1.1\r\nx-slow: "
+DRIPPED_BODY = head("POST", "/v1/completions", {"authorization": f"Bearer {KEY}", "content-length": "9000"}) + b"{"
+UNREAD = request(json.dumps({**GOOD, "model": ANOTHER, "stream": True, "user": HASTY}).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Aftermath:
+    run: Run
+    silent: Sequence[Lingered]
+    heads: Sequence[Lingered]
+    bodies: Sequence[Lingered]
+    before: Levels
+    amid: Levels  # while slow clients were there and everybody else was not
+    after: Levels
+
+
+@contextmanager
+def fleet() -> Iterator[Process]:
+    """Ready: the gateway has heard of all that its engines hold."""
+    with fleet_engine("agent-1") as engine, stand_in() as other, state_folder() as home:
+        assert engine.admin("POST", "/apply", told_as(engine_snapshot(tenants()))).status == 200
+        home.mkdir()
+        routes = route("agent-1", f"http://127.0.0.1:{engine.port}"), route("agent-2", other.url, models=(ANOTHER,))
+        joined_before(home, gateway_snapshot(tenants(), *routes))
+        with gateway("--home", str(home), "--canary-seconds", "0") as running:
+            until(lambda: httpx.get(f"{running.url}/health").json().get("reachable") == 2)
+            assert complete(running.url).status_code == 200
+            yield running
+
+
+def suffered(running: Process, count: int, *, seed: int, waits_for_bodies: bool) -> Aftermath:
+    """Where it is not waited for them, slow bodies leave when all else is over."""
+    before = levels(running.url)
+    run, silent, heads, bodies, amid = asyncio.run(_suffered(running, count, seed, waits_for_bodies))
+    until(lambda: _is_settled(levels(running.url), before), seconds=SETTLED_SECONDS)
+    return Aftermath(run, silent, heads, bodies, before, amid, levels(running.url))
+
+
+async def _suffered(
+    running: Process, count: int, seed: int, waits_for_bodies: bool
+) -> tuple[Run, Sequence[Lingered], Sequence[Lingered], Sequence[Lingered], Levels]:
+    port, enough = urlsplit(running.url).port or 0, asyncio.Event()
+    silent, heads, bodies = (
+        [asyncio.create_task(linger(port, begin, enough, drip=drip)) for _ in range(OF_EACH)]
+        for begin, drip in ((b"", b""), (DRIPPED_HEAD, b"x"), (DRIPPED_BODY, b" "))
+    )
+    deaf = [asyncio.create_task(unread(port, UNREAD, enough)) for _ in range(OF_EACH)]
+    run = await send_all(port, count, seed=seed)
+    amid = await asyncio.to_thread(levels, running.url)
+    patient = [*silent, *heads, *(bodies if waits_for_bodies else ())]
+    await asyncio.wait(patient, timeout=SETTLED_SECONDS)
+    left = 0 if waits_for_bodies else OF_EACH
+    await asyncio.to_thread(until, lambda: levels(running.url).connections == left, seconds=SETTLED_SECONDS)
+    enough.set()
+    await asyncio.gather(*deaf)
+    return run, await asyncio.gather(*silent), await asyncio.gather(*heads), await asyncio.gather(*bodies), amid
+
+
+def _is_settled(now: Levels, before: Levels) -> bool:
+    is_over = now.connections == now.body_bytes == now.running == 0
+    return is_over and now.tasks <= before.tasks + IDLE_TASKS
