@@ -21,11 +21,12 @@ from django.utils import timezone
 
 from engine_agent.protocol import canonical_json
 from tenants import hooks
-from tenants.actor import Actor
+from tenants.actor import Actor, ActorKind
 from tenants.crypto import purpose_key
 from tenants.models import AuditHead, AuditRecord, Organisation
 
 GENESIS = bytes(32)
+OPERATORS = frozenset({ActorKind.OPERATOR, ActorKind.OPERATOR_TOKEN, ActorKind.SYSTEM})
 PAGE = 2_000
 
 
@@ -208,6 +209,11 @@ def head_text(seq: int, last: bytes) -> str:
     return f"{seq}:{last.hex()}"
 
 
+def trail_length() -> int:
+    """How many records there are by what the head says; whether that is so is audit_verify's to say."""
+    return AuditHead.objects.filter(pk=1).values_list("seq", flat=True).first() or 0
+
+
 def record_view(record: AuditRecord) -> dict[str, Any]:
     """A record as people and programs read it."""
     return {
@@ -224,12 +230,29 @@ def record_view(record: AuditRecord) -> dict[str, Any]:
     }
 
 
-def audit_lines(*, seen: Seen = _unwatched) -> Iterator[str]:
-    """The whole trail as JSON lines, oldest first."""
-    for record in _records(AuditRecord.objects.all(), seen):
+def record_seen(record: AuditRecord, actor: Actor) -> dict[str, Any]:
+    """As this reader may have it: who of the operators it was, and from where, is theirs alone. So is where the trail
+    of others lies."""
+    view = record_view(record)
+    if not actor.is_operator:
+        view |= {"seq": None, "hash": None}
+    if not actor.is_operator and record.actor_kind in OPERATORS:
+        view |= {"actor": {"kind": "operator", "id": "", "name": "an operator"}, "address": None, "request_id": None}
+    return view
+
+
+def audit_views(rows: "QuerySet[AuditRecord]", *, seen: Seen = _unwatched) -> Iterator[dict[str, Any]]:
+    """Records as an operator's export has them, oldest first, never more than a page of them in memory."""
+    for record in _records(rows, seen):
         view = record_view(record)
         view["at"] = record.at.astimezone(UTC).isoformat(timespec="microseconds")
-        yield json.dumps({**view, "organisation_id": record.organisation_id}, ensure_ascii=True, sort_keys=True)
+        yield {**view, "organisation_id": record.organisation_id}
+
+
+def audit_lines(rows: "QuerySet[AuditRecord] | None" = None, *, seen: Seen = _unwatched) -> Iterator[str]:
+    """The whole trail, or those records of it, as JSON lines, oldest first."""
+    for view in audit_views(AuditRecord.objects.all() if rows is None else rows, seen=seen):
+        yield json.dumps(view, ensure_ascii=True, sort_keys=True)
 
 
 def _records(rows: "QuerySet[AuditRecord]", seen: Seen) -> Iterator[AuditRecord]:

@@ -65,9 +65,9 @@ def _first_namespaces(memberships: Sequence[Member]) -> Sequence[Namespace]:
 
 def _home(member: Member, rows: Sequence[Namespace], fleet: PolicyLevel) -> Home:
     total = rows[0].total if rows else 0  # type: ignore[attr-defined]
-    return Home(member, member.organisation, tuple(_namespace_home(row, fleet) for row in rows), total)
+    return Home(member, member.organisation, tuple(namespace_home(row, fleet) for row in rows), total)
 
 
-def _namespace_home(namespace: Namespace, fleet: PolicyLevel) -> NamespaceHome:
+def namespace_home(namespace: Namespace, fleet: PolicyLevel) -> NamespaceHome:
     chain = (fleet.policy, namespace.organisation.policy_level.policy, namespace.policy_level.policy)
     return NamespaceHome(namespace, effective(chain), tuple(models_named(chain)))

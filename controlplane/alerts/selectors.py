@@ -1,17 +1,19 @@
 """Alerts and rules that an actor may see. Others see neither, nor that there is one. Changes nothing."""
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from uuid import UUID
 
-from django.db.models import Count, F, Q, QuerySet, Value
+from django.db.models import Case, Count, F, Q, QuerySet, Value, When
 from django.db.models.functions import Coalesce, NullIf
 
-from controlplane.alerts.definitions import METRICS, OWN_RULES
+from controlplane.alerts.definitions import BUILT_IN, METRICS, OWN_RULES
 from controlplane.alerts.models import Alert, AlertEvent, AlertRule, Delivery, Evaluation
 from tenants.actor import Actor
 from tenants.errors import NotFound
 
 FOR_CUSTOMERS = [one.name for one in METRICS.values() if one.is_for_customers]
+PAGING = [one.key for one in BUILT_IN if one.severity == "page"]
 WITH_ITS_PLACE = ("group", "organisation", "namespace")
 
 
@@ -24,6 +26,29 @@ def alerts_visible(actor: Actor) -> "QuerySet[Alert]":
     is_theirs = Q(by_operator=False) | ~Q(built_in="")
     theirs = alerts.filter(is_theirs, organisation=actor.organisation_id, metric__in=FOR_CUSTOMERS)
     return theirs if actor.namespace_ids is None else theirs.filter(namespace__in=actor.namespace_ids)
+
+
+def alerts_worst_first(alerts: "QuerySet[Alert]", *, now: datetime) -> "QuerySet[Alert]":
+    """What nobody looks after before what somebody does, what cannot wait before what can, what lasts longest first."""
+    return alerts.filter(state=Alert.State.FIRING).order_by(
+        Case(When(silenced_until__gt=now, then=1), default=0),
+        Case(When(acknowledged_at=None, then=0), default=1),
+        Case(When(built_in__in=PAGING, then=0), default=1),
+        "since",
+        "number",
+    )
+
+
+def alerts_counts(alerts: "QuerySet[Alert]", *, now: datetime) -> Mapping[str, int]:
+    """Firing, those of them that cannot wait and that nobody looks after, and those that are over."""
+    fires, is_heard = Q(state=Alert.State.FIRING), Q(silenced_until=None) | Q(silenced_until__lte=now)
+    is_open = fires & is_heard & Q(acknowledged_at=None)
+    return alerts.aggregate(
+        firing=Count("pk", filter=fires),
+        unattended=Count("pk", filter=is_open),
+        urgent=Count("pk", filter=is_open & Q(built_in__in=PAGING)),
+        over=Count("pk", filter=~fires),
+    )
 
 
 def alert_for(actor: Actor, alert_id: UUID) -> Alert:

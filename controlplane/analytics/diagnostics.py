@@ -3,7 +3,7 @@
 Each gateway looks at its own sample. What they say of one place is weighed by how many prompts each saw.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -20,8 +20,19 @@ _WHOLE: Final = frozenset({"token", "length_tokens", "recurring_tokens"})
 
 
 def diagnostics(namespace: Namespace, *, now: datetime | None = None) -> dict[str, Any]:
+    return diagnostics_of([namespace.pk], now=now)[namespace.pk]
+
+
+def diagnostics_of(ids: Collection[int], *, now: datetime | None = None) -> dict[int, dict[str, Any]]:
+    """Of each namespace, in one query."""
     moment = now or database_now()
-    rows = list(Divergence.objects.filter(namespace_id=namespace.pk, at__gte=moment - LASTS).order_by("agent"))
+    rows: dict[int, list[Divergence]] = {one: [] for one in ids}
+    for row in Divergence.objects.filter(namespace_id__in=ids, at__gte=moment - LASTS).order_by("agent"):
+        rows[row.namespace_id].append(row)
+    return {one: _answer(found) for one, found in rows.items()}
+
+
+def _answer(rows: Sequence[Divergence]) -> dict[str, Any]:
     told = [row.told for row in rows]
     return {
         "as_of": max((row.at for row in rows), default=None),

@@ -21,8 +21,11 @@ LIVE_WINDOW: Final = "24h"
 Owner = Literal["namespace", "organisation"]
 
 
-def stats_answer(scope: Scope, window_name: str, *, now: datetime | None = None) -> dict[str, Any]:
-    """Of one moment: by the database's clock, unless another is given."""
+def stats_answer(
+    scope: Scope, window_name: str, *, now: datetime | None = None, by_owner: bool = True
+) -> dict[str, Any]:
+    """Of one moment: by the database's clock, unless another is given. `by_owner`: whether its parts are wanted, which
+    are as many as the fleet has organisations."""
     with snapshot():
         window = window_of(window_name, now or selectors.database_now())
         spans = selectors.spans_of(window, is_fleet=scope.is_fleet)
@@ -49,7 +52,7 @@ def stats_answer(scope: Scope, window_name: str, *, now: datetime | None = None)
             },
             "missed_tokens_by_reason": {reason: found.counts[column] for reason, column in MISSED_COLUMN.items()},
             "blocks_left": {name.removesuffix("_blocks"): found.counts[name] for name in BLOCK_COLUMNS},
-            **_by_owner(scope, window, spans),
+            **(_by_owner(scope, window, spans) if by_owner else {}),
             "by_model": _by_model(days),
             "before": _before(scope, window_before(window), first),
         }

@@ -45,12 +45,16 @@ WITH span AS (
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose numbers: the fleet's, an organisation's, or some of its namespaces'. `model`: of one alone."""
+    """Whose numbers: the fleet's, an organisation's, or some of its namespaces'. `model`: of one alone.
+
+    `organisations`: of the fleet's only these, for numbers by organisation or namespace.
+    """
 
     organisation: int | None
     namespace: int | None = None
     model: str | None = None
     namespaces: frozenset[int] | None = None  # a key that is bound to these sees no others
+    organisations: frozenset[int] | None = None
 
     @property
     def is_fleet(self) -> bool:
@@ -133,6 +137,8 @@ def _wanted(scope: Scope) -> str:
     wanted = ["series.kind = ANY(%(kinds)s)"]
     if scope.organisation is not None:
         wanted.append("series.organisation_id = %(organisation)s")
+    if scope.organisations is not None:
+        wanted.append("series.organisation_id = ANY(%(organisations)s)")
     if scope.chosen is not None:
         wanted.append("series.namespace_id = ANY(%(namespaces)s)")
     if scope.model is not None:
@@ -148,6 +154,7 @@ def _parameters(scope: Scope, spans: Sequence[Span], kinds: Sequence[str]) -> di
         "kinds": list(kinds),
         "organisation": scope.organisation,
         "namespaces": sorted(scope.chosen or ()),
+        "organisations": sorted(scope.organisations or ()),
         "model": scope.model,
     }
 

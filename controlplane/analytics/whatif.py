@@ -5,7 +5,7 @@ error is the larger of two: what lies between points of the engines' curves with
 what they foretell of the policy in force is from what was measured.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -94,7 +94,7 @@ def _ground(namespace: Namespace, now: datetime | None) -> Ground:
     with snapshot():
         moment = now or database_now()
         values = policy_in_force(Place(namespace.organisation, namespace)).effective.values
-        rows = _curves_told(namespace, moment)
+        rows = curves_told([namespace.pk], moment)
         return Ground(
             at=moment,
             in_force=Asked(values["ttl_seconds"], values["ttl_mode"], values["limit_share"]),
@@ -106,10 +106,10 @@ def _ground(namespace: Namespace, now: datetime | None) -> Ground:
         )
 
 
-def _curves_told(namespace: Namespace, moment: datetime) -> list[ReuseCurve]:
+def curves_told(namespaces: Collection[int], moment: datetime) -> list[ReuseCurve]:
     """Of agents that are still there: what another has taken over would be counted twice."""
     gone = Agent.objects.filter(Q(revoked_at__isnull=False) | Q(last_seen_at__lt=moment - SILENT_FOR))
-    told = ReuseCurve.objects.filter(namespace_id=namespace.pk, at__gte=moment - CURVES_LAST)
+    told = ReuseCurve.objects.filter(namespace_id__in=namespaces, at__gte=moment - CURVES_LAST)
     return list(told.exclude(agent__in=gone.values("pk")))
 
 

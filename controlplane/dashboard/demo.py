@@ -4,16 +4,14 @@ from dataclasses import dataclass
 
 from django.conf import settings
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils import timezone
-from django.views.decorators.http import require_POST
 
 from controlplane.analytics.demo_traffic import demo_traffic_now, demo_traffic_put, demo_traffic_state
-from controlplane.dashboard.requests import origin_of, user_of
-from controlplane.dashboard.views import not_found
-from tenants.access import OPERATE, actor_for_operator, permit
+from controlplane.dashboard.pages import operator_of, page
+from controlplane.dashboard.requests import next_page
+from tenants.access import OPERATE, permit
 
 WORDS = {
     "sends": "Demo traffic is on: about one request in two seconds, counted like anybody’s.",
@@ -42,14 +40,10 @@ def demo_note(*, is_operator: bool) -> Demo | None:
     return Demo(NOT_HERE if state is None else WORDS[state], state is not None, demo_traffic_now().is_on)
 
 
-@require_POST
-@login_required
+@page(methods=["POST"])
 def switch(request: HttpRequest) -> HttpResponse:
-    user = user_of(request)
-    if not user.is_operator:
-        return not_found(request)
-    actor, is_on = actor_for_operator(user, **origin_of(request)), request.POST.get("is_on") == "yes"
+    actor, is_on = operator_of(request), request.POST.get("is_on") == "yes"
     permit(actor, OPERATE)
     demo_traffic_put(actor=actor, is_on=is_on, now=timezone.now())
     messages.success(request, f"Demo traffic is {'on' if is_on else 'off'}. It heeds that within seconds.")
-    return redirect("home")
+    return redirect(next_page(request))

@@ -5,9 +5,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from controlplane.analytics.agents import Hits
+from controlplane.dashboard.charts import Bar
+from controlplane.dashboard.tiles import rate
 from controlplane.dashboard.words import counted
 from controlplane.fleet.canaries import NEVER, Isolation
 
+NO_HITS = Hits()
 HASH_SHOWN = 8
 MOST_FORMATS = 3
 MOST_TROUBLES = 5
@@ -16,6 +20,7 @@ TONES = {
     "ready": "ok", "enrolled": "info", "starting": "info", "draining": "info", "paused": "warn", "running": "info",
     "stale": "bad", "down": "bad", "failed": "bad",
 }  # fmt: skip
+GUARDS = {"error_ratio": "Requests that fail", "hit_ratio_drop": "Hit rate", "ttft_p95_rise": "First token, p95"}
 VERDICT_TONES = {"kept": "ok", "breached": "bad", "too little": "warn"}
 
 
@@ -42,6 +47,11 @@ class AgentRow:
     labels: str
     why: str | None
     isolation: Tag | None = None  # None: a gateway
+    since: datetime | None = None  # it has been in sync, or is not
+    since_word: str = ""
+    hit_rate: str = "–"
+    hits: str = ""  # of what the rate is
+    pool: Bar | None = None
 
     @property
     def is_well(self) -> bool:
@@ -74,7 +84,9 @@ ISOLATION = {
 }
 
 
-def agent_row(seen: Mapping[str, Any], isolation: Isolation = NEVER) -> AgentRow:
+def agent_row(
+    seen: Mapping[str, Any], isolation: Isolation = NEVER, *, hits: Hits = NO_HITS, pool: Bar | None = None
+) -> AgentRow:
     is_engine = seen["kind"] == "engine"
     whys = (_why_broken(isolation) if is_engine else None, seen["why"])
     return AgentRow(
@@ -91,7 +103,20 @@ def agent_row(seen: Mapping[str, Any], isolation: Isolation = NEVER) -> AgentRow
         labels=", ".join(f"{name}={value}" for name, value in sorted(seen["labels"].items())),
         why="; ".join(filter(None, whys)) or None,
         isolation=ISOLATION[isolation.state] if is_engine else None,
+        since=_since(seen),
+        since_word="acknowledged" if seen["in_sync"] else "to hold another",
+        hit_rate=f"{rate(hits.cached_tokens, hits.prompt_tokens)} %" if hits.prompt_tokens else "–",
+        hits=counted(hits.requests, "request") if is_engine else "",
+        pool=pool,
     )
+
+
+def _since(seen: Mapping[str, Any]) -> datetime | None:
+    """When it came to hold what it is to hold, or was to and did not."""
+    if seen["in_sync"]:
+        return seen["applied_at"]  # type: ignore[no-any-return]
+    behind = seen["conditions"].get("behind") or seen["conditions"].get("engine_differs")
+    return datetime.fromisoformat(behind["since"]) if behind else seen["desired_at"]
 
 
 def worst_first(rows: Sequence[AgentRow]) -> list[AgentRow]:
@@ -134,7 +159,10 @@ def rollout_row(seen: Mapping[str, Any], steps: Mapping[str, Any], *, now: datet
         percent=round(100 * done / total) if total else 0,
         why=seen["why"],
         findings=tuple(
-            FindingRow(one["words"], Tag(one["verdict"], VERDICT_TONES.get(one["verdict"], "info")))
+            FindingRow(
+                f"{GUARDS.get(one['guard'], one['guard'])}: {one['words']}",
+                Tag(one["verdict"], VERDICT_TONES.get(one["verdict"], "info")),
+            )
             for one in seen["findings"]
         ),
     )

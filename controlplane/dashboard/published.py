@@ -7,8 +7,8 @@ from uuid import UUID
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
 
+from controlplane.dashboard.pages import part
 from controlplane.dashboard.requests import user_of
 from controlplane.dashboard.words import counted
 from controlplane.fleet.models import OperationStep
@@ -29,12 +29,9 @@ class Published:
     is_over: bool
 
 
-@require_safe
+@part
 def published(request: HttpRequest, rollout: UUID) -> HttpResponse:
     """The sentence alone, for HTMX; nothing (204) where it would say what the page says already."""
-    if not request.user.is_authenticated:
-        # The session has ended under an open page: it reloads as a whole, or sign-in would appear inside the note.
-        return HttpResponse(status=204, headers={"HX-Refresh": "true"})
     found = published_of(user_of(request), str(rollout))
     if found is None:  # not theirs any more, and it will not be again: what stands there stays, and nobody asks on
         return HttpResponse(status=STOP_ASKING, headers={"HX-Reswap": "none"})

@@ -8,8 +8,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 
+from controlplane.dashboard.problems import not_found
 from controlplane.dashboard.requests import origin_of, user_of
-from controlplane.dashboard.views import not_found
 from tenants.access import actor_for_operator
 from tenants.actor import Actor
 

@@ -3,72 +3,39 @@
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods
 
+from controlplane.dashboard.pages import FORMS, actor_within, operator_of, page
 from controlplane.dashboard.published import place_words
-from controlplane.dashboard.requests import origin_of, user_of
 from controlplane.dashboard.ttl_forms import TtlForm
-from controlplane.dashboard.views import home_shown, not_found, problem
+from controlplane.dashboard.views import home_shown
 from controlplane.dashboard.words import duration
 from controlplane.rollouts import services
-from tenants.access import (
-    OPERATE_PUBLISH,
-    PUBLISH,
-    actor_for_member,
-    actor_for_operator,
-    memberships_of,
-    namespace_for,
-    organisation_for,
-    permit,
-)
+from tenants.access import OPERATE_PUBLISH, PUBLISH, namespace_for, organisation_for, permit
 from tenants.actor import Actor
-from tenants.errors import Conflict, InvalidFields, NotFound, NotPermitted, OutOfBounds, StaleRevision
+from tenants.errors import Conflict, InvalidFields, OutOfBounds, StaleRevision
 from tenants.levels import FLEET, Place, level_of
 from tenants.policy import Policy
 
-WAYS = ["GET", "HEAD", "POST"]  # a refused form stands at this address: whoever reloads it goes home
 
-
-@require_http_methods(WAYS)
-@login_required
+@page(methods=FORMS)  # a refused form stands at this address: whoever reloads it goes home
 def namespace_ttl(request: HttpRequest, org: str, ns: str) -> HttpResponse:
     if request.method != "POST":
         return redirect("home")
-    try:
-        actor = _actor(request, org)
-        organisation = organisation_for(actor, org, PUBLISH)
-        return _set(request, actor, Place(organisation, namespace_for(actor, organisation, ns)))
-    except NotFound:
-        return not_found(request)
-    except NotPermitted as error:
-        return problem(request, 403, "You may not do this", str(error))
+    actor = actor_within(request, org)
+    organisation = organisation_for(actor, org, PUBLISH)
+    return _set(request, actor, Place(organisation, namespace_for(actor, organisation, ns)))
 
 
-@require_http_methods(WAYS)
-@login_required
+@page(methods=FORMS)
 def fleet_ttl(request: HttpRequest) -> HttpResponse:
-    user = user_of(request)
-    if not user.is_operator:
-        return not_found(request)
+    actor = operator_of(request)
     if request.method != "POST":
         return redirect("home")
-    actor = actor_for_operator(user, **origin_of(request))
     permit(actor, OPERATE_PUBLISH)
     return _set(request, actor, FLEET)
-
-
-def _actor(request: HttpRequest, org: str) -> Actor:
-    user = user_of(request)
-    if user.is_operator:
-        return actor_for_operator(user, **origin_of(request))
-    member = memberships_of(user).filter(organisation__slug=org).first()
-    if member is None:
-        raise NotFound("organisation")
-    return actor_for_member(member, **origin_of(request))
 
 
 def _set(request: HttpRequest, actor: Actor, place: Place) -> HttpResponse:

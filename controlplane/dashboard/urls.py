@@ -1,8 +1,10 @@
 """The pages of the web UI."""
 
-from django.urls import path
+from django.urls import include, path
 
-from controlplane.dashboard import demo, fleet, links, published, ttls, views
+from controlplane.dashboard import demo, links, published, ttls, views
+
+SUBJECTS = ("organisations", "policies", "caches", "fleets", "numbers", "watching", "starting")
 
 urlpatterns = [
     path("", views.home, name="home"),
@@ -11,12 +13,11 @@ urlpatterns = [
     path("orgs/<slug:org>/namespaces/<slug:ns>/ttl", ttls.namespace_ttl, name="namespace-ttl"),
     path("fleet/ttl", ttls.fleet_ttl, name="fleet-ttl"),
     path("demo-traffic", demo.switch, name="demo-traffic"),
-    path("fleet", fleet.fleet, name="fleet"),
-    path("fleet/now", fleet.fleet_now, name="fleet-now"),
     path("sign-in", views.sign_in, name="sign-in"),
     path("sign-out", views.sign_out, name="sign-out"),
     path("account/password", views.password, name="password"),
     path("account/theme", views.theme, name="theme"),
     path("invitation/<str:token>", links.invitation, name="invitation"),
     path("reset/<str:token>", links.reset, name="reset"),
+    *(path("", include(f"controlplane.dashboard.{subject}.urls")) for subject in SUBJECTS),
 ]

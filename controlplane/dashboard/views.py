@@ -1,24 +1,26 @@
 """The pages. Each view reads the request, calls one service or selector, and renders."""
 
-import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from django.contrib.auth import login, logout, update_session_auth_hash
-from django.contrib.auth.decorators import login_required
-from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
+from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.analytics.stats import live_message
 from controlplane.dashboard.context import THEME_COOKIE, THEMES
 from controlplane.dashboard.forms import PasswordForm, SignInForm
 from controlplane.dashboard.homes import Tried, fleet_ttl, groups_of, home_page, lifetime, refusal
+from controlplane.dashboard.numbers.analytics import numbers_of
+from controlplane.dashboard.numbers.facts import window_asked
+from controlplane.dashboard.numbers.overview import overview_of
+from controlplane.dashboard.pages import FORMS, operator_of, page, part
 from controlplane.dashboard.parts import advice, headline, parts_observe, pulse_summary
 from controlplane.dashboard.published import published_of
 from controlplane.dashboard.requests import address_of, next_page, origin_of, user_of
@@ -26,12 +28,11 @@ from controlplane.dashboard.tiles import tile
 from controlplane.live.listeners import FLEET_GROUP
 from controlplane.live.selectors import pulse_history
 from controlplane.metrics import sign_ins
-from controlplane.request_id import request_id_current
 from controlplane.rollouts.selectors import agents_of, groups_below
+from tenants.access import actor_for_member, actor_for_operator
 from tenants.errors import SignInRefused, TooManySignIns, WeakPassword, WrongPassword
-from tenants.homes import homes_of, inheriting
+from tenants.homes import Home, homes_of, inheriting
 from tenants.levels import FLEET, level_of
-from tenants.locks import is_busy
 from tenants.policy import effective
 from tenants.services.people import password_change
 from tenants.services.people import sign_in as sign_in_user
@@ -39,8 +40,7 @@ from tenants.services.people import sign_in as sign_in_user
 YEAR_SECONDS = 365 * 24 * 3600
 
 
-@require_safe
-@login_required
+@page()
 def home(request: HttpRequest) -> HttpResponse:
     return home_shown(request)
 
@@ -51,20 +51,17 @@ def home_shown(request: HttpRequest, *, tried: Tried | None = None, status: int 
     if not user.is_operator:
         homes = homes_of(user)
         told = {group: live_message(group) for group in groups_of(homes)}
-        context = {**home_page(homes, told, tried or {}), **shown}
+        context = {**home_page(homes, told, tried or {}), **_analytics(request, homes), **shown}
         return render(request, "dashboard/customer_home.html", context, status=status)
-    context = {**_parts(), **_pulses(), **_fleet_numbers(tried or {}), **shown}
+    actor = actor_for_operator(user)
+    context = {**_parts(), **_pulses(), **_fleet_numbers(tried or {}), **overview_of(actor), **shown}
     return render(request, "dashboard/overview.html", context, status=status)
 
 
-@require_safe
+@part
 def parts(request: HttpRequest) -> HttpResponse:
     """The part of the overview that HTMX refreshes on every pulse."""
-    if not request.user.is_authenticated:
-        # The session has ended under an open page: it reloads as a whole, or sign-in would appear inside a panel.
-        return HttpResponse(status=204, headers={"HX-Refresh": "true"})
-    if not user_of(request).is_operator:
-        return not_found(request)
+    operator_of(request)
     return render(request, "dashboard/_parts.html", {**_parts(), "swapped": True})
 
 
@@ -105,8 +102,7 @@ def sign_out(request: HttpRequest) -> HttpResponse:
 
 @never_cache
 @sensitive_post_parameters("current", "new", "again")
-@login_required
-@require_http_methods(["GET", "HEAD", "POST"])
+@page(methods=FORMS)
 def password(request: HttpRequest) -> HttpResponse:
     form = PasswordForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
@@ -138,41 +134,16 @@ def theme(request: HttpRequest) -> HttpResponse:
     return answer
 
 
-def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    return problem(request, 403, "This form is too old to be sent", "Go back, reload the page and send it again.")
-
-
-def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    return problem(request, 400, "This request makes no sense", "Check the address, or go back and try again.")
-
-
-def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    return problem(request, 403, "You may not do this", "Ask an operator of this fleet for access.")
-
-
-def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    return problem(request, 404, "There is no such page", "It may have moved, or it is not yours to see.")
-
-
-def server_error(request: HttpRequest) -> HttpResponse:
-    error = sys.exc_info()[1]
-    if isinstance(error, OperationalError):
-        is_held = is_busy(error)
-        title = "Somebody else is changing this right now" if is_held else "The database does not answer"
-        answer = problem(request, 503, title, "Inference goes on. Reload this page in a moment.")
-        answer["Retry-After"] = "1" if is_held else "5"
-        return answer
-    advice = f"Try again in a moment. If it stays, tell an operator this number: {request_id_current() or 'none'}."
-    return problem(request, 500, "Something broke on our side", advice)
-
-
-def problem(request: HttpRequest, status: int, title: str, advice: str) -> HttpResponse:
-    context = {"title": title, "advice": advice, "status": status}
-    return render(request, "dashboard/problem.html", context, status=status)
-
-
 def _sign_in_page(request: HttpRequest, form: SignInForm, status: int) -> HttpResponse:
     return render(request, "dashboard/sign_in.html", {"form": form, "next": next_page(request)}, status=status)
+
+
+def _analytics(request: HttpRequest, homes: Sequence[Home]) -> dict[str, Any]:
+    """Of whoever is of one organisation; others have a page for each."""
+    if len(homes) != 1:
+        return {}
+    actor, window = actor_for_member(homes[0].member), window_asked(request.GET.get("window"))
+    return numbers_of(actor, homes[0].organisation, window, address=reverse("home"))
 
 
 def _parts() -> dict[str, Any]:
@@ -181,6 +152,7 @@ def _parts() -> dict[str, Any]:
         "parts": observed,
         "headline": headline(observed),
         "advice": advice(observed),
+        "is_well": not any(one.is_silent for one in observed),
         "observed_at": timezone.now(),
     }
 
@@ -189,8 +161,10 @@ def _fleet_numbers(tried: Tried) -> dict[str, Any]:
     level = level_of(FLEET)
     found = effective((level.policy,))
     ttl = fleet_ttl(found, level.revision, tried, agents=agents_of(groups_below(FLEET)).count())
+    shown = tile(live_message(FLEET_GROUP), slug="fleet", title="", path="/ws/live/fleet")
     return {
-        "tile": tile(live_message(FLEET_GROUP), slug="fleet", title="", path="/ws/live/fleet"),
+        "tile": shown,
+        "fact": shown.fact,
         "lifetime": lifetime(found),
         "ttl": ttl,
         "inherit": inheriting("ttl_seconds"),

@@ -71,3 +71,9 @@ def join_token_for(token_id: UUID) -> JoinToken:
     if found is None:
         raise NotFound("join token")
     return found
+
+
+def gateway_address() -> str | None:
+    """Where applications send their requests, as the first gateway says it; None where none has been heard."""
+    found = agents_living().filter(kind="gateway").exclude(last_seen_at=None).order_by("id").first()
+    return (found.about.get("address") or None) if found else None

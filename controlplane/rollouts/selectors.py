@@ -12,7 +12,7 @@ from controlplane.rollouts.stepping import Candidate
 from tenants.actor import Actor
 from tenants.errors import NotFound
 from tenants.levels import Place
-from tenants.models import Namespace, Organisation, PolicyLevel
+from tenants.models import Namespace, Organisation, PolicyLevel, PolicyRevision
 from tenants.preview import AgentPool
 
 WITH_ITS_PLACE = ("level__organisation", "level__namespace__organisation")
@@ -34,6 +34,13 @@ def rollout_for(actor: Actor, rollout_id: UUID) -> Rollout:
     if found is None:
         raise NotFound("rollout")
     return found
+
+
+def policies_said(rollout: Rollout) -> dict[int, tuple[dict[str, Any], str]]:
+    """By its revision and by the one that agents held before it: the policy and the note. Revision 0 says nothing."""
+    numbers = (rollout.revision, rollout.base_revision)
+    rows = PolicyRevision.objects.filter(level=rollout.level_id, number__in=numbers)
+    return {number: (policy, note) for number, policy, note in rows.values_list("number", "policy", "note")}
 
 
 def rollouts_open() -> "QuerySet[Rollout]":

@@ -111,7 +111,7 @@ CSRF_COOKIE_SECURE = ENVIRONMENT.is_https
 CSRF_COOKIE_HTTPONLY = True
 CSRF_COOKIE_NAME = "luminet_csrf"
 CSRF_TRUSTED_ORIGINS = [ENVIRONMENT.base_url]
-CSRF_FAILURE_VIEW = "controlplane.dashboard.views.csrf_failure"
+CSRF_FAILURE_VIEW = "controlplane.dashboard.problems.csrf_failure"
 # TLS ends in front of us; uvicorn takes the scheme from the proxies LUMINET_TRUSTED_PROXIES names.
 SECURE_SSL_REDIRECT = ENVIRONMENT.is_https
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if ENVIRONMENT.is_https else 0

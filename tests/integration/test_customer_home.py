@@ -158,13 +158,29 @@ def test_a_long_list_is_cut_and_says_how_much_is_left(customer_client: Client) -
 
 
 def test_the_home_asks_no_more_the_more_namespaces_there_are(customer_client: Client) -> None:
-    """Besides session, user, memberships, the fleet's policy and namespaces: the numbers of each organisation."""
-    asked = [queries_of(customer_client)]
-    for slug in ("acme", "globex", "initech"):
+    """Besides session, user, memberships (twice: the frame lists them), the fleet's policy and namespaces: the
+    numbers of each organisation."""
+    asked: list[int] = []
+    for slug in ("acme", "globex", "initech", "umbrella"):
         joined(slug, *(f"n{number}" for number in range(10 * len(asked))))
         asked.append(queries_of(customer_client))
     each = asked[2] - asked[1]
-    assert asked[1:] == [5 + each, 5 + 2 * each, 5 + 3 * each]
+    assert asked[1:] == [6 + 2 * each, 6 + 3 * each, 6 + 4 * each]
+
+
+def test_the_home_of_one_organisation_asks_no_more_the_more_namespaces_it_has(customer_client: Client) -> None:
+    """It has all of its numbers there, and not the tile alone."""
+    organisation = joined("acme", "chat")
+    namespaces = Namespace.objects.filter(organisation=organisation)
+    store(*(Counted(one, timezone.now(), counts(40, 1_000, 712)) for one in namespaces))
+    publish(organisation, {"ttl_seconds": 600}, "chat")
+    before = queries_of(customer_client)
+    namespaces_create(actor=SYSTEM, organisation=organisation, wanted=[(f"n{one}", "", None) for one in range(30)])
+    more = namespaces.exclude(slug__in=["default", "chat"])
+    store(*(Counted(one, timezone.now(), counts(40, 1_000, 712)) for one in more))
+    for one in more[:6]:
+        publish(organisation, {"ttl_seconds": 900}, one.slug)
+    assert queries_of(customer_client) == before
 
 
 def test_of_more_than_ten_organisations_the_first_ten_are_counted(customer_client: Client) -> None:

@@ -9,38 +9,13 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.fleet.models import Agent, CanaryMinute, CanaryStanding
+from controlplane.fleet.models import CanaryMinute, CanaryStanding
 from controlplane.rollouts.models import Rollout
 from tenants.models import PolicyLevel
-from tenants.services.namespaces import default_group
 from tests.api import make_organisation
+from tests.seen_agents import OTHER, count_minute, hold, make_agent
 
 pytestmark = pytest.mark.django_db
-HASH, OTHER = "a" * 64, "b" * 64
-
-
-def make_agent(name: str = "agent-1", **details: Any) -> Agent:
-    """One that is ready and in sync, unless said otherwise."""
-    engine = {"boot": "b1", "state": "ready", "why": None, "hash": HASH}
-    heartbeat = {"engine": engine, "load": {"running": 2, "waiting": 1}}
-    told: dict[str, Any] = {
-        "kind": "engine",
-        "group": default_group(),
-        "token_hash": name.encode().ljust(32, b"."),
-        "about": {
-            "backend": "paged",
-            "version": "0.1.0",
-            "models": [{"name": "luminet-demo", "revision": "r", "kv_dtypes": ["fp8"], "context_tokens": 8192}],
-            "kv_dtypes": ["fp8"],
-            "pool": {"capacity_bytes": 200, "block_tokens": 16, "block_bytes": {}},
-        },
-        "heartbeat": {**heartbeat, "pool": {"capacity_bytes": 200, "used_bytes": 100}},
-        "last_seen_at": timezone.now(),
-        "desired_hash": HASH,
-        "applied_hash": HASH,
-        "applied_generation": 7,
-    }
-    return Agent.objects.create(id=name, **{**told, **details})
 
 
 def make_rollout(**details: Any) -> Rollout:
@@ -77,7 +52,10 @@ def test_an_agent_is_shown_with_what_it_is_holds_and_serves(operator_client: Cli
     make_agent(labels={"tier": "canary"})
     words = seen(operator_client)
     assert "The only agent holds what is published" in words
-    assert "agent-1 paged · CPU · tier=canary ready isolation not probed in sync 7 · aaaaaaaa… 50 % 50 % 3" in words
+    assert (
+        "agent-1 paged · CPU · tier=canary ready isolation not probed in sync 7 · aaaaaaaa… 50 % used – 0 requests 3"
+        in words
+    )
     assert "luminet-demo · fp8" in words
 
 
@@ -165,7 +143,40 @@ def test_a_rollout_under_way_is_shown_with_how_far_it_is_and_what_decides(operat
     assert re.search(r"Rollout: acme, revision 7 baking, (20|21) of 60 s", words)
     assert "step 1 of 2" in words
     assert f"{finding['words']} breached" in words
-    assert f"luminet rollout pause|resume|promote|abort {rollout.pk}" in words
+    assert f'href="/rollouts/{rollout.pk}"' in operator_client.get("/fleet").content.decode()
+
+
+def test_pools_are_shown_by_namespace_and_format_in_the_same_colours_everywhere(operator_client: Client) -> None:
+    acme = make_organisation("acme", "chat", "mail", "batch")
+    for name, sizes in {"agent-1": [40, 30, 20], "agent-2": [10, 0, 5]}.items():
+        make_agent(name)
+        for slug, size in zip(["default", "chat", "mail"], sizes, strict=True):
+            hold(name, acme, slug, size)
+    hold("agent-2", acme, "batch", 1)
+    count_minute("agent-1", acme, "default", "fp8", prompt=900, cached=300)
+    count_minute("agent-1", acme, "default", "int4", prompt=100, cached=0)
+    words = seen(operator_client)
+    assert "acme/default · fp8 90.0 %, int4 10.0 % 50 B acme/chat 30 B acme/mail 25 B others 1 B in all pools" in words
+    page = operator_client.get("/fleet").content.decode()
+    assert 'aria-label="Holds acme/default 40 B, acme/chat 30 B, acme/mail 20 B"' in page
+    assert 'aria-label="Holds acme/default 10 B, acme/mail 5 B, others 1 B"' in page
+
+
+def test_the_hit_rate_is_of_an_agents_own_requests_of_the_last_hour(operator_client: Client) -> None:
+    acme = make_organisation("acme")
+    make_agent("agent-1")
+    make_agent("agent-2")
+    count_minute("agent-1", acme, "default", "fp8", prompt=1000, cached=714)
+    count_minute("agent-1", acme, "default", "fp8", prompt=1000, cached=0, at=timezone.now() - timedelta(hours=2))
+    words = seen(operator_client)
+    assert "50 % used 71.4 % 1 request 3" in words
+    assert "50 % used – 0 requests 3" in words
+
+
+def test_agents_join_with_a_command_to_copy_and_a_token_made_right_here(operator_client: Client) -> None:
+    page = operator_client.get("/fleet").content.decode()
+    assert "luminet agent --join http://testserver --token ljt_… --model PATH" in page
+    assert 'action="/fleet/join-tokens"' in page
 
 
 def test_a_rollout_that_ended_is_not(operator_client: Client) -> None:
@@ -196,5 +207,5 @@ def test_a_thousand_agents_cost_no_more_queries_than_one(
 ) -> None:
     for number in range(30):
         make_agent(f"agent-{number}")
-    with django_assert_max_num_queries(12):
+    with django_assert_max_num_queries(16):
         assert "All 30 agents hold what is published" in seen(operator_client)

@@ -20,7 +20,7 @@ from controlplane.analytics import invoices, selectors
 from controlplane.analytics.ingest import usage_store
 from controlplane.analytics.invoices import DELETED, invoice
 from controlplane.analytics.models import Piece, Price, Rolled
-from controlplane.api.csv_text import csv_text
+from controlplane.csv_text import csv_text
 from engine_agent.usage import Row, row_document
 from engine_agent.wire import Report
 from tenants.actor import SYSTEM

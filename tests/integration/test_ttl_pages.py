@@ -264,7 +264,7 @@ def test_the_fleets_form_says_where_its_default_is_in_force_and_to_whom_it_goes(
     told = words(operator_client.get("/"))  # type: ignore[arg-type]
     assert "In force in 1 of 3 namespaces" in told
     assert "Publish revision 1 to 2 agents at once" in told
-    assert told.index("Parts of the control plane") < told.index("by default")  # what is wrong comes first
+    assert told.index("shows and takes orders") < told.index("by default")  # what is wrong comes first
 
 
 def test_what_is_refused_of_the_fleets_default_is_told_there(operator_client: Client) -> None:

@@ -4,15 +4,13 @@ from dataclasses import asdict
 from typing import Any
 
 from controlplane.analytics.diagnostics import diagnostics
+from controlplane.analytics.linting import prompts_linted
 from controlplane.api.routing import Answer, Call, Group
 from controlplane.api.schemas.diagnostics import DiagnosticsShown, LintShown, PromptsToLint
-from engine_agent.divergence.linting import LintFinding, lint
+from engine_agent.divergence.linting import LintFinding
 from engine_agent.divergence.prompt_texts import NoPrompt, PromptText, prompt_of
 from tenants import access
 from tenants.errors import FieldProblem, InvalidFields
-
-MOST_TOKENS = 2_048  # of each prompt
-MOST_LOOKS = 24
 
 group = Group("Numbers")
 
@@ -33,7 +31,7 @@ def lint_prompt(call: Call, body: PromptsToLint) -> Answer:
 
     The same of prompts in the body, with the places in their text and what stands there. Nothing of them is kept.
     """
-    found = lint(_prompts(body.prompts), most_tokens=MOST_TOKENS, most_looks=MOST_LOOKS)
+    found = prompts_linted(_prompts(body.prompts))
     told = asdict(found) | {"findings": [_flat(one) for one in found.findings]}
     return Answer(LintShown.model_validate(told))
 

@@ -1,6 +1,6 @@
 """What was counted, as customers and operators read it: a window's numbers, and the same in steps."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from django.http import HttpRequest, HttpResponse
@@ -9,11 +9,12 @@ from pydantic import BaseModel
 
 from controlplane.analytics.selectors import Scope
 from controlplane.analytics.stats import series_answer, stats_answer
+from controlplane.analytics.tables import OF_SERIES, OF_STATS, series_rows, stats_rows
 from controlplane.analytics.windows import WindowName
-from controlplane.api.csv_text import csv_response
 from controlplane.api.etags import content_tag, has_tag
 from controlplane.api.routing import Answer, Call, Group, rendered
 from controlplane.api.schemas.stats import FleetStatsShown, StatsSeries, StatsShown
+from controlplane.csv_text import csv_response
 from tenants import access
 from tenants.models.organisations import SLUG_PATTERN
 from tenants.policy import ModelName
@@ -36,9 +37,6 @@ Format = Annotated[
     Literal["json", "csv"], Query("json", description="`csv`: as text/csv, a row for each line of the answer.")
 ]
 CACHED: Final = "private, max-age=1"
-COUNTS: Final = ("requests", "prompt_tokens", "cached_tokens", "generated_tokens", "hit_ratio")
-OF_STATS: Final = ("of", "name", "from", "to", *COUNTS, "resident_bytes")
-OF_SERIES: Final = ("at", *COUNTS)
 TIMES: Final = ("as_of", "from", "to", "covered_seconds")
 
 
@@ -127,24 +125,8 @@ def _numbers(found: Any) -> Any:
 
 
 def _stats_table(found: Mapping[str, Any]) -> HttpResponse:
-    """Counts of the whole, each namespace or organisation, each model, and the window before. The rest is in JSON."""
-    by = "organisation" if "by_organisation" in found else "namespace"
-    rows = [
-        _row(found, "total", None, found),
-        *(_row(found, by, one[by], one) for one in found[f"by_{by}"]),
-        *(_row(found, "model", one["model"], one) for one in found["by_model"]),
-        _row(found["before"], "before", None, found["before"]),
-    ]
-    return csv_response(OF_STATS, rows, name="stats")
-
-
-def _row(window: Mapping[str, Any], of: str, name: str | None, counts: Mapping[str, Any]) -> Sequence[Any]:
-    times = (window[end].isoformat() for end in ("from", "to"))
-    return [of, name, *times, *(counts[one] for one in COUNTS), counts.get("resident_bytes")]
+    return csv_response(OF_STATS, stats_rows(found), name="stats")
 
 
 def _series_table(found: Mapping[str, Any]) -> HttpResponse:
-    rows: Iterable[Sequence[Any]] = (
-        [point["at"].isoformat(), *(point[one] for one in COUNTS)] for point in found["points"]
-    )
-    return csv_response(OF_SERIES, rows, name="stats-series")
+    return csv_response(OF_SERIES, series_rows(found), name="stats-series")

@@ -5,16 +5,14 @@ from uuid import UUID
 from controlplane.api.paging import Cursor, Limit, page
 from controlplane.api.routing import Answer, Call, Group
 from controlplane.api.schemas.base import Page
-from controlplane.api.schemas.cache import AuditActor, AuditShown, OperationShown
+from controlplane.api.schemas.cache import AuditShown, OperationShown
 from controlplane.api.schemas.tenants import GroupCreate, GroupShown
 from tenants import access
-from tenants.actor import Actor, ActorKind
-from tenants.audit import record_view
-from tenants.models import AgentGroup, AuditRecord, Operation
+from tenants.audit import record_seen
+from tenants.models import AgentGroup, Operation
 from tenants.services import groups
 
 group = Group("Operations and audit")
-OPERATORS = frozenset({ActorKind.OPERATOR, ActorKind.OPERATOR_TOKEN, ActorKind.SYSTEM})
 
 
 @group.get("/operations/{operation_id}", access.READ, OperationShown)
@@ -41,7 +39,7 @@ def audit_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Answer:
         limit=limit,
         cursor=cursor,
         newest_first=True,
-        show=lambda found: [_record(one, call.actor) for one in found],
+        show=lambda found: [AuditShown.model_validate(record_seen(one, call.actor)) for one in found],
     )
 
 
@@ -70,16 +68,6 @@ def group_delete(call: Call, slug: str) -> Answer:
 
 def _operation(operation: Operation) -> OperationShown:
     return OperationShown.model_validate(operation, from_attributes=True)
-
-
-def _record(record: AuditRecord, actor: Actor) -> AuditShown:
-    """Who of the operators it was, and from where, is theirs alone. So is where the trail of others lies."""
-    view = record_view(record)
-    if not actor.is_operator:
-        view |= {"seq": None, "hash": None}
-    if not actor.is_operator and record.actor_kind in OPERATORS:
-        view |= {"actor": AuditActor(kind="operator", id="", name="an operator"), "address": None, "request_id": None}
-    return AuditShown.model_validate(view)
 
 
 def _group(found: AgentGroup) -> GroupShown:

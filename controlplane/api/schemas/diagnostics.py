@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
+from controlplane.analytics.linting import MOST_PROMPTS
 from controlplane.api.schemas.base import Given, Taken, example
 
-MOST_PROMPTS = 32
 ADVICE = (
     "42 % of the prompts differ first at token 37 and agree again 6 tokens later, for 812 tokens. "
     "Move what varies to the end: hit rate 3 % → 91 %."

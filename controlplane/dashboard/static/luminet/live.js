@@ -86,8 +86,8 @@ function show() {
 function lost() {
   const headline = document.querySelector("#headline");
   if (!headline) return;
-  headline.querySelector("h1").textContent = "This page has lost its server";
-  headline.querySelector("span").textContent = "It shows what was true last, tries again by itself, and loses nothing.";
+  headline.querySelector("h1, [data-headline]").textContent = "This page has lost its server";
+  headline.querySelector("span:not([data-headline])").textContent = "It shows what was true last, tries again by itself, and loses nothing.";
 }
 
 if (label) {

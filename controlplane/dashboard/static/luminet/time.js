@@ -1,4 +1,5 @@
 // Times in the viewer's zone, and ages that go on counting. Without this script pages show UTC.
+const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
 export function ageText(seconds) {
@@ -21,6 +22,9 @@ function localise(root = document) {
   for (const element of root.querySelectorAll("time[data-clock]")) {
     element.textContent = clockText(Date.parse(element.dateTime));
   }
+  for (const element of root.querySelectorAll("time[data-moment]")) {
+    element.textContent = moment.format(new Date(element.dateTime));
+  }
   for (const element of root.querySelectorAll("[data-zone]")) {
     element.textContent = "your time";
   }
@@ -29,4 +33,7 @@ function localise(root = document) {
 localise();
 refresh();
 setInterval(refresh, 1000);
-document.body.addEventListener("htmx:afterSwap", () => refresh());
+document.body.addEventListener("htmx:afterSwap", () => {
+  localise();
+  refresh();
+});

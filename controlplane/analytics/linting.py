@@ -1,0 +1,25 @@
+"""Prompts that somebody shows us, looked at within bounds. Nothing of them is kept."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from engine_agent.divergence.linting import Lint, lint
+from engine_agent.divergence.prompt_texts import PromptText, prompt_of, prompts_of_file
+
+MOST_PROMPTS: Final = 32
+MOST_TOKENS: Final = 2_048  # of each prompt
+MOST_LOOKS: Final = 24
+_BETWEEN = re.compile(r"^[ \t]*-{3,}[ \t]*\r?$\n?", re.MULTILINE)
+
+
+def prompts_linted(prompts: Sequence[PromptText]) -> Lint:
+    return lint(prompts, most_tokens=MOST_TOKENS, most_looks=MOST_LOOKS)
+
+
+def prompts_typed(text: str) -> list[PromptText]:
+    """As a file has them; or texts with a line of dashes between them. Raises NoPrompt."""
+    found = prompts_of_file(text)
+    if len(found) > 1 or found[0].parts != ((0, "text"),):
+        return found
+    return [prompt_of(one.strip("\r\n")) for one in _BETWEEN.split(text) if one.strip()] or found

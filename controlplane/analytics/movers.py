@@ -1,0 +1,65 @@
+"""Whose hit rates moved most: the last 24 hours against those before, of every organisation, by a constant number of
+questions however many there are."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from controlplane.analytics import selectors
+from controlplane.analytics.selectors import Counts, snapshot
+from controlplane.analytics.stats import HEADLINE, LIVE_WINDOW, covered_seconds
+from controlplane.analytics.sums import Scope
+from controlplane.analytics.windows import window_before, window_of
+
+LEAST_REQUESTS: Final = 20  # in either window: fewer say nothing of a rate
+MOST: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One organisation's two windows."""
+
+    slug: str
+    now: Counts
+    before: Counts
+
+    @property
+    def points(self) -> float:
+        return _points(self.now, self.before)
+
+
+@dataclass(frozen=True, slots=True)
+class Movement:
+    """`rows`: those that moved most, of `compared`. Before the older window is covered whole nothing is compared."""
+
+    covered_seconds: int
+    window_seconds: int
+    compared: int
+    rows: tuple[Moved, ...]
+
+
+def movement(*, now: datetime | None = None) -> Movement:
+    fleet = Scope(None)
+    with snapshot():
+        window = window_of(LIVE_WINDOW, now or selectors.database_now())
+        earlier = window_before(window)
+        covered = covered_seconds(earlier, selectors.first_minute(fleet, now=window.end))
+        if covered < earlier.seconds:
+            return Movement(covered, earlier.seconds, 0, ())
+        counts = selectors.totals_by(fleet, window, by="organisation", columns=HEADLINE)
+        before = selectors.totals_by(fleet, earlier, by="organisation", columns=HEADLINE)
+        compared = [one for one in counts if one in before and _is_enough(counts[one]) and _is_enough(before[one])]
+        compared.sort(key=lambda one: (-abs(_points(counts[one], before[one])), -counts[one]["prompt_tokens"], one))
+        names = selectors.names_of("organisation", compared[:MOST])
+        living = [one for one in compared[:MOST] if one in names and not names[one].is_deleted]
+        rows = tuple(Moved(names[one].slug, counts[one], before[one]) for one in living)
+        return Movement(covered, earlier.seconds, len(compared), rows)
+
+
+def _is_enough(counts: Counts) -> bool:
+    return counts["requests"] >= LEAST_REQUESTS and counts["prompt_tokens"] > 0
+
+
+def _points(now: Mapping[str, int], before: Mapping[str, int]) -> float:
+    return 100 * (now["cached_tokens"] / now["prompt_tokens"] - before["cached_tokens"] / before["prompt_tokens"])

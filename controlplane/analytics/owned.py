@@ -1,0 +1,53 @@
+"""The last 24 hours by organisation or by namespace, all of one moment: for lists of them, however long."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from controlplane.analytics import selectors
+from controlplane.analytics.selectors import NOTHING, Counts, snapshot
+from controlplane.analytics.stats import HEADLINE, LIVE_WINDOW, covered_seconds
+from controlplane.analytics.sums import Scope
+from controlplane.analytics.windows import window_of
+
+HEADLINE_NOTHING: Final[Counts] = {name: NOTHING[name] for name in HEADLINE}
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """By the ids of whose they are; of who is missing nothing was counted. `resident`: bytes in the cache now."""
+
+    as_of: datetime
+    window_seconds: int
+    covered_seconds: int
+    counts: Mapping[int, Counts]
+    resident: Mapping[int, int]
+
+    def of(self, owner: int) -> Counts:
+        return self.counts.get(owner, HEADLINE_NOTHING)
+
+    @property
+    def total(self) -> Counts:
+        return {name: sum(one[name] for one in self.counts.values()) for name in HEADLINE}
+
+
+def by_organisation(only: Collection[int] | None = None, *, now: datetime | None = None) -> Owned:
+    """Of every organisation, or of some: by a constant number of questions."""
+    scope = Scope(None, organisations=None if only is None else frozenset(only))
+    with snapshot():
+        window = window_of(LIVE_WINDOW, now or selectors.database_now())
+        counts = selectors.totals_by(scope, window, by="organisation", columns=HEADLINE)
+        first = selectors.first_minute(Scope(None), now=window.end)
+        return Owned(window.end, window.seconds, covered_seconds(window, first), counts, {})
+
+
+def by_namespace(organisation: int, *, now: datetime | None = None) -> Owned:
+    """Of one organisation's, deleted ones among them: together they are what is counted of it."""
+    scope = Scope(organisation)
+    with snapshot():
+        window = window_of(LIVE_WINDOW, now or selectors.database_now())
+        counts = selectors.totals_by(scope, window, by="namespace", columns=HEADLINE)
+        first = selectors.first_minute(scope, now=window.end)
+        resident = selectors.residence_by(scope, by="namespace")
+        return Owned(window.end, window.seconds, covered_seconds(window, first), counts, resident)

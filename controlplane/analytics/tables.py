@@ -1,0 +1,29 @@
+"""Answers as tables: the rows that CSV has of them, the same at every face. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+COUNTS: Final = ("requests", "prompt_tokens", "cached_tokens", "generated_tokens", "hit_ratio")
+OF_STATS: Final = ("of", "name", "from", "to", *COUNTS, "resident_bytes")
+OF_SERIES: Final = ("at", *COUNTS)
+Row = Sequence[Any]
+
+
+def stats_rows(found: Mapping[str, Any]) -> list[Row]:
+    """Counts of the whole, each namespace or organisation, each model, and the window before. The rest is in JSON."""
+    by = "organisation" if "by_organisation" in found else "namespace"
+    return [
+        _row(found, "total", None, found),
+        *(_row(found, by, one[by], one) for one in found[f"by_{by}"]),
+        *(_row(found, "model", one["model"], one) for one in found["by_model"]),
+        _row(found["before"], "before", None, found["before"]),
+    ]
+
+
+def series_rows(found: Mapping[str, Any]) -> Iterable[Row]:
+    return ([point["at"].isoformat(), *(point[one] for one in COUNTS)] for point in found["points"])
+
+
+def _row(window: Mapping[str, Any], of: str, name: str | None, counts: Mapping[str, Any]) -> Row:
+    times = (window[end].isoformat() for end in ("from", "to"))
+    return [of, name, *times, *(counts[one] for one in COUNTS), counts.get("resident_bytes")]

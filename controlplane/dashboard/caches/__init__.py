@@ -1,0 +1,1 @@
+"""One namespace: what its cache does, why prompts miss, pins and purges."""

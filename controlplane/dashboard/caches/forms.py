@@ -1,0 +1,189 @@
+"""What is typed on the pages of caches. Limits here keep nonsense out; services decide."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from django import forms
+from pydantic import TypeAdapter, ValidationError
+
+from tenants.errors import FieldProblem
+from tenants.fields import NAME_LENGTH
+from tenants.policy import ModelName
+from tenants.services.pins import MAX_CONTENT_BYTES
+
+LARGEST_REVISION = 2**31 - 1
+MOST_MESSAGES = 1_000
+MOST_ROLE = 40
+MOST_DEPTH = 32
+MOST_LINTED = 400_000
+_MODEL: TypeAdapter[str] = TypeAdapter(ModelName)
+
+
+class RefusableForm(forms.Form):
+    """`places`: what services call a field, and what it is called here."""
+
+    places: Mapping[str, str] = {}
+
+    def refuse(self, problems: Iterable[FieldProblem]) -> None:
+        """What a service has against it, beside the field that it is about."""
+        for one in problems:
+            field = self.places.get(one.field)
+            said = one.message if one.message.endswith((".", "!", "?")) else f"{one.message}."
+            self.add_error(field, f"{said[:1].upper()}{said[1:]}")
+
+
+class NamespaceForm(RefusableForm):
+    """`revision`: which one the page has shown."""
+
+    places = {"name": "name"}
+
+    name = forms.CharField(
+        label="Name",
+        required=False,
+        max_length=NAME_LENGTH,
+        help_text="For people; requests and paths go by the slug, which stays.",
+    )
+    revision = forms.IntegerField(min_value=0, max_value=LARGEST_REVISION, widget=forms.HiddenInput)
+
+
+class ConfirmedForm(RefusableForm):
+    """For what cannot be undone: the name of what it is done to, typed."""
+
+    confirm = forms.CharField(
+        max_length=200, strip=True, widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
+    )
+
+    def __init__(self, *args: Any, slug: str, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._slug = slug
+        self.fields["confirm"].label = f"Type {slug} to confirm"
+        self.fields["confirm"].error_messages["required"] = f"Type {slug}: nothing has been done yet."
+
+    def clean_confirm(self) -> str:
+        typed: str = self.cleaned_data["confirm"]
+        if typed != self._slug:
+            raise forms.ValidationError(f"“{typed}” is not {self._slug}: nothing has been done.")
+        return typed
+
+
+class NamespaceDeleteForm(ConfirmedForm):
+    revision = forms.IntegerField(min_value=0, max_value=LARGEST_REVISION, widget=forms.HiddenInput)
+
+
+class PurgeForm(ConfirmedForm):
+    include_pins = forms.BooleanField(
+        label="Purge pins, too", required=False, help_text="Left out, pins are computed again and stay."
+    )
+
+
+class PinForm(RefusableForm):
+    """Content is taken, and never shown by any page after it was accepted."""
+
+    places = {"name": "name", "expires_at": "expires_at", "messages": "content", "prompt": "content"}
+
+    name = forms.CharField(label="Name", max_length=NAME_LENGTH)
+    model = forms.CharField(
+        label="Model",
+        max_length=200,
+        help_text="In whose cache it is kept.",
+        widget=forms.TextInput(attrs={"list": "models"}),
+    )
+    kind = forms.ChoiceField(
+        label="What it holds",
+        choices=[("messages", "Messages of a chat, as JSON"), ("prompt", "The text a prompt begins with")],
+        initial="messages",
+    )
+    content = forms.CharField(
+        label="Content",
+        strip=False,
+        max_length=MAX_CONTENT_BYTES,
+        widget=forms.Textarea(attrs={"rows": 8, "spellcheck": "false"}),
+        help_text='As the gateway takes it: [{"role": "system", "content": "…"}]. It is encrypted, goes to engines '
+        "alone, and is never shown again.",
+    )
+    expires_at = forms.DateTimeField(
+        label="Ends, UTC",
+        required=False,
+        help_text="Left empty: never.",
+        widget=forms.DateTimeInput(attrs={"type": "datetime-local"}, format="%Y-%m-%dT%H:%M"),
+        input_formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"],
+    )
+
+    def clean_model(self) -> str:
+        typed: str = self.cleaned_data["model"]
+        try:
+            return _MODEL.validate_python(typed)
+        except ValidationError:
+            raise forms.ValidationError(f"“{typed}” cannot be the name of a model.") from None
+
+    def clean_expires_at(self) -> datetime | None:
+        typed: datetime | None = self.cleaned_data["expires_at"]
+        return None if typed is None else typed.replace(tzinfo=UTC)
+
+    def clean(self) -> dict[str, Any]:
+        told: dict[str, Any] = self.cleaned_data
+        if "content" in told and "kind" in told:
+            try:
+                told["read"] = told["content"] if told["kind"] == "prompt" else messages_read(told["content"])
+                json.dumps(told["read"], ensure_ascii=False).encode()
+            except (ValueError, RecursionError) as problem:
+                said = str(problem) if isinstance(problem, BadMessages) else "this holds what is no text"
+                self.add_error("content", f"{said[:1].upper()}{said[1:]}.")
+        return told
+
+
+class BadMessages(ValueError):
+    """Says what is wrong with them."""
+
+
+def messages_read(typed: str) -> list[dict[str, Any]]:
+    """A chat's messages, or BadMessages."""
+    try:
+        told = json.loads(typed, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise BadMessages(f"this is no JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    except RecursionError:
+        raise BadMessages("this is nested too deep") from None
+    if isinstance(told, dict) and isinstance(told.get("messages"), list):
+        told = told["messages"]  # a whole body was pasted
+    if not isinstance(told, list) or not told:
+        raise BadMessages("messages are a list with at least one of them")
+    if len(told) > MOST_MESSAGES:
+        raise BadMessages(f"these are {len(told)} messages, {MOST_MESSAGES} are the most")
+    for number, one in enumerate(told):
+        role = one.get("role") if isinstance(one, dict) else None
+        if not isinstance(role, str) or not 1 <= len(role) <= MOST_ROLE:
+            raise BadMessages(f"message {number + 1} has no role, as system, user or assistant")
+    if _is_deeper(told, MOST_DEPTH):
+        raise BadMessages(f"this is nested more than {MOST_DEPTH} levels deep")
+    return told
+
+
+def _no_constant(name: str) -> Any:
+    raise BadMessages(f"{name} is no number of JSON")
+
+
+def _is_deeper(told: Any, most: int) -> bool:
+    level: Sequence[Any] = [told]
+    for _ in range(most):
+        level = [inner for one in level for inner in _inside(one)]
+    return bool(level)
+
+
+def _inside(one: Any) -> Iterable[Any]:
+    if isinstance(one, dict):
+        return one.values()
+    return one if isinstance(one, list) else ()
+
+
+class LintForm(forms.Form):
+    prompts = forms.CharField(
+        label="Prompts, in the order in which they are sent",
+        strip=False,
+        max_length=MOST_LINTED,
+        widget=forms.Textarea(attrs={"rows": 14, "spellcheck": "false"}),
+        help_text="Texts with a line of --- between them; or JSON: a body of the OpenAI API, a list of messages, a "
+        "list of bodies, or one body on each line.",
+    )

@@ -1,0 +1,59 @@
+"""What is typed to let agents join. Limits here keep nonsense out; services decide."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from django import forms
+
+from controlplane.fleet.join_tokens import MOST_USES
+
+LASTS = (
+    ("3600", "1 hour"),
+    ("86400", "24 hours"),
+    ("604800", "7 days"),
+    ("2592000", "30 days"),
+    ("31536000", "365 days"),
+)
+LONGEST = 200  # more than a service takes, so that it is the service that says how much is too much
+PLAIN = {"autocomplete": "off", "spellcheck": "false"}
+
+
+class JoinTokenForm(forms.Form):
+    name = forms.CharField(
+        label="Name",
+        max_length=LONGEST,
+        help_text="For people: agents keep it as what they joined with.",
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+    )
+    kind = forms.ChoiceField(
+        label="For",
+        choices=[("engine", "An engine: a machine with a model"), ("gateway", "A gateway"), ("", "Either")],
+        required=False,
+        initial="engine",
+    )
+    group = forms.ChoiceField(label="Group", help_text="Whose namespaces they serve.")
+    agent = forms.CharField(
+        label="Agent’s id",
+        max_length=LONGEST,
+        required=False,
+        help_text="Left empty: any. One that exists is taken over, and its credentials end.",
+        widget=forms.TextInput(attrs=PLAIN),
+    )
+    uses = forms.IntegerField(
+        label="How many may join",
+        min_value=1,
+        max_value=MOST_USES,
+        initial=1,
+        required=False,
+        help_text="Left empty: any number, until it ends.",
+    )
+    lasts = forms.ChoiceField(label="Good for", choices=LASTS, initial="3600")
+    once = forms.UUIDField(widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, groups: Sequence[tuple[str, str]], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.fields["group"].choices = groups  # type: ignore[attr-defined]
+
+    def clean_lasts(self) -> timedelta:
+        return timedelta(seconds=int(self.cleaned_data["lasts"]))

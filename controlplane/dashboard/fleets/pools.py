@@ -1,0 +1,112 @@
+"""An agent's pool as a stacked bar: what fills it, by namespace and format. Pure.
+
+Agents tell bytes by namespace. The formats beside a name are those its requests were computed in there, over an hour.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from controlplane.analytics.agents import FleetPools, Held, PoolHeld
+from controlplane.dashboard.charts import Bar, bar, bytes_text, share_text
+from controlplane.dashboard.words import counted
+
+KINDS = ("first", "second", "fourth")  # of the namespaces that hold most; how many are named in a bar
+OTHERS = "third"
+NOTHING = PoolHeld((), 0, 0)
+MOST_FORMATS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """`percent` None: it has not told. `bar` None: there is nothing to show."""
+
+    title: str
+    percent: int | None
+    used: str
+    bar: Bar | None
+    told_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class HeldRow:
+    namespace: str
+    size: str
+    share: str
+    formats: str
+    kind: str  # its colour in the bar
+
+
+def pool(told: dict[str, Any], held: PoolHeld) -> Pool:
+    """`told`: an agent's pool as fleet.views.agent_view says it. Of `held` as many are named as there are KINDS."""
+    capacity, used = told["capacity_bytes"], told["used_bytes"]
+    if not capacity or used is None:
+        return Pool("Its pool is not known yet", None, "–", None, None)
+    percent = round(100 * used / capacity)
+    named, rest = held.top[: len(KINDS)], held.top[len(KINDS) :]
+    parts = [(label(one), float(one.bytes), kind) for one, kind in zip(named, KINDS, strict=False)]
+    many, others = held.others + len(rest), held.others_bytes + sum(one.bytes for one in rest)
+    if others:
+        parts.append((f"{counted(many, 'other')}", float(others), OTHERS))
+    shown = bar(f"Pool {percent} % used", parts, unit="bytes", whole=max(capacity, sum(size for _, size, _ in parts)))
+    at = max((one.at for one in held.top), default=None)
+    return Pool(
+        f"{bytes_text(used)} of {bytes_text(capacity)} are used, {percent} %",
+        percent,
+        f"{bytes_text(used)} of {bytes_text(capacity)}",
+        shown,
+        at,
+    )
+
+
+def label(one: Held) -> str:
+    return f"{one.namespace} · {formats(one)}" if one.formats else one.namespace
+
+
+def formats(one: Held) -> str:
+    """The most asked first; with shares of its prompt tokens, where there are several."""
+    if len(one.formats) == 1:
+        return one.formats[0][0]
+    total = sum(tokens for _, tokens in one.formats)
+    said = [f"{name} {share_text(tokens, total)}" for name, tokens in one.formats[:MOST_FORMATS]]
+    more = len(one.formats) - MOST_FORMATS
+    return ", ".join([*said, *([f"{more} more"] if more > 0 else [])])
+
+
+def held_rows(held: PoolHeld, capacity: int) -> list[HeldRow]:
+    kinds = [*KINDS, *[OTHERS] * len(held.top)]
+    rows = [
+        HeldRow(
+            one.namespace, bytes_text(one.bytes), share_text(one.bytes, capacity), formats(one) or "nothing asked", kind
+        )
+        for one, kind in zip(held.top, kinds, strict=False)
+    ]
+    if held.others:
+        size, share = bytes_text(held.others_bytes), share_text(held.others_bytes, capacity)
+        rows.append(HeldRow(counted(held.others, "other namespace"), size, share, "–", OTHERS))
+    return rows
+
+
+# All agents' pools beside each other: colours mean the same in each
+
+
+def fleet_bar(told: dict[str, Any], held: Sequence[int], top: Sequence[Held]) -> Bar | None:
+    """Of one agent; `held`: bytes of each of `top`, then of all others."""
+    capacity = told["capacity_bytes"]
+    if not capacity or told["used_bytes"] is None:
+        return None
+    names = [*(one.namespace for one in top), "others"]
+    kinds = [*KINDS[: len(top)], OTHERS]
+    parts = [(name, float(size), kind) for name, size, kind in zip(names, held, kinds, strict=False) if size]
+    listed = ", ".join(f"{name} {bytes_text(size)}" for name, size, _ in parts)
+    return bar(
+        f"Holds {listed}" if listed else "Holds nothing told", parts, unit="bytes", whole=max(capacity, sum(held))
+    )
+
+
+def legend(pools: FleetPools) -> list[tuple[str, str, str]]:
+    """(kind, name with formats, how much in all pools)."""
+    named = [(kind, label(one), bytes_text(one.bytes)) for kind, one in zip(KINDS, pools.top, strict=False)]
+    others = sum(sizes[-1] for sizes in pools.by_agent.values())
+    return [*named, (OTHERS, "others", bytes_text(others))] if others else named

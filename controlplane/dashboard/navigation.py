@@ -1,0 +1,113 @@
+"""Where one can go from any page: what the frame lists at its side, and the sections of organisations and namespaces.
+
+Only what is there for whoever looks is listed. That is a courtesy, no gate: each page asks for itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.urls import reverse
+
+from tenants.access import MANAGE_READ, READ, READ_WHOLE, STATS_READ, Rule
+from tenants.actor import Actor
+
+MOST_ORGANISATIONS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    label: str
+    address: str
+    is_here: bool  # this very page, or one below it
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    title: str
+    links: tuple[Link, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Of an organisation's pages; `rule` says for whom it is there."""
+
+    label: str
+    view: str
+    rule: Rule
+
+
+OPERATORS = (
+    ("", (("Overview", "home"), ("Organisations", "organisations"), ("Fleet", "fleet"), ("Rollouts", "rollouts"))),
+    ("Watch", (("Alerts", "alerts"), ("Audit", "audit"))),
+    ("Plan", (("Calculator", "calculator"), ("Settings", "settings"))),
+)
+SECTIONS = (
+    Section("Namespaces", "organisation", READ),
+    Section("Cache hits", "analytics", STATS_READ),
+    Section("Why misses happen", "misses", STATS_READ),
+    Section("Get hits", "start", READ),
+    Section("Policy", "organisation-policy", READ_WHOLE),
+    Section("Keys", "keys", MANAGE_READ),
+    Section("Members", "members", MANAGE_READ),
+    Section("Limits and bounds", "limits", READ),
+    Section("Audit", "organisation-audit", MANAGE_READ),
+)
+
+
+NAMESPACE_SECTIONS = (
+    Section("Cache", "namespace", READ),
+    Section("Policy", "namespace-policy", READ),
+    Section("Revisions", "namespace-revisions", READ),
+    Section("Pins", "pins", READ),
+    Section("Purge", "purge", READ),
+)
+
+
+def operators_groups(path: str) -> list[Group]:
+    return [Group(title, _links(links, path)) for title, links in OPERATORS]
+
+
+def customers_groups(path: str, organisations: Sequence[tuple[str, str]]) -> list[Group]:
+    """`organisations`: names by slug, as the person knows them. The calculator is for everybody."""
+    shown = organisations[:MOST_ORGANISATIONS]
+    ours = tuple(_link(name, reverse("organisation", args=[slug]), path) for slug, name in shown)
+    home = Group("", (_link("Cache hits", reverse("home"), path),))
+    mine = [Group("Your organisation" if len(ours) == 1 else "Your organisations", ours)] if ours else []
+    return [home, *mine, Group("Plan", _links((("Calculator", "calculator"),), path))]
+
+
+def sections(actor: Actor, slug: str, path: str) -> list[Link]:
+    """Of one organisation, those that its page may show to this actor; the namespaces' are its front page."""
+    front = reverse("organisation", args=[slug])
+    found = []
+    for one in SECTIONS:
+        if _may(actor, one):
+            address = reverse(one.view, args=[slug])
+            is_front = address == front
+            is_here = path == front or path.startswith(f"{front}/namespaces") if is_front else _is_within(path, address)
+            found.append(Link(one.label, address, is_here))
+    return found
+
+
+def namespace_sections(actor: Actor, org: str, ns: str, path: str) -> list[Link]:
+    """Of one namespace, below its organisation's."""
+    found = [(one, reverse(one.view, args=[org, ns])) for one in NAMESPACE_SECTIONS if _may(actor, one)]
+    return [Link(one.label, address, path == address) for one, address in found]
+
+
+def _may(actor: Actor, section: Section) -> bool:
+    rule = section.rule
+    is_whole = not (rule.whole_organisation and actor.namespace_ids is not None)
+    return is_whole and (rule.scope is None or actor.has(rule.scope))
+
+
+def _links(wanted: Sequence[tuple[str, str]], path: str) -> tuple[Link, ...]:
+    return tuple(_link(label, reverse(view), path) for label, view in wanted)
+
+
+def _link(label: str, address: str, path: str) -> Link:
+    return Link(label, address, _is_within(path, address))
+
+
+def _is_within(path: str, address: str) -> bool:
+    return path == address or (address != "/" and path.startswith(f"{address}/"))

@@ -1,0 +1,1 @@
+"""What the cache was worth: the overview of the fleet, and the home of customers."""

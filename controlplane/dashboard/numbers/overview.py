@@ -1,0 +1,75 @@
+"""The operators' overview: the fleet's numbers of 24 hours, its agents, and what wants somebody to look at it."""
+
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+
+from controlplane.alerts.models import Alert
+from controlplane.alerts.selectors import alerts_visible
+from controlplane.alerts.views import alert_view
+from controlplane.analytics.movers import movement
+from controlplane.analytics.selectors import Scope
+from controlplane.dashboard.numbers import facts, overview_rows
+from controlplane.dashboard.numbers.reading import read
+from controlplane.dashboard.pages import operator_of, part
+from controlplane.fleet import selectors
+from controlplane.fleet.views import agent_view
+from controlplane.rollouts.selectors import rollouts_open
+from controlplane.rollouts.views import rollout_view, rollouts_shown
+from tenants.actor import Actor
+
+WINDOW = "24h"
+CALL = f"GET /api/v1/fleet/stats?window={WINDOW}"
+
+
+@part
+def overview_now(request: HttpRequest) -> HttpResponse:
+    context = overview_of(operator_of(request))
+    return render(request, "dashboard/numbers/_overview_now.html", {**context, "swapped": True})
+
+
+def overview_of(actor: Actor) -> dict[str, Any]:
+    found = read(Scope(None), WINDOW)
+    title = facts.fleet_tokens_title(found.stats, window=WINDOW)
+    return {
+        "numbers": {
+            "as_of": found.stats["as_of"],
+            "window": facts.WINDOWS[WINDOW],
+            "stats": facts.stats_shown(found.stats, call=CALL),
+            "how": facts.rate_stat(CALL),
+            "rate": facts.rate_of(found.stats, found.series, found.before, (), window=WINDOW),
+            "tokens_title": title,
+            "bar": facts.tokens_bar(found.stats, title),
+            "call": CALL,
+            "now": reverse("overview-now"),
+        },
+        "is_demo": settings.ENVIRONMENT.is_demo,
+        "movers": overview_rows.movers(movement(now=found.stats["as_of"])),
+        **_watched(actor),
+    }
+
+
+def _watched(actor: Actor) -> dict[str, Any]:
+    now, cadence, most = timezone.now(), selectors.fleet_cadence_seconds(), overview_rows.MOST_LINES
+    agents = [agent_view(one, now=now, cadence=cadence) for one in selectors.agents_living().order_by("id")]
+    firing = alerts_visible(actor).filter(state=Alert.State.FIRING)
+    shown = [alert_view(one) for one in firing.order_by("-fired_at")[:most]]
+    rollouts = rollouts_shown(rollouts_open().order_by("-created_at"))[:most]
+    under_way = [rollout_view(one, (), is_operator=True) for one in rollouts]
+    return {
+        "pools": overview_rows.pools(agents),
+        "alerts": overview_rows.alerts(shown, firing.count(), [_page("alert", one["id"]) for one in shown]),
+        "alerts_address": _page("alerts"),
+        "rollouts": overview_rows.rollouts(
+            under_way, rollouts_open().count(), [_page("rollout", one["id"]) for one in under_way]
+        ),
+        "rollouts_address": _page("rollouts"),
+    }
+
+
+def _page(view: str, *arguments: Any) -> str:
+    return reverse(view, args=[str(one) for one in arguments])

@@ -1,0 +1,34 @@
+"""The numbers of one scope and window, all of one moment, as pages show them. Calls selectors, words are facts.py's."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from controlplane.analytics import selectors
+from controlplane.analytics.selectors import Scope, snapshot
+from controlplane.analytics.stats import HEADLINE, hit_ratio, series_answer, stats_answer
+from controlplane.analytics.windows import floored, window_before, window_of
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """`before`: percent of the window before, for each point of the series. Of the fleet without its organisations."""
+
+    stats: Mapping[str, Any]
+    series: Mapping[str, Any]
+    before: Sequence[float | None]
+
+
+def read(scope: Scope, window: str) -> Read:
+    with snapshot():
+        now = selectors.database_now()
+        stats = stats_answer(scope, window, now=now, by_owner=not scope.is_fleet)
+        series = series_answer(scope, window, None, now=now)
+        earlier = window_before(window_of(window, now))
+        step = series["step_seconds"]
+        points = selectors.series(scope, earlier, step, columns=HEADLINE) if stats["before"]["requests"] else ()
+        ratios = {floored(one.start, step): hit_ratio(one.counts) for one in points}
+        shift = timedelta(seconds=earlier.seconds)
+        at = [ratios.get(floored(one["at"], step) - shift) for one in series["points"]]
+        return Read(stats, series, [None if one is None else round(100 * one, 2) for one in at])

@@ -1,0 +1,12 @@
+"""Where they are."""
+
+from django.urls import URLPattern, path
+
+from controlplane.dashboard.numbers import analytics, overview
+
+urlpatterns: list[URLPattern] = [
+    path("overview/now", overview.overview_now, name="overview-now"),
+    path("orgs/<slug:org>/analytics", analytics.analytics, name="analytics"),
+    path("orgs/<slug:org>/analytics/now", analytics.analytics_now, name="analytics-now"),
+    path("orgs/<slug:org>/analytics.csv", analytics.stats_csv, name="stats-csv"),
+]

@@ -1,0 +1,1 @@
+"""Organisations: the list, one of them, its people, keys, limits, bounds and trail."""

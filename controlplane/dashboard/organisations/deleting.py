@@ -1,0 +1,44 @@
+"""Deleting an organisation: what will go, how much of it, and its name typed."""
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+
+from controlplane.analytics.owned import by_namespace
+from controlplane.dashboard.charts import bytes_text
+from controlplane.dashboard.organisations.common import REFUSED, outdated, shown
+from controlplane.dashboard.organisations.forms import EndingForm
+from controlplane.dashboard.pages import FORMS, actor_within, operator_of, page
+from controlplane.dashboard.words import counted
+from tenants.access import OPERATE, organisation_for
+from tenants.errors import StaleRevision
+from tenants.listing import holdings_of
+from tenants.services.organisations import organisation_delete as delete
+
+
+@page(methods=FORMS)
+def organisation_delete(request: HttpRequest, org: str) -> HttpResponse:
+    operator_of(request)
+    actor = actor_within(request, org)
+    found = organisation_for(actor, org, OPERATE)
+    form = EndingForm(request.POST or None, name=found.slug, what="the organisation’s slug")
+    if request.method == "POST" and form.is_valid():
+        try:
+            operation = delete(actor=actor, organisation=found, expected=frozenset({form.cleaned_data["revision"]}))
+        except StaleRevision as error:
+            outdated(form, error, "this organisation")
+            found = organisation_for(actor, org, OPERATE)
+        else:
+            told = f"{found.name} ({found.slug}) is deleted: its keys have stopped, and nothing it cached can match."
+            messages.success(request, f"{told} Agents prove it with receipts: operation {operation.pk}.")
+            return redirect("organisations")
+    held, owned = holdings_of(found), by_namespace(found.pk)
+    context = {
+        "form": form,
+        "headline": f"Deleting {found.name} ends {counted(held.keys, 'key')} and {counted(held.namespaces, 'cache')}",
+        "held": held,
+        "resident": bytes_text(sum(owned.resident.values())),
+        "requests": f"{owned.total['requests']:,}",
+        "as_of": owned.as_of,
+    }
+    return shown(request, "delete", actor, found, context, status=REFUSED if request.method == "POST" else 200)

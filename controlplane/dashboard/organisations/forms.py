@@ -1,0 +1,151 @@
+"""What people type about organisations, cleaned. Limits here only keep nonsense out; services decide."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, time, timedelta
+from typing import Any
+
+from django import forms
+
+from tenants.models import Member
+
+NAME = 200  # more than a service takes, so that it is the service that says how much is too much
+SLUG_HINT = "1 to 63 of a–z, 0–9 and inner hyphens. It is part of addresses and never changes."
+SCOPES = (
+    ("infer", "Inference: send requests to the gateway"),
+    ("stats:read", "Read numbers"),
+    ("policy:read", "Read namespaces and policies"),
+    ("policy:write", "Change policies, pin and purge; reads them, too"),
+    ("admin", "Manage keys, members and namespaces, and all of the above but inference"),
+)
+ROLES = (
+    ("viewer", "Viewer: reads numbers and policies"),
+    ("editor", "Editor: also changes policies within the bounds"),
+    ("admin", "Admin: also manages keys, members and namespaces"),
+)
+BROKEN = "This form came back incomplete: reload the page and send it again."
+FEW = 20  # namespaces that are chosen by ticking them; more are typed
+
+
+def revision_field() -> forms.IntegerField:
+    """Which one the page has shown."""
+    messages = dict.fromkeys(("required", "invalid", "min_value", "max_value"), BROKEN)
+    return forms.IntegerField(min_value=0, max_value=2**31 - 1, widget=forms.HiddenInput, error_messages=messages)
+
+
+class OrganisationForm(forms.Form):
+    slug = forms.CharField(
+        label="Slug", max_length=NAME, help_text=SLUG_HINT, widget=forms.TextInput(attrs={"autocomplete": "off"})
+    )
+    name = forms.CharField(label="Name", max_length=NAME, help_text="As people call it. It can be changed later.")
+
+
+class RenameForm(forms.Form):
+    name = forms.CharField(label="Name", max_length=NAME)
+    revision = revision_field()
+
+
+class ConfirmForm(forms.Form):
+    """The name of what is about to end, typed: nobody ends something while meaning another."""
+
+    typed = forms.CharField(
+        max_length=300, strip=True, widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
+    )
+
+    def __init__(self, *args: Any, name: str, what: str, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.name = name
+        self.fields["typed"].label = f"Type {name} to confirm"
+        self.fields["typed"].error_messages["required"] = f"Type {name}, {what}, to confirm."
+
+    def clean_typed(self) -> str:
+        typed: str = self.cleaned_data["typed"]
+        if typed != self.name:
+            raise forms.ValidationError(f"“{typed}” is not {self.name}. Nothing has happened.")
+        return typed
+
+
+class EndingForm(ConfirmForm):
+    """Of what has a revision: whoever confirms has seen this one."""
+
+    revision = revision_field()
+
+
+class NamespaceForm(forms.Form):
+    """`groups`: slugs of agent groups; for operators alone to choose."""
+
+    slug = forms.CharField(
+        label="Slug", max_length=NAME, help_text=SLUG_HINT, widget=forms.TextInput(attrs={"autocomplete": "off"})
+    )
+    name = forms.CharField(label="Name", max_length=NAME, required=False, help_text="Optional, for people.")
+    group = forms.ChoiceField(label="Served by the agents of", required=False)
+
+    def __init__(self, *args: Any, groups: Sequence[tuple[str, str]], **more: Any) -> None:
+        super().__init__(*args, **more)
+        if groups:
+            self.fields["group"].choices = groups  # type: ignore[attr-defined]
+            self.fields["group"].initial = "default"
+        else:
+            del self.fields["group"]
+
+
+class KeyForm(forms.Form):
+    """`slugs`: the organisation's namespaces, at most one more than FEW of them. `once`: of a form that is sent twice
+    there is one key."""
+
+    name = forms.CharField(label="Name", max_length=NAME, help_text="What uses it, as “production” or “nightly evals”.")
+    scopes = forms.MultipleChoiceField(
+        label="What it may do", choices=SCOPES, initial=["infer"], widget=forms.CheckboxSelectMultiple
+    )
+    ends = forms.DateField(
+        label="Last day it works",
+        required=False,
+        help_text="Until midnight UTC of that day. Empty: until it is revoked.",
+        widget=forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d"),
+        input_formats=["%Y-%m-%d"],
+    )
+    once = forms.UUIDField(widget=forms.HiddenInput, error_messages={"required": BROKEN, "invalid": BROKEN})
+
+    def __init__(self, *args: Any, slugs: Sequence[str], **more: Any) -> None:
+        super().__init__(*args, **more)
+        hint = "None: all of them, those made later included. A key with the scope admin cannot be bound to any."
+        label, self.is_short = "Only in these namespaces", len(slugs) <= FEW
+        self.fields["namespaces"] = (
+            forms.MultipleChoiceField(
+                label=label,
+                required=False,
+                choices=[(slug, slug) for slug in slugs],
+                widget=forms.CheckboxSelectMultiple,
+                help_text=hint,
+            )
+            if self.is_short
+            else forms.CharField(
+                label=label,
+                required=False,
+                max_length=70_000,
+                help_text=f"Their slugs, with commas or spaces between. {hint}",
+            )
+        )
+
+    def clean_namespaces(self) -> list[str]:
+        said = self.cleaned_data["namespaces"]
+        return sorted(set(said if self.is_short else said.replace(",", " ").split()))
+
+    def clean_ends(self) -> datetime | None:
+        day = self.cleaned_data["ends"]
+        try:
+            return None if day is None else datetime.combine(day, time(), UTC) + timedelta(days=1)
+        except OverflowError:
+            raise forms.ValidationError(
+                "That is the last day there is. Leave it empty for a key that never ends."
+            ) from None
+
+
+class InviteForm(forms.Form):
+    email = forms.CharField(
+        label="E-mail address", max_length=300, widget=forms.EmailInput(attrs={"autocomplete": "off"})
+    )
+    role = forms.ChoiceField(label="Role", choices=ROLES, initial=Member.Role.VIEWER)
+
+
+class RoleForm(forms.Form):
+    role = forms.ChoiceField(label="Role", choices=ROLES)

@@ -1,0 +1,166 @@
+"""The front page of an organisation in words: its headline, its numbers, its namespaces, its month. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+
+from django.urls import reverse
+
+from controlplane.analytics.invoices import Invoice
+from controlplane.analytics.money import displayed, total
+from controlplane.analytics.owned import Owned
+from controlplane.dashboard.charts import bytes_text
+from controlplane.dashboard.homes import Fact, lifetime
+from controlplane.dashboard.tiles import LEAST_REQUESTS, measured, rate
+from controlplane.dashboard.words import ORIGINS, counted
+from tenants.homes import NamespaceHome
+from tenants.limits import Limits
+from tenants.models import Organisation
+
+RATES = (
+    ("requests_per_minute", "requests a minute"),
+    ("tokens_per_minute", "tokens a minute"),
+    ("concurrent_requests", "requests at once"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """A number with its unit, and on what it stands."""
+
+    label: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceRow:
+    slug: str
+    name: str
+    address: str
+    lifetime: Fact
+    dtype: Fact
+    hit: str
+    requests: str
+    is_little: bool
+    resident: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLine:
+    model: str
+    requests: str
+    prompt: str
+    cached: str
+    generated: str
+    amount: str
+
+
+@dataclass(frozen=True, slots=True)
+class Month:
+    """What this month came to so far. `note` says what the amounts are worth."""
+
+    title: str
+    note: str
+    days: str
+    is_example: bool
+    lines: tuple[ModelLine, ...]
+
+
+def headline(organisation: Organisation, owned: Owned, namespaces: int) -> str:
+    name = organisation.name
+    if organisation.is_suspended:
+        return f"{name} is suspended: its keys are refused"
+    sums = owned.total
+    if not sums["requests"]:
+        return f"{name} has {counted(namespaces, 'namespace')} and no request in the last 24 h"
+    if sums["requests"] < LEAST_REQUESTS or not sums["prompt_tokens"]:
+        return f"{name} has had {counted(sums['requests'], 'request')} in the last 24 h so far"
+    found, window = (
+        rate(sums["cached_tokens"], sums["prompt_tokens"]),
+        measured(owned.covered_seconds, owned.window_seconds),
+    )
+    return f"{name} has {found} % of its prompt tokens served from cache, over {window}"
+
+
+def stats(owned: Owned) -> list[Stat]:
+    sums = owned.total
+    window = measured(owned.covered_seconds or owned.window_seconds, owned.window_seconds)
+    cached, prompt = sums["cached_tokens"], sums["prompt_tokens"]
+    hit = f"{rate(cached, prompt)} %" if prompt else "–"
+    return [
+        Stat(f"Hit rate, {window}", hit, f"{cached:,} of {prompt:,} prompt tokens"),
+        Stat(f"Requests, {window}", f"{sums['requests']:,}", "answered by engines, all namespaces"),
+        Stat(f"Generated tokens, {window}", f"{sums['generated_tokens']:,}", "in the answers to them"),
+        Stat("In the cache now", bytes_text(sum(owned.resident.values())), "resident on all agents, as they last said"),
+    ]
+
+
+def limits_line(limits: Limits) -> str:
+    """ "600 requests a minute, no limit on tokens"."""
+    said = [f"{value:,} {words}" for field, words in RATES if (value := getattr(limits, field)) is not None]
+    return ", ".join(said) or "no limit on requests or tokens"
+
+
+def namespace_row(one: NamespaceHome, org: str, owned: Owned) -> NamespaceRow:
+    counts = owned.of(one.namespace.pk)
+    found = rate(counts["cached_tokens"], counts["prompt_tokens"])
+    return NamespaceRow(
+        slug=one.namespace.slug,
+        name=one.namespace.name,
+        address=reverse("namespace", args=[org, one.namespace.slug]),
+        lifetime=lifetime(one.effective),
+        dtype=Fact(one.effective.values["kv_dtype"], ORIGINS[one.effective.origin["kv_dtype"]]),
+        hit=f"{found} %" if counts["prompt_tokens"] else "–",
+        requests=counted(counts["requests"], "request"),
+        is_little=0 < counts["requests"] < LEAST_REQUESTS,
+        resident=bytes_text(owned.resident.get(one.namespace.pk, 0)),
+    )
+
+
+def namespaces_title(total: int, find: str) -> str:
+    if find:
+        return f"{counted(total, 'namespace')} {'fits' if total == 1 else 'fit'} “{find}”"
+    return f"{total:,} namespaces, each with a cache of its own" if total != 1 else "One namespace, the default"
+
+
+def month(found: Invoice) -> Month:
+    name = f"{found.first_day:%B}"
+    cost = found.cost
+    days = f"{_day(found.first_day)} to {_day(found.last_day)} {found.last_day.year}, whole days of UTC, today so far"
+    lines = tuple(_model_lines(found))
+    if not lines:
+        return Month(f"Nothing to pay for in {name} so far", "", days, is_example=False, lines=())
+    if cost is None or found.currency is None:
+        note = "No price is set for these models: an operator sets prices for the whole fleet."
+        return Month(f"{name} came to {counted(found.requests, 'request')} so far", note, days, False, lines)
+    said = displayed(cost.amount, found.currency)
+    saved = displayed(cost.saved, found.currency)
+    begin = "At example prices, " if found.is_example else ""
+    title = f"{begin}{name} comes to {found.currency} {said} so far; caching saved {found.currency} {saved}"
+    notes = []
+    if found.is_example:
+        notes.append("The prices are examples that came with this installation: nobody is charged these amounts.")
+    if found.without_price:
+        notes.append(f"Without a price, and not in the sum: {', '.join(found.without_price)}.")
+    return Month(title, " ".join(notes), days, found.is_example, lines)
+
+
+def _model_lines(found: Invoice) -> Iterator[ModelLine]:
+    """Of each model all its days together."""
+    for model in sorted({line.model for line in found.lines}):
+        lines = [line for line in found.lines if line.model == model]
+        amounts = [line.cost.amount for line in lines if line.cost is not None]
+        is_priced = amounts and found.currency is not None
+        yield ModelLine(
+            model=model,
+            requests=f"{sum(line.requests for line in lines):,}",
+            prompt=f"{sum(line.tokens.prompt for line in lines):,}",
+            cached=f"{sum(line.tokens.cached for line in lines):,}",
+            generated=f"{sum(line.tokens.generated for line in lines):,}",
+            amount=f"{found.currency} {displayed(total(amounts), found.currency or '')}" if is_priced else "no price",
+        )
+
+
+def _day(day: date) -> str:
+    return f"{day.day} {day:%B}"

@@ -1,0 +1,152 @@
+"""An organisation's API keys: made, shown once, revoked."""
+
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+
+from controlplane.dashboard.organisations.common import REFUSED, Refusal, refuse, shown
+from controlplane.dashboard.organisations.forms import FEW, ConfirmForm, KeyForm
+from controlplane.dashboard.organisations.key_rows import NewKey, headline, key_row, new_key
+from controlplane.dashboard.organisations.paging import asked, pager
+from controlplane.dashboard.pages import FORMS, actor_within, page
+from controlplane.fleet.selectors import gateway_address
+from tenants.access import MANAGE, MANAGE_READ, key_for, namespace_slugs, namespaces_visible, organisation_for
+from tenants.actor import Actor
+from tenants.errors import FieldProblem, IdempotencyKeyReused, InvalidFields, NotFound
+from tenants.listing import keys_found
+from tenants.models import ApiKey, Namespace, Organisation
+from tenants.services.idempotency import KeptAnswer, once
+from tenants.services.keys import key_create, key_revoke
+
+
+@never_cache
+@page(methods=FORMS)
+def keys(request: HttpRequest, org: str) -> HttpResponse:
+    actor = actor_within(request, org)
+    if request.method != "POST":
+        return _page(request, actor, organisation_for(actor, org, MANAGE_READ))
+    found = organisation_for(actor, org, MANAGE)
+    return _revoke(request, actor, found) if request.POST.get("do") == "revoke" else _create(request, actor, found)
+
+
+def _create(request: HttpRequest, actor: Actor, found: Organisation) -> HttpResponse:
+    form = KeyForm(request.POST, slugs=_slugs(actor, found))
+    if form.is_valid():
+        try:
+            key, secret = _made(actor, found, form)
+        except Refusal as error:
+            refuse(form, _ours(error.problems))
+        except IdempotencyKeyReused:
+            form.add_error(None, "A key was made with this form already. Send it again to make another one.")
+        else:
+            return _page(request, actor, found, made=_new_key(request, key, secret), status=201)
+    return _page(request, actor, found, form=form, status=REFUSED)
+
+
+def _made(actor: Actor, found: Organisation, form: KeyForm) -> tuple[ApiKey, str]:
+    """Of a form that is sent again, as by a reload, the same key."""
+    told = form.cleaned_data
+
+    def perform() -> KeptAnswer:
+        chosen = _namespaces(actor, found, told["namespaces"]) if told["namespaces"] else None
+        key, secret = key_create(
+            actor=actor,
+            organisation=found,
+            name=told["name"],
+            scopes=told["scopes"],
+            namespaces=chosen,
+            expires_at=told["ends"],
+        )
+        return KeptAnswer(201, json.dumps({"key": str(key.pk), "secret": secret.secret}))
+
+    said = json.dumps([found.pk, told["name"], told["scopes"], told["namespaces"], str(told["ends"])])
+    fingerprint = sha256(said.encode()).digest()
+    answer, _ = once(
+        actor=actor, key=f"page {told['once']}", fingerprint=fingerprint, now=timezone.now(), perform=perform
+    )
+    kept = json.loads(answer.body)
+    return key_for(found, UUID(kept["key"])), kept["secret"]
+
+
+def _revoke(request: HttpRequest, actor: Actor, found: Organisation) -> HttpResponse:
+    key = _chosen(found, request.POST.get("key", ""))
+    form = _confirming(key, request.POST)
+    if not form.is_valid():
+        return _page(request, actor, found, ending=(key, form), status=REFUSED)
+    key_revoke(actor=actor, key=key)
+    messages.success(request, f"The key {key.name} ({key.prefix}…) is revoked. Gateways refuse it within moments.")
+    return redirect("keys", found.slug)
+
+
+def _page(
+    request: HttpRequest,
+    actor: Actor,
+    found: Organisation,
+    *,
+    form: KeyForm | None = None,
+    made: NewKey | None = None,
+    ending: tuple[ApiKey, ConfirmForm] | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    of, now = asked(request.GET.dict()), timezone.now()
+    rows = keys_found(found, of.find)
+    pages = pager(of, rows.count())
+    page_of = list(rows[pages.start : pages.end])
+    slugs = namespace_slugs({one for key in page_of for one in key.namespace_ids or ()})
+    if ending is None and "revoke" in request.GET:
+        key = _chosen(found, request.GET["revoke"])
+        ending = (key, _confirming(key))
+    context: dict[str, Any] = {
+        "headline": headline(pages.total, of.find),
+        "of": of,
+        "pager": pages,
+        "rows": [key_row(key, slugs, organisation=found, now=now) for key in page_of],
+        "form": form or KeyForm(slugs=_slugs(actor, found)),
+        "once": uuid4(),
+        "made": made,
+        "ending": ending and key_row(ending[0], slugs, organisation=found, now=now),
+        "ending_form": ending and ending[1],
+    }
+    return shown(request, "keys", actor, found, context, status=status)
+
+
+def _confirming(key: ApiKey, sent: Any = None) -> ConfirmForm:
+    return ConfirmForm(sent, name=key.name, what="the key’s name", prefix="end")
+
+
+def _chosen(found: Organisation, text: str) -> ApiKey:
+    try:
+        return key_for(found, UUID(text))
+    except ValueError:
+        raise NotFound("key") from None
+
+
+def _slugs(actor: Actor, found: Organisation) -> list[str]:
+    slugs = namespaces_visible(actor, found).order_by("slug").values_list("slug", flat=True)
+    return list(slugs[: FEW + 1])
+
+
+def _namespaces(actor: Actor, found: Organisation, slugs: Sequence[str]) -> list[Namespace]:
+    """All of them, or a refusal that names each that is not there."""
+    chosen = list(namespaces_visible(actor, found).filter(slug__in=slugs))
+    known = {one.slug for one in chosen}
+    if missing := [slug for slug in slugs if slug not in known]:
+        raise InvalidFields(FieldProblem("namespaces", f"there is no namespace {slug[:80]}") for slug in missing)
+    return chosen
+
+
+def _ours(problems: Sequence[FieldProblem]) -> list[FieldProblem]:
+    names = {"expires_at": "ends"}
+    return [FieldProblem(names.get(one.field, one.field), one.message) for one in problems]
+
+
+def _new_key(request: HttpRequest, key: ApiKey, secret: str) -> NewKey:
+    return new_key(key, secret, gateway=gateway_address() or "", web=request.build_absolute_uri("/").rstrip("/"))

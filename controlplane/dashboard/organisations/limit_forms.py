@@ -1,0 +1,267 @@
+"""An organisation's limits and bounds in the units people think in: as everybody reads them, and as forms. Pure."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, get_args
+
+from django import forms
+from pydantic import ValidationError
+
+from controlplane.dashboard.organisations.amounts import (
+    Unreadable,
+    seconds_read,
+    seconds_text,
+    share_read,
+    share_text,
+    weight_read,
+    weight_text,
+)
+from controlplane.dashboard.organisations.forms import revision_field
+from tenants.bounds import ALL_DTYPES, Bounds
+from tenants.limits import Limits
+from tenants.listing import Holdings
+from tenants.policy import Offload, TtlMode
+from tenants.validation import field_problems
+
+LIMITS: Final = {
+    "requests_per_minute": ("Requests a minute", "over all gateways; empty: no limit"),
+    "tokens_per_minute": ("Tokens a minute", "of prompts and answers; empty: no limit"),
+    "concurrent_requests": ("Requests at once", "those waiting for a seat among them; empty: no limit"),
+    "max_namespaces": ("Namespaces", "that it may have"),
+    "max_keys": ("Keys", "that it may have, revoked ones not counted"),
+    "max_members": ("Members", "that it may have, invited ones included"),
+    "max_pins": ("Pins", "that it may have, over all namespaces"),
+}
+HELD: Final = {"max_namespaces": "namespaces", "max_keys": "keys", "max_members": "members", "max_pins": "pins"}
+RATES: Final = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How the two ends of a range are typed and shown."""
+
+    read: Callable[[str], float]
+    text: Callable[[float], str]
+    hint: str
+
+
+SECONDS: Final = Kind(seconds_read, seconds_text, "as 5 min or 24 h; empty: open")
+SHARE: Final = Kind(share_read, share_text, "in percent of each agent's pool; empty: open")
+WEIGHT: Final = Kind(weight_read, weight_text, "a number from 0.001 to 1000; empty: open")
+RANGES: Final = {
+    "ttl_seconds": ("Time to live", SECONDS),
+    "max_age_seconds": ("Cap on age", SECONDS),
+    "reserved_share": ("Reserved share of the pool", SHARE),
+    "limit_share": ("Limit share of the pool", SHARE),
+    "weight": ("Weight", WEIGHT),
+    "pin_share": ("Share for pins", SHARE),
+}
+CHOICES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "ttl_mode": ("Mode of the time to live", get_args(TtlMode)),
+    "kv_dtype": ("KV format", tuple(ALL_DTYPES)),
+    "request_kv_dtypes": ("KV formats on request", tuple(ALL_DTYPES)),
+    "offload": ("Tier for evicted blocks", get_args(Offload)),
+}
+LABELS: Final = {
+    "prefix_caching": "Prefix caching",
+    **{field: label for field, (label, _) in CHOICES.items()},
+    **{field: label for field, (label, _) in RANGES.items()},
+}
+ORDER: Final = tuple(Bounds.model_fields)
+
+
+# As everybody reads them
+
+
+@dataclass(frozen=True, slots=True)
+class LimitRow:
+    label: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRow:
+    label: str
+    words: str
+    is_theirs: bool  # its members may change it
+
+
+def limit_rows(limits: Limits, held: Holdings) -> list[LimitRow]:
+    return [_limit_row(field, limits, held) for field in LIMITS]
+
+
+def _limit_row(field: str, limits: Limits, held: Holdings) -> LimitRow:
+    label, note = LIMITS[field]
+    return LimitRow(label, _limit(getattr(limits, field)), f"{note.partition(';')[0]}{_there(field, held)}")
+
+
+def _there(field: str, held: Holdings) -> str:
+    return f"; it has {getattr(held, HELD[field]):,}" if field in HELD else ""
+
+
+def _limit(value: int | None) -> str:
+    return "no limit" if value is None else f"{value:,}"
+
+
+def bound_rows(bounds: Bounds) -> list[BoundRow]:
+    return [_bound_row(field, getattr(bounds, field)) for field in ORDER]
+
+
+def _bound_row(field: str, bound: Any) -> BoundRow:
+    label = LABELS[field]
+    if bound is None:
+        return BoundRow(label, "operators only", is_theirs=False)
+    if field in CHOICES:
+        return BoundRow(label, ", ".join(bound.allowed) or "nothing", is_theirs=True)
+    if field in RANGES:
+        return BoundRow(label, _range_words(bound, RANGES[field][1]), is_theirs=True)
+    return BoundRow(label, "on or off", is_theirs=True)
+
+
+def _range_words(bound: Any, kind: Kind) -> str:
+    least = None if bound.min is None else kind.text(bound.min)
+    most = None if bound.max is None else kind.text(bound.max)
+    if least and most:
+        return f"{least} to {most}"
+    return f"at least {least}" if least else f"at most {most}" if most else "anything"
+
+
+def headline(name: str, limits: Limits, bounds: Bounds) -> str:
+    mine = sum(getattr(bounds, field) is not None for field in ORDER)
+    rate = limits.requests_per_minute
+    may = "may send any number of requests" if rate is None else f"may send {rate:,} requests a minute"
+    return f"{name} {may}; its members may change {mine} of {len(ORDER)} policy fields"
+
+
+# As operators set them
+
+
+class LimitsForm(forms.Form):
+    revision = revision_field()
+
+    def __init__(self, *args: Any, held: Holdings, **more: Any) -> None:
+        super().__init__(*args, **more)
+        for field, (label, hint) in LIMITS.items():
+            default = Limits.model_fields[field].default
+            said = hint if field in RATES else f"{hint}{_there(field, held)}; empty: {default:,}"
+            widget = forms.TextInput(attrs={"inputmode": "numeric"})
+            self.fields[field] = forms.CharField(
+                label=label, required=False, max_length=40, help_text=said, widget=widget
+            )
+
+    def clean(self) -> dict[str, Any]:
+        told = self.cleaned_data
+        values = {field: _whole(told[field]) for field in LIMITS if told.get(field)}
+        for field in [field for field, value in values.items() if value is None]:
+            self.add_error(field, f"“{told[field]}” is no whole number.")
+        known = {field: value for field, value in values.items() if value is not None}
+        try:
+            told["limits"] = Limits.model_validate(known)
+        except ValidationError as error:
+            for one in field_problems(error.errors()):
+                self.add_error(one.field, f"{known[one.field]:,}: {one.message}.")
+        return told
+
+
+def limits_initial(stored: Mapping[str, Any], revision: int) -> dict[str, Any]:
+    """What is set, and nothing where a default holds."""
+    said = {field: stored.get(field) for field in LIMITS}
+    return {**{field: "" if value is None else str(value) for field, value in said.items()}, "revision": revision}
+
+
+def _whole(text: str) -> int | None:
+    digits = text.replace(",", "").replace(" ", "").replace("\u202f", "")
+    return int(digits) if digits.isascii() and digits.isdigit() else None
+
+
+class BoundsForm(forms.Form):
+    """Of each policy field whether the organisation's members may change it, and how far."""
+
+    revision = revision_field()
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        for field in ORDER:
+            for name, made in _fields_of(field):
+                self.fields[name] = made
+
+    def clean(self) -> dict[str, Any]:
+        told = self.cleaned_data
+        document = {field: bound for field in ORDER if (bound := self._bound(field, told)) is not None}
+        if not self.errors:
+            try:
+                told["bounds"] = Bounds.model_validate(document)
+            except ValidationError as error:
+                for one in field_problems(error.errors()):
+                    field, _, end = one.field.partition(".")
+                    name = f"{field}__{end}" if f"{field}__{end}" in self.fields else f"{field}__may"
+                    self.add_error(name, f"{LABELS.get(field, field)}: {one.message}.")
+        return told
+
+    def _bound(self, field: str, told: Mapping[str, Any]) -> dict[str, Any] | None:
+        if field in CHOICES:
+            return {"allowed": told[f"{field}__allowed"]} if told.get(f"{field}__allowed") else None
+        if not told.get(f"{field}__may"):
+            return None
+        if field not in RANGES:
+            return {}
+        ends = ((end, told.get(f"{field}__{end}")) for end in ("min", "max"))
+        return {end: value for end, text in ends if text and (value := self._end(field, end, text)) is not None}
+
+    def _end(self, field: str, end: str, text: str) -> float | None:
+        try:
+            return RANGES[field][1].read(text)
+        except Unreadable as error:
+            self.add_error(f"{field}__{end}", str(error))
+            return None
+
+    @property
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """A row for each policy field, with its inputs."""
+        for field in ORDER:
+            names = {
+                name: self[f"{field}__{name}"]
+                for name in ("may", "min", "max", "allowed")
+                if f"{field}__{name}" in self.fields
+            }
+            errors = [error for one in names.values() for error in one.errors]
+            hint = RANGES[field][1].hint if field in RANGES else ""
+            yield {"field": field, "label": LABELS[field], "hint": hint, "errors": errors, **names}
+
+
+def _fields_of(field: str) -> Iterator[tuple[str, forms.Field]]:
+    label = LABELS[field]
+    if field in CHOICES:
+        choices = [(one, one) for one in CHOICES[field][1]]
+        yield (
+            f"{field}__allowed",
+            forms.MultipleChoiceField(
+                label=label, required=False, choices=choices, widget=forms.CheckboxSelectMultiple
+            ),
+        )
+        return
+    yield f"{field}__may", forms.BooleanField(label=f"{label}: members may change it", required=False)
+    if field in RANGES:
+        for end, word in (("min", "at least"), ("max", "at most")):
+            widget = forms.TextInput(attrs={"size": 8})
+            yield (
+                f"{field}__{end}",
+                forms.CharField(label=f"{label}: {word}", required=False, max_length=40, widget=widget),
+            )
+
+
+def bounds_initial(bounds: Bounds, revision: int) -> dict[str, Any]:
+    said: dict[str, Any] = {"revision": revision}
+    for field in ORDER:
+        bound = getattr(bounds, field)
+        if field in CHOICES:
+            said[f"{field}__allowed"] = list(bound.allowed) if bound is not None else []
+            continue
+        said[f"{field}__may"] = bound is not None
+        if field in RANGES and bound is not None:
+            text = RANGES[field][1].text
+            said |= {
+                f"{field}__{end}": text(value) for end in ("min", "max") if (value := getattr(bound, end)) is not None
+            }
+    return said

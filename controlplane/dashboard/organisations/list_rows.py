@@ -1,0 +1,113 @@
+"""Organisations as the operators' list shows them: words, numbers with their basis, a state that is a word. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from controlplane.dashboard.fleet_rows import Tag
+from controlplane.dashboard.organisations.paging import Asked
+from controlplane.dashboard.tiles import LEAST_REQUESTS, rate
+from controlplane.dashboard.words import counted
+from tenants.listing import Listed
+
+STATES: Final = {"active": Tag("active", "ok"), "suspended": Tag("suspended", "warn"), "deleted": Tag("deleted", "bad")}
+BY_NUMBERS: Final = ("hit", "tokens", "requests")
+ORDERS: Final = ("name", "-name", "hit", "-hit", "tokens", "-tokens", "requests", "-requests", "state", "-state")
+COLUMNS: Final = (
+    ("name", "Organisation"), ("state", "State"), ("", "Namespaces"), ("hit", "Hit rate, 24 h"),
+    ("tokens", "Prompt tokens, 24 h"), ("requests", "Requests, 24 h"),
+)  # fmt: skip
+Counts = Mapping[str, int]
+NOTHING: Final[Counts] = {"requests": 0, "prompt_tokens": 0, "cached_tokens": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A column; `address` orders by it, and by it the other way round where it is the order already."""
+
+    label: str
+    address: str
+    direction: str  # ascending, descending, or nothing
+    is_number: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OrganisationRow:
+    slug: str
+    name: str
+    state: Tag
+    namespaces: str
+    hit: str
+    is_little: bool
+    tokens: str
+    requests: str
+
+
+def ordered(rows: Sequence[Listed], order: str, counts: Mapping[int, Counts]) -> list[Listed]:
+    """Who has no number comes last, whichever way round. `counts` is by whose they are."""
+    name, is_down = order.removeprefix("-"), order.startswith("-")
+    by_name = sorted(rows, key=lambda row: (row.name.casefold(), row.slug))
+    if name == "name":
+        return by_name[::-1] if is_down else by_name
+    keys: dict[str, Callable[[Listed], Any]] = {
+        "state": lambda row: row.state,
+        "tokens": lambda row: counts.get(row.pk, NOTHING)["prompt_tokens"] or None,
+        "requests": lambda row: counts.get(row.pk, NOTHING)["requests"] or None,
+        "hit": lambda row: ratio(counts.get(row.pk, NOTHING)),
+    }
+    key = keys[name]
+    known = [row for row in by_name if key(row) is not None]
+    return [*sorted(known, key=key, reverse=is_down), *(row for row in by_name if key(row) is None)]
+
+
+def ratio(counts: Counts) -> float | None:
+    return counts["cached_tokens"] / counts["prompt_tokens"] if counts["prompt_tokens"] else None
+
+
+def organisation_row(row: Listed, namespaces: int, counts: Counts) -> OrganisationRow:
+    found = rate(counts["cached_tokens"], counts["prompt_tokens"])
+    return OrganisationRow(
+        slug=row.slug,
+        name=row.name,
+        state=STATES[row.state],
+        namespaces=f"{namespaces:,}",
+        hit=f"{found} %" if counts["prompt_tokens"] else "–",
+        is_little=0 < counts["requests"] < LEAST_REQUESTS,
+        tokens=f"{counts['prompt_tokens']:,}",
+        requests=f"{counts['requests']:,}",
+    )
+
+
+def heads(of: Asked) -> list[Head]:
+    return [_head(name, label, of) for name, label in COLUMNS]
+
+
+def _head(name: str, label: str, of: Asked) -> Head:
+    is_number = name not in ("name", "state")
+    if not name:
+        return Head(label, "", "", is_number)
+    first, second = (f"-{name}", name) if name in BY_NUMBERS else (name, f"-{name}")
+    target = second if of.order == first else first
+    direction = {name: "ascending", f"-{name}": "descending"}.get(of.order, "")
+    return Head(label, of.query(order=target), direction, is_number)
+
+
+def headline(total: int, suspended: int, of: Asked) -> str:
+    if of.find:
+        return f"{counted(total, 'organisation')} {'fits' if total == 1 else 'fit'} “{of.find}”"
+    if not total:
+        return "There is no organisation yet"
+    if not suspended:
+        return f"{'The only organisation is' if total == 1 else f'All {total:,} organisations are'} active"
+    return (
+        f"{total - suspended:,} of {counted(total, 'organisation')} {'is' if total - suspended == 1 else 'are'} active"
+    )
+
+
+def measured(window_seconds: int, covered_seconds: int) -> str:
+    """On what the numbers of a list stand."""
+    if covered_seconds >= window_seconds:
+        return "Numbers are of the last 24 h, in all namespaces, out of what engines counted"
+    if not covered_seconds:
+        return "Nothing has been counted in the last 24 h"
+    return f"Numbers are of the {max(1, covered_seconds // 60):,} min of the last 24 h that have been counted so far"

@@ -1,0 +1,28 @@
+"""What was done in an organisation."""
+
+from django.http import HttpRequest, HttpResponse
+
+from controlplane.dashboard.organisations.common import shown
+from controlplane.dashboard.organisations.paging import asked, pager
+from controlplane.dashboard.pages import actor_within, page
+from controlplane.dashboard.trail_rows import trail_row
+from controlplane.dashboard.words import counted
+from tenants.access import MANAGE_READ, organisation_for
+from tenants.audit import record_seen
+from tenants.listing import records_found
+
+
+@page()
+def organisation_audit(request: HttpRequest, org: str) -> HttpResponse:
+    actor = actor_within(request, org)
+    found, of = organisation_for(actor, org, MANAGE_READ), asked(request.GET.dict())
+    records = records_found(actor, found, of.find)
+    pages = pager(of, records.count())
+    about = f"about “{of.find}”" if of.find else f"in {found.name}"
+    context = {
+        "headline": f"{counted(pages.total, 'thing')} {'was' if pages.total == 1 else 'were'} done {about}",
+        "of": of,
+        "pager": pages,
+        "rows": [trail_row(record_seen(one, actor)) for one in records[pages.start : pages.end]],
+    }
+    return shown(request, "trail", actor, found, context)

@@ -1,0 +1,106 @@
+"""Whose policy a page is about, for whom it is shown, and where else one can go from there."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from controlplane.dashboard import navigation
+from controlplane.dashboard.pages import actor_within, operator_of
+from tenants.access import (
+    OPERATE_PUBLISH,
+    OPERATE_READ,
+    PUBLISH,
+    PUBLISH_WHOLE,
+    READ,
+    READ_WHOLE,
+    namespace_for,
+    organisation_for,
+    permit,
+)
+from tenants.actor import Actor, Scope
+from tenants.bounds import Bounds, bounds_of
+from tenants.levels import FLEET, Place
+from tenants.policy import LEVELS
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """One of the three levels, and who looks at it."""
+
+    actor: Actor
+    place: Place
+
+    @property
+    def kind(self) -> str:
+        return LEVELS[sum(one is not None for one in (self.place.organisation, self.place.namespace))]
+
+    @property
+    def arguments(self) -> list[str]:
+        return [] if self.kind == "fleet" else self.place.name.split("/")
+
+    @property
+    def bounds(self) -> Bounds | None:
+        one = self.place.organisation
+        return None if one is None else bounds_of(one.bounds, one.bounds_revision)
+
+    @property
+    def may_edit(self) -> bool:
+        """What publishing asks again."""
+        return self.actor.has(Scope.POLICY_WRITE) and not self._is_held
+
+    @property
+    def _is_held(self) -> bool:
+        one = self.place.organisation
+        return one is not None and one.is_suspended and not self.actor.is_operator
+
+    @property
+    def why_not(self) -> str:
+        """Why nothing can be changed here; empty where something can."""
+        if self._is_held:
+            return "This organisation is suspended: its policy can be read, not changed. Ask your operator."
+        return "" if self.may_edit else "Your role lets you read policies. Editors and admins may change them."
+
+    @property
+    def whose(self) -> str:
+        """ "acme/chat", "The fleet’s default"."""
+        return "The fleet’s default" if self.kind == "fleet" else self.place.name
+
+    def address(self, page: str) -> str:
+        """Of `policy`, `policy-check`, `revisions`."""
+        return reverse(f"{self.kind}-{page}", args=self.arguments)
+
+    def frame(self, request: HttpRequest) -> dict[str, Any]:
+        """What every page of a level has around it."""
+        organisation, namespace = self.place.organisation, self.place.namespace
+        around: dict[str, Any] = {
+            "kind": self.kind,
+            "whose": self.whose,
+            "organisation": organisation,
+            "namespace": namespace,
+            "policy_address": self.address("policy"),
+            "check_address": self.address("policy-check"),
+            "revisions_address": self.address("revisions"),
+        }
+        if organisation is not None:
+            around["sections"] = navigation.sections(self.actor, organisation.slug, request.path)
+        if organisation is not None and namespace is not None:
+            around["namespace_sections"] = navigation.namespace_sections(
+                self.actor, organisation.slug, namespace.slug, request.path
+            )
+            around["what_if_address"] = reverse("policy-what-if", args=self.arguments)
+            around["what_if_now_address"] = reverse("policy-what-if-now", args=self.arguments)
+        return around
+
+
+def at(request: HttpRequest, org: str = "", ns: str = "", *, writes: bool = False) -> At:
+    """Raises NotFound and NotPermitted, as everywhere."""
+    if not org:
+        actor = operator_of(request)
+        permit(actor, OPERATE_PUBLISH if writes else OPERATE_READ)
+        return At(actor, FLEET)
+    actor = actor_within(request, org)
+    rule = (PUBLISH if writes else READ) if ns else (PUBLISH_WHOLE if writes else READ_WHOLE)
+    organisation = organisation_for(actor, org, rule)
+    return At(actor, Place(organisation, namespace_for(actor, organisation, ns) if ns else None))

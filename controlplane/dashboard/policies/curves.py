@@ -1,0 +1,116 @@
+"""What another time to live would bring, as a curve and in sentences; nothing where too little is known. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.dashboard.charts import Chart, Mark, Series, bytes_text
+from controlplane.dashboard.words import counted, duration
+
+WORTH_SAYING = 1.0  # points
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    title: str
+    basis: str
+    facts: tuple[str, ...] = ()
+    chart: Chart | None = None
+
+
+def curve(found: Mapping[str, Any], problem: str = "") -> Curve:
+    """Of what_if(): `then` is what the form says. `problem`: what was typed is no policy to foretell."""
+    if problem:
+        return Curve("What another time to live would bring", problem)
+    if not found["is_enough"]:
+        return Curve("Too little traffic to foretell another time to live", f"{found['why']}.")
+    now, then, points = found["now"], found["then"], found["curve"]
+    title = _title(now, then, points)
+    return Curve(title, _basis(found), tuple(_facts(now, then, found["agents"])), _chart(title, now, then, points))
+
+
+def _title(now: Mapping[str, Any], then: Mapping[str, Any], points: list[Mapping[str, Any]]) -> str:
+    held = f"{_percent(now['hit_ratio'])} of prompt tokens"
+    if _differs(now, then):
+        gain = 100 * (then["hit_ratio"] - now["hit_ratio"])
+        wanted = f"{duration(then['ttl_seconds'])}{_mode(now, then)}"
+        return f"{wanted} would hit {_percent(then['hit_ratio'])}, {_points(gain)}"
+    best = max(points, key=lambda one: one["hit_ratio"], default=None)
+    gain = 0.0 if best is None else 100 * (best["hit_ratio"] - now["hit_ratio"])
+    if best is None or gain < WORTH_SAYING:
+        return f"{duration(now['ttl_seconds'])} hits {held}; no other time to live would hit a point more"
+    least = next(one for one in points if 100 * (best["hit_ratio"] - one["hit_ratio"]) < WORTH_SAYING)
+    gain = 100 * (least["hit_ratio"] - now["hit_ratio"])
+    return f"{duration(now['ttl_seconds'])} hits {held}; {duration(least['ttl_seconds'])} would hit {_points(gain)}"
+
+
+def _differs(now: Mapping[str, Any], then: Mapping[str, Any]) -> bool:
+    return any(now[name] != then[name] for name in ("ttl_seconds", "ttl_mode", "limit_share"))
+
+
+def _mode(now: Mapping[str, Any], then: Mapping[str, Any]) -> str:
+    return "" if now["ttl_mode"] == then["ttl_mode"] else f", {then['ttl_mode']},"
+
+
+def _points(gain: float) -> str:
+    size = f"{abs(gain):.1f}"
+    if size == "0.0":
+        return "as many as now"
+    return f"{size} {'point' if size == '1.0' else 'points'} {'more' if gain > 0 else 'fewer'}"
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:.1f} %"
+
+
+def _facts(now: Mapping[str, Any], then: Mapping[str, Any], agents: int) -> list[str]:
+    where = f"together on {counted(agents, 'engine')}" if agents > 1 else "on its engine"
+    held = f"Blocks hold {bytes_text(now['resident_bytes'])} {where}"
+    if not _differs(now, then):
+        return [f"{held}."]
+    more = then["hit_tokens_per_day"] - now["hit_tokens_per_day"]
+    return [
+        f"{held}; they would hold {bytes_text(then['resident_bytes'])}.",
+        f"{abs(more):,} {'more' if more >= 0 else 'fewer'} prompt tokens a day would be served from cache.",
+    ]
+
+
+def _basis(found: Mapping[str, Any]) -> str:
+    measured = found["measured_hit_ratio"]
+    counted_words = (
+        ""
+        if measured is None
+        else f" Counted over the last {duration(_minutes(found['covered_seconds']))}: {_percent(measured)}."
+    )
+    error = 100 * found["then"]["hit_ratio_error"]
+    return (
+        f"Foretold from this namespace’s own reuse, {found['prompt_tokens']:,} prompt tokens seen by "
+        f"{counted(found['agents'], 'engine')}; it may be off by {error:.1f} points.{counted_words}"
+    )
+
+
+def _minutes(seconds: int) -> int:
+    return seconds - seconds % 60 if seconds >= 60 else seconds
+
+
+def _chart(title: str, now: Mapping[str, Any], then: Mapping[str, Any], points: list[Mapping[str, Any]]) -> Chart:
+    known = {float(one["ttl_seconds"]): 100 * one["hit_ratio"] for one in points}
+    known[float(then["ttl_seconds"])] = 100 * then["hit_ratio"]
+    xs = tuple(sorted(known))
+    marks = [
+        Mark(
+            now["ttl_seconds"], "now", f"{duration(now['ttl_seconds'])} {now['ttl_mode']}: {_percent(now['hit_ratio'])}"
+        )
+    ]
+    if _differs(now, then):
+        marks.append(
+            Mark(
+                then["ttl_seconds"],
+                "drafted",
+                f"{duration(then['ttl_seconds'])} {then['ttl_mode']}: {_percent(then['hit_ratio'])}",
+            )
+        )
+    line = Series("Hit rate, foretold", tuple(round(known[x], 2) for x in xs), "served")
+    return Chart(
+        "what-if-curve", title, "percent", xs, (line,), tuple(marks), across="durations", across_label="Time to live"
+    )

@@ -1,0 +1,169 @@
+"""What each KV format costs where this policy is served: bytes a token, and what was measured of its quality. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.fleet.quality import BASELINE, FORMATS, LET_THROUGH, Served
+from tenants.preview import AgentPool
+
+WHAT = {
+    "bf16": "16 bits, what the others are compared with",
+    "fp8": "keys E4M3, values E5M2",
+    "fp8_e4m3": "keys and values E4M3",
+    "fp8_e5m2": "keys and values E5M2",
+    "int8": "8 bits with scales",
+    "k8v4": "keys INT8, values INT4",
+    "int4": "4 bits with scales",
+    "nvfp4": "4 bits, FP4 with scales",
+}
+MOST_QUALITIES = 3
+COMPARED = ("fp8", "fp8_e4m3")  # the product's default, and what vLLM means by fp8
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """Of one model on one backend. `tone` and `verdict` say whether it may be served."""
+
+    of: str
+    delta: str
+    verdict: str
+    tone: str
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    name: str
+    what: str
+    cost: str
+    qualities: tuple[Quality, ...]
+    cannot: str  # who of the agents cannot do it; empty: all can
+
+    @property
+    def words(self) -> str:
+        """In one line, for where there is no room for more."""
+        deltas = "; ".join(f"{one.delta}, {one.verdict}" for one in self.qualities)
+        return " · ".join(part for part in (self.cost, deltas) if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What counts of one format: a row of the quality results."""
+
+    model: str
+    revision: str
+    backend: str
+    kv_dtype: str
+    verdict: str
+    figures: Mapping[str, Any]
+
+
+def formats(pools: Sequence[AgentPool], served: Iterable[Served], results: Iterable[Result]) -> dict[str, Format]:
+    """Every format there is, by name."""
+    known = list(dict.fromkeys(served))
+    found: dict[tuple[str, ...], Result] = {
+        (one.model, one.revision, one.backend, one.kv_dtype): one for one in results
+    }
+    return {name: _format(name, pools, known, found) for name in FORMATS}
+
+
+def _format(
+    name: str, pools: Sequence[AgentPool], served: Sequence[Served], results: Mapping[tuple[str, ...], Result]
+) -> Format:
+    able = [one for one in served if name in one.formats]
+    lacking = sorted({one.agent for one in served if name not in one.formats})
+    cannot = ""
+    if served and not able:
+        cannot = "no agent here can do it"
+    elif lacking:
+        named = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
+        cannot = f"{named} cannot do it: requests for it go to the others"
+    places = list(dict.fromkeys(one.key for one in able))
+    told = tuple(_quality(name, key, results, is_only=len(places) == 1) for key in places[:MOST_QUALITIES])
+    return Format(name, WHAT[name], cost(name, pools), told, cannot)
+
+
+def cost(name: str, pools: Sequence[AgentPool]) -> str:
+    """ "1 KiB a token, half of bf16": of the agents there are; their models may differ."""
+    sizes = sorted({token_bytes(name, pool) for pool in pools} - {None})  # type: ignore[type-var]
+    if not sizes:
+        return ""
+    said = " or ".join(bytes_exact(float(size or 0)) for size in sizes[:MOST_QUALITIES])
+    ratios = {_ratio(name, pool) for pool in pools} - {None}
+    against = f", {ratio_words(next(iter(ratios)) or 1.0)}" if len(ratios) == 1 and name != BASELINE else ""
+    return f"{said} a token{against}"
+
+
+def token_bytes(name: str, pool: AgentPool) -> float | None:
+    size = pool.block_bytes.get(name)
+    return size / pool.block_tokens if size and pool.block_tokens else None
+
+
+def _ratio(name: str, pool: AgentPool) -> float | None:
+    own, whole = token_bytes(name, pool), token_bytes(BASELINE, pool)
+    return round(own / whole, 3) if own and whole else None
+
+
+def ratio_words(ratio: float) -> str:
+    if ratio == 0.5:
+        return "half of bf16"
+    return f"{100 * ratio:.3g} % of bf16"
+
+
+def bytes_exact(size: float) -> str:
+    """ "160 KiB", "1.06 KiB", "576 B"."""
+    if size < 1024:
+        return f"{size:.4g} B"
+    return f"{size / 1024:.4g} KiB" if size < 1024**2 else f"{size / 1024**2:.4g} MiB"
+
+
+def _quality(
+    name: str, key: tuple[str, str, str], results: Mapping[tuple[str, ...], Result], *, is_only: bool
+) -> Quality:
+    model, revision, backend = key
+    of = "" if is_only else f"{model} at {revision[:12]} on {backend}"
+    result = results.get((*key, name))
+    if name == BASELINE:
+        return Quality(of, "the baseline", "may always be served", "ok")
+    if result is None:
+        return Quality(of, f"not measured on {model}, {backend}", "may not be served", "warn")
+    is_open = result.verdict in LET_THROUGH
+    verdict = result.verdict if is_open else f"{result.verdict}: may not be served"
+    return Quality(
+        of, delta_words(result.figures), verdict, "ok" if is_open else "bad" if result.verdict == "failed" else "warn"
+    )
+
+
+def delta_words(figures: Mapping[str, Any]) -> str:
+    """ "perplexity +0.09 %, KL 1.7e-3": by byte, against the same model with bf16; what was not measured is
+    said to be so."""
+    delta, divergence = figures.get("byte_delta_percent"), figures.get("byte_divergence")
+    if delta is None or divergence is None:
+        return "not measured"
+    return f"perplexity {delta:+.2f} %, KL {_small(divergence)}"
+
+
+def _small(value: float) -> str:
+    if value == 0 or value >= 0.01:
+        return f"{value:.2g}"
+    mantissa, _, exponent = f"{value:.1e}".partition("e")
+    return f"{mantissa}e{int(exponent)}"
+
+
+def compared(known: Mapping[str, Format]) -> str:
+    """Both meanings of fp8 beside each other, as one sentence; empty where nobody measured either."""
+    told = [
+        f"{name} ({WHAT[name]}): {one.delta}" for name in COMPARED for one in known[name].qualities[:1] if one.delta
+    ]
+    return "; ".join(told) if len(told) == len(COMPARED) else ""
+
+
+def basis(served: Iterable[Served]) -> str:
+    """What the deltas are of."""
+    keys = list(dict.fromkeys(one.key for one in served))
+    if not keys:
+        return "No agent serves this yet: what a token costs and loses is known once one does."
+    model, revision, backend = keys[0]
+    more = f" and {len(keys) - 1} more" if len(keys) > 1 else ""
+    where = f"{model} at {revision[:12]}, {backend}{more}"
+    return f"Bytes are as agents report them. Deltas are by byte of text, measured on {where}, against bf16."

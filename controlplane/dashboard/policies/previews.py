@@ -1,0 +1,196 @@
+"""What publishing would do, in words: old and new with their units, who is concerned, what to mind. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.dashboard.charts import bytes_text
+from controlplane.dashboard.policies.fields import FIELDS, INHERITED, labelled, same, value_words
+from controlplane.dashboard.policies.forms import MODELS
+from controlplane.dashboard.policies.rows import origin_words
+from controlplane.dashboard.ttl_forms import in_words
+from controlplane.dashboard.words import counted
+from tenants.policy import Change, Values
+from tenants.preview import AgentPool, PreviewWarning
+from tenants.selectors import Preview
+
+MOST_NAMED = 8
+MOST_ROWS = 6
+WARNINGS = {
+    "cold_cache": "Cold cache",
+    "caching_off": "Every request misses",
+    "expires_now": "Expires at once",
+    "evicts_now": "Evicts at once",
+    "requests_refused": "Requests are refused",
+    "pins_without_caching": "Pins hold nothing",
+    "no_room": "No room",
+    "format_lacking": "Not on every agent",
+    "format_unproven": "Not measured everywhere",
+    "canary_alone": "Nothing to compare with",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    """One value before and after. `after` empty: gone."""
+
+    what: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    title: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRow:
+    where: str
+    what: str
+    share: str
+    size: str
+    tokens: str
+    blocks: str
+
+
+@dataclass(frozen=True, slots=True)
+class Previewed:
+    title: str
+    diff: tuple[DiffLine, ...]
+    unchanged: str  # said where nothing in force would differ
+    who: str
+    shares: tuple[ShareRow, ...]
+    unshown: int
+    promised: str
+    warnings: tuple[Warned, ...]
+
+
+def previewed(
+    found: Preview,
+    warnings: Sequence[PreviewWarning],
+    *,
+    kind: str,
+    before: Values,
+    after: Values,
+    pools: Sequence[AgentPool],
+    kv_dtype: str,
+) -> Previewed:
+    own = said_between(before, after)
+    table = share_rows(found, pools, kv_dtype)
+    return Previewed(
+        title=changes_words(len(own)),
+        diff=tuple(_diff_line(one, kind) for one in found.changes),
+        unchanged=_unchanged(own, found.changes),
+        who=who_words(found) if found.changes or found.namespaces else "",
+        shares=tuple(table[:MOST_ROWS]) if own else (),
+        unshown=max(0, len(table) - MOST_ROWS) if own else 0,
+        promised=promised_words(found),
+        warnings=tuple(Warned(WARNINGS.get(one.code, "Mind"), labelled(_in_words(one))) for one in warnings),
+    )
+
+
+def changes_words(number: int) -> str:
+    return f"{counted(number, 'change')}, not published" if number else "Nothing is changed yet"
+
+
+def _unchanged(own: Sequence[DiffLine], changes: Sequence[Change]) -> str:
+    if not own:
+        return "What stands here is what is published."
+    if changes:
+        return ""
+    return (
+        "Nothing in force differs now: what is said anew is what holds already. It goes on holding when levels above "
+        "change."
+    )
+
+
+def _diff_line(one: Change, kind: str) -> DiffLine:
+    return DiffLine(
+        _what(one.field, one.model),
+        f"{value_words(one.field, one.before)} ({_origin(kind, one.before_origin)})",
+        f"{value_words(one.field, one.after)} ({_origin(kind, one.after_origin)})",
+    )
+
+
+def _origin(kind: str, origin: str) -> str:
+    return "for this model" if origin == "model" else origin_words(kind, origin)
+
+
+def _what(field: str, model: str | None) -> str:
+    label = FIELDS[field].label
+    return f"{label} of {model}" if model else label
+
+
+def said_between(before: Values, after: Values) -> list[DiffLine]:
+    """What a level itself says otherwise: also where that changes nothing in force."""
+    return list(_said_between(before, after))
+
+
+def _said_between(before: Values, after: Values) -> Iterator[DiffLine]:
+    yield from _differences(before, after, None)
+    old, new = before.get(MODELS, {}), after.get(MODELS, {})
+    for model in sorted({*old, *new}):
+        yield from _differences(old.get(model, {}), new.get(model, {}), model)
+
+
+def _differences(before: Values, after: Values, model: str | None) -> Iterator[DiffLine]:
+    for name in FIELDS:
+        old, new = before.get(name, INHERITED), after.get(name, INHERITED)
+        if not same(name, old, new):
+            yield DiffLine(_what(name, model), value_words(name, old), value_words(name, new))
+
+
+def diff_words(lines: Sequence[DiffLine]) -> list[str]:
+    """For lists: "Time to live: 5 min → 10 min"."""
+    return [f"{one.what}: {one.before} → {one.after}" for one in lines] or ["It says what the one before it said."]
+
+
+def who_words(found: Preview) -> str:
+    """ "In force in 2 namespaces: acme/default, acme/chat; on 2 agents: agent-1, agent-2"."""
+    if not found.namespaces:
+        return "In no namespace is anything else in force: each says otherwise itself."
+    named = ", ".join(found.namespaces_named[:MOST_NAMED])
+    more = found.namespaces - min(MOST_NAMED, len(found.namespaces_named))
+    where = f"{counted(found.namespaces, 'namespace')}: {named}{f' and {more} more' if more else ''}"
+    if not found.agents:
+        return f"Something else comes into force in {where}. No agent serves it yet."
+    agents = ", ".join(found.agents[:MOST_NAMED])
+    rest = len(found.agents) - MOST_NAMED
+    served = f"{counted(len(found.agents), 'engine')}: {agents}{f' and {rest} more' if rest > 0 else ''}"
+    return f"Something else comes into force in {where}; on {served}."
+
+
+def promised_words(found: Preview) -> str:
+    one = found.group_share
+    if one is None:
+        return ""
+    promised = f"{100 * one.promised:.3g} % of each pool is promised to everybody together, pins included"
+    return f"{promised}; {100 * one.at_most:.3g} % is the most."
+
+
+def share_rows(found: Preview, pools: Sequence[AgentPool], kv_dtype: str) -> list[ShareRow]:
+    """Agents with the same pools as one row, each share that is neither nothing nor everything."""
+    sizes: Mapping[str, Any] = {pool.agent: pool.block_bytes.get(kv_dtype, 0) for pool in pools}
+    groups: dict[tuple[str, float, int, int, int], list[str]] = {}
+    for one in found.shares:
+        key = (one.field, one.share, one.blocks, one.tokens, one.blocks * sizes.get(one.agent, 0))
+        groups.setdefault(key, []).append(one.agent)
+    return [
+        ShareRow(
+            agents[0] if len(agents) == 1 else f"each of {counted(len(agents), 'agent')}",
+            FIELDS[field].label,
+            f"{100 * share:.4g} %",
+            bytes_text(size),
+            f"{tokens:,}",
+            f"{blocks:,}",
+        )
+        for (field, share, blocks, tokens, size), agents in groups.items()
+    ]
+
+
+def _in_words(one: PreviewWarning) -> str:
+    if one.code == "expires_now":
+        return in_words(one.message)
+    return one.message

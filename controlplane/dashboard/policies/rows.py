@@ -1,0 +1,391 @@
+"""The editor's rows: of each field what is in force, where it comes from, what was typed and may be. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from controlplane.dashboard.charts import bytes_text
+from controlplane.dashboard.policies.fields import (
+    FIELDS,
+    INHERITED,
+    NO_CAP,
+    OWN,
+    Field,
+    Typed,
+    first,
+    number_text,
+    percent,
+    same,
+    value_words,
+)
+from controlplane.dashboard.policies.formats import Format, Quality, basis, compared
+from controlplane.dashboard.policies.forms import MODELS, Form, ModelPlace
+from controlplane.dashboard.ttl_forms import WORDS as UNITS
+from controlplane.dashboard.ttl_forms import split
+from controlplane.dashboard.words import counted, duration
+from controlplane.fleet.quality import Served
+from tenants.bounds import Bounds
+from tenants.policy import BUILT_IN, LEVELS, Values, effective, effective_values
+from tenants.preview import AgentPool, shares_resolved
+
+TAKES_FROM_OTHERS = frozenset({"reserved_share", "limit_share", "weight", "pin_share", "offload"})
+OWN_WORDS = {"fleet": "the fleet’s own", "organisation": "this organisation’s own", "namespace": "this namespace’s own"}
+FROM_WORDS = {"fleet": "fleet default", "organisation": "from the organisation"}
+MOST_GROUPS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    value: str
+    label: str
+    is_chosen: bool
+    is_closed: bool = False  # not among what this person may choose
+    what: str = ""
+    cost: str = ""
+    cannot: str = ""
+    qualities: tuple[Quality, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    key: str
+    name: str
+    label: str
+    kind: str
+    in_force: str
+    origin: str
+    hints: tuple[str, ...]
+    bound: str
+    is_locked: bool
+    is_own: bool
+    is_changed: bool
+    becomes: str
+    problems: tuple[str, ...]
+    amount: str = ""
+    unit: str = ""
+    placeholder: str = ""
+    units: tuple[Option, ...] = ()
+    options: tuple[Option, ...] = ()
+    formats: tuple[Option, ...] = ()
+    inherits: str = ""
+
+    @property
+    def is_wide(self) -> bool:
+        """Has choices that need lines of their own."""
+        return any(one.what for one in self.options)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRows:
+    key: str
+    name: str
+    is_served: bool
+    rows: tuple[Row, ...]
+    more: tuple[Option, ...]
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """All that the rows are made of. `chain`: what the levels say as published, outermost first, this one last."""
+
+    chain: tuple[Values, ...]
+    form: Form
+    bounds: Bounds | None  # None: nobody's, as of the fleet
+    is_operator: bool
+    may_edit: bool
+    pools: Sequence[AgentPool]
+    served: Sequence[Served]
+    formats: Mapping[str, Format]
+    promised: str = ""  # how much of each pool is promised to everybody, for operators
+
+    @property
+    def kind(self) -> str:
+        return LEVELS[len(self.chain) - 1]
+
+    @property
+    def above(self) -> tuple[Values, ...]:
+        return self.chain[:-1]
+
+    @property
+    def level(self) -> Values:
+        return self.chain[-1]
+
+    @property
+    def drafted(self) -> tuple[Values, ...]:
+        return (*self.above, self.form.said)
+
+
+def rows(ground: Ground) -> list[Row]:
+    now, then, above = effective(ground.chain), effective_values(ground.drafted), effective(ground.above)
+    return [
+        _row(
+            ground,
+            one,
+            name,
+            typed_key="",
+            old=ground.level.get(name, INHERITED),
+            new=ground.form.said.get(name, INHERITED),
+            in_force=now.values[name],
+            origin=origin_words(
+                ground.kind, now.origin[name], is_built_in=not any(name in said for said in ground.chain)
+            ),
+            inherited=above.values[name],
+            then=then,
+        )
+        for name, one in FIELDS.items()
+    ]
+
+
+def origin_words(kind: str, origin: str, *, is_built_in: bool = False) -> str:
+    """Where a value comes from, as who looks at that level says it."""
+    if is_built_in:
+        return "built in" if kind == "fleet" else FROM_WORDS["fleet"]
+    return OWN_WORDS[kind] if origin == kind else FROM_WORDS[origin]
+
+
+def model_rows(ground: Ground) -> list[ModelRows]:
+    served = {one.model for one in ground.served}
+    return [_model(ground, one, one.name in served) for one in ground.form.models]
+
+
+def _model(ground: Ground, place: ModelPlace, is_served: bool) -> ModelRows:
+    then = effective_values(ground.drafted, place.name)
+    now = effective(ground.chain, place.name)
+    own = ground.level.get(MODELS, {}).get(place.name, {})
+    said = ground.form.said.get(MODELS, {}).get(place.name, {})
+    without = effective_values((*ground.above, {**ground.form.said, MODELS: {}}), place.name)
+    found = [
+        _row(
+            ground,
+            FIELDS[name],
+            place.at(name),
+            typed_key=place.key,
+            old=own.get(name, INHERITED),
+            new=said.get(name, INHERITED),
+            in_force=now.values[name],
+            origin=_model_origin(ground.kind, now.origin[name], now.via.get(name, "")),
+            inherited=without[name],
+            then=then,
+        )
+        for name in place.fields
+    ]
+    more = [
+        Option(name, one.label, is_chosen=False)
+        for name, one in FIELDS.items()
+        if name not in place.fields and not _is_locked(ground, name)
+    ]
+    problems = tuple(ground.form.problems.get(place.key, ()))
+    return ModelRows(place.key, place.name, is_served, tuple(found), tuple(more), problems)
+
+
+def _model_origin(kind: str, origin: str, via: str) -> str:
+    if origin != "model":
+        return "the general value"
+    return "said here" if via == kind else f"said for this model by the {via}"
+
+
+def new_model_fields(ground: Ground) -> tuple[Option, ...]:
+    return tuple(
+        Option(name, one.label, is_chosen=name == "kv_dtype")
+        for name, one in FIELDS.items()
+        if not _is_locked(ground, name)
+    )
+
+
+def _row(
+    ground: Ground,
+    one: Field,
+    key: str,
+    *,
+    typed_key: str,
+    old: Any,
+    new: Any,
+    in_force: Any,
+    origin: str,
+    inherited: Any,
+    then: Mapping[str, Any],
+) -> Row:
+    typed, problems = ground.form.typed, tuple(ground.form.problems.get(key, ()))
+    is_changed = bool(problems) or not same(one.name, old, new)
+    inherits = value_words(one.name, inherited)
+    return Row(
+        key=key,
+        name=one.name,
+        label=one.label,
+        kind=one.kind,
+        in_force=value_words(one.name, in_force),
+        origin=origin,
+        hints=tuple(_hints(ground, one, then, is_of_model=bool(typed_key))),
+        bound=_bound_words(ground, one.name),
+        is_locked=_is_locked(ground, one.name),
+        is_own=old is not INHERITED or new is not INHERITED,
+        is_changed=is_changed,
+        becomes="" if problems or not is_changed else _becomes(one.name, new, inherits),
+        problems=problems,
+        amount=first(typed, key) if one.kind in ("seconds", "share", "number") else "",
+        unit={"share": "% of each pool"}.get(one.kind, ""),
+        placeholder=_placeholder(one, inherited, first(typed, f"{key}-unit")),
+        units=_units(one, key, typed),
+        options=_options(ground, one, key, typed, old, inherits, is_of_model=bool(typed_key)),
+        formats=_formats(ground, one, key, typed, old),
+        inherits="" if typed_key else inherits,
+    )
+
+
+def _becomes(name: str, new: Any, inherits: str) -> str:
+    return f"becomes {inherits}, inherited" if new is INHERITED else f"becomes {value_words(name, new)}"
+
+
+def _placeholder(one: Field, inherited: Any, unit: str) -> str:
+    """What is inherited, in the unit that stands beside it."""
+    if inherited is None:
+        return "no cap"
+    match one.kind:
+        case "seconds":
+            told = split(inherited)
+            return told["amount"] if told["unit"] == unit else duration(inherited)
+        case "share":
+            return number_text(100 * inherited)
+    return number_text(inherited) if one.kind == "number" else ""
+
+
+def _units(one: Field, key: str, typed: Typed) -> tuple[Option, ...]:
+    if one.kind != "seconds":
+        return ()
+    chosen = first(typed, f"{key}-unit", "min")
+    named = {**UNITS, **({NO_CAP: "no cap"} if one.may_be_none else {})}
+    return tuple(Option(value, label, value == chosen) for value, label in named.items())
+
+
+def _options(
+    ground: Ground, one: Field, key: str, typed: Typed, old: Any, inherits: str, *, is_of_model: bool
+) -> tuple[Option, ...]:
+    if one.kind not in ("choice", "formats"):
+        return ()
+    chosen = first(typed, f"{key}-own" if one.kind == "formats" else key)
+    inherit = Option("", f"inherit: {inherits}", chosen == "")
+    if one.kind == "formats":
+        return inherit, Option(OWN, "only these:", chosen == OWN)
+    found = [inherit]
+    for value, label in one.choices:
+        is_closed = value != old and not _may_choose(ground, one.name, value)
+        fact = ground.formats.get(value) if one.name == "kv_dtype" and not is_of_model else None
+        if fact is None:
+            found.append(Option(value, label, chosen == value, is_closed))
+        else:
+            found.append(
+                Option(value, label, chosen == value, is_closed, fact.what, fact.cost, fact.cannot, fact.qualities)
+            )
+    return tuple(found)
+
+
+def _formats(ground: Ground, one: Field, key: str, typed: Typed, old: Any) -> tuple[Option, ...]:
+    if one.kind != "formats":
+        return ()
+    ticked = set(typed.get(key, ()))
+    before = old if isinstance(old, list) else []
+    return tuple(
+        Option(
+            name,
+            name,
+            name in ticked,
+            name not in before and not _may_choose(ground, one.name, name),
+            cost=fact.cost,
+            cannot=fact.cannot,
+            qualities=fact.qualities,
+        )
+        for name, fact in ground.formats.items()
+    )
+
+
+def _hints(ground: Ground, one: Field, then: Mapping[str, Any], *, is_of_model: bool) -> Iterator[str]:
+    if not is_of_model:
+        yield one.hint
+    if one.kind == "share" and then[one.name]:
+        yield share_words(one.name, then, ground.pools)
+    if one.name == "reserved_share" and ground.promised and not is_of_model:
+        yield ground.promised
+    if one.name == "kv_dtype" and not is_of_model:
+        yield basis(ground.served)
+        if told := compared(ground.formats):
+            yield f"Two formats go by the name fp8. {told}."
+
+
+def share_words(field: str, values: Mapping[str, Any], pools: Sequence[AgentPool]) -> str:
+    """ "12 % = 30.7 MiB = 31,456 tokens on each of 2 agents, in fp8": what a share comes to, in whole blocks."""
+    if not pools:
+        return "What that comes to is known once an agent serves this."
+    groups: dict[tuple[float, int], list[str]] = {}
+    for pool in pools:
+        for one in shares_resolved({**BUILT_IN, **values}, pool):
+            if one.field == field:
+                size = one.blocks * pool.block_bytes[values["kv_dtype"]]
+                groups.setdefault((size, one.tokens), []).append(pool.agent)
+    if not groups:
+        return f"No agent here can do {values['kv_dtype']}."
+    told = sorted(groups.items(), key=lambda item: -len(item[1]))
+    said = "; ".join(
+        f"{bytes_text(size)} = {tokens:,} tokens {_where(agents, len(groups))}"
+        for (size, tokens), agents in told[:MOST_GROUPS]
+    )
+    more = f"; and {len(told) - MOST_GROUPS} other sizes" if len(told) > MOST_GROUPS else ""
+    return f"{percent(values[field])} = {said}{more}, in {values['kv_dtype']}."
+
+
+def _where(agents: Sequence[str], groups: int) -> str:
+    if len(agents) == 1:
+        return f"on {agents[0]}"
+    return f"on each of {counted(len(agents), 'agent')}" if groups == 1 else f"on {counted(len(agents), 'agent')}"
+
+
+# What somebody may choose
+
+
+def _is_locked(ground: Ground, name: str) -> bool:
+    if not ground.may_edit:
+        return True
+    return not ground.is_operator and ground.bounds is not None and getattr(ground.bounds, name) is None
+
+
+def _may_choose(ground: Ground, name: str, value: str) -> bool:
+    bound = None if ground.bounds is None else getattr(ground.bounds, name)
+    return ground.is_operator or bound is None or bound.problem(value) is None
+
+
+def _bound_words(ground: Ground, name: str) -> str:
+    """How far an organisation's people may go, and why no further; nothing where everything goes."""
+    if ground.bounds is None:
+        return ""
+    bound = getattr(ground.bounds, name)
+    if bound is None:
+        why = (
+            "it takes from what others share"
+            if name in TAKES_FROM_OTHERS
+            else "your operator keeps it for the whole fleet alike"
+        )
+        return "Members may not change it." if ground.is_operator else f"Only your operator may change it: {why}."
+    told = bound_range(name, bound)
+    if not told:
+        return ""
+    return f"Members may choose {told}." if ground.is_operator else f"Your operator lets you choose {told}."
+
+
+def bound_range(name: str, bound: Any) -> str:
+    """ "1 min to 10 min", "fp8, int8"; empty where every value is within."""
+    if hasattr(bound, "allowed"):
+        every = {value for value, _ in FIELDS[name].choices or FIELDS["kv_dtype"].choices}
+        return "" if every <= set(bound.allowed) else ", ".join(bound.allowed) or "none of them"
+    if not hasattr(bound, "min"):
+        return ""
+    least, most = bound.min, bound.max
+    kind = FIELDS[name].kind
+    if kind == "seconds":
+        most = None if most is not None and most >= FIELDS[name].most_seconds else most
+        least = None if least is not None and least <= 1 else least
+    if least is None and most is None:
+        return ""
+    words = {"seconds": duration, "share": percent}.get(kind, number_text)
+    if least is None:
+        return f"at most {words(most)}"
+    return f"{words(least)} or more" if most is None else f"{words(least)} to {words(most)}"

@@ -1,0 +1,385 @@
+"""The policy editor at its three levels: what is in force, a draft, what that would do, and publishing it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any, cast
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.db.models import Count, F, Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from pydantic import ValidationError
+
+from controlplane.dashboard.pages import FORMS, page, part
+from controlplane.dashboard.policies.at import At, at
+from controlplane.dashboard.policies.fields import Typed, first
+from controlplane.dashboard.policies.formats import Result, formats
+from controlplane.dashboard.policies.forms import (
+    BUTTONS,
+    MODELS,
+    NOTE,
+    ROLLOUT,
+    Form,
+    form_of,
+    form_sent,
+    pressed,
+    rebased,
+)
+from controlplane.dashboard.policies.headlines import headline, models_words, own_words, standing
+from controlplane.dashboard.policies.previews import (
+    DiffLine,
+    Previewed,
+    changes_words,
+    previewed,
+    promised_words,
+    said_between,
+)
+from controlplane.dashboard.policies.rollout_forms import RolloutForm, button_words, rollout_form
+from controlplane.dashboard.policies.rows import Ground, Row, model_rows, new_model_fields, rows
+from controlplane.dashboard.published import published_of
+from controlplane.dashboard.requests import user_of
+from controlplane.dashboard.words import counted
+from controlplane.fleet.quality import newest_results, served_in
+from controlplane.rollouts import services
+from controlplane.rollouts.checks import formats_preview
+from controlplane.rollouts.selectors import agents_of, candidates_of, groups_below, pools_of
+from tenants.errors import Conflict, InvalidFields, OutOfBounds, StaleRevision
+from tenants.levels import FLEET, Place, levels_of
+from tenants.models import PolicyLevel
+from tenants.policy import Policy, Values, effective_values
+from tenants.selectors import policy_preview
+from tenants.services.policies import revision_policy
+from tenants.validation import field_problems
+
+MOST_REVISION = 2**31 - 1
+UNSAID = "Which revision this form was made for was not sent. Look through it and send it again."
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """What was published while somebody typed: `since` is what their page showed."""
+
+    since: int
+    now: int
+    diff: tuple[DiffLine, ...]
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What was sent, on the level as it is."""
+
+    form: Form
+    rollout: RolloutForm
+    note: str
+    stale: Stale | None
+
+
+@page(methods=FORMS)
+def policy(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse:
+    """Read it; preview (POST) and publish (POST with `publish`)."""
+    here = at(request, org, ns, writes="publish" in request.POST)
+    levels = levels_of(here.place)
+    if request.method != "POST":
+        return _shown(request, here, levels, _untouched(levels, request.GET.get("ttl_seconds", "")))
+    draft = _sent(here, levels, _typed(request))
+    if "publish" in request.POST:
+        outcome = _published(here, levels[-1], draft)
+        if outcome is not None:
+            return _after(request, here, outcome)
+        return _shown(request, here, levels_of(here.place), _renewed(here, draft, levels), status=422)
+    return _shown(request, here, levels, draft)
+
+
+@partial(part, methods=FORMS)
+def policy_check(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse:
+    """What the draft would do and what is wrong with it: swapped in while somebody types."""
+    here = at(request, org, ns)
+    levels = levels_of(here.place)
+    typed = {
+        name: told for name, told in _typed(request).items() if name not in BUTTONS
+    }  # HTMX sends the last one, too
+    draft = _sent(here, levels, typed) if request.method == "POST" else _untouched(levels)
+    return render(request, "dashboard/policies/_check.html", _context(request, here, levels, draft, swapped=True))
+
+
+# From the request to a draft
+
+
+def _typed(request: HttpRequest) -> Typed:
+    return cast(Typed, dict(request.POST.lists()))
+
+
+def _untouched(levels: list[PolicyLevel], ttl: str = "") -> Draft:
+    """As it is; or with a time to live that another page proposed."""
+    chain = [level.policy for level in levels]
+    form = form_of(chain[-1], chain[:-1])
+    if ttl.isdecimal() and len(ttl) <= 9:
+        form = form_sent({**form.typed, "ttl_seconds": [ttl], "ttl_seconds-unit": ["s"]}, chain[-1])
+    return Draft(form, rollout_form({}), "", None)
+
+
+def _sent(here: At, levels: list[PolicyLevel], typed: Typed) -> Draft:
+    """Judged against the revision that its page showed; on what is there now, where that is another."""
+    *above, level = levels
+    chain = [one.policy for one in above]
+    shown, typed = _revision(typed), pressed(typed, chain)
+    stale = None
+    if shown is None:
+        form = form_sent(typed, level.policy)
+        form.problems.setdefault("", []).append(UNSAID)
+    elif shown == level.revision:
+        form = form_sent(typed, level.policy)
+    else:
+        old = _said_by(here, shown, level)
+        form = rebased(form_sent(typed, old), old, level.policy, chain)
+        stale = _stale(shown, level, old)
+    rollout = rollout_form(typed)
+    for told in rollout.problems:
+        form.problems.setdefault(ROLLOUT, []).append(told)
+    return Draft(form, rollout, first(typed, NOTE), stale)
+
+
+def _revision(typed: Typed) -> int | None:
+    told = first(typed, "revision")
+    return int(told) if told.isdecimal() and len(told) <= 10 and int(told) <= MOST_REVISION else None
+
+
+def _said_by(here: At, number: int, level: PolicyLevel) -> Values:
+    """What the page showed; of a number that never was, what is there now."""
+    if number > level.revision:
+        return cast(Values, level.policy)
+    try:
+        return revision_policy(here.place, number).said()
+    except InvalidFields:
+        return cast(Values, level.policy)
+
+
+def _stale(since: int, level: PolicyLevel, old: Values) -> Stale:
+    count = level.revision - since
+    what = f"Revision {level.revision} was" if count == 1 else f"Revisions up to {level.revision} were"
+    words = (
+        f"{what} published meanwhile. What you typed is kept, what you left alone shows what is published now. "
+        f"Look through it and send it again to publish it as revision {level.revision + 1}."
+    )
+    return Stale(since, level.revision, tuple(said_between(old, level.policy)), words)
+
+
+def _renewed(here: At, draft: Draft, levels: list[PolicyLevel]) -> Draft:
+    """After a refusal: somebody may have been faster between reading and publishing."""
+    if draft.stale is not None or STALE not in draft.form.problems:
+        return draft
+    *above, level = levels_of(here.place)
+    old = levels[-1].policy
+    form = rebased(draft.form, old, level.policy, [one.policy for one in above])
+    return replace(draft, form=form, stale=_stale(levels[-1].revision, level, old))
+
+
+STALE = "stale"  # among the problems: not what was typed, but when
+
+
+# Publishing
+
+
+def _published(here: At, level: PolicyLevel, draft: Draft) -> services.Outcome | None:
+    """None where something is wrong with it; said in the form then."""
+    form, spec = draft.form, draft.rollout.spec
+    if form.problems or draft.stale is not None or spec is None:
+        return None
+    if form.said == level.policy:
+        form.problems.setdefault("", []).append(
+            f"Nothing is changed: revision {level.revision} says all of it already."
+        )
+        return None
+    drafted = _policy(form)
+    if drafted is None:
+        return None
+    try:
+        return services.policy_publish(
+            actor=here.actor,
+            place=here.place,
+            policy=drafted,
+            expected=frozenset({level.revision}),
+            note=draft.note,
+            rollout=spec,
+        )
+    except (OutOfBounds, InvalidFields, Conflict) as error:
+        form.refuse(error.problems)
+    except StaleRevision:
+        form.problems[STALE] = []
+    return None
+
+
+def _policy(form: Form) -> Policy | None:
+    try:
+        return Policy.model_validate(form.said)
+    except ValidationError as error:
+        form.refuse(field_problems(error.errors(), root="policy"))
+        return None
+
+
+def _after(request: HttpRequest, here: At, outcome: services.Outcome) -> HttpResponse:
+    if outcome.rollout is not None:
+        return redirect(f"{here.address('policy')}?{urlencode({'rollout': outcome.rollout.pk})}")
+    told = f"revision {outcome.published.level.revision} is published. No agent serves it yet; whoever joins gets it."
+    messages.success(request, f"{here.whose}: {told}")
+    return redirect(here.address("policy"))
+
+
+# Showing
+
+
+def _shown(
+    request: HttpRequest, here: At, levels: list[PolicyLevel], draft: Draft, *, status: int = 200
+) -> HttpResponse:
+    context = _context(request, here, levels, draft)
+    context["published"] = published_of(user_of(request), request.GET.get("rollout", ""))
+    return render(request, "dashboard/policies/editor.html", context, status=status)
+
+
+def _context(
+    request: HttpRequest, here: At, levels: list[PolicyLevel], draft: Draft, *, swapped: bool = False
+) -> dict[str, Any]:
+    chain, level, form = tuple(one.policy for one in levels), levels[-1], draft.form
+    pools, candidates = pools_of(here.place), candidates_of(here.place)
+    seen, promised = _previewed(here, chain, draft, pools)
+    served = [one for group in served_in(groups_below(here.place)).values() for one in group]
+    results = [
+        Result(one.model, one.revision, one.backend, one.kv_dtype, one.verdict, one.figures)
+        for one in newest_results({one.model for one in served})
+    ]
+    ground = Ground(
+        chain,
+        form,
+        here.bounds,
+        here.actor.is_operator,
+        here.may_edit,
+        pools,
+        served,
+        formats(pools, served, results),
+        promised,
+    )
+    shown, models = rows(ground), model_rows(ground)
+    problems = [*form.problems.get("", []), *form.problems.get(ROLLOUT, [])]
+    wrong = sum(len(told) for told in form.problems.values())
+    return {
+        **here.frame(request),
+        "headline": headline(effective_values(chain), here.kind, here.place.name),
+        "standing": standing(here.kind, level.revision),
+        "last": None if swapped else _last(here, level),
+        "synced": "" if swapped else _synced(here),
+        "panel_title": own_words(level.policy, here.kind),
+        "inherits_from": _above(here, levels),
+        "may_edit": here.may_edit,
+        "readers": "operators" if here.kind == "fleet" else f"everybody of {here.place.name.partition('/')[0]}",
+        "why_not": here.why_not,
+        "revision": level.revision,
+        "next_revision": level.revision + 1,
+        "rows": shown,
+        "models": models,
+        "model_fields": new_model_fields(ground),
+        "model_name": first(form.typed, "model-name"),
+        "known_models": sorted({one.model for one in served}),
+        "models_title": models_words(len(level.policy.get(MODELS, {}))),
+        "seen": seen,
+        "changes": changes_words(len(said_between(level.policy, form.said))),
+        "draft": draft,
+        "problems": problems,
+        "wrong": wrong,
+        "wrong_words": _wrong_words(form, wrong),
+        "focus": _focus([*shown, *(row for model in models for row in model.rows)]),
+        "note_problems": form.problems.get(NOTE, []),
+        "button": button_words(level.revision + 1, draft.rollout.spec, candidates),
+        "nobody": "" if candidates else "No agent serves this yet; whoever joins gets it.",
+        "swapped": swapped,
+    }
+
+
+def _wrong_words(form: Form, wrong: int) -> str:
+    """The first thing, and how many others stand beside their fields."""
+    told = [one for found in form.problems.values() for one in found]
+    if not told:
+        return ""
+    return told[0] if wrong == 1 else f"{told[0]} And {counted(wrong - 1, 'more thing')}, beside the fields."
+
+
+def _focus(shown: Sequence[Row]) -> str:
+    """The first field that something is wrong with, by what can be gone to."""
+    for row in shown:
+        if row.problems:
+            return f"{row.key}-name" if row.options or row.is_locked else row.key
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """Who published what is there, when and why."""
+
+    author: str
+    at: datetime
+    note: str
+
+
+def _last(here: At, level: PolicyLevel) -> Last | None:
+    found = level.revisions.filter(number=level.revision).first()
+    if found is None:
+        return None
+    hidden = found.author_is_operator and not here.actor.is_operator
+    return Last("an operator" if hidden else found.author, found.at, found.note)
+
+
+def _synced(here: At) -> str:
+    """Of the agents that serve this."""
+    is_synced = Q(applied_hash=F("desired_hash")) & ~Q(applied_hash="")
+    counts = agents_of(groups_below(here.place)).aggregate(synced=Count("pk", filter=is_synced), all=Count("pk"))
+    if not counts["all"]:
+        return "no agent serves it yet"
+    return f"{counts['synced']} of {counted(counts['all'], 'agent')} in sync"
+
+
+@dataclass(frozen=True, slots=True)
+class Above:
+    label: str
+    revision: int
+    address: str  # empty: not theirs to see
+
+
+def _above(here: At, levels: list[PolicyLevel]) -> list[Above]:
+    """What this level inherits from, nearest first."""
+    found = []
+    if here.kind == "namespace":
+        organisation = At(here.actor, Place(here.place.organisation))
+        is_theirs = here.actor.namespace_ids is None
+        found.append(Above("the organisation", levels[1].revision, organisation.address("policy") if is_theirs else ""))
+    if here.kind != "fleet":
+        fleet = At(here.actor, FLEET).address("policy") if here.actor.is_operator else ""
+        found.append(Above("the fleet’s default", levels[0].revision, fleet))
+    return found
+
+
+def _previewed(here: At, chain: tuple[Values, ...], draft: Draft, pools: Any) -> tuple[Previewed | None, str]:
+    """As the REST API previews the same policy; nothing is asked where nothing is changed."""
+    form, spec = draft.form, draft.rollout.spec
+    if form.said == chain[-1] and not form.problems:
+        return None, ""
+    drafted = _policy(form)
+    if drafted is None:
+        return None, ""
+    found = policy_preview(actor=here.actor, place=here.place, policy=drafted, pools=pools)
+    told = formats_preview(actor=here.actor, place=here.place, policy=drafted)
+    form.refuse([*found.problems, *told.problems, *services.rollout_problems(place=here.place, rollout=spec)])
+    alone = services.rollout_warnings(place=here.place, rollout=spec)
+    after = (*chain[:-1], form.said)
+    seen = previewed(
+        found,
+        [*found.warnings, *told.warnings, *alone],
+        kind=here.kind,
+        before=chain[-1],
+        after=form.said,
+        pools=pools,
+        kv_dtype=effective_values(after)["kv_dtype"],
+    )
+    return seen, promised_words(found)

@@ -1,0 +1,52 @@
+"""The curve beside a namespace's time to live: what another would bring. Comes after the page, for it counts much."""
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from controlplane.analytics.whatif import what_if
+from controlplane.dashboard.pages import page, part
+from controlplane.dashboard.policies.at import At, at
+from controlplane.dashboard.policies.curves import Curve, curve
+from controlplane.dashboard.policies.fields import FIELDS, INHERITED, UNSENT, Typed, Unreadable, read
+from tenants.access import STATS_READ, organisation_for
+from tenants.levels import levels_of
+from tenants.policy import effective_values
+
+FORETOLD = ("ttl_seconds", "ttl_mode", "limit_share")
+
+
+@page()
+def policy_what_if(request: HttpRequest, org: str, ns: str) -> HttpResponse:
+    """The same with a page around it, for who has no script."""
+    here, found = _found(request, org, ns)
+    return render(request, "dashboard/policies/what_if.html", {**here.frame(request), "curve": found})
+
+
+@part
+def policy_what_if_now(request: HttpRequest, org: str, ns: str) -> HttpResponse:
+    _, found = _found(request, org, ns)
+    return render(request, "dashboard/policies/_what_if.html", {"curve": found})
+
+
+def _found(request: HttpRequest, org: str, ns: str) -> tuple[At, Curve]:
+    here = at(request, org, ns)
+    organisation_for(here.actor, org, STATS_READ)
+    assert here.place.namespace is not None, "the address names one"
+    try:
+        asked = _asked(here, dict(request.GET.lists()))
+    except Unreadable as error:
+        return here, curve({}, str(error))
+    return here, curve(what_if(here.place.namespace, **asked))
+
+
+def _asked(here: At, typed: Typed) -> dict[str, Any]:
+    """What the form says; where it says nothing, what is inherited or as it is."""
+    inherited = effective_values([one.policy for one in levels_of(here.place)[:-1]])
+    asked = {}
+    for name in FORETOLD:
+        value = read(FIELDS[name], name, typed)
+        if value is not UNSENT:
+            asked[name] = inherited[name] if value is INHERITED else value
+    return asked

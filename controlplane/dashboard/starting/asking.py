@@ -1,0 +1,193 @@
+"""One request to the gateway as any client sends it, and what came back: headers, usage, and when the first token came.
+
+It goes to the address the gateway itself told this control plane, never to one from a form, and follows nothing.
+Knows nothing of the database.
+"""
+
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+USER_AGENT: Final = "luminet-test-request"
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 30.0  # all of it, however slowly it drips
+KEY_SECONDS: Final = 10.0  # in which a new key comes to a gateway
+BETWEEN_LOOKS: Final = 0.1
+MOST_BYTES: Final = 1 << 20
+MOST_TOKENS: Final = 4  # of an answer: this is about prompts
+PREFIX: Final = "x-luminet-"
+MOST_WORDS: Final = 300
+Messages = list[dict[str, str]]
+
+
+class NotAnswered(Exception):
+    """Its words are for people, and tell no address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back. `headers`: those of ours, in their order; `first_token_ms` as measured by who asked."""
+
+    headers: tuple[tuple[str, str], ...]
+    hit: str
+    prompt_tokens: int
+    cached_tokens: int
+    usage_prompt_tokens: int
+    usage_cached_tokens: int
+    first_token_ms: float
+    whole_ms: float
+
+    def header(self, name: str) -> str:
+        return dict(self.headers).get(f"{PREFIX}{name}", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    address: str
+    secret: str
+
+    def model(self) -> str:
+        """The first it serves to this key. Asked until a new key has come there."""
+        end = time.monotonic() + KEY_SECONDS
+        while True:
+            status, told = self._get("/v1/models")
+            if status != http.client.UNAUTHORIZED:
+                return _first_model(status, told)
+            if time.monotonic() >= end:
+                raise NotAnswered(f"The gateway refuses this key: it did not learn of it within {KEY_SECONDS:.0f} s.")
+            time.sleep(BETWEEN_LOOKS)
+
+    def chat(self, model: str, messages: Messages, *, namespace: str = "", **more: Any) -> Answer:
+        body = {
+            "model": model,
+            "messages": messages,
+            "max_tokens": MOST_TOKENS,
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            **more,
+        }
+        named = {"x-luminet-namespace": namespace} if namespace else {}
+        began, connection = time.monotonic(), self._connection()
+        try:
+            headers = {**self._headers(), "content-type": "application/json", **named}
+            connection.request("POST", f"{self._path}/v1/chat/completions", json.dumps(body).encode(), headers)
+            response = connection.getresponse()
+            if response.status != http.client.OK:
+                raise NotAnswered(_refusal(response.status, response.read(MOST_BYTES)))
+            return _read(response, began)
+        except (OSError, http.client.HTTPException) as error:
+            raise NotAnswered(f"The gateway does not answer: {_words(error)}.") from error
+        finally:
+            connection.close()
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        connection = self._connection()
+        try:
+            connection.request("GET", f"{self._path}{path}", headers=self._headers())
+            response = connection.getresponse()
+            return response.status, response.read(MOST_BYTES)
+        except (OSError, http.client.HTTPException) as error:
+            raise NotAnswered(f"The gateway does not answer: {_words(error)}.") from error
+        finally:
+            connection.close()
+
+    @property
+    def _path(self) -> str:
+        return urlsplit(self.address).path.rstrip("/")
+
+    def _headers(self) -> dict[str, str]:
+        return {"authorization": f"Bearer {self.secret}", "user-agent": USER_AGENT}
+
+    def _connection(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self.address)
+        host, port = parts.hostname or "", parts.port
+        if parts.scheme == "https":
+            context = ssl.create_default_context()
+            return http.client.HTTPSConnection(host, port, timeout=ANSWER_SECONDS, context=context)
+        return http.client.HTTPConnection(host, port, timeout=ANSWER_SECONDS)
+
+
+def _read(response: http.client.HTTPResponse, began: float) -> Answer:
+    first, usage, size = None, dict[str, Any](), 0
+    while line := response.readline(MOST_BYTES):
+        size += len(line)
+        if time.monotonic() - began > ANSWER_SECONDS or size > MOST_BYTES:
+            raise NotAnswered(f"The answer was not there within {ANSWER_SECONDS:.0f} s.")
+        told = _event(line)
+        if first is None and _has_text(told):
+            first = time.monotonic()
+        usage = told.get("usage") or usage
+    ended = time.monotonic()
+    ours = tuple((name.lower(), value) for name, value in response.getheaders() if name.lower().startswith(PREFIX))
+    return _answer(ours, usage, ((first or ended) - began) * 1000, (ended - began) * 1000)
+
+
+def _answer(headers: tuple[tuple[str, str], ...], usage: Mapping[str, Any], first_ms: float, all_ms: float) -> Answer:
+    named = dict(headers)
+    try:
+        return Answer(
+            headers=headers,
+            hit=named[f"{PREFIX}cache-hit"],
+            prompt_tokens=int(named[f"{PREFIX}prompt-tokens"]),
+            cached_tokens=int(named[f"{PREFIX}cached-tokens"]),
+            usage_prompt_tokens=int(usage["prompt_tokens"]),
+            usage_cached_tokens=int((usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0),
+            first_token_ms=first_ms,
+            whole_ms=all_ms,
+        )
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise NotAnswered("The answer came without the headers or the usage that a gateway of ours sends.") from None
+
+
+def _event(line: bytes) -> dict[str, Any]:
+    if not line.startswith(b"data:") or b"[DONE]" in line:
+        return {}
+    try:
+        told = json.loads(line[5:])
+    except ValueError:
+        raise NotAnswered("The gateway sent what is no JSON.") from None
+    if not isinstance(told, dict):
+        return {}
+    if "error" in told:
+        raise NotAnswered(f"The gateway broke off: {_message(told)}")
+    return told
+
+
+def _has_text(told: Mapping[str, Any]) -> bool:
+    choices = told.get("choices")
+    delta = choices[0].get("delta") if isinstance(choices, list) and choices and isinstance(choices[0], dict) else None
+    return isinstance(delta, dict) and bool(delta.get("content"))
+
+
+def _first_model(status: int, told: bytes) -> str:
+    if status != http.client.OK:
+        raise NotAnswered(_refusal(status, told))
+    try:
+        return str(json.loads(told)["data"][0]["id"])
+    except (ValueError, LookupError, TypeError):
+        raise NotAnswered("No engine serves a model right now.") from None
+
+
+def _refusal(status: int, told: bytes) -> str:
+    try:
+        found = json.loads(told)
+    except ValueError:
+        found = {}
+    return f"The gateway answers {status}: {_message(found)}"
+
+
+def _message(told: Any) -> str:
+    try:
+        return str(told["error"]["message"])[:MOST_WORDS]
+    except (LookupError, TypeError):
+        return "and does not say why."
+
+
+def _words(error: BaseException) -> str:
+    return "it took too long" if isinstance(error, TimeoutError) else (getattr(error, "strerror", None) or "it hung up")

@@ -1,0 +1,51 @@
+"""What engines themselves have counted of a namespace, as their /metrics say it: asked where they told us they are."""
+
+import http.client
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.error import URLError
+
+from controlplane.fleet.selectors import agents_living
+from controlplane.health import http_get
+from tenants.models import Namespace
+
+SECONDS: Final = 2.0
+_LINE: Final = re.compile(r"^luminet_(prompt|cached)_tokens_total\{(.*)\} ([0-9.e+]+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    requests: int
+    prompt_tokens: int
+    cached_tokens: int
+
+    def __sub__(self, before: "Counted") -> "Counted":
+        return Counted(
+            self.requests - before.requests,
+            self.prompt_tokens - before.prompt_tokens,
+            self.cached_tokens - before.cached_tokens,
+        )
+
+
+def engines_counted(namespace: Namespace) -> Counted | None:
+    """Of all engines together; None where one of them does not say."""
+    addresses = [one.about.get("address") for one in agents_living().filter(kind="engine").order_by("id")]
+    if not addresses or not all(addresses):
+        return None
+    try:
+        texts = [http_get(f"{one}/metrics", timeout_seconds=SECONDS).decode() for one in addresses]
+    except (OSError, URLError, http.client.HTTPException, ValueError):
+        return None
+    return counted_in(texts, organisation=namespace.organisation.slug, namespace=namespace.slug)
+
+
+def counted_in(texts: list[str], *, organisation: str, namespace: str) -> Counted:
+    """Pure. How many requests there were is not asked of them."""
+    wanted = (f'organisation="{organisation}"', f'namespace="{namespace}"')
+    found = {"prompt": 0, "cached": 0}
+    for text in texts:
+        for name, labels, value in _LINE.findall(text):
+            if all(one in labels.split(",") for one in wanted):
+                found[name] += int(float(value))
+    return Counted(0, found["prompt"], found["cached"])

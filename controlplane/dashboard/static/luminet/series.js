@@ -1,0 +1,147 @@
+// The charts of a page: drawn from the page's own data (charts.py), in the page's own colours. The table behind each
+// chart says the same without this script.
+/* global uPlot */
+
+const HEIGHT = 240;
+const NARROW_HEIGHT = 280;
+const NARROW = 480;
+const LABEL_SPACE = 44;
+const KIB = 1024;
+const LEAST_TOP = { percent: 5, milliseconds: 10, count: 5, bytes: KIB, seconds: 1 };
+const DURATIONS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
+const minutes = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
+const days = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+const amounts = new Intl.NumberFormat("en-GB", { maximumFractionDigits: 1 });
+
+function bytesText(value) {
+  let size = value;
+  for (const name of ["B", "KiB", "MiB", "GiB"]) {
+    if (Math.abs(size) < KIB) return `${amounts.format(size)} ${name}`;
+    size /= KIB;
+  }
+  return `${amounts.format(size)} TiB`;
+}
+
+const TEXTS = {
+  percent: (value) => `${amounts.format(value)} %`,
+  milliseconds: (value) => `${amounts.format(value)} ms`,
+  seconds: (value) => `${amounts.format(value)} s`,
+  count: (value) => amounts.format(value),
+  bytes: bytesText,
+};
+
+function durationText(seconds) {
+  const [size, name] = DURATIONS.find(([one]) => seconds >= one && seconds % one === 0) ?? DURATIONS.at(-1);
+  return `${amounts.format(seconds / size)} ${name}`;
+}
+
+function timeText(seconds, span) {
+  const at = new Date(seconds * 1000);
+  return span > 2 * 86400 ? days.format(at) : minutes.format(at);
+}
+
+function colour(box, name) {
+  // light-dark() resolves only where it is used, so ask an element that uses it.
+  const probe = document.createElement("span");
+  probe.className = `ink-${name}`;
+  box.append(probe);
+  const value = getComputedStyle(probe).color;
+  probe.remove();
+  return value;
+}
+
+function size(box) {
+  return { width: box.clientWidth, height: box.clientWidth < NARROW ? NARROW_HEIGHT : HEIGHT };
+}
+
+function markLines(told, ink) {
+  return (chart) => {
+    const { ctx, bbox } = chart;
+    ctx.save();
+    ctx.strokeStyle = ctx.fillStyle = ink;
+    ctx.setLineDash([4, 4]);
+    ctx.font = `${11 * devicePixelRatio}px system-ui`;
+    for (const { at, label } of told.marks) {
+      const x = Math.round(chart.valToPos(at, "x", true));
+      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      ctx.beginPath();
+      ctx.moveTo(x, bbox.top);
+      ctx.lineTo(x, bbox.top + bbox.height);
+      ctx.stroke();
+      ctx.fillText(label, x + 4, bbox.top + 12 * devicePixelRatio);
+    }
+    ctx.restore();
+  };
+}
+
+// Of points close together not each has room for its word.
+function durationTicks(chart, ticks) {
+  let last = -Infinity;
+  return ticks.map((tick) => {
+    const at = tick === null ? last : chart.valToPos(tick, "x");
+    if (at - last < LABEL_SPACE) return "";
+    last = at;
+    return durationText(tick);
+  });
+}
+
+function axes(told, box) {
+  const axis = { stroke: colour(box, "muted"), grid: { stroke: colour(box, "hairline"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
+  const across = told.across === "time"
+    ? { ...axis, space: 80, values: (chart, ticks) => ticks.map((tick) => timeText(tick, told.xs.at(-1) - told.xs[0])) }
+    : { ...axis, space: 56, splits: () => told.xs, values: durationTicks };
+  return [across, { ...axis, size: 64, values: (_, ticks) => ticks.map(TEXTS[told.unit]) }];
+}
+
+function top(told) {
+  return (_, low, high) => {
+    const most = Math.max(LEAST_TOP[told.unit], (high ?? 0) * 1.15);
+    return [0, told.unit === "percent" ? Math.min(100, most) : most];
+  };
+}
+
+// With nothing known beside it a point is no line, and would not be seen.
+function lonePoints(values) {
+  return values.flatMap((value, at) => (value !== null && (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null ? [at] : []));
+}
+
+function draw(box, told) {
+  const muted = colour(box, "muted");
+  const lines = told.series.map((one) => {
+    const ink = colour(box, `series-${one.tone}`);
+    return { label: one.label, stroke: ink, width: 2, dash: one.dashed ? [6, 4] : undefined, points: { show: true, filter: () => lonePoints(one.values) }, spanGaps: false };
+  });
+  const x = told.across === "time" ? { time: false } : { time: false, distr: 3 };
+  return new uPlot(
+    {
+      ...size(box),
+      legend: { show: false },
+      cursor: { y: false },
+      scales: { x, y: { range: top(told) } },
+      axes: axes(told, box),
+      series: [{}, ...lines],
+      hooks: { draw: [markLines(told, muted)] },
+    },
+    [told.xs, ...told.series.map((one) => one.values)],
+    box,
+  );
+}
+
+// A part that was swapped in brings charts of its own; one that was swapped out takes its own along.
+function drawAll(root) {
+  for (const box of root.querySelectorAll("[data-series]:not([data-drawn])")) {
+    const told = JSON.parse(box.dataset.told);
+    if (!told.xs.length) continue;
+    box.dataset.drawn = "yes";
+    let chart = draw(box, told);
+    new ResizeObserver(() => box.isConnected && chart.setSize(size(box))).observe(box);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      if (!box.isConnected) return;
+      chart.destroy();
+      chart = draw(box, told);
+    });
+  }
+}
+
+drawAll(document);
+document.body.addEventListener("htmx:afterSwap", () => drawAll(document));

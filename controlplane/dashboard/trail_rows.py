@@ -1,0 +1,145 @@
+"""Records of the audit trail as pages show them: who did what to what, and what it was before and after. Pure.
+
+`trail_row` takes what tenants.audit.record_seen says: of what is for operators alone it knows only what it is given.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+MOST_CHANGES = 12  # of one record; the rest is counted
+MOST_WORDS = 160  # of one value
+KINDS = {
+    "operator": "operator",
+    "operator-token": "operator's token",
+    "member": "member",
+    "key": "key",
+    "visitor": "by a link",
+    "system": "Luminet itself",
+}
+DEEDS = {
+    "agent.enrol": "Agent joined",
+    "agent.revoke": "Agent shut out",
+    "agent.rotate-token": "Agent's token renewed",
+    "agent.update": "Agent changed",
+    "bounds.set": "Bounds set",
+    "cache.purge": "Cache purged",
+    "group.create": "Agent group created",
+    "group.delete": "Agent group deleted",
+    "join-token.create": "Join token created",
+    "join-token.revoke": "Join token revoked",
+    "key.create": "Key created",
+    "key.revoke": "Key revoked",
+    "limits.set": "Limits set",
+    "member.invite": "Member invited",
+    "member.invite-again": "Member invited again",
+    "member.join": "Member joined",
+    "member.remove": "Member removed",
+    "member.update": "Member's role changed",
+    "namespace.create": "Namespace created",
+    "namespace.delete": "Namespace deleted",
+    "namespace.remove": "Namespace's rows removed",
+    "namespace.update": "Namespace changed",
+    "operator-token.create": "Operator's token created",
+    "operator-token.revoke": "Operator's token revoked",
+    "operator.create": "Operator created",
+    "operator.take-over": "Operator's account taken over",
+    "organisation.create": "Organisation created",
+    "organisation.delete": "Organisation deleted",
+    "organisation.remove": "Organisation's rows removed",
+    "organisation.update": "Organisation changed",
+    "password.change": "Password changed",
+    "password.reset": "Password reset",
+    "password.reset-link": "Link to a new password issued",
+    "pin.create": "Pin created",
+    "pin.delete": "Pin removed",
+    "policy.publish": "Policy published",
+    "policy.rollback": "Policy rolled back",
+    "prices.set": "Prices set",
+    "quality.override": "Quality verdict overridden",
+    "quality.record": "Quality recorded",
+}
+MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class TrailChange:
+    """One value: what it was and what it became; None where there was or is none."""
+
+    field: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TrailRow:
+    """`seq`, `address`, `request_id` and `hash` are empty where they are not the reader's to know."""
+
+    at: datetime
+    who: str
+    kind: str
+    deed: str
+    verb: str
+    target: str
+    changes: tuple[TrailChange, ...]
+    unshown: int
+    seq: int | None
+    address: str
+    request_id: str
+    hash: str
+
+
+def trail_row(seen: Mapping[str, Any]) -> TrailRow:
+    changes = tuple(changes_of(seen["before"], seen["after"]))
+    verb = seen["verb"]
+    return TrailRow(
+        at=seen["at"],
+        who=seen["actor"]["name"],
+        kind=KINDS.get(seen["actor"]["kind"], seen["actor"]["kind"]),
+        deed=DEEDS.get(verb) or verb.replace(".", " ").replace("-", " ").capitalize(),
+        verb=verb,
+        target=seen["target"],
+        changes=changes[:MOST_CHANGES],
+        unshown=max(0, len(changes) - MOST_CHANGES),
+        seq=seen["seq"],
+        address=seen["address"] or "",
+        request_id=seen["request_id"] or "",
+        hash=seen["hash"] or "",
+    )
+
+
+def changes_of(before: Any, after: Any) -> Iterator[TrailChange]:
+    """What differs, value by value, in the order of its names. Of a thing that is new what is empty goes unsaid."""
+    old, new = dict(_values(before, "")), dict(_values(after, ""))
+    is_new = before is None
+    for field in sorted({*old, *new}):
+        was, became = old.get(field, MISSING), new.get(field, MISSING)
+        if was != became and not (is_new and became in (None, "", [])):
+            yield TrailChange(field or "value", _words(was), _words(became))
+
+
+def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """The leaves by their paths: a list of plain values is one, an empty object none."""
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            yield from _values(one, f"{path}.{name}" if path else str(name))
+    elif isinstance(value, list) and any(isinstance(one, Mapping | list) for one in value):
+        for number, one in enumerate(value, 1):
+            yield from _values(one, f"{path}.{number}" if path else str(number))
+    elif value is not None or path:
+        yield path, value
+
+
+def _words(value: Any) -> str | None:
+    if value is MISSING:
+        return None
+    text = _plain(value)
+    return text if len(text) <= MOST_WORDS else f"{text[: MOST_WORDS - 1]}…"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(_plain(one) for one in value) or "nothing"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,1 @@
+"""Alerts, the audit trail, the calculator and settings."""

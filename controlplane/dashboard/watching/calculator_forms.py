@@ -1,0 +1,269 @@
+"""What somebody asks the calculator, as an address says it: numbers in the units people type, names as they are. Pure.
+
+The deed is that of `POST /calculator/kv` and `luminet calc`. What it refuses stands beside its field, with the value.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+from django import forms
+from django.http import QueryDict
+
+from kernels.calculator.accelerators import ACCELERATORS, GB
+from kernels.calculator.asked import asked
+from kernels.calculator.question import WEIGHT_BITS, Question
+from kernels.errors import InvalidArgument
+from kernels.layout import KV_FORMATS
+from kernels.models.presets import PRESETS
+
+DEMO, OWN, CUSTOM = "demo", "own", "custom"
+GIB: Final = 2**30
+DEMO_CONFIG: Final[Mapping[str, Any]] = {  # what counts of engine_agent/demo/model/config.json
+    "model_type": "llama",
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 64,
+    "hidden_size": 256,
+    "intermediate_size": 704,
+    "vocab_size": 2048,
+    "max_position_embeddings": 8192,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+}
+DEMO_MODEL: Final = "luminet-demo"
+OFFERED: Final = tuple(one.name for one in KV_FORMATS.values() if one.is_offered)
+MODELS = [
+    (DEMO, "The demo model"),
+    *((slug, one.name) for slug, one in PRESETS.items()),
+    (OWN, "Another, by its numbers"),
+]
+MACHINES = [
+    ("", "None: bytes alone"),
+    *((slug, one.name) for slug, one in ACCELERATORS.items()),
+    (CUSTOM, "Another, by its numbers"),
+]
+SHAPE = {
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_key_value_heads",
+    "head_size": "head_dim",
+}
+FIELDS = {
+    **{theirs: ours for ours, theirs in SHAPE.items()},
+    "model": "model",
+    "context_tokens": "context",
+    "concurrency": "requests",
+    "shared_prefix_tokens": "shared",
+    "tensor_parallel": "gpus",
+    "accelerator": "accelerator",
+    "memory_bytes": "memory",
+    "bandwidth_bytes_per_second": "bandwidth",
+    "parameters": "parameters",
+    "active_parameters": "parameters",
+    "weights_dtype": "weights",
+    "reserve_bytes": "reserve",
+    "memory_utilisation": "share",
+    "kv_dtypes": "kv_dtype",
+}
+_WHOLE = re.compile(r"[0-9]{1,15}")
+_DECIMAL = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,6})?")
+_SIZES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+_ARGUMENT = re.compile(rf"\b({'|'.join(sorted((one for one in FIELDS if '_' in one), key=len, reverse=True))})\b")
+
+
+class NumberField(forms.CharField):
+    """A number as people type it: 131,072 and 131 072 are one. Whole, or with a point."""
+
+    def __init__(self, *, is_whole: bool = True, **more: Any) -> None:
+        widget = forms.TextInput(attrs={"inputmode": "numeric" if is_whole else "decimal", "autocomplete": "off"})
+        super().__init__(widget=widget, max_length=30, **more)
+        self.is_whole = is_whole
+
+    def clean(self, value: Any) -> Any:
+        typed = str(super().clean(value) or "")
+        if not typed:
+            return None
+        plain = re.sub(r"[,_\s]", "", typed)
+        if not (_WHOLE if self.is_whole else _DECIMAL).fullmatch(plain):
+            wanted = "a whole number, as 8192" if self.is_whole else "a number, as 80 or 0.5"
+            raise forms.ValidationError(f"{self.label}: “{typed}” is not {wanted}.")
+        return int(plain) if self.is_whole else Decimal(plain)
+
+
+class ParametersField(forms.CharField):
+    """8.03B, 70b or 8030000000."""
+
+    def clean(self, value: Any) -> Any:
+        typed = str(super().clean(value) or "")
+        if not typed:
+            return None
+        found = re.fullmatch(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([kmbt]?)", re.sub(r"[,_]", "", typed).lower())
+        if not found:
+            raise forms.ValidationError(f"{self.label}: “{typed}” is not a number, as 8.03B or 8030000000.")
+        return int(Decimal(found[1]) * _SIZES[found[2]])
+
+
+class WordField(forms.ChoiceField):
+    """One of those there are; what is none of them is named."""
+
+    def clean(self, value: Any) -> Any:
+        try:
+            return super().clean(value)
+        except forms.ValidationError:
+            known = ", ".join(name for name, _ in self.choices if name)  # type: ignore[misc,union-attr]
+            raise forms.ValidationError(f"{self.label}: “{str(value)[:80]}” is none of {known}.") from None
+
+
+class CalculatorForm(forms.Form):
+    """Every field has a default: an address may leave out all of them."""
+
+    model = WordField(label="Model", choices=MODELS, initial=DEMO)
+    layers = NumberField(label="Layers", required=False)
+    heads = NumberField(label="Query heads", required=False)
+    kv_heads = NumberField(label="KV heads", required=False)
+    head_size = NumberField(label="Head size", required=False)
+    parameters = ParametersField(
+        label="Parameters", required=False, max_length=30, help_text="As 8.03B. Needed for what fits."
+    )
+    context = NumberField(
+        label="Context, tokens a request", required=False, help_text="Empty: 8,192, or what the model was made for."
+    )
+    requests = NumberField(label="Requests at once", required=False, initial="1")
+    shared = NumberField(
+        label="Shared prefix, tokens", required=False, initial="0", help_text="Of each context; held once for all."
+    )
+    windows = WordField(
+        label="Layers with a window",
+        choices=[("heed", "let go of older tokens"), ("ignore", "keep every token")],
+        initial="heed",
+    )
+    accelerator = WordField(label="Accelerator", choices=MACHINES, required=False, initial="")
+    memory = NumberField(label="Its memory, GB", is_whole=False, required=False, help_text="10⁹ bytes, each.")
+    bandwidth = NumberField(label="Its bandwidth, GB/s", is_whole=False, required=False, help_text="Of that memory.")
+    gpus = NumberField(label="Tensor parallel, GPUs", required=False, initial="1")
+    weights = WordField(
+        label="Weights as",
+        choices=[("", "as published"), *((name, name) for name in WEIGHT_BITS)],
+        required=False,
+        initial="",
+    )
+    share = NumberField(
+        label="Memory used, %",
+        is_whole=False,
+        required=False,
+        initial="92",
+        help_text="By weights and cache together.",
+    )
+    reserve = NumberField(
+        label="Reserve, GiB", is_whole=False, required=False, initial="1", help_text="For activations, on each."
+    )
+    kv_dtype = forms.MultipleChoiceField(
+        label="KV formats",
+        choices=[(name, name) for name in OFFERED],
+        widget=forms.CheckboxSelectMultiple,
+        required=False,
+        initial=list(OFFERED),
+        error_messages={"invalid_choice": f"KV formats: “%(value)s” is none of {', '.join(OFFERED)}."},
+    )
+
+    def clean_share(self) -> Decimal | None:
+        share: Decimal | None = self.cleaned_data["share"]
+        if share is not None and not 0 < share <= 100:
+            raise forms.ValidationError(f"Memory used, %: “{self.data['share']}” is not above 0 and up to 100.")
+        return share
+
+    def question(self) -> Question | None:
+        """None where it is refused: then it says where."""
+        try:
+            return asked(**self.body()) if self.is_valid() else None
+        except InvalidArgument as error:
+            self.refuse(error)
+            return None
+
+    def body(self) -> dict[str, Any]:
+        """What `POST /calculator/kv` takes for the same answer."""
+        told = self.cleaned_data
+        given: dict[str, Any] = {
+            "kv_dtypes": None if set(told["kv_dtype"]) in (set(), {*OFFERED}) else told["kv_dtype"],
+            "context_tokens": told["context"],
+            "concurrency": told["requests"],
+            "shared_prefix_tokens": told["shared"],
+            "tensor_parallel": told["gpus"],
+            "respect_windows": None if told["windows"] == "heed" else False,
+            **_model(told),
+            **_machine(told),
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    def refuse(self, error: InvalidArgument) -> None:
+        """In the words of the page; a field that is not on it is named as it is."""
+        first, _, last = error.argument.partition(".")
+        field = FIELDS.get(last if first == "config" else first)
+        if field is None:
+            self.add_error(None, f"{error}.")
+            return
+        label = self.fields[field].label
+        wanted = _ARGUMENT.sub(lambda found: str(self.fields[FIELDS[found[1]]].label), error.wanted)
+        typed = self.data.get(field)
+        said = f"“{typed}” is not {wanted}" if typed else f"nothing is given, and it is to be {wanted}"
+        self.add_error(field, f"{label}: {said}.")
+
+
+def calculator_form(query: QueryDict) -> CalculatorForm:
+    """As the address says; what it leaves out is as usual."""
+    names = CalculatorForm.base_fields
+    if not any(name in query for name in names):
+        return CalculatorForm(_usual())
+    told = _usual()
+    told.update({name: query.get(name, "") for name in names if name in query and name != "kv_dtype"})
+    if "kv_dtype" in query:
+        told["kv_dtype"] = query.getlist("kv_dtype")
+    return CalculatorForm(told)
+
+
+def model_names(form: CalculatorForm) -> Sequence[str]:
+    """By which engines may serve it."""
+    model = form.cleaned_data.get("model", "")
+    if model == DEMO:
+        return [DEMO_MODEL]
+    return [model, PRESETS[model].repository] if model in PRESETS else []
+
+
+def _usual() -> dict[str, Any]:
+    return {name: "" if one.initial is None else one.initial for name, one in CalculatorForm.base_fields.items()}
+
+
+def _model(told: Mapping[str, Any]) -> dict[str, Any]:
+    if told["model"] == DEMO:
+        return {"config": dict(DEMO_CONFIG), "parameters": told["parameters"]}
+    if told["model"] != OWN:
+        return {"model": told["model"], "parameters": told["parameters"]}
+    shape = {theirs: told[ours] for ours, theirs in SHAPE.items() if told[ours] is not None}
+    return {"config": {"model_type": "llama", **shape}, "parameters": told["parameters"]}
+
+
+def _machine(told: Mapping[str, Any]) -> dict[str, Any]:
+    """What memory is for says nothing without a machine."""
+    name = told["accelerator"]
+    if not name:
+        return {}
+    numbers = {"memory_bytes": _bytes(told["memory"], GB), "bandwidth_bytes_per_second": _speed(told["bandwidth"])}
+    if name == CUSTOM and not any(numbers.values()):
+        raise InvalidArgument("memory_bytes", None, "there, though another accelerator is chosen")
+    return {
+        **(numbers if name == CUSTOM else {"accelerator": name}),
+        "memory_utilisation": None if told["share"] is None else float(told["share"] / 100),
+        "reserve_bytes": _bytes(told["reserve"], GIB),
+        "weights_dtype": told["weights"] or None,
+    }
+
+
+def _bytes(number: Decimal | None, unit: int) -> int | None:
+    return None if number is None else int(number * unit)
+
+
+def _speed(number: Decimal | None) -> float | None:
+    return None if number is None else float(number * GB)

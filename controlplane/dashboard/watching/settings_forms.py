@@ -1,0 +1,211 @@
+"""What operators type on the pages of Settings. Limits here keep nonsense out; services decide."""
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from django import forms
+
+from controlplane.analytics.money import Price
+from controlplane.fleet.quality import BASELINE, FORMATS
+from tenants.errors import FieldProblem
+from tenants.policy import MODEL_PATTERN
+
+LONG: Final = 2_000  # more than a service takes, so that it is the service that says how much is too much
+LARGEST_REVISION: Final = 2**31 - 1
+PLAIN = {"autocomplete": "off", "spellcheck": "false"}
+SCOPES = (
+    ("stats:read", "Read numbers"),
+    ("policy:read", "Read namespaces, policies and the fleet"),
+    ("policy:write", "Publish policies, pin, purge, roll out"),
+    ("admin", "Manage organisations, keys, agents, prices, and all of the above"),
+)
+_AMOUNT = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", re.ASCII)
+_MODEL = re.compile(MODEL_PATTERN.removesuffix("$"), re.ASCII)
+
+
+class RefusableForm(forms.Form):
+    """`places`: what services call a field, where it is called something else here."""
+
+    places: dict[str, str] = {}
+
+    def refuse(self, problems: Iterable[FieldProblem]) -> None:
+        for one in problems:
+            field = self.places.get(one.field, one.field)
+            said = one.message if one.message.endswith((".", "!", "?")) else f"{one.message}."
+            if field in self.fields:
+                self.add_error(field, f"{self.fields[field].label}: {said}")
+            else:
+                self.add_error(None, f"{one.field}: {said}")
+
+
+class WordField(forms.ChoiceField):
+    def clean(self, value: Any) -> Any:
+        try:
+            return super().clean(value)
+        except forms.ValidationError:
+            known = ", ".join(str(name) for name, _ in self.choices)  # type: ignore[misc,union-attr]
+            raise forms.ValidationError(f"{self.label}: “{str(value)[:80]}” is none of {known}.") from None
+
+
+class DayField(forms.DateField):
+    def __init__(self, **more: Any) -> None:
+        widget = forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
+        super().__init__(input_formats=["%Y-%m-%d"], widget=widget, **more)
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return super().to_python(value)
+        except forms.ValidationError:
+            raise forms.ValidationError(f"{self.label}: “{value}” is no day, as 2026-11-24.") from None
+
+
+class AmountField(forms.CharField):
+    """Exactly as typed: a number with a point in it would be rounded on its way."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(max_length=60, widget=forms.TextInput(attrs={"inputmode": "decimal", **PLAIN}), **more)
+
+    def clean(self, value: Any) -> Any:
+        typed = str(super().clean(value) or "")
+        if not _AMOUNT.fullmatch(typed):
+            wanted = "a price from 0 to 999999999.999999999, as 0.15"
+            raise forms.ValidationError(f"{self.label}: “{typed}” is not {wanted}.")
+        return Decimal(typed)
+
+
+class PriceForm(RefusableForm):
+    """One price of the list; `revision` is that of the list which the page has shown."""
+
+    model = forms.CharField(
+        label="Model",
+        required=False,
+        max_length=LONG,
+        help_text="Empty: every model that has no price of its own.",
+        widget=forms.TextInput(attrs=PLAIN),
+    )
+    valid_from = DayField(label="Holds from, UTC day", help_text="Until the next price of the same model.")
+    currency = forms.CharField(
+        label="Currency",
+        max_length=40,
+        help_text="Three letters, one for the whole list.",
+        widget=forms.TextInput(attrs=PLAIN),
+    )
+    input = AmountField(label="Prompt, a million tokens")
+    cached_input = AmountField(label="From the cache, a million tokens")
+    output = AmountField(label="Generated, a million tokens")
+    is_example = forms.BooleanField(label="An example: nobody asks this price", required=False)
+    drop_examples = forms.BooleanField(label="Take all example prices out of the list", required=False)
+    revision = forms.IntegerField(min_value=0, max_value=LARGEST_REVISION, widget=forms.HiddenInput)
+
+    def clean_model(self) -> str:
+        typed: str = self.cleaned_data["model"]
+        if len(typed) > 200 or (typed and not _MODEL.fullmatch(typed)):
+            raise forms.ValidationError(f"Model: “{typed[:80]}” cannot be the name of a model.")
+        return typed
+
+    def clean_currency(self) -> str:
+        typed: str = self.cleaned_data["currency"]
+        if not re.fullmatch(r"[A-Z]{3}", typed):
+            raise forms.ValidationError(f"Currency: “{typed}” is not three capital letters, as EUR.")
+        return typed
+
+    def wanted(self, before: Sequence[Price]) -> list[Price]:
+        """The list with this price in it, in the place of the same model's of the same day."""
+        told = self.cleaned_data
+        mine = Price(
+            told["model"],
+            told["valid_from"],
+            told["currency"],
+            told["input"],
+            told["cached_input"],
+            told["output"],
+            is_example=told["is_example"],
+        )
+        stays = [one for one in before if (one.model, one.valid_from) != (mine.model, mine.valid_from)]
+        return [*(one for one in stays if not (told["drop_examples"] and one.is_example)), mine]
+
+
+class PriceRemoveForm(forms.Form):
+    model = forms.CharField(required=False, max_length=200)
+    valid_from = DayField(label="Day")
+    revision = forms.IntegerField(min_value=0, max_value=LARGEST_REVISION)
+
+
+class TokenForm(RefusableForm):
+    places = {"expires_at": "ends"}
+
+    name = forms.CharField(label="Name", max_length=LONG, help_text="What uses it, as “ci” or “terraform”.")
+    scopes = forms.MultipleChoiceField(
+        label="What it may do",
+        choices=SCOPES,
+        widget=forms.CheckboxSelectMultiple,
+        error_messages={
+            "required": "What it may do: nothing is chosen; a token without scopes can do nothing.",
+            "invalid_choice": "What it may do: “%(value)s” is no scope of a token.",
+        },
+    )
+    ends = DayField(
+        label="Last day it works", required=False, help_text="Until midnight UTC of that day. Empty: until revoked."
+    )
+    once = forms.UUIDField(widget=forms.HiddenInput)
+
+    def clean_ends(self) -> datetime | None:
+        return _ends(self.cleaned_data["ends"])
+
+
+def _ends(day: date | None) -> datetime | None:
+    try:
+        return None if day is None else datetime.combine(day, time(), UTC) + timedelta(days=1)
+    except OverflowError:
+        raise forms.ValidationError("That is the last day there is: leave it empty instead.") from None
+
+
+class GroupForm(RefusableForm):
+    slug = forms.CharField(
+        label="Slug",
+        max_length=LONG,
+        help_text="1 to 63 of a–z, 0–9 and inner hyphens. It never changes.",
+        widget=forms.TextInput(attrs=PLAIN),
+    )
+    name = forms.CharField(label="Name", max_length=LONG, help_text="For people.")
+
+
+class OverrideForm(RefusableForm):
+    model = forms.CharField(label="Model", max_length=200, widget=forms.TextInput(attrs=PLAIN))
+    revision = forms.CharField(label="Revision", max_length=100, widget=forms.TextInput(attrs=PLAIN))
+    backend = forms.CharField(label="Backend", max_length=20, widget=forms.TextInput(attrs=PLAIN))
+    kv_dtype = WordField(label="KV format", choices=[(name, name) for name in FORMATS if name != BASELINE])
+    note = forms.CharField(
+        label="Why, for whoever asks later", max_length=LONG, help_text="At most 500 characters. It stays in the trail."
+    )
+    confirm = forms.BooleanField(
+        label="Let it through without a passing result",
+        error_messages={"required": "Tick this to let it through; nothing has happened."},
+    )
+
+    def clean_model(self) -> str:
+        typed: str = self.cleaned_data["model"]
+        if not _MODEL.fullmatch(typed):
+            raise forms.ValidationError(f"Model: “{typed[:80]}” cannot be the name of a model.")
+        return typed
+
+
+class ConfirmForm(forms.Form):
+    """The name of what is about to end, typed."""
+
+    typed = forms.CharField(max_length=300, widget=forms.TextInput(attrs=PLAIN))
+
+    def __init__(self, *args: Any, name: str, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.name = name
+        self.fields["typed"].label = f"Type {name} to confirm"
+        self.fields["typed"].error_messages["required"] = f"Type {name} to confirm. Nothing has happened."
+
+    def clean_typed(self) -> str:
+        typed: str = self.cleaned_data["typed"]
+        if typed != self.name:
+            raise forms.ValidationError(f"“{typed}” is not {self.name}. Nothing has happened.")
+        return typed

@@ -1,0 +1,21 @@
+"""What became of a rollout, by the audit trail."""
+
+from controlplane.rollouts.models import Rollout
+from controlplane.rollouts.selectors import place_of
+from tenants.access import audit_visible
+from tenants.actor import Actor
+from tenants.models import AuditRecord
+
+MOST = 50
+
+
+def rollout_records(actor: Actor, rollout: Rollout) -> list[AuditRecord]:
+    """Newest first. Looked for among those of whose policy it is."""
+    organisation = place_of(rollout.level).organisation
+    records = audit_visible(actor).filter(
+        organisation_id=None if organisation is None else organisation.pk,
+        verb__startswith="rollout.",
+        target=rollout.place,
+        after__contains=str(rollout.pk),
+    )
+    return list(records.order_by("-seq")[:MOST])

@@ -1,0 +1,78 @@
+"""Every page as everybody who may come to it: what is not yours is not there, and nobody is let in unasked."""
+
+from collections.abc import Iterable, Iterator
+
+import pytest
+from django.test import Client
+from django.urls import URLPattern, URLResolver, reverse
+
+from controlplane.dashboard import urls
+from tenants.models import Member, Organisation, User
+from tests.api import make_organisation
+from tests.dashboard_pages import PAGES, Page
+
+pytestmark = pytest.mark.django_db
+INSIDE = [one for one in PAGES if one.audience != "outside" and one.kind != "deed"]
+OPERATORS = [one for one in PAGES if one.audience == "operators"]
+MEMBERS = [one for one in PAGES if one.audience == "members"]
+REFUSED = (403, 404)
+
+
+def named(patterns: Iterable[object]) -> Iterator[str]:
+    for one in patterns:
+        if isinstance(one, URLResolver):
+            yield from named(one.url_patterns)
+        elif isinstance(one, URLPattern) and one.name:
+            yield one.name
+
+
+def address(one: Page) -> str:
+    return reverse(one.view, args=one.arguments)
+
+
+def ids(one: Page) -> str:
+    return one.view
+
+
+@pytest.fixture
+def acme(db: None) -> Organisation:
+    return make_organisation("acme")
+
+
+@pytest.fixture
+def stranger(customer_client: Client, acme: Organisation) -> Client:
+    """Belongs to another organisation."""
+    other, user = make_organisation("globex"), User.objects.get(email="someone@acme.example")
+    Member.objects.create(organisation=other, email=user.email, role="admin", user=user, joined_at="2026-01-01T00:00Z")
+    return customer_client
+
+
+def test_every_address_is_in_the_list_once() -> None:
+    assert sorted(named(urls.urlpatterns)) == sorted(one.view for one in PAGES)
+
+
+@pytest.mark.parametrize("one", INSIDE, ids=ids)
+def test_nobody_sees_anything_without_signing_in(one: Page, client: Client, acme: Organisation) -> None:
+    answer = client.get(address(one))
+    if one.kind == "part":  # a page that is open reloads as a whole
+        assert (answer.status_code, answer.headers["HX-Refresh"], answer.content) == (204, "true", b"")
+    else:
+        assert answer.status_code == 302
+        assert answer.headers["Location"].startswith(f"{reverse('sign-in')}?next=")
+
+
+@pytest.mark.parametrize("one", OPERATORS, ids=ids)
+def test_what_is_for_operators_is_not_there_for_customers(one: Page, stranger: Client) -> None:
+    answer = stranger.post(address(one)) if one.kind == "deed" else stranger.get(address(one))
+    assert answer.status_code == 404
+    assert b"There is no such page" in answer.content
+
+
+@pytest.mark.parametrize("one", MEMBERS, ids=ids)
+def test_another_organisation_looks_as_if_it_did_not_exist(one: Page, stranger: Client) -> None:
+    nowhere = Page(one.view, one.audience, one.kind, ("nobody-here", *one.arguments[1:]))
+    pages = [
+        stranger.post(address(each)) if one.kind == "deed" else stranger.get(address(each)) for each in (one, nowhere)
+    ]
+    assert [answer.status_code for answer in pages] == [404, 404]
+    assert "acme" not in pages[0].content.decode().replace("someone@acme.example", "").replace(address(one), "")

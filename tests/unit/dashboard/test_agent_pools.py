@@ -1,0 +1,76 @@
+"""Pools as bars: what fills them, never more than there is, and what was not told is not said."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from controlplane.analytics.agents import FleetPools, Held, Hits, PoolHeld, Step
+from controlplane.dashboard.fleets.agent_charts import charts, window_asked
+from controlplane.dashboard.fleets.pools import fleet_bar, formats, held_rows, legend, pool
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+def held(name: str, size: int, *asked: tuple[str, int]) -> Held:
+    return Held(name, size, NOW, asked)
+
+
+def told(used: int | None = 50, capacity: int = 100) -> dict[str, Any]:
+    return {"capacity_bytes": capacity, "used_bytes": used}
+
+
+def test_a_bar_has_the_largest_by_name_and_all_others_together() -> None:
+    found = pool(told(), PoolHeld(tuple(held(f"acme/{n}", n) for n in (20, 10, 5, 3)), others=6, others_bytes=4))
+    assert found.bar is not None
+    assert [(one.label, one.amount) for one in found.bar.pieces] == [
+        ("acme/20", "20 B"),
+        ("acme/10", "10 B"),
+        ("acme/5", "5 B"),
+        ("7 others", "7 B"),
+    ]
+    assert found.title == "50 B of 100 B are used, 50 %"
+
+
+def test_what_was_not_told_is_not_drawn() -> None:
+    assert pool(told(used=None), PoolHeld((), 0, 0)).bar is None
+    assert pool(told(capacity=0), PoolHeld((), 0, 0)).percent is None
+    assert fleet_bar(told(used=None), (), ()) is None
+
+
+def test_a_bar_never_runs_out_of_its_frame_whatever_agents_tell() -> None:
+    found = pool(told(), PoolHeld((held("acme/a", 5_000),), 0, 0))
+    assert found.bar is not None
+    assert sum(one.width for one in found.bar.pieces) <= 1000
+
+
+def test_formats_are_said_with_their_shares_where_there_are_several() -> None:
+    assert formats(held("a", 1)) == ""
+    assert formats(held("a", 1, ("fp8", 10))) == "fp8"
+    assert formats(held("a", 1, ("fp8", 90), ("int4", 10))) == "fp8 90.0 %, int4 10.0 %"
+    assert formats(held("a", 1, ("a", 4), ("b", 3), ("c", 2), ("d", 1))).endswith("c 20.0 %, 1 more")
+
+
+def test_the_table_below_a_bar_has_its_colours() -> None:
+    rows = held_rows(PoolHeld(tuple(held(f"n{n}", 1) for n in range(5)), others=2, others_bytes=1), 100)
+    assert [one.kind for one in rows] == ["first", "second", "fourth", "third", "third", "third"]
+    assert rows[-1].namespace == "2 other namespaces"
+
+
+def test_colours_of_the_fleet_mean_the_same_in_every_bar() -> None:
+    pools = FleetPools((held("a", 3, ("fp8", 1)), held("b", 2)), {"x": (3, 0, 0), "y": (0, 2, 7)})
+    bars = [fleet_bar(told(), sizes, pools.top) for sizes in pools.by_agent.values()]
+    assert [[one.kind for one in bar.pieces] for bar in bars if bar] == [["first"], ["second", "third"]]
+    assert legend(pools) == [("first", "a · fp8", "3 B"), ("second", "b", "2 B"), ("third", "others", "7 B")]
+
+
+def test_where_nothing_was_asked_no_line_is_drawn_and_no_rate_is_said() -> None:
+    window = window_asked("1h")
+    start = NOW.replace(second=0) - timedelta(minutes=2)
+    hits, requests = charts([Step(start, Hits(1, 0, 0))], [], window, now=NOW)
+    assert hits.title.startswith("Hit rate not known over 1 h")
+    assert set(hits.series[0].values) == {None}
+    assert sum(one or 0 for one in requests.series[0].values) == 1
+    assert charts([], [], window, now=NOW) == []
+
+
+def test_a_window_that_nobody_knows_is_the_last_hour() -> None:
+    assert window_asked("7d").name == window_asked("").name == "1h"

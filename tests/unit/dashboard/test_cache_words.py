@@ -1,0 +1,343 @@
+"""What pages of caches say, out of numbers alone."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from controlplane.analytics.linting import prompts_typed
+from controlplane.analytics.neighbours import Neighbour
+from controlplane.dashboard.caches import evictions
+from controlplane.dashboard.caches.diagnosis import diagnosis, most_first, summary
+from controlplane.dashboard.caches.forms import BadMessages, messages_read
+from controlplane.dashboard.caches.namespace_facts import (
+    Revised,
+    headline,
+    held_rows,
+    in_force,
+    origin_bar,
+    rate_chart,
+    stats_row,
+)
+from controlplane.dashboard.caches.operation_facts import told
+from controlplane.dashboard.caches.pins import headline as pins_headline
+from controlplane.dashboard.caches.reasons import REASONS, misses_headline, ordered, reason_rows, token_bar
+from engine_agent.wire import MISSED
+from tenants.policy import Change
+
+NOW = datetime(2026, 11, 22, 12, 30, tzinfo=UTC)
+DAY = 86_400
+VALUES: dict[str, Any] = {
+    "prefix_caching": True,
+    "ttl_seconds": 300,
+    "ttl_mode": "sliding",
+    "max_age_seconds": DAY,
+    "kv_dtype": "fp8",
+    "limit_share": 1.0,
+    "reserved_share": 0.0,
+}
+
+
+def stats(**changes: Any) -> dict[str, Any]:
+    before = {"hit_ratio": 0.5, "covered_seconds": DAY}
+    found: dict[str, Any] = {
+        "requests": 100,
+        "prompt_tokens": 1000,
+        "cached_tokens": 712,
+        "hit_ratio": 0.712,
+        "window_seconds": DAY,
+        "covered_seconds": DAY,
+        "ttft_ms": {"hit_p50": 48.0, "miss_p50": 342.4},
+        "saved": {"tokens": 712, "seconds": 12.34, "money": None},
+        "resident_bytes": 3 << 30,
+        "missed_tokens_by_reason": dict.fromkeys(MISSED, 0) | {"cold": 288},
+        "before": before,
+    }
+    return found | changes
+
+
+# Of a namespace
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "Hit rate 71.2 %, up 21.2 points"),
+        ({"before": {"hit_ratio": 0.9, "covered_seconds": DAY}}, "Hit rate 71.2 %, down 18.8 points"),
+        ({"before": {"hit_ratio": 0.712, "covered_seconds": DAY}}, "Hit rate 71.2 %, as in the window before"),
+        ({"before": {"hit_ratio": 0.5, "covered_seconds": DAY - 1}}, "Hit rate 71.2 %"),
+        ({"before": {"hit_ratio": None, "covered_seconds": DAY}}, "Hit rate 71.2 %"),
+        ({"requests": 19}, "19 requests so far in chat: too few for a hit rate"),
+        ({"requests": 1}, "1 request so far in chat: too few for a hit rate"),
+        ({"requests": 0}, "Nothing was asked of chat in the last 24 h"),
+        ({"requests": 0, "covered_seconds": 0}, "Nothing has been measured in chat yet"),
+    ],
+)
+def test_the_headline_claims_no_more_than_was_counted(changes: dict[str, Any], said: str) -> None:
+    assert headline(stats(**changes), slug="chat", window="24 h") == said
+
+
+def test_nearly_all_is_not_all() -> None:
+    nearly = stats(prompt_tokens=1_000_000, cached_tokens=999_999, hit_ratio=0.999999)
+    assert headline(nearly, slug="chat", window="24 h").startswith("Hit rate 99.9 %")
+
+
+def test_numbers_stand_with_unit_window_and_basis() -> None:
+    served, first, saved, held = stats_row(stats(covered_seconds=200))
+    assert (served.value, served.note) == ("712 tokens", "of 1,000 prompt tokens in 100 requests, 3 min of 24 h")
+    assert first.value == "48 against 342 ms"
+    assert (saved.value, saved.note) == ("712 tokens", "about 12.3 s of waiting, 3 min of 24 h; no price is set")
+    assert held.value == "3.0 GiB"
+
+
+def test_money_by_example_prices_says_so() -> None:
+    money = {"rounded": "61.81", "currency": "EUR", "is_example": True}
+    saved = stats_row(stats(saved={"tokens": 1, "seconds": None, "money": money}))[2]
+    assert (saved.value, saved.note) == ("61.81 EUR", "at example prices; 24 h")
+
+
+def test_what_cannot_be_compared_is_not() -> None:
+    first = stats_row(stats(ttft_ms={"hit_p50": 48.0, "miss_p50": None}))[1]
+    assert first.value == "too few to compare"
+
+
+def test_a_bar_without_tokens_is_none() -> None:
+    assert origin_bar(stats(prompt_tokens=0, cached_tokens=0)) is None
+    bar = origin_bar(stats())
+    assert bar is not None
+    assert [(piece.label, piece.share) for piece in bar.pieces] == [
+        ("Served from cache", "71.2 %"),
+        ("New to the cache", "28.8 %"),
+    ]
+
+
+def point(minute: int, prompt: int, cached: int) -> dict[str, Any]:
+    ratio = cached / prompt if prompt else None
+    return {"at": NOW.replace(minute=minute), "prompt_tokens": prompt, "cached_tokens": cached, "hit_ratio": ratio}
+
+
+def test_the_chart_says_between_what_its_line_moves_and_what_was_published() -> None:
+    change = Change("ttl_seconds", None, 300, 600, "fleet", "namespace")
+    flag = Change("prefix_caching", "m", True, False, "fleet", "namespace")
+    revised = [Revised(NOW, 7, "", (change, flag), "Chats pause longer")]
+    points = [point(0, 0, 0), point(5, 100, 50), point(10, 100, 80)]
+    chart = rate_chart({"points": points, "step_seconds": 300}, revised, window="24 h")
+    assert chart is not None
+    assert chart.title == "Between 50.0 % and 80.0 % in each 5 min with requests, 24 h"
+    assert chart.series[0].values == (None, 50.0, 80.0)
+    (mark,) = chart.marks
+    assert mark.label == "rev 7"
+    assert mark.words == (
+        "22 Nov 12:30 UTC, ttl_seconds 5 min → 10 min; prefix_caching for m on → off. “Chats pause longer”"
+    )
+
+
+def test_a_chart_of_nothing_is_none() -> None:
+    assert rate_chart({"points": [point(0, 0, 0)], "step_seconds": 300}, [], window="24 h") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({}, "Blocks live 5 min after last use, at most 24 h · fp8 · up to 100 % of each pool."),
+        ({"ttl_mode": "absolute"}, "Blocks live 5 min after creation · fp8 · up to 100 % of each pool."),
+        (
+            {"reserved_share": 0.12, "max_age_seconds": None},
+            "Blocks live 5 min after last use · fp8 · up to 100 % of each pool, 12 % guaranteed.",
+        ),
+        ({"prefix_caching": False}, "Prefix caching is off: nothing is kept and nothing matches."),
+    ],
+)
+def test_what_is_in_force_is_one_line(changes: dict[str, Any], said: str) -> None:
+    assert in_force(VALUES | changes) == said
+
+
+def test_agents_that_hold_nothing_are_not_listed() -> None:
+    rows = held_rows([("a", 0, NOW), ("b", 1 << 20, NOW), ("c", 3 << 20, NOW)])
+    assert [(row.agent, row.amount, row.share) for row in rows] == [
+        ("c", "3.0 MiB", "75.0 %"),
+        ("b", "1.0 MiB", "25.0 %"),
+    ]
+
+
+# Why misses happen
+
+
+def test_every_reason_that_is_counted_has_words_and_advice() -> None:
+    assert set(REASONS) == set(MISSED)
+    assert all(one.label and one.meaning and one.advice for one in REASONS.values())
+
+
+def test_reasons_are_in_the_order_of_their_size_and_the_tail_is_last() -> None:
+    missed = {"tail": 900, "cold": 10, "expired": 90, "quota": 0}
+    assert [name for name, _ in ordered(missed)] == ["expired", "cold", "tail"]
+    assert [row.of_missed for row in reason_rows(missed)] == ["9.0 %", "1.0 %", "90.0 %"]
+
+
+def test_pieces_of_the_bar_are_all_of_the_tokens() -> None:
+    bar = token_bar("x", 500, {"cold": 300, "tail": 200})
+    assert sum(piece.width for piece in bar.pieces) == pytest.approx(1000)
+    assert [piece.kind for piece in bar.pieces] == ["served", "second", "third"]
+
+
+@pytest.mark.parametrize(
+    ("missed", "prompt", "said"),
+    [
+        ({}, 0, "Nothing was asked in the last 24 h, so nothing was missed"),
+        ({"cold": 0}, 10, "Every prompt token of the last 24 h was served from cache"),
+        ({"tail": 5}, 10, "50.0 % of prompt tokens were not served from cache, all of them behind the last full block"),
+        (
+            {"evicted": 4, "tail": 1},
+            10,
+            "50.0 % of prompt tokens were not served from cache, 80.0 % of those for one reason: fleet pressure",
+        ),
+    ],
+)
+def test_the_headline_of_misses_names_the_main_reason(missed: dict[str, int], prompt: int, said: str) -> None:
+    assert misses_headline(missed, prompt, window="24 h") == said
+
+
+# What gateways found
+
+
+def sample(**changes: Any) -> dict[str, Any]:
+    finding = {"advice": "Move it.", "distinct": 3, "seen": 20}
+    found: dict[str, Any] = {
+        "as_of": NOW,
+        "gateways": 2,
+        "sampled_requests": 48,
+        "sampled_tokens": 41_230,
+        "hit_ratio_now": 0.03,
+        "hit_ratio_then": 0.91,
+        "findings": [finding],
+        "partings": [],
+    }
+    return found | changes
+
+
+def test_the_gain_is_said_in_whole_points_rounded_down() -> None:
+    found = diagnosis("chat", sample(hit_ratio_then=0.9199))
+    assert (found.points, found.title) == (88, "chat: hit rate 3 % → 91 % of the sample, with what varies at the end")
+    assert found.basis == "48 prompts sampled, 41,230 tokens, by 2 gateways"
+    assert found.findings[0].values == "3 values in 20 prompts: a name, perhaps."
+    assert summary([found]) == "One change to the prompts of chat would bring 88 points"
+
+
+def test_who_gains_most_comes_first_and_who_was_not_looked_at_last() -> None:
+    nothing = sample(as_of=None, gateways=0, hit_ratio_now=None, hit_ratio_then=None, findings=[])
+    told = [
+        diagnosis("a", nothing),
+        diagnosis("b", sample(findings=[])),
+        diagnosis("c", sample()),
+        diagnosis("d", sample(hit_ratio_then=0.1)),
+    ]
+    assert [one.slug for one in most_first(told)] == ["c", "d", "b", "a"]
+    assert summary(told[:2]) == "In the prompts that were looked at nothing varies that would gain by moving"
+    assert summary(told[:1]) == "No prompt was looked at in the last 24 h"
+
+
+# Who gives way
+
+
+def test_customers_are_told_by_whose_doing() -> None:
+    left = {"evicted": 1, "quota": 2000, "expired": 5, "purged": 0}
+    said = evictions.title(left, slug="chat", window="24 h", whose="your")
+    assert said == "1 block gave way to fleet pressure and 2,000 blocks gave way to your own traffic in 24 h"
+    nothing = evictions.title(left | {"evicted": 0, "quota": 0}, slug="chat", window="24 h", whose="your")
+    assert nothing == "Nothing of chat had to give way in 24 h"
+
+
+def test_this_namespace_is_among_its_neighbours_however_small() -> None:
+    many = [Neighbour(number, f"n{number}", number << 20, 0, 0) for number in range(1, 15)]
+    rows = evictions.neighbour_rows(many, 1)
+    assert (len(rows), rows[0].name, rows[-1].name, rows[-1].is_this) == (11, "n14", "n1", True)
+    assert len(evictions.neighbour_rows(many, 14)) == 10
+
+
+def test_who_holds_and_who_lost_most_are_named_and_nobody_is_accused() -> None:
+    here, holder, loser = Neighbour(1, "a", 9, 9, 9), Neighbour(2, "b", 5 << 20, 0, 0), Neighbour(3, "c", 1, 7, 0)
+    said = evictions.neighbours_sentence([here, holder, loser], 1)
+    assert said == "On its agents b holds most of all others, 5.0 MiB; c lost most to pressure, 7 blocks."
+    assert evictions.neighbours_sentence([here], 1).startswith("It has its agents for itself")
+
+
+# Operations
+
+
+def receipt(agent: str, **more: Any) -> dict[str, Any]:
+    return {"agent": agent, "scope": "acme/chat", "blocks": 3, "bytes": 2048, "at": NOW.isoformat(), **more}
+
+
+@pytest.mark.parametrize(
+    ("state", "receipts", "awaited", "said"),
+    [
+        ("done", [], [], "The purge of acme/chat is done: no agent was concerned"),
+        ("running", [], ["a"], "The purge of acme/chat: 0 of 1 agent have proved it"),
+        ("running", [receipt("a")], ["b"], "The purge of acme/chat: 1 of 2 agents has proved it"),
+        ("done", [receipt("a")], [], "The purge of acme/chat is done: the only agent has proved it"),
+        ("done", [receipt("a", note="revoked")], [], "The purge of acme/chat is over: 0 of 1 agent proved it"),
+        (
+            "failed",
+            [receipt("a", note="late"), receipt("b")],
+            [],
+            "The purge of acme/chat has failed: 1 of 2 agents proved it",
+        ),
+    ],
+)
+def test_an_operation_says_how_many_have_proved_it(state: str, receipts: Any, awaited: Any, said: str) -> None:
+    found = told(kind="purge", scope="acme/chat", state=state, receipts=receipts, awaited=awaited)
+    assert found.title == said
+    assert found.is_over == (state != "running")
+
+
+def test_the_awaited_come_first_and_the_newest_receipt_next() -> None:
+    found = told(kind="purge", scope="acme/chat", state="running", receipts=[receipt("a"), receipt("b")], awaited=["c"])
+    assert [(row.agent, row.state.word) for row in found.rows] == [("c", "awaited"), ("b", "proved"), ("a", "proved")]
+    assert found.advice.endswith("6 blocks, 4.0 KiB, proved gone.")
+
+
+def test_of_a_thousand_agents_two_hundred_are_shown() -> None:
+    receipts = [receipt(f"a{number}") for number in range(1000)]
+    found = told(kind="purge", scope="acme", state="done", receipts=receipts, awaited=[])
+    assert (len(found.rows), found.unshown) == (200, 800)
+
+
+# What is typed
+
+
+def test_a_pasted_body_is_read_as_its_messages() -> None:
+    assert messages_read('{"model": "m", "messages": [{"role": "user", "content": "hi"}]}') == [
+        {"role": "user", "content": "hi"}
+    ]
+
+
+@pytest.mark.parametrize("typed", ["", "{}", "[]", "[1]", '[{"role": ""}]', '[{"role": "' + "x" * 41 + '"}]', "[NaN]"])
+def test_what_are_no_messages_is_said(typed: str) -> None:
+    with pytest.raises(BadMessages):
+        messages_read(typed)
+
+
+def test_more_messages_than_a_thousand_are_refused() -> None:
+    with pytest.raises(BadMessages, match="1001 messages, 1000 are the most"):
+        messages_read("[" + ",".join(['{"role": "user"}'] * 1001) + "]")
+
+
+@pytest.mark.parametrize(
+    ("typed", "texts"),
+    [
+        ("one", ["one"]),
+        ("one\n---\ntwo", ["one", "two"]),
+        ("one\r\n  -----  \r\ntwo\r\n---\r\n", ["one", "two"]),
+        ("a -- b\n- list\n--\nc", ["a -- b\n- list\n--\nc"]),
+        ('["one", "two"]', ["one", "two"]),
+        ("---", ["---"]),
+    ],
+)
+def test_texts_are_parted_by_lines_of_dashes(typed: str, texts: list[str]) -> None:
+    assert [one.text for one in prompts_typed(typed)] == texts
+
+
+def test_pins_without_room_are_not_said_to_be_kept() -> None:
+    assert pins_headline(0, 0.0, 2, "chat") == "Nothing is pinned in chat"
+    assert pins_headline(2, 0.0, 2, "chat") == "2 pins are wanted, and the policy gives pins no room"
+    assert pins_headline(2, 0.125, 2, "chat") == "2 pins are wanted on 2 agents, in at most 12.5 % of each pool"
