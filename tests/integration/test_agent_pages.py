@@ -184,6 +184,13 @@ def test_a_page_that_shows_it_otherwise_than_it_is_changes_nothing(deed: str, op
     assert (agent.is_draining, agent.revoked_at, Operation.objects.count()) == (False, None, 0)
 
 
+def test_whoever_reloads_a_refused_deed_sees_the_agent_and_does_nothing(operator_client: Client) -> None:
+    make_agent()
+    answer = operator_client.get("/fleet/agents/agent-1/drain")
+    assert (answer.status_code, answer["Location"]) == (302, "/fleet/agents/agent-1")
+    assert not Agent.objects.get().is_draining
+
+
 def test_revoking_wants_the_agents_id(operator_client: Client) -> None:
     make_agent()
     refused = send(operator_client, "revoke", confirm="<script>agent-2")

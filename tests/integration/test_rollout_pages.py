@@ -274,7 +274,15 @@ def test_what_there_is_nothing_to_promote_to_is_refused_with_the_reason(
 def test_a_deed_that_nobody_knows_is_no_page(operator_client: Client, acme: Organisation) -> None:
     rollout = begin(acme, "agent-1")
     assert send(operator_client, rollout, "delete").status_code == 404
-    assert operator_client.get(reverse("rollout-deed", args=[rollout.pk, "pause"])).status_code == 405
+
+
+def test_whoever_reloads_a_refused_deed_sees_the_rollout_and_does_nothing(
+    operator_client: Client, acme: Organisation
+) -> None:
+    rollout = begin(acme, "agent-1")
+    answer = operator_client.get(reverse("rollout-deed", args=[rollout.pk, "pause"]))
+    assert (answer.status_code, answer["Location"]) == (302, reverse("rollout", args=[rollout.pk]))
+    assert state(rollout) == "running"
 
 
 def test_members_of_the_organisation_find_no_such_page_and_change_nothing(

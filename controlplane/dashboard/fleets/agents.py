@@ -12,7 +12,7 @@ from controlplane.analytics.agents import Hits, hits_of_agents, hits_over, pool_
 from controlplane.dashboard.fleets.agent_charts import WINDOWS, charts, window_asked
 from controlplane.dashboard.fleets.agent_facts import agent_now, canary, deeds, facts, seen_as, step_rows
 from controlplane.dashboard.fleets.pools import NOTHING, held_rows, pool
-from controlplane.dashboard.pages import operator_of, page, part
+from controlplane.dashboard.pages import FORMS, operator_of, page, part
 from controlplane.fleet import agents, selectors
 from controlplane.fleet.canaries import NEVER, isolations_read
 from controlplane.fleet.models import Agent, OperationStep
@@ -45,12 +45,14 @@ def agent_part(request: HttpRequest, agent_id: str) -> HttpResponse:
     return render(request, "dashboard/fleets/_agent.html", context)
 
 
-@page(methods=("POST",))
+@page(methods=FORMS)  # a refused deed stands at this address: whoever reloads it sees the agent
 def agent_deed(request: HttpRequest, agent_id: str, deed: str) -> HttpResponse:
     """One of DEEDS. Refused where the agent is not as the page showed it, or its name is not typed."""
     actor, found = operator_of(request), selectors.agent_for(agent_id)
     if deed not in DEEDS:
         raise NotFound("page")
+    if request.method != "POST":
+        return redirect("agent", agent_id)
     typed = request.POST.get("confirm", "").strip()
     refused = _refused(found, deed, request.POST.get("seen", ""), typed)
     if not refused:

@@ -14,7 +14,7 @@ from django.utils import timezone
 from controlplane.dashboard.fleets.rollout_facts import contents, deeds, events, rollout_now, seen_as
 from controlplane.dashboard.fleets.rollout_rows import RolloutLine, list_advice, list_headline, rollout_line
 from controlplane.dashboard.organisations.paging import asked, pager
-from controlplane.dashboard.pages import operator_of, page, part
+from controlplane.dashboard.pages import FORMS, operator_of, page, part
 from controlplane.dashboard.published import STOP_ASKING
 from controlplane.fleet.models import OperationStep
 from controlplane.rollouts import selectors, services
@@ -95,13 +95,15 @@ def rollout_part(request: HttpRequest, rollout: UUID) -> HttpResponse:
     return render(request, "dashboard/fleets/_rollout.html", context, status=status)
 
 
-@page(methods=("POST",))
+@page(methods=FORMS)  # a refused deed stands at this address: whoever reloads it sees the rollout
 def rollout_deed(request: HttpRequest, rollout: UUID, deed: str) -> HttpResponse:
     """One of DEEDS. Refused where the rollout has gone on since the page was shown, or its name is not typed."""
     actor = operator_of(request)
     found = selectors.rollout_for(actor, rollout)
     if deed not in DEEDS:
         raise NotFound("page")
+    if request.method != "POST":
+        return redirect("rollout", rollout)
     typed = request.POST.get("confirm", "").strip()
     refused = _refused(found, actor, deed, request.POST.get("seen", ""), typed)
     if not refused:
