@@ -67,7 +67,9 @@ async def test_who_follows_is_told_when_blocks_come(backend: PagedBackend) -> No
     page = await following
     assert page.boot == known.boot
     assert page.number > known.number
-    assert [(change.kind, change.namespace, len(change.marks)) for change in page.changes] == [("stored", "one", 8)]
+    told = [(change.kind, change.namespace, len(change.marks)) for change in page.changes]
+    assert told[0] == ("stored", "one", 8)  # of the first step; on a busy machine the next has come by then
+    assert {(kind, namespace) for kind, namespace, _ in told} == {("stored", "one")}
     assert page.changes[0].parent == page.changes[0].root
 
 
