@@ -22,11 +22,15 @@ from tests.e2e.organisations import (
     wait_for_status,
 )
 from tests.e2e.pages import sign_in, sign_in_as
-from tests.e2e.stack import Stack
+from tests.e2e.stack import Stack, wait_until
 
 ASKED = [one for one in PAGES if one.kind != "deed"]
 OF_OPERATORS = [one for one in ASKED if one.audience == "operators"]
 OF_MEMBERS = [one for one in ASKED if one.audience == "members"]
+NAMES = ("Ada", "Grace", "Alan", "Edsger", "Barbara", "Donald", "Frances", "Ken", "Radia", "Leslie")
+RULES = (
+    "Answer in one short sentence, name the module you speak of, and say when somebody would rather not use it. " * 5
+)
 QUESTION = "What does the module json do, and when would I use it? " * 6
 PASSWORD = "seven plain otters paint"
 
@@ -81,7 +85,9 @@ def test_a_customer_from_the_invitation_to_a_policy_of_their_own(stack: Stack, p
     key = key_made(page, "production")
     wait_for_status(stack, key, 200)
     see_the_number_move(stack, page, key)
+    ask_with_names_first(stack, key)
     see_why_misses_happen(page, invited.slug)
+    see_where_prompts_part(page)
     open_policy(page, invited.slug)
     be_refused_out_of_bounds(page)
     change_within_bounds(page)
@@ -156,12 +162,27 @@ def see_the_number_move(stack: Stack, page: Page, key: str) -> None:
     assert page.evaluate("window.sameAsBefore")
 
 
+def ask_with_names_first(stack: Stack, key: str) -> None:
+    for name in NAMES:
+        assert ask(stack, key, f"My name is {name}. {RULES}")[0] == 200
+
+
 def see_why_misses_happen(page: Page, slug: str) -> None:
     page.get_by_role("navigation").get_by_role("link", name=f"Journey {slug}").click()
     open_section(page, "Why misses happen")
     expect(title(page)).to_contain_text("of prompt tokens were not served from cache", timeout=SOON)
     expect(page.get_by_role("columnheader", name="What to do")).to_be_visible()
     expect(page.get_by_role("link", name="default", exact=True)).to_be_visible()
+
+
+def see_where_prompts_part(page: Page) -> None:
+    """What a gateway finds some seconds after it has seen enough, and what moving the name would bring."""
+    finding = page.get_by_text(
+        re.compile(r"of the prompts differ first at token \d+ and agree again \d+ tokens? later")
+    )
+    wait_until(lambda: page.reload() and finding.count(), "a finding on the page", seconds=90)
+    expect(finding.first).to_contain_text("Move what varies to the end: hit rate")
+    expect(page.get_by_role("heading", level=2, name=re.compile(r"would bring \d+ points?$"))).to_be_visible()
 
 
 def open_policy(page: Page, slug: str) -> None:

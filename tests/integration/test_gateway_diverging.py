@@ -26,6 +26,7 @@ def test_a_clock_in_the_system_prompt_is_found_in_traffic(monkeypatch: pytest.Mo
         (diverging, "LOOK_SECONDS", 0.05),
         (diverging, "TELL_SECONDS", 0.05),
         (sampling, "LOOK_SECONDS", 0.0),
+        (sampling, "FIRST_LOOK_SECONDS", 0.0),
         (sampling, "LEAST_PROMPTS", 10),
     ):
         monkeypatch.setattr(module, name, value)

@@ -18,6 +18,7 @@ MOST_BYTES = 16 << 20  # of all marks
 MOST_A_SECOND = 4.0  # of all namespaces
 AT_ONCE = 12.0  # of one that has been quiet
 LOOK_SECONDS = 60.0  # between two looks at one namespace
+FIRST_LOOK_SECONDS = 10.0  # after its first prompt: whoever tries something is told soon
 
 
 @dataclass(slots=True)
@@ -66,7 +67,8 @@ class Sampling:
     def wants(self, namespace: str, now: float) -> bool:
         one = self._namespaces.get(namespace)
         if one is None:
-            one = self._namespaces[namespace] = Collected(Allowance(AT_ONCE, 1.0, AT_ONCE, now), looked_at=now)
+            looked_at = now - LOOK_SECONDS + FIRST_LOOK_SECONDS
+            one = self._namespaces[namespace] = Collected(Allowance(AT_ONCE, 1.0, AT_ONCE, now), looked_at=looked_at)
             if len(self._namespaces) > MOST_NAMESPACES:
                 self.forget(next(iter(self._namespaces)))
         return one.allowance.take(now) and self._all.take(now)

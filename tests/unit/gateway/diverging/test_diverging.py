@@ -41,6 +41,7 @@ async def test_what_varies_in_a_namespace_is_told_and_no_token_is(monkeypatch: p
         (diverging, "LOOK_SECONDS", 0.01),
         (diverging, "TELL_SECONDS", 0.01),
         (sampling, "LOOK_SECONDS", 0.0),
+        (sampling, "FIRST_LOOK_SECONDS", 0.0),
     ):
         monkeypatch.setattr(module, name, value)
     told = asyncio.Queue[Report]()

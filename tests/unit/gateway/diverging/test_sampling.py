@@ -4,7 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_agent.divergence.analysing import Sample
-from engine_agent.gateway.diverging.sampling import AT_ONCE, LEAST_PROMPTS, LOOK_SECONDS, MOST_PROMPTS, Sampling
+from engine_agent.gateway.diverging.sampling import (
+    AT_ONCE,
+    FIRST_LOOK_SECONDS,
+    LEAST_PROMPTS,
+    LOOK_SECONDS,
+    MOST_PROMPTS,
+    Sampling,
+)
 
 MARKS = Sample(bytes(400))
 
@@ -27,12 +34,19 @@ def test_enough_new_prompts_are_looked_at_once_a_while() -> None:
     filled(sampling, "1", LEAST_PROMPTS - 1, 1000.0)
     assert sampling.due(2000.0) is None
     filled(sampling, "1", 1, 1100.0)
-    assert sampling.due(1000.0 + LOOK_SECONDS / 2) is None
     assert sampling.due(2000.0) == "1"
     assert len(sampling.look("1", 2000.0)) == LEAST_PROMPTS
     assert sampling.due(3000.0) is None
-    filled(sampling, "1", 4, 3000.0)
-    assert sampling.due(3000.0) == "1"
+    filled(sampling, "1", 4, 2000.0)
+    assert sampling.due(2000.0 + LOOK_SECONDS - 1) is None
+    assert sampling.due(2000.0 + LOOK_SECONDS) == "1"
+
+
+def test_the_first_look_comes_soon_after_the_first_prompt() -> None:
+    sampling = Sampling()
+    filled(sampling, "1", LEAST_PROMPTS, 1000.0)
+    assert sampling.due(1000.0 + FIRST_LOOK_SECONDS - 1) is None
+    assert sampling.due(1000.0 + FIRST_LOOK_SECONDS) == "1"
 
 
 def test_only_the_newest_are_kept() -> None:
