@@ -68,6 +68,7 @@ class Identity:
     expires_at: float  # of this header
     audience: str  # the agent it was made for
     elsewhere_tokens: int = 0  # of its prompt, the longest match that the gateway knew at another agent; 0: none longer
+    key_id: str = ""  # by which the control plane knows the API key, never what is secret of it; empty: without one
 
 
 def sign(identity: Identity, secret: bytes) -> str:
@@ -215,6 +216,7 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "expires_at": _is_instant,
     "audience": _is_id,
     "elsewhere_tokens": _count_from(0),
+    "key_id": lambda value: value == "" or _is_id(value),
 }
 _DEFAULTS: Mapping[str, Any] = {one.name: one.default for one in fields(Identity) if one.default is not MISSING}
 assert list(_CHECKS) == [field.name for field in fields(Identity)]

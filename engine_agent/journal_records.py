@@ -4,12 +4,15 @@ A line is the CRC-32 of what follows in eight hexadecimal digits, a space, and a
 
     5f1c0a2e {"sequence":1,"type":"opened","request_id":"…",…}
 
+A member that came later has a default and is left out where it says no more: so journals of before are read, and their
+lines are written as they were. Readers of before ignore what they do not know.
+
 Standard library only.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from operator import attrgetter
 from typing import Any, Literal
 from zlib import crc32
@@ -36,6 +39,7 @@ class Opened:
     cached_tokens: int
     miss_reason: str
     missed: Mapping[str, int]  # tokens, by reason
+    key_id: str = ""  # of the API key, as the control plane knows it; empty: without one
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +89,24 @@ def entry_of(line: bytes) -> Entry:
 def entry_read(told: Mapping[str, Any]) -> Entry:
     """From what entry_document makes of it. Raises KeyError, TypeError."""
     names, made_of = _TYPES[told["type"]]
-    return Entry(told["sequence"], made_of(**{name: told[name] for name in names}))
+    known = {name: told[name] if name in told else _LATER[name] for name in names}
+    return Entry(told["sequence"], made_of(**known))
 
 
 def entry_document(entry: Entry) -> dict[str, Any]:
     """As the journal's readers get it too."""
     kind, names, values = _FIELDS[type(entry.record)]
-    return {"sequence": entry.sequence, "type": kind, **dict(zip(names, values(entry.record), strict=True))}
+    told = {"sequence": entry.sequence, "type": kind, **dict(zip(names, values(entry.record), strict=True))}
+    for name, default in _LATER.items():
+        if told.get(name) == default:
+            del told[name]
+    return told
+
+
+def first_known(entry: Entry) -> Entry:
+    """Without what came later: as every version reads it."""
+    record = entry.record
+    return Entry(entry.sequence, replace(record, **_LATER)) if isinstance(record, Opened) else entry
 
 
 def _names(made_of: type[Opened] | type[Closed]) -> tuple[str, ...]:
@@ -103,4 +118,5 @@ _TYPES: Mapping[str, tuple[tuple[str, ...], type[Opened] | type[Closed]]] = {
     "opened": (_names(Opened), Opened),
     "closed": (_names(Closed), Closed),
 }
+_LATER: Mapping[str, Any] = {one.name: one.default for one in fields(Opened) if one.default is not MISSING}
 _FIELDS = {made_of: (kind, names, attrgetter(*names)) for kind, (names, made_of) in _TYPES.items()}

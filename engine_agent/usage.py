@@ -3,9 +3,11 @@
 A row adds up what one agent counted of one namespace, model, KV format and kind of request in one minute, and may be
 told in several parts, which add up again. Times are kept as counts by code: a code says what was measured, how much of
 the prompt was cached, how long it was, and in which bucket of a logarithmic scale the time lies.
+
+Beside the rows it is told what of customers' requests came with which API key: the same requests, parted otherwise.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil, log
 from typing import Any, Final, Literal
@@ -25,6 +27,8 @@ COUNTS: Final = (
 )
 MINUTE_SECONDS: Final = 60
 MOST_ROWS: Final = 500  # of one report
+KEY_COUNTS: Final = ("requests", "prompt_tokens", "cached_tokens", "generated_tokens")  # of COUNTS, by key
+MOST_KEY_ROWS: Final = 1_000  # of one report
 
 # Times. A bucket's middle is at most 2 % off whatever lies in it.
 GROWTH: Final = 1.04
@@ -52,6 +56,22 @@ class Row:
     counts: Mapping[str, int] = field(default_factory=dict)
     missed: Mapping[str, int] = field(default_factory=dict)
     times: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRow:
+    """`counts` by KEY_COUNTS. `key`: as the control plane knows it; empty: those without one."""
+
+    minute: int
+    namespace: str
+    model: str
+    key: str
+    counts: Sequence[int]
+
+
+def key_row_told(row: KeyRow) -> list[Any]:
+    """As a report tells it: there are many of them."""
+    return [row.minute, row.namespace, row.model, row.key or None, *row.counts]
 
 
 def row_document(row: Row) -> dict[str, Any]:

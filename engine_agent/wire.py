@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from engine_agent.protocol import MalformedMessage, canonical_json
-from engine_agent.usage import MOST_ROWS
+from engine_agent.usage import MOST_KEY_ROWS, MOST_ROWS
 
 VERSION = 1
 COMMAND_TASK = "agent.command"  # the Celery task by which commands come: one argument, the sealed text
@@ -85,14 +85,16 @@ class Report:
                 `applied` of the state that asked for it; no proof before it means that nothing of it was there.
     `receipt`   {"operation", "ok", "at", "result": {…}}: what an operation came to. The same operation is done once.
     `refused`   {"reason", "what", "at", "count"}: commands that were not believed.
-    `usage`     {"boot", "after", "born", "upto", "rows", "totals", "lost"}: what the engine's journal says in the
-                records of that boot behind number `after`, up to `upto`: rows as in usage.py, each checked by itself by
-                whoever takes them in. A request that a boot left open when it was over is one more record behind its
-                last. `born`: the checksum of its first record, or null: another journal of that name is known by it.
-                Without `after`, what a spool's numbers say is all that tells what is new.
+    `usage`     {"boot", "after", "born", "upto", "rows", "totals", "lost", "keys"}: what the engine's journal says in
+                the records of that boot behind number `after`, up to `upto`: rows as in usage.py, each checked by
+                itself by whoever takes them in. A request that a boot left open when it was over is one more record
+                behind its last. `born`: the checksum of its first record, or null: another journal of that name is
+                known by it. Without `after`, what a spool's numbers say is all that tells what is new.
                 `totals`: {namespace: [requests, prompt tokens, cached tokens]}, what the engine itself counted since
                 its boot when it had written record `upto`; of the namespaces that it has counted on since. `lost`: how
                 many of its records can no longer be read.
+                `keys`: what of the customers' rows came with which API key, as lists of [minute, namespace, model,
+                key or null, requests, prompt tokens, cached tokens, generated tokens]. Without it nobody knows.
     `levels`    {"boot", "at", "pool", "preemptions", "namespaces"}: how full the engine is now. `pool`:
                 {"capacity_bytes", "used_bytes", "evictable_bytes"}; `namespaces`: {id: {"resident_bytes", "host_bytes",
                 "expired_blocks", "evicted_blocks", "quota_blocks", "purged_blocks"}}, whose blocks and preemptions
@@ -275,6 +277,10 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, list) and len(value) <= MOST_ROWS
 
 
+def _are_keys_if_any(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and len(value) <= MOST_KEY_ROWS)
+
+
 def _is_truth(value: Any) -> bool:
     return type(value) is bool
 
@@ -296,6 +302,7 @@ _REPORT_FIELDS: Mapping[str, Sequence[Any]] = {
         ("rows", _is_list, f"must be a list of at most {MOST_ROWS}"),
         ("totals", _is_object, "must be an object"),
         ("lost", _is_count, "must be a whole number from 0"),
+        ("keys", _are_keys_if_any, f"must be a list of at most {MOST_KEY_ROWS}, or null"),
     ),
     "levels": (
         _ENGINE_BOOT,

@@ -206,6 +206,7 @@ class Forwarding:
             expires_at=now + LIFETIME_SECONDS,
             audience=engine.agent,
             elsewhere_tokens=self._elsewhere_tokens,
+            key_id=caller.key_id,
         )
 
     # What an engine said that is not the answer

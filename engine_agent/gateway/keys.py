@@ -23,6 +23,7 @@ class Caller:
     organisation: Organisation
     namespace: Namespace
     expires_at: float | None = None  # its key
+    key_id: str = ""
 
     def has_expired(self, now: float) -> bool:
         return self.expires_at is not None and self.expires_at <= now
@@ -45,7 +46,7 @@ def caller_of(tables: Tables, check: bytes, headers: Mapping[str, str], *, now: 
         )
     if not organisation.is_active:
         raise ApiError(403, "This organisation is suspended: ask whoever runs the service.", code="suspended")
-    return Caller(organisation, _namespace(organisation, key, headers.get(NAMESPACE)), key.expires_at)
+    return Caller(organisation, _namespace(organisation, key, headers.get(NAMESPACE)), key.expires_at, key.id)
 
 
 def _key(tables: Tables, check: bytes, headers: Mapping[str, str], now: float) -> Key:

@@ -87,6 +87,7 @@ class Key:
     namespaces: frozenset[str] | None  # ids; None: all the organisation has
     scopes: frozenset[str]
     expires_at: float | None
+    id: str = ""  # as the control plane knows it
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +194,14 @@ def _namespace(key: str, entry: Entry, snapshot: Snapshot, rules: dict[str, Rule
 
 
 def _keys(org: str, snapshot: Snapshot) -> dict[bytes, Key]:
-    return {bytes.fromhex(entry["hash"]): _key(org, entry) for _, entry in _members(org, snapshot, "key")}
+    return {bytes.fromhex(entry["hash"]): _key(org, key, entry) for key, entry in _members(org, snapshot, "key")}
 
 
-def _key(org: str, entry: Entry) -> Key:
+def _key(org: str, key: str, entry: Entry) -> Key:
     bound, until = entry["namespaces"], entry["expires_at"]
     expires_at = datetime.fromisoformat(until).timestamp() if until else None
-    return Key(org, None if bound is None else frozenset(bound), _scopes(tuple(entry["scopes"])), expires_at)
+    namespaces = None if bound is None else frozenset(bound)
+    return Key(org, namespaces, _scopes(tuple(entry["scopes"])), expires_at, _id(key))
 
 
 @lru_cache(maxsize=256)

@@ -33,4 +33,5 @@ def opened_record(identity: Identity, admissions: Sequence[Admission], *, model:
         cached_tokens=sum(admission.cached_tokens for admission in admissions),
         miss_reason=next((one.miss_reason for one in admissions if one.miss_reason != FULL_HIT), FULL_HIT),
         missed={reason: tokens for reason, tokens in missed.items() if tokens},
+        key_id=identity.key_id,
     )

@@ -11,9 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from engine_agent.journal_records import Closed, Entry, Opened, line_of
+from engine_agent.journal_records import Closed, Entry, Opened, first_known, line_of
 from engine_agent.sidecar.holder import JournalPage
-from engine_agent.usage import MINUTE_SECONDS, MOST_ROWS, Kind, Row, row_document, time_code
+from engine_agent.usage import (
+    MINUTE_SECONDS,
+    MOST_KEY_ROWS,
+    MOST_ROWS,
+    KeyRow,
+    Kind,
+    Row,
+    key_row_told,
+    row_document,
+    time_code,
+)
 from engine_agent.wire import MISSED, Report
 
 # An `Opened` whose end is so many records behind has none: its line was damaged. Until then it keeps the journal from
@@ -21,7 +31,8 @@ from engine_agent.wire import MISSED, Report
 MOST_BEHIND = 1_000_000
 MOST_GIVEN_UP = 50  # of those, by one record: so a report's rows stay few
 MOST_REPORT_BYTES = 256 * 1024
-ROW_BYTES, TIME_BYTES = 450, 16  # as they are told, about: of a row without names and times; and of one time
+# As they are told, about: of a row without names and times; of one time; of a key's row without the model's name.
+ROW_BYTES, TIME_BYTES, KEY_BYTES = 450, 16, 120
 ENDS = {"cancelled": "cancelled", "error": "failed", "deadline": "failed"}  # outcomes, and what counts them
 
 
@@ -36,9 +47,19 @@ class _Key(NamedTuple):
     kind: Kind
 
 
+class _Caller(NamedTuple):
+    """What a key's row is of."""
+
+    minute: int
+    namespace: str
+    model: str
+    key_id: str
+
+
 @dataclass(frozen=True, slots=True)
 class _Open:
     key: _Key
+    caller: _Caller | None  # None: no customer
     prompt_tokens: int
     cached_tokens: int
 
@@ -55,12 +76,14 @@ class Rows:
 
     def __init__(self) -> None:
         self._sums: dict[_Key, _Sums] = {}
+        self._by_caller: dict[_Caller, list[int]] = {}  # by KEY_COUNTS
         self._bytes = 0
 
     @property
     def is_full(self) -> bool:
         """One report can hold no more than one record more."""
-        return len(self._sums) >= MOST_ROWS - MOST_GIVEN_UP or self._bytes >= MOST_REPORT_BYTES
+        has_room = len(self._sums) < MOST_ROWS - MOST_GIVEN_UP and len(self._by_caller) < MOST_KEY_ROWS
+        return not has_room or self._bytes >= MOST_REPORT_BYTES
 
     def __iter__(self) -> Iterator[Row]:
         """What is 0 is left out."""
@@ -68,12 +91,18 @@ class Rows:
             yield Row(*key, +sums.counts, +sums.missed, +sums.times)
 
     @property
+    def by_key(self) -> Iterator[KeyRow]:
+        """The same of customers' requests, by their keys."""
+        for caller, counts in self._by_caller.items():
+            yield KeyRow(*caller, counts)
+
+    @property
     def namespaces(self) -> set[str]:
         """Whose customers they are of."""
         return {key.namespace for key in self._sums if key.kind == "customer"}
 
     def opened(self, record: Opened) -> _Open:
-        found = _Open(_key(record), record.prompt_tokens, record.cached_tokens)
+        found = _Open(_key(record), _caller(record), record.prompt_tokens, record.cached_tokens)
         sums = self._of(found)
         sums.counts["requests"] += 1
         sums.counts["prompt_tokens"] += record.prompt_tokens
@@ -81,6 +110,7 @@ class Rows:
         sums.counts["retried"] += record.attempt > 1
         for reason in MISSED:
             sums.missed[reason] += record.missed.get(reason, 0)
+        self._count_by_key(found, 1, record.prompt_tokens, record.cached_tokens, 0)
         return found
 
     def closed(self, opened: _Open, record: Closed) -> None:
@@ -93,9 +123,20 @@ class Rows:
             sums.times[time_code("ttft", milliseconds=record.ttft_ms, **about)] += 1
         sums.times[time_code("duration", milliseconds=record.duration_ms, **about)] += 1
         self._bytes += 2 * TIME_BYTES
+        self._count_by_key(opened, 0, 0, 0, record.generated_tokens)
 
     def cut_off(self, opened: _Open) -> None:
         self._of(opened).counts["cut_off"] += 1
+
+    def _count_by_key(self, opened: _Open, *counts: int) -> None:
+        if (caller := opened.caller) is None or not any(counts):
+            return
+        sums = self._by_caller.get(caller)
+        if sums is None:
+            self._bytes += KEY_BYTES + len(caller.model)
+            sums = self._by_caller[caller] = [0] * len(counts)
+        for place, count in enumerate(counts):
+            sums[place] += count
 
     def _of(self, opened: _Open) -> _Sums:
         if opened.key not in self._sums:
@@ -105,9 +146,17 @@ class Rows:
 
 
 def _key(record: Opened) -> _Key:
-    minute = int(record.at // MINUTE_SECONDS) * MINUTE_SECONDS
     whose = (record.organisation_id, record.namespace_id)
-    return _Key(minute, *whose, record.model, record.kv_dtype, record.kind)
+    return _Key(_minute(record), *whose, record.model, record.kv_dtype, record.kind)
+
+
+def _caller(record: Opened) -> _Caller | None:
+    is_customers = record.kind == "customer"
+    return _Caller(_minute(record), record.namespace_id, record.model, record.key_id) if is_customers else None
+
+
+def _minute(record: Opened) -> int:
+    return int(record.at // MINUTE_SECONDS) * MINUTE_SECONDS
 
 
 @dataclass(slots=True)
@@ -239,7 +288,8 @@ class BootFold:
 
 
 def checksum(entry: Entry) -> int:
-    return crc32(line_of(entry))
+    """The same in every version: whoever reads on after an upgrade is to know the journal again."""
+    return crc32(line_of(first_known(entry)))
 
 
 # As it is told
@@ -255,8 +305,8 @@ def usage_reports(
 
 def _report(boot: str, born: int | None, one: Range, totals: Mapping[str, Any]) -> Report:
     place = {"boot": boot, "after": one.after, "born": born, "upto": one.upto}
-    rows = [row_document(row) for row in one.rows]
-    return Report("usage", {**place, "rows": rows, "totals": dict(totals), "lost": one.lost})
+    rows, keys = [row_document(row) for row in one.rows], [key_row_told(row) for row in one.rows.by_key]
+    return Report("usage", {**place, "rows": rows, "totals": dict(totals), "lost": one.lost, "keys": keys})
 
 
 def _grown(ranges: list[Range], number: int) -> Range:

@@ -9,6 +9,7 @@ import json
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -17,6 +18,7 @@ from engine_agent.engine.held import Held, SnapshotReader
 from engine_agent.gateway.knowing.watching import About
 from engine_agent.gateway.tables import tables_empty, tables_read
 from engine_agent.identity import BadIdentity, Identity, sign, verify
+from engine_agent.journal_records import Entry, entry_document, entry_of, line_of
 from engine_agent.protocol import (
     MalformedMessage,
     Snapshot,
@@ -29,6 +31,10 @@ from engine_agent.protocol import (
     snapshot_decode,
     snapshot_encode,
 )
+from engine_agent.sidecar.folding import checksum
+from engine_agent.usage import MOST_KEY_ROWS
+from engine_agent.wire import Batch, Report, batch_decode, batch_encode
+from tests.journals import OPENED
 
 GOLDEN = Path(__file__).parent / "golden"
 BEFORE = json.loads((GOLDEN / "identity.json").read_text())
@@ -56,7 +62,7 @@ def told(**more: Any) -> dict[str, Any]:
 
 
 def test_an_engine_believes_a_gateway_of_before_which_says_less() -> None:
-    assert "elsewhere_tokens" not in BEFORE["identity"]
+    assert not {"elsewhere_tokens", "key_id"} & BEFORE["identity"].keys()
     assert believed(BEFORE["header"]) == IDENTITY
 
 
@@ -65,7 +71,7 @@ def test_an_engine_of_before_is_told_byte_for_byte_what_it_knows() -> None:
 
 
 def test_what_came_later_is_said_where_there_is_something_to_say() -> None:
-    knowing = replace(IDENTITY, elsewhere_tokens=640)
+    knowing = replace(IDENTITY, elsewhere_tokens=640, key_id="0192f3a0-7d1c-4c3e-9a55-4f6f2f0e8d11")
     assert sign(knowing, SECRET) == newer(asdict(knowing))
     assert believed(sign(knowing, SECRET)) == knowing
 
@@ -106,6 +112,44 @@ def test_a_name_that_stands_twice_is_no_payload() -> None:
 def test_another_version_of_the_header_is_refused() -> None:
     with pytest.raises(BadIdentity, match="no header of the form v1"):
         believed("v2" + BEFORE["header"][2:])
+
+
+# Journals, which engines write and sidecars read, before and after one of the two is upgraded
+
+
+def test_a_journal_of_before_is_read_and_its_lines_stay_as_they_were() -> None:
+    """What a sidecar has read is known by the checksums of lines."""
+    (line,) = (GOLDEN / "journal.log").read_bytes().splitlines()
+    entry = entry_of(line)
+    assert entry.record == OPENED
+    assert line_of(entry) == line + b"\n"
+    assert checksum(entry) == crc32(line + b"\n")
+
+
+def test_a_sidecar_of_before_reads_what_it_knows_of_a_record_of_now() -> None:
+    entry = Entry(1, replace(OPENED, key_id="key-7"))
+    told = entry_document(entry)
+    assert {name: value for name, value in told.items() if name != "key_id"} == entry_document(Entry(1, OPENED))
+    assert entry_of(line_of(entry).rstrip()) == entry
+
+
+def test_a_sidecar_that_is_upgraded_knows_the_journal_again() -> None:
+    """Or it would read all of it anew, as another's."""
+    assert checksum(Entry(1, replace(OPENED, key_id="key-7"))) == checksum(Entry(1, OPENED))
+
+
+def test_a_control_plane_of_before_passes_over_keys_and_one_of_now_over_reports_without() -> None:
+    row = [1_790_000_040, "7", "m", "key-7", 1, 10, 5, 3]
+    more = Report("usage", {"boot": "b", "upto": 1, "rows": [], "totals": {}, "lost": 0, "keys": [row], "lanes": [1]})
+    least = Report("usage", {"boot": "b", "upto": 1, "rows": [], "totals": {}, "lost": 0})
+    assert batch_decode(batch_encode(Batch(0.0, "s", 1, [more, least], None))).reports == [more, least]
+
+
+@pytest.mark.parametrize("keys", [{}, 7, [[]] * (MOST_KEY_ROWS + 1)])
+def test_keys_that_are_no_list_of_few_are_refused_by_name(keys: Any) -> None:
+    told = {"boot": "b", "upto": 1, "rows": [], "totals": {}, "lost": 0, "keys": keys}
+    with pytest.raises(MalformedMessage, match=r"reports\.0\.told\.keys"):
+        batch_decode(batch_encode(Batch(0.0, "s", 1, [Report("usage", told)], None)))
 
 
 # What engines tell gateways

@@ -168,6 +168,7 @@ def test_who_says_twice_who_it_is_is_nobody(door: Gateway, engine: Recording) ->
     [
         {"x-luminet-identity": FORGED, "organisation_id": "2", "namespace": "globex/default", "namespace_id": "21"},
         {"cache_salt": "21", "scope": "watch", "kind": "probe", "elsewhere_tokens": 9_999, "priority": -5},
+        {"key_id": "lk_globex"},
     ],
 )
 def test_what_a_body_claims_is_the_engines_to_refuse_and_changes_nobody(
@@ -180,6 +181,7 @@ def test_what_a_body_claims_is_the_engines_to_refuse_and_changes_nobody(
     told = identity(seen)
     ours = {"organisation_id": "1", "namespace_id": "11", "scope": "infer", "kind": "customer"}
     assert told.items() >= ours.items()
+    assert told["key_id"] == "lk_acme", "the key's public id"
     assert "elsewhere_tokens" not in told
 
 

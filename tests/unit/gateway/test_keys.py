@@ -57,6 +57,11 @@ def test_a_key_says_whose_the_request_is() -> None:
     assert called(bearer(FOREIGN)).organisation.slug == "globex"
 
 
+def test_a_caller_is_told_of_by_the_keys_public_id_and_nothing_of_its_secret() -> None:
+    assert called(bearer(KEY)).key_id == "lk_acme"  # as its entry in the snapshot is called
+    assert called(bearer(FOREIGN)).key_id == "lk_globex"
+
+
 def test_the_client_chooses_among_namespaces_of_its_own() -> None:
     assert called(bearer(KEY, x_luminet_namespace="batch")).namespace.id == "12"
     assert called(bearer(BOUND)).namespace.id == "12"

@@ -6,7 +6,7 @@ from hashlib import sha256
 import pytest
 
 from engine_agent.identity import HEADER, Identity, UsedOnce, sign
-from engine_agent.journal import Journal
+from engine_agent.journal import Journal, Opened
 from engine_agent.server.app import OpenAiApp, openai_app
 from engine_agent.server.guard import KeyGuard, SignedGuard
 from tests.unit.server.asking import Asker, chat_body
@@ -108,6 +108,12 @@ async def test_a_gateway_that_asks_for_itself_generates_nothing(fleet: OpenAiApp
 async def test_what_a_gateway_knows_of_others_reaches_the_engine(fleet: OpenAiApp, backend: ScriptedBackend) -> None:
     assert (await Asker(fleet, signed_for(elsewhere_tokens=48)).chat()).status == 200
     assert backend.requests[0].elsewhere_tokens == 48
+
+
+async def test_the_key_that_a_gateway_names_stands_in_the_journal(fleet: OpenAiApp, journal: Journal) -> None:
+    assert (await Asker(fleet, signed_for(key_id="0192f3a0-7d1c-4c3e")).chat()).status == 200
+    assert (await Asker(fleet, signed_for(request_id="another")).chat()).status == 200
+    assert [one.key_id for one in records(journal) if isinstance(one, Opened)] == ["0192f3a0-7d1c-4c3e", ""]
 
 
 @pytest.mark.parametrize("stream", [False, True])

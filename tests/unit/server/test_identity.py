@@ -41,7 +41,7 @@ def test_what_was_signed_is_what_is_verified() -> None:
 
 
 def test_the_header_is_a_version_a_payload_and_a_signature() -> None:
-    identity = replace(IDENTITY, elsewhere_tokens=64)
+    identity = replace(IDENTITY, elsewhere_tokens=64, key_id="0192f3a0-7d1c-4c3e-9a55-4f6f2f0e8d11")
     version, payload, signature = sign(identity, SECRET).split(".")
     assert version == "v1"
     assert json.loads(base64.urlsafe_b64decode(payload + "==")) == asdict(identity)
@@ -113,6 +113,8 @@ def test_no_text_at_all_makes_it_fail_otherwise(header: str) -> None:
         asdict(IDENTITY) | {"more": 1, "critical": ["more"]},
         asdict(IDENTITY) | {"elsewhere_tokens": -1},
         asdict(IDENTITY) | {"elsewhere_tokens": None},
+        asdict(IDENTITY) | {"key_id": "a key\n"},
+        asdict(IDENTITY) | {"key_id": None},
         asdict(IDENTITY) | {"attempt": True},
         asdict(IDENTITY) | {"attempt": -1},
         asdict(IDENTITY) | {"attempt": 0},

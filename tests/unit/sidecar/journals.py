@@ -55,6 +55,7 @@ def _begin(draw: st.DrawFn, kind: Any, number: int) -> Opened:
         request_id=f"r-{number}",
         attempt=draw(st.integers(1, 2)),
         namespace_id=draw(st.sampled_from(["12", "13"])),
+        key_id=draw(st.sampled_from(["", "key-1", "key-2"])),
         kv_dtype=draw(st.sampled_from(["fp8", "int4"])),
         prompt_tokens=prompt,
         cached_tokens=cached,

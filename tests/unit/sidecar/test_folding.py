@@ -1,5 +1,6 @@
 """Folding: however a journal is cut into pages, and whenever reading begins anew, each record counts once."""
 
+from collections import Counter
 from typing import Any
 
 from hypothesis import given
@@ -9,7 +10,7 @@ from engine_agent.journal_records import Entry, Record
 from engine_agent.sidecar import folding
 from engine_agent.sidecar.folding import BootFold, Mark, Range, Rows, mark_document, mark_read, usage_reports
 from engine_agent.sidecar.holder import JournalPage
-from engine_agent.usage import COUNTS, KINDS, MOST_ROWS
+from engine_agent.usage import COUNTS, KEY_COUNTS, KINDS, MOST_KEY_ROWS, MOST_ROWS
 from engine_agent.wire import MISSED, Batch, batch_decode, batch_encode
 from tests.unit.sidecar.journals import AT, closed, documents, opened, records, recounted, summed, told_rows
 
@@ -150,6 +151,41 @@ def test_the_ends_that_never_came_are_told_as_ranges_of_which_none_is_told_twice
     assert again.take(page(many(MOST_ROWS + 1), 0, 1_000)) == []
     (rest,) = again.end(MOST_ROWS + 1)
     assert (rest.after, rest.upto, rows_of([rest])) == (last.after, last.upto, rows_of([last]))
+
+
+@given(records(), st.integers(2, 7))
+def test_of_every_report_the_keys_of_customers_come_to_what_its_rows_do(all_of: list[Record], limit: int) -> None:
+    fold, reports = BootFold(), list[Any]()
+    while fold.upto < len(all_of):
+        reports += usage_reports("b1", fold.born, fold.take(page(all_of, fold.after, limit)), None)
+    for report in reports:
+        rows = [row for row in report.told["rows"] if row["kind"] == "customer"]
+        by_row, by_key = Counter[Any](), Counter[Any]()
+        for row in rows:
+            place = (row["minute"], row["namespace"], row["model"])
+            by_row.update({(*place, name): row["counts"].get(name, 0) for name in KEY_COUNTS})
+        for minute, namespace, model, _, *counts in report.told["keys"]:
+            by_key.update({(minute, namespace, model, name): one for name, one in zip(KEY_COUNTS, counts, strict=True)})
+        assert +by_key == +by_row
+
+
+def test_each_request_counts_for_its_key_and_its_end_for_the_same() -> None:
+    all_of = [opened(AT, key_id="one"), opened(AT, key_id="two"), opened(AT), opened(AT, kind="probe", key_id="one")]
+    (report,) = usage_reports("b1", 1, BootFold().take(page([*all_of, closed(2, generated_tokens=20)], 0, 9)), None)
+    place = [1_789_999_980, "12", "demo"]
+    assert report.told["keys"] == [
+        [*place, "one", 1, 512, 496, 0],
+        [*place, "two", 1, 512, 496, 20],
+        [*place, None, 1, 512, 496, 0],
+    ]
+
+
+def test_many_keys_are_told_as_ranges_that_fit() -> None:
+    all_of: list[Record] = [opened(key_id=f"key-{number}") for number in range(MOST_KEY_ROWS + 1)]
+    ranges = BootFold().take(page(all_of, 0, 2_000))
+    told = usage_reports("b1", None, ranges, None)
+    assert batch_decode(batch_encode(Batch(0.0, "s", 1, told, None))).reports == told
+    assert [len(one.told["keys"]) for one in told] == [MOST_KEY_ROWS, 1]
 
 
 def test_an_end_without_its_beginning_adds_nothing() -> None:

@@ -63,6 +63,8 @@ def test_its_own_count_is_what_its_journal_comes_to() -> None:
         names = ("requests", "prompt_tokens", "cached_tokens")
         sums[row["namespace"]] = [old + row["counts"].get(name, 0) for old, name in zip(found, names, strict=True)]
     assert sums == page.totals
+    keys = [row.key for one in BootFold().take(page) for row in one.rows.by_key]
+    assert set(keys) == {""}, "nobody sent these requests, with no key"
     assert asyncio.run(site.holder.levels()) is not None
 
 
