@@ -1,20 +1,20 @@
 """Numbers as they are stored, put there without anybody who tells them: for those who read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.db import connection
 
-from controlplane.analytics.columns import ADDED, COUNT_BITS, CUSTOMER_KIND
+from controlplane.analytics.columns import ADDED, COUNT_BITS, CUSTOMER_KIND, KEY_ADDED
 from controlplane.analytics.models import Rolled
 from controlplane.analytics.partitions import partitions_ensure
 from controlplane.analytics.rolling import LEVELS, spans_roll
-from controlplane.analytics.series import SeriesKey, series_ensure
+from controlplane.analytics.series import KeySeriesKey, SeriesKey, key_series_ensure, series_ensure
 from controlplane.analytics.windows import DAY_SECONDS, floored
 from engine_agent.usage import time_code
-from tenants.models import Namespace
+from tenants.models import ApiKey, Namespace
 
 NOW = datetime(2026, 11, 22, 12, 30, 15, tzinfo=UTC)  # of tests that need one
 
@@ -58,6 +58,20 @@ def store(*rows: Counted) -> None:
         cursor.executemany(
             f"INSERT INTO analytics_minute ({', '.join(columns)}) VALUES ({', '.join(['%s'] * len(columns))})",
             [(series[row.key], row.at.replace(second=0, microsecond=0), *_values(row)) for row in rows],
+        )
+
+
+def store_by_key(
+    key: ApiKey, namespace: Namespace, at: datetime, added: Sequence[int], *, model: str = "m", agent: str = "agent-1"
+) -> None:
+    """What of that minute came with the key, by columns.KEY_ADDED."""
+    partitions_ensure([at.astimezone(UTC).date()])
+    place = KeySeriesKey(namespace.pk, agent, model, str(key.pk), namespace.organisation_id)
+    columns = ", ".join(["series_id", "minute", *KEY_ADDED])
+    values: list[Any] = [key_series_ensure([place])[place], at.replace(second=0, microsecond=0), *added]
+    with connection.cursor() as cursor:
+        cursor.execute(
+            f"INSERT INTO analytics_keyminute ({columns}) VALUES ({', '.join(['%s'] * len(values))})", values
         )
 
 

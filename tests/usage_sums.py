@@ -13,6 +13,7 @@ from django.utils import timezone
 
 from controlplane.analytics.columns import ADDED, COUNT_BITS, MISSED_COLUMN
 from controlplane.analytics.ingest import usage_store
+from controlplane.analytics.partitions import PARENTS
 from controlplane.fleet.recording import Heard
 from engine_agent.usage import Row, row_document
 from engine_agent.wire import Report
@@ -115,8 +116,8 @@ def minutes_forget() -> None:
     """All days of them: for tests whose transactions are committed."""
     with connection.cursor() as cursor:
         cursor.execute(
-            "SELECT string_agg(inhrelid::regclass::text, ', ') FROM pg_inherits "
-            "WHERE inhparent = 'analytics_minute'::regclass"
+            "SELECT string_agg(inhrelid::regclass::text, ', ') FROM pg_inherits WHERE inhparent = ANY(%s::regclass[])",
+            [list(PARENTS)],
         )
         (tables,) = cursor.fetchone()
         if tables:

@@ -35,17 +35,20 @@ def times_of_groups(table: str, group: str) -> str:
 
 def added_on_conflict(names: Sequence[str]) -> str:
     """What is new is added to the row `old`, in these columns and in its times."""
-    sums = [f"{name} = least(old.{name}, {MOST_SUM}) + excluded.{name}" for name in names]
     together = "old.times || excluded.times"
     compacted = times_summed(f"unnest({together})")
     times = f"CASE WHEN cardinality({together}) <= {MOST_CODES} THEN {together} ELSE {compacted} END"
-    return ", ".join([*sums, f"times = {times}"])
+    return f"{sums_on_conflict(names)}, times = {times}"
 
 
-def replaced_on_conflict() -> str:
-    return ", ".join(f"{name} = excluded.{name}" for name in (*ADDED, "times"))
+def sums_on_conflict(names: Sequence[str]) -> str:
+    return ", ".join(f"{name} = least(old.{name}, {MOST_SUM}) + excluded.{name}" for name in names)
 
 
-def sums(table: str) -> str:
-    """Of the rows of a group, by ADDED."""
-    return ", ".join(f"least(sum({table}.{name}), {MOST_SUM})::bigint AS {name}" for name in ADDED)
+def replaced_on_conflict(names: Sequence[str] = (*ADDED, "times")) -> str:
+    return ", ".join(f"{name} = excluded.{name}" for name in names)
+
+
+def sums(table: str, names: Sequence[str] = ADDED) -> str:
+    """Of the rows of a group."""
+    return ", ".join(f"least(sum({table}.{name}), {MOST_SUM})::bigint AS {name}" for name in names)

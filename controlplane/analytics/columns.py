@@ -2,13 +2,14 @@
 
 from typing import Final
 
-from engine_agent.usage import COUNTS
+from engine_agent.usage import COUNTS, KEY_COUNTS
 from engine_agent.wire import MISSED
 
 MISSED_COLUMN: Final = {reason: f"missed_{reason.replace('-', '_')}" for reason in MISSED}
 MISSED_COLUMNS: Final = tuple(MISSED_COLUMN.values())
 BLOCK_COLUMNS: Final = ("expired_blocks", "evicted_blocks", "quota_blocks", "purged_blocks")  # of rows of kind "cache"
 ADDED: Final = (*COUNTS, *MISSED_COLUMNS, *BLOCK_COLUMNS)
+KEY_ADDED: Final = KEY_COUNTS  # by key, of customers alone
 CACHE_KIND: Final = "cache"  # the kind of rows that count blocks, not requests
 CUSTOMER_KIND: Final = "customer"
 

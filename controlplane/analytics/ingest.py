@@ -16,19 +16,21 @@ from typing import Any, Final
 from django.db import IntegrityError, connection, transaction
 from psycopg.errors import CheckViolation
 
-from controlplane.analytics.adding import MOST_SUM, added_on_conflict
-from controlplane.analytics.columns import ADDED
+from controlplane.analytics.adding import MOST_SUM, added_on_conflict, sums_on_conflict
+from controlplane.analytics.columns import ADDED, KEY_ADDED
 from controlplane.analytics.hours import hours_share, unroll
+from controlplane.analytics.key_rows import KeyKey
 from controlplane.analytics.notices import usage_notify
 from controlplane.analytics.partitions import partitions_ensure
 from controlplane.analytics.rows import CANARY_NUMBERS, Key, judge
-from controlplane.analytics.series import SeriesKey, series_ensure
+from controlplane.analytics.series import KeySeriesKey, SeriesKey, key_series_ensure, series_ensure
 from controlplane.analytics.stored import (
     curves_put,
     divergences_put,
     held_before,
     journals_before,
     journals_put,
+    key_owners,
     ledger_add,
     namespace_places,
     namespaces_foreign,
@@ -37,7 +39,7 @@ from controlplane.analytics.stored import (
     residences_put,
     totals_put,
 )
-from controlplane.analytics.tally import RefusedOne, Sum, Tally, journals_told, namespaces_told
+from controlplane.analytics.tally import RefusedOne, Sum, Tally, journals_told, keys_told, namespaces_told
 from controlplane.fleet.recording import Heard
 from controlplane.metrics import usage_records_lost, usage_rows
 from engine_agent.wire import Report
@@ -51,6 +53,7 @@ def usage_store(told: Told, now: datetime) -> dict[str, Heard]:
     tally = _tallied(told, now)
     hours_share(minute for _, _, minute in tally.minutes)
     _minutes_add(tally)
+    _keys_add(tally)
     journals_put(tally.read, now)
     ledger_add(tally.ledger)
     totals_put(tally.totals, now)
@@ -75,7 +78,8 @@ def _tallied(told: Told, now: datetime) -> Tally:
     owners = {**{str(namespace): place.organisation for namespace, place in places.items()}, **CANARY_NUMBERS}
     foreign = namespaces_foreign(named, places)
     levels = [agent for agent, reports in told.items() if any(one.kind == "levels" for _, one in reports)]
-    tally = Tally(judge(now, owners), now, held_before(levels), journals_before(journals_told(told)))
+    keys = key_owners(keys_told(report for reports in told.values() for _, report in reports))
+    tally = Tally(judge(now, owners), now, held_before(levels), journals_before(journals_told(told)), keys)
     for agent, reports in told.items():
         tally.judge = judge(now, owners, map(str, foreign.get(agent, ())))
         for number, report in reports:
@@ -92,6 +96,38 @@ def _minutes_add(tally: Tally) -> None:
     rows = [(ids[agent, key], minute, one) for (agent, key, minute), one in tally.minutes.items()]
     statement, values = minutes_statement(sorted(rows, key=itemgetter(0, 1)))
     minutes = {minute for _, minute, _ in rows}
+    _write(statement, values, minutes)
+    unroll(minutes)
+
+
+def _keys_add(tally: Tally) -> None:
+    """Of the same minutes, whose pieces are unmarked already."""
+    if not tally.by_key:
+        return
+    keys = {one: _key_series_key(*one) for one in {(agent, key) for agent, key, _ in tally.by_key}}
+    numbers = key_series_ensure(list(keys.values()))
+    ids = {one: numbers[key] for one, key in keys.items()}
+    rows = sorted((ids[agent, key], minute, added) for (agent, key, minute), added in tally.by_key.items())
+    sums = (_bounded(column) for column in zip(*(added for _, _, added in rows), strict=True))
+    values = [_array(one) for one in ([series for series, _, _ in rows], [minute for _, minute, _ in rows], *sums)]
+    _write(KEY_MINUTES_ADD, values, {minute for _, minute, _ in rows})
+
+
+def _key_minutes_sql() -> str:
+    into = ", ".join(["series_id", "minute", *KEY_ADDED])
+    picked = ", ".join(["series_id", "to_timestamp(minute)", *KEY_ADDED])
+    arrays = ", ".join(["%s::integer[]", *["%s::bigint[]"] * (1 + len(KEY_ADDED))])
+    return (
+        f"INSERT INTO analytics_keyminute AS old ({into}) SELECT {picked} FROM unnest({arrays}) AS told({into}) "  # noqa: S608
+        f"ON CONFLICT (series_id, minute) DO UPDATE SET {sums_on_conflict(KEY_ADDED)}"
+    )
+
+
+KEY_MINUTES_ADD: Final = _key_minutes_sql()
+
+
+def _write(statement: str, values: Sequence[str], minutes: Iterable[int]) -> None:
+    """With the days of those minutes, where there are none yet."""
     try:
         with transaction.atomic():
             _execute(statement, values)
@@ -100,7 +136,10 @@ def _minutes_add(tally: Tally) -> None:
             raise
         partitions_ensure(datetime.fromtimestamp(minute, UTC).date() for minute in minutes)
         _execute(statement, values)
-    unroll(minutes)
+
+
+def _key_series_key(agent: str, key: KeyKey) -> KeySeriesKey:
+    return KeySeriesKey(key.namespace, agent, key.model, key.key, key.organisation)
 
 
 def _series_key(agent: str, key: Key) -> SeriesKey:

@@ -98,6 +98,70 @@ class Piece(Added):
         return f"{self.series_id} for {self.level} s from {self.start:%F %R}"
 
 
+class KeySeries(models.Model):
+    """What a row of a key is about: customers' requests alone, by the API key they came with. As in `Series`."""
+
+    agent = models.CharField(max_length=63, blank=True)
+    organisation_id = models.BigIntegerField()
+    namespace_id = models.BigIntegerField()
+    model = models.CharField(max_length=200, blank=True)
+    key = models.CharField(max_length=36, blank=True, help_text="The key's id; empty: those without one.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["namespace_id", "agent", "model", "key"], name="one_key_series_for_each")
+        ]
+        indexes = [
+            models.Index(fields=["organisation_id"], name="key_series_by_organisation"),
+            models.Index(fields=["key"], name="key_series_by_key"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.key or 'no key'} in {self.namespace_id} at {self.agent or 'all agents'}"
+
+
+class AddedByKey(models.Model):
+    """engine_agent.usage.KEY_COUNTS."""
+
+    requests = _added()
+    prompt_tokens = _added()
+    cached_tokens = _added()
+    generated_tokens = _added()
+
+    class Meta:
+        abstract = True
+
+
+class KeyMinute(AddedByKey):
+    """One minute of one series of a key, in partitions as `Minute` is."""
+
+    pk = models.CompositePrimaryKey("series_id", "minute")
+    series_id = models.IntegerField()
+    minute = models.DateTimeField()
+
+    class Meta:
+        managed = False
+        db_table = "analytics_keyminute"
+
+    def __str__(self) -> str:
+        return f"{self.series_id} at {self.minute:%F %R}"
+
+
+class KeyPiece(AddedByKey):
+    """The same as `Piece`, and good by the same marks."""
+
+    level = models.IntegerField()
+    series = models.ForeignKey(KeySeries, on_delete=models.CASCADE, related_name="pieces")
+    start = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["level", "series", "start"], name="one_key_piece_for_each")]
+        indexes = [models.Index(fields=["level", "start"], name="key_pieces_by_start")]
+
+    def __str__(self) -> str:
+        return f"{self.series_id} for {self.level} s from {self.start:%F %R}"
+
+
 class Rolled(models.Model):
     """The pieces of this level and start are sums of all there is. Whoever brings more rows deletes this."""
 

@@ -1,4 +1,5 @@
-"""The days of `analytics_minute`: each is a table of its own, made ahead of its first row and dropped as a whole."""
+"""The days of minutes, by namespace and by key: each is a table of its own, made ahead of its first row and dropped as
+a whole, one with the other."""
 
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
@@ -7,6 +8,7 @@ from typing import Final
 from django.db import connection, transaction
 
 PARENT: Final = "analytics_minute"
+PARENTS: Final = (PARENT, "analytics_keyminute")
 AHEAD_DAYS: Final = 2
 _DATE: Final = "%Y%m%d"
 PARTITIONS_LOCK: Final = 7_446_220_471  # any number that nobody else locks
@@ -14,17 +16,17 @@ PARTITIONS_LOCK: Final = 7_446_220_471  # any number that nobody else locks
 _FILLED_PERCENT: Final = 70
 
 
-def partition_name(day: date) -> str:
-    return f"{PARENT}_{day:{_DATE}}"
+def partition_name(day: date, parent: str = PARENT) -> str:
+    return f"{parent}_{day:{_DATE}}"
 
 
-def partitions() -> list[date]:
+def partitions(parent: str = PARENT) -> list[date]:
     """The days there are, oldest first."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT child.relname FROM pg_inherits JOIN pg_class AS child ON child.oid = inhrelid "
             "WHERE inhparent = %s::regclass ORDER BY 1",
-            [PARENT],
+            [parent],
         )
         return [_day_of(name) for (name,) in cursor.fetchall()]
 
@@ -32,14 +34,19 @@ def partitions() -> list[date]:
 def partitions_ensure(days: Iterable[date]) -> list[date]:
     """Which of them were made. In a transaction of its own, or within the caller's: then others wait for its end."""
     wanted = sorted(set(days))
-    if not wanted or set(wanted) <= set(partitions()):
+    if not wanted or not _missing(wanted):
         return []
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PARTITIONS_LOCK])
-        made = [day for day in wanted if day not in set(partitions())]
-        for day in made:
-            _make(day)
-    return made
+        made = _missing(wanted)
+        for day, parent in made:
+            _make(day, parent)
+    return sorted({day for day, _ in made})
+
+
+def _missing(days: Iterable[date]) -> list[tuple[date, str]]:
+    there = {(day, parent) for parent in PARENTS for day in partitions(parent)}
+    return [(day, parent) for day in days for parent in PARENTS if (day, parent) not in there]
 
 
 def partitions_ahead(now: datetime) -> list[date]:
@@ -48,15 +55,15 @@ def partitions_ahead(now: datetime) -> list[date]:
     return partitions_ensure(today + timedelta(days=ahead) for ahead in range(AHEAD_DAYS + 1))
 
 
-def _make(day: date) -> None:
+def _make(day: date, parent: str) -> None:
     """Attached rather than made in place, which would wait for everybody who reads or writes any other day."""
-    name, start, end = partition_name(day), day.isoformat(), (day + timedelta(days=1)).isoformat()
+    name, start, end = partition_name(day, parent), day.isoformat(), (day + timedelta(days=1)).isoformat()
     with connection.cursor() as cursor:
         cursor.execute(
-            f"CREATE TABLE IF NOT EXISTS {name} (LIKE {PARENT} INCLUDING ALL) WITH (fillfactor = {_FILLED_PERCENT})"
+            f"CREATE TABLE IF NOT EXISTS {name} (LIKE {parent} INCLUDING ALL) WITH (fillfactor = {_FILLED_PERCENT})"
         )
         cursor.execute(
-            f"ALTER TABLE {PARENT} ATTACH PARTITION {name} FOR VALUES FROM ('{start} 00:00+00') TO ('{end} 00:00+00')"
+            f"ALTER TABLE {parent} ATTACH PARTITION {name} FOR VALUES FROM ('{start} 00:00+00') TO ('{end} 00:00+00')"
         )
 
 

@@ -14,6 +14,8 @@ from controlplane.analytics.models import (
     Divergence,
     EngineTotal,
     JournalRead,
+    KeyMinute,
+    KeySeries,
     LedgerEntry,
     Minute,
     PoolMinute,
@@ -23,7 +25,13 @@ from controlplane.analytics.models import (
     Rolled,
     Series,
 )
-from controlplane.analytics.partitions import PARTITIONS_LOCK, partition_name, partitions, partitions_ahead
+from controlplane.analytics.partitions import (
+    PARENTS,
+    PARTITIONS_LOCK,
+    partition_name,
+    partitions,
+    partitions_ahead,
+)
 from controlplane.analytics.rolling import LEVELS, Level, alone
 from controlplane.analytics.windows import DAY_SECONDS, floored
 from controlplane.fleet.models import Agent
@@ -70,6 +78,7 @@ def _over(now: datetime) -> "list[QuerySet[Any]]":
         Divergence.objects.filter(gone),
         # Nobody adds to those any more: whoever is gone was told so after its last batch.
         Series.objects.filter(gone, ~Exists(Minute.objects.filter(series_id=OuterRef("pk")))).exclude(agent=""),
+        KeySeries.objects.filter(gone, ~Exists(KeyMinute.objects.filter(series_id=OuterRef("pk")))).exclude(agent=""),
     ]
 
 
@@ -94,7 +103,7 @@ def _dropped(day: date) -> bool:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", [PATIENCE])
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PARTITIONS_LOCK])
-            cursor.execute(f"DROP TABLE {partition_name(day)}")
+            cursor.execute(f"DROP TABLE IF EXISTS {', '.join(partition_name(day, one) for one in PARENTS)}")
     except OperationalError as error:
         if not is_busy(error):
             raise
@@ -107,7 +116,7 @@ def pieces_forget(level: Level, now: datetime) -> int:
     """The marks first: without its mark a piece is read by nobody."""
     before = _kept_from(level, now)
     Rolled.objects.filter(level=level.seconds, start__lt=before).delete()
-    return _pieces_delete(level, before)
+    return sum(_pieces_delete(statement, level, before) for statement in (PIECES_DELETE, KEY_PIECES_DELETE))
 
 
 def _kept_from(level: Level, now: datetime) -> datetime:
@@ -141,13 +150,14 @@ PIECES_DELETE: Final = (
     "DELETE FROM analytics_piece WHERE id = ANY(ARRAY("
     "SELECT id FROM analytics_piece WHERE level = %s AND start < %s ORDER BY start LIMIT 2000))"
 )
+KEY_PIECES_DELETE: Final = PIECES_DELETE.replace("analytics_piece", "analytics_keypiece")
 
 
-def _pieces_delete(level: Level, before: datetime) -> int:
+def _pieces_delete(statement: str, level: Level, before: datetime) -> int:
     removed, until = 0, time.monotonic() + PART_SECONDS
     while time.monotonic() < until:
         with connection.cursor() as cursor:
-            cursor.execute(PIECES_DELETE, [level.seconds, before])
+            cursor.execute(statement, [level.seconds, before])
             removed += cursor.rowcount
             if not cursor.rowcount:
                 break

@@ -19,7 +19,9 @@ from django.db import OperationalError, connection, transaction
 
 from controlplane.analytics.adding import NAMES, replaced_on_conflict, sums, times_of_groups
 from controlplane.analytics.hours import HOUR_SECONDS, hours_hold
+from controlplane.analytics.key_rolling import ROLL_KEY_MINUTES, ROLL_KEY_PIECES
 from controlplane.analytics.partitions import partitions
+from controlplane.analytics.spans_sql import rows_of_spans
 from controlplane.analytics.windows import DAY_SECONDS, floored
 from tenants.locks import is_busy
 
@@ -196,21 +198,13 @@ SELECT %(level)s, start FROM unnest(%(starts)s::timestamptz[]) AS whole(start) O
 
 def _statements(level: Level) -> Sequence[str]:
     if level.source:
-        return ROLL_PIECES
-    return ROLL_FLEET_MINUTES if level.seconds == 60 else (*ROLL_MINUTES, *ROLL_FLEET)
+        return (*ROLL_PIECES, *ROLL_KEY_PIECES)
+    return ROLL_FLEET_MINUTES if level.seconds == 60 else (*ROLL_MINUTES, *ROLL_FLEET, *ROLL_KEY_MINUTES)
 
 
-_SPAN: Final = "date_bin(%(step)s::interval, one.{at}, 'epoch'::timestamptz)"
-_WITHIN: Final = f"one.{{at}} >= %(first)s AND one.{{at}} < %(end)s AND {_SPAN} = ANY(%(starts)s::timestamptz[])"
-
-
-def _rows_sql(table: str, at: str, where: str) -> str:
-    return f"SELECT {_SPAN.format(at=at)} AS span, one.* FROM {table} AS one WHERE {_WITHIN.format(at=at)} {where}"  # noqa: S608
-
-
-_MINUTES: Final = _rows_sql("analytics_minute", "minute", "")
-_PIECES: Final = _rows_sql("analytics_piece", "start", "AND one.level = %(source)s")
-_NEW_PIECES: Final = _rows_sql(
+_MINUTES: Final = rows_of_spans("analytics_minute", "minute")
+_PIECES: Final = rows_of_spans("analytics_piece", "start", "AND one.level = %(source)s")
+_NEW_PIECES: Final = rows_of_spans(
     "analytics_piece",
     "start",
     "AND one.level = %(level)s "

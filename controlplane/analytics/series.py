@@ -4,8 +4,8 @@ The numbers are looked up each time and kept nowhere: what a transaction that wa
 backup no longer has, must never be counted on, for then one customer's tokens would be another's.
 """
 
-from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from django.db import connection
 
@@ -21,42 +21,70 @@ class SeriesKey(NamedTuple):
     organisation: int
 
 
-_KEYS: Final = (
-    "unnest(%s::bigint[], %s::text[], %s::text[], %s::text[], %s::text[], %s::bigint[]) "
-    "WITH ORDINALITY AS told(namespace_id, agent, model, kv_dtype, kind, organisation_id, place)"
+class KeySeriesKey(NamedTuple):
+    """The same of one API key; `key` is its id."""
+
+    namespace: int
+    agent: str
+    model: str
+    key: str
+    organisation: int
+
+
+K = TypeVar("K", SeriesKey, KeySeriesKey)
+
+
+def _statements(table: str, kinds: Mapping[str, str]) -> tuple[str, str]:
+    """`kinds` of the columns of its index, in their order; the organisation follows them."""
+    index, told = ", ".join(kinds), ", ".join([*kinds, "organisation_id"])
+    arrays = ", ".join(f"%s::{kind}[]" for kind in (*kinds.values(), "bigint"))
+    keys = f"unnest({arrays}) WITH ORDINALITY AS told({told}, place)"
+    same = " AND ".join(f"one.{name} = told.{name}" for name in kinds)
+    # A subquery for each, never a join: a join of many keys would read all of the table.
+    find = f"SELECT (SELECT id FROM {table} AS one WHERE {same}) FROM {keys} ORDER BY told.place"  # noqa: S608
+    order = ", ".join(str(place) for place in range(1, len(kinds) + 1))
+    make = (
+        f"INSERT INTO {table} ({told}) SELECT {told} FROM {keys} ORDER BY {order} "  # noqa: S608
+        f"ON CONFLICT ({index}) DO NOTHING"
+    )
+    return find, make
+
+
+SERIES_FIND, SERIES_MAKE = _statements(
+    "analytics_series", {"namespace_id": "bigint", "agent": "text", "model": "text", "kv_dtype": "text", "kind": "text"}
 )
-# A subquery for each, never a join: a join of many keys would read all of the table.
-SERIES_FIND: Final = (
-    "SELECT (SELECT id FROM analytics_series AS one WHERE one.namespace_id = told.namespace_id "  # noqa: S608
-    "AND one.agent = told.agent AND one.model = told.model AND one.kv_dtype = told.kv_dtype AND one.kind = told.kind) "
-    f"FROM {_KEYS} ORDER BY told.place"
-)
-SERIES_MAKE: Final = (
-    "INSERT INTO analytics_series (namespace_id, agent, model, kv_dtype, kind, organisation_id) "  # noqa: S608
-    f"SELECT namespace_id, agent, model, kv_dtype, kind, organisation_id FROM {_KEYS} ORDER BY 1, 2, 3, 4, 5 "
-    "ON CONFLICT (namespace_id, agent, model, kv_dtype, kind) DO NOTHING"
+KEY_SERIES_FIND, KEY_SERIES_MAKE = _statements(
+    "analytics_keyseries", {"namespace_id": "bigint", "agent": "text", "model": "text", "key": "text"}
 )
 
 
 def series_ensure(keys: Collection[SeriesKey]) -> dict[SeriesKey, int]:
     """The number of each, within the caller's transaction."""
-    found = _find(list(keys))
+    return _ensure(keys, SERIES_FIND, SERIES_MAKE)
+
+
+def key_series_ensure(keys: Collection[KeySeriesKey]) -> dict[KeySeriesKey, int]:
+    return _ensure(keys, KEY_SERIES_FIND, KEY_SERIES_MAKE)
+
+
+def _ensure(keys: Collection[K], find: str, make: str) -> dict[K, int]:
+    found = _found(list(keys), find)
     missing = [key for key in keys if key not in found]
     if missing:
         with connection.cursor() as cursor:
-            cursor.execute(SERIES_MAKE, series_columns(missing))
-        found |= _find(missing)
+            cursor.execute(make, series_columns(missing))
+        found |= _found(missing, find)
     return found
 
 
-def _find(keys: Sequence[SeriesKey]) -> dict[SeriesKey, int]:
+def _found(keys: Sequence[K], find: str) -> dict[K, int]:
     if not keys:
         return {}
     with connection.cursor() as cursor:
-        cursor.execute(SERIES_FIND, series_columns(keys))
+        cursor.execute(find, series_columns(keys))
         ids = cursor.fetchall()
     return {key: id_ for key, (id_,) in zip(keys, ids, strict=True) if id_ is not None}
 
 
-def series_columns(keys: Sequence[SeriesKey]) -> list[list[object]]:
+def series_columns(keys: Sequence[Sequence[object]]) -> list[list[object]]:
     return [list(column) for column in zip(*keys, strict=True)]

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 from controlplane.analytics import selectors
+from controlplane.analytics.by_key import parts_by_key
 from controlplane.analytics.columns import BLOCK_COLUMNS, MISSED_COLUMN
 from controlplane.analytics.money import saved_money
 from controlplane.analytics.percentiles import Spread, like_for_like, saved_seconds
@@ -54,6 +55,7 @@ def stats_answer(
             "blocks_left": {name.removesuffix("_blocks"): found.counts[name] for name in BLOCK_COLUMNS},
             **(_by_owner(scope, window, spans) if by_owner else {}),
             "by_model": _by_model(days),
+            **({} if scope.is_fleet else {"by_key": _by_key(scope, spans, found.counts)}),
             "before": _before(scope, window_before(window), first),
         }
 
@@ -152,6 +154,20 @@ def _by_owner(scope: Scope, window: Window, spans: Sequence[Span]) -> dict[str, 
     ]
     total = None if resident is None else sum(resident.values())
     return {"resident_bytes": total, f"by_{by}": _largest_first(rows, by)}
+
+
+def _by_key(scope: Scope, spans: Sequence[Span], whole: Counts) -> list[dict[str, Any]]:
+    """Together they are the whole; the last has no id, where something is left over."""
+    return [
+        {
+            "id": key,
+            "name": named and named.name,
+            "prefix": named and named.prefix,
+            "is_revoked": named is not None and named.is_revoked,
+            **headline(counts),
+        }
+        for key, named, counts in parts_by_key(scope, spans, whole)
+    ]
 
 
 def _by_model(days: Mapping[tuple[Any, str], Counts]) -> list[dict[str, Any]]:

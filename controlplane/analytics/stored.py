@@ -11,6 +11,7 @@ from controlplane.analytics.models import (
     Divergence,
     EngineTotal,
     JournalRead,
+    KeySeries,
     LedgerEntry,
     PoolMinute,
     RefusedRow,
@@ -23,7 +24,7 @@ from controlplane.analytics.tally import LEDGER, Held, Pool, Read, RefusedOne, T
 from controlplane.fleet.columns import columns_sql, json_column
 from controlplane.fleet.models import Agent
 from engine_agent.protocol import canonical_json
-from tenants.models import Namespace
+from tenants.models import ApiKey, Namespace
 
 _EPOCH: Final = date(1970, 1, 1)
 ALL_NAMESPACES: Final = 0  # of the fleet's own series: nobody's to tell of
@@ -66,6 +67,15 @@ def namespaces_foreign(told: Mapping[str, Collection[int]], places: Mapping[int,
         ):
             found[agent].discard(namespace)
     return {agent: frozenset(ids) for agent, ids in found.items()}
+
+
+def key_owners(ids: Collection[str]) -> dict[str, int]:
+    """Whose each key is. One that is gone with its organisation was known before."""
+    rows = ApiKey.objects.filter(pk__in=ids).values_list("pk", "organisation_id") if ids else ()
+    found = {str(pk): organisation for pk, organisation in rows}
+    if gone := set(ids) - found.keys():
+        found |= dict(KeySeries.objects.filter(key__in=gone).values_list("key", "organisation_id"))
+    return found
 
 
 def held_before(agents: Collection[str]) -> dict[str, dict[int, Held]]:

@@ -3,14 +3,14 @@
 What is asked for is found by series, and of each by where it lies in time: no question reads more than it adds up.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from django.db import connection
 
-from controlplane.analytics.columns import ADDED, CACHE_KIND, COUNT_BITS, CUSTOMER_KIND
+from controlplane.analytics.columns import ADDED, CACHE_KIND, COUNT_BITS, CUSTOMER_KIND, KEY_ADDED
 from controlplane.analytics.windows import Span
 
 KINDS: Final = (CUSTOMER_KIND, CACHE_KIND)  # no column is counted by both
@@ -29,15 +29,15 @@ WITH span AS (
 ), part AS (
     SELECT series.organisation_id, series.namespace_id, series.model, piece.start AS at, {columns}
     FROM span
-    JOIN analytics_series series ON series.agent = '' AND {pieces}
-    JOIN analytics_piece piece ON piece.level = span.level AND piece.series_id = series.id
+    JOIN {series} series ON series.agent = '' AND {pieces}
+    JOIN {piece} piece ON piece.level = span.level AND piece.series_id = series.id
         AND piece.start >= span.first AND piece.start < span.last
     WHERE span.level > 0 AND {wanted}
     UNION ALL
     SELECT series.organisation_id, series.namespace_id, series.model, minute.minute AS at, {columns}
     FROM span
-    JOIN analytics_minute minute ON minute.minute >= span.first AND minute.minute < span.last
-    JOIN analytics_series series ON series.id = minute.series_id AND series.agent <> ''
+    JOIN {minute} minute ON minute.minute >= span.first AND minute.minute < span.last
+    JOIN {series} series ON series.id = minute.series_id AND series.agent <> ''
     WHERE span.level = 0 AND {wanted}
 )
 """
@@ -86,6 +86,20 @@ def counts_by(
         yield row[: len(by)], dict(zip(columns, row[len(by) :], strict=True))
 
 
+def counts_by_key(
+    scope: Scope, spans: Sequence[Span], *, most: int, only: Iterable[str] | None = None
+) -> dict[str, dict[str, int]]:
+    """Sums of KEY_ADDED by the ids of keys, of those with the most prompt tokens; of none by the empty one."""
+    sums = [f"least(sum({name}), {MOST})::bigint AS {name}" for name in KEY_ADDED]
+    wanted = _wanted(scope, of_kinds=False) + ("" if only is None else " AND series.key = ANY(%(keys)s)")
+    parts = _PARTS.format(columns=f"series.key, {', '.join(KEY_ADDED)}", pieces="true", wanted=wanted, **_KEY_TABLES)
+    sql = (
+        f"{parts} SELECT key, {', '.join(sums)} FROM part GROUP BY key ORDER BY prompt_tokens DESC, key LIMIT %(most)s"  # noqa: S608  # ours
+    )
+    rows = _rows(sql, _parameters(scope, spans, ()) | {"most": most, "keys": list(only or ())})
+    return {key: dict(zip(KEY_ADDED, counts, strict=True)) for key, *counts in rows}
+
+
 def times_by_code(scope: Scope, spans: Sequence[Span], *, kinds: Sequence[str] = KINDS) -> dict[int, int]:
     """How many times there are of each code."""
     sql = (
@@ -124,7 +138,11 @@ def first_row(scope: Scope, start: datetime, end: datetime) -> datetime | None:
 
 
 def _parts(scope: Scope, columns: str, by: Sequence[str]) -> str:
-    return _PARTS.format(columns=columns, pieces=_of_pieces(scope, by), wanted=_wanted(scope))
+    return _PARTS.format(columns=columns, pieces=_of_pieces(scope, by), wanted=_wanted(scope), **_TABLES)
+
+
+_TABLES: Final = {"series": "analytics_series", "piece": "analytics_piece", "minute": "analytics_minute"}
+_KEY_TABLES: Final = {"series": "analytics_keyseries", "piece": "analytics_keypiece", "minute": "analytics_keyminute"}
 
 
 def _of_pieces(scope: Scope, by: Sequence[str]) -> str:
@@ -133,8 +151,8 @@ def _of_pieces(scope: Scope, by: Sequence[str]) -> str:
     return "series.namespace_id = 0" if has_own else "series.namespace_id <> 0"
 
 
-def _wanted(scope: Scope) -> str:
-    wanted = ["series.kind = ANY(%(kinds)s)"]
+def _wanted(scope: Scope, *, of_kinds: bool = True) -> str:
+    wanted = ["series.kind = ANY(%(kinds)s)"] if of_kinds else ["true"]
     if scope.organisation is not None:
         wanted.append("series.organisation_id = %(organisation)s")
     if scope.organisations is not None:

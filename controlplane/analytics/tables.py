@@ -10,14 +10,22 @@ Row = Sequence[Any]
 
 
 def stats_rows(found: Mapping[str, Any]) -> list[Row]:
-    """Counts of the whole, each namespace or organisation, each model, and the window before. The rest is in JSON."""
+    """Counts of the whole, each namespace or organisation, model, key, and the window before. The rest is in JSON."""
     by = "organisation" if "by_organisation" in found else "namespace"
     return [
         _row(found, "total", None, found),
         *(_row(found, by, one[by], one) for one in found[f"by_{by}"]),
         *(_row(found, "model", one["model"], one) for one in found["by_model"]),
+        *(_row(found, "key", key_name(one), one) for one in found.get("by_key", ())),
         _row(found["before"], "before", None, found["before"]),
     ]
+
+
+def key_name(part: Mapping[str, Any]) -> str | None:
+    """Of a row of `by_key`: names may be the same, beginnings of secrets are not. None: of no key."""
+    if part["id"] is None:
+        return None
+    return f"key {part['id']}" if part["name"] is None else f"{part['name']} ({part['prefix']}…)"
 
 
 def series_rows(found: Mapping[str, Any]) -> Iterable[Row]:

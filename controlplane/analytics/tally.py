@@ -4,6 +4,7 @@ Rows of one series and minute become one; what cannot be counted is kept by repo
 what an agent's engine had told before: what has left a cache since then is counted in the minute of the report.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,6 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from controlplane.analytics.columns import ADDED, BLOCK_COLUMNS, CACHE_KIND
 from controlplane.analytics.diagnostics_told import diagnostics_problem
+from controlplane.analytics.key_rows import MEMBERS as KEY_MEMBERS
+from controlplane.analytics.key_rows import KeyKey, KeyOwners, Parts
 from controlplane.analytics.rows import (
     CANARY_NUMBERS,
     HELD,
@@ -34,6 +37,8 @@ LEDGER: Final = ("requests", "prompt_tokens", "cached_tokens", "generated_tokens
 KINDS: Final = ("usage", "levels", "gaps", "diagnostics")
 _LEDGER_PLACES: Final = tuple(ADDED.index(name) for name in LEDGER)
 _BLOCK_PLACES: Final = tuple(ADDED.index(name) for name in BLOCK_COLUMNS)
+_KEY: Final = KEY_MEMBERS.index("key")
+KEY_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.ASCII)
 _BLOCKS_HELD: Final = slice(HELD.index(BLOCK_COLUMNS[0]), None)
 
 
@@ -112,14 +117,17 @@ class Sum(NamedTuple):
 class Tally:
     """`held`: what agents that tell levels had told before; afterwards, what they tell now, where that is another.
     `reads`: how far journals were counted, by agent and boot; `read`: how far those are now that were told of.
+    `key_owners`: of the keys that are told of.
     """
 
     judge: Judge
     now: datetime
     held: Mapping[str, Mapping[int, Held]] = field(default_factory=dict)
     reads: Mapping[tuple[str, str], Read] = field(default_factory=dict)
+    key_owners: KeyOwners = field(default_factory=dict)
     read: dict[tuple[str, str], Read] = field(default_factory=dict)
     minutes: dict[tuple[str, Key, int], Sum] = field(default_factory=dict)
+    by_key: dict[tuple[str, KeyKey, int], list[int]] = field(default_factory=dict)  # by KEY_ADDED
     # By agent, boot, namespace and day since 1970.
     ledger: dict[tuple[str, str, int, int], list[int]] = field(default_factory=dict)  # by LEDGER, and up to where
     totals: dict[tuple[str, str, int], Total] = field(default_factory=dict)
@@ -176,13 +184,19 @@ class Tally:
         boot = told["boot"]
         if not self._follows((agent, boot), told):
             return
+        parts, refused = Parts(self.key_owners), len(self.refused.get(agent, ()))
         for place, row in enumerate(told["rows"]):
             found = self.judge.row(row)
             if isinstance(found, Problem):
                 told_row = {**row, "boot": boot} if type(row) is dict else row
                 self._refuse(agent, number, found, told_row, place)
             else:
+                parts.add(found)
                 self._count(agent, boot, found, told["upto"])
+        # Where a row was refused, that is said already: what keys had of it is not counted either.
+        is_sound = len(self.refused.get(agent, ())) == refused
+        for place, part in enumerate(told.get("keys") or ()):
+            self._count_key(agent, number, boot, place, parts, part, is_sound=is_sound)
         for namespace, total in told["totals"].items():
             self._total(agent, number, boot, namespace, total, told["upto"])
         if told["lost"]:
@@ -201,6 +215,19 @@ class Tally:
             sums[place] += row.added[source]
         if row.added[_LEDGER_PLACES[0]]:
             sums[-1] = max(sums[-1], upto)
+
+    def _count_key(
+        self, agent: str, number: int, boot: str, place: int, parts: Parts, told: Any, *, is_sound: bool
+    ) -> None:
+        found = parts.take(told)
+        if isinstance(found, Problem):
+            if is_sound:
+                field = f"keys.{place}.{found.field}"
+                self._refuse(agent, number, Problem(field, found.problem), {"boot": boot, "of_key": told})
+            return
+        sums = self.by_key.setdefault((agent, found.key, found.minute), [0] * len(found.added))
+        for column, count in enumerate(found.added):
+            sums[column] += count
 
     def _add(self, place: tuple[str, Key, int], row: Counted) -> None:
         found = self.minutes.get(place)
@@ -303,6 +330,18 @@ def namespaces_told(reports: Iterable[Report]) -> set[int]:
         else:
             found.update(report.told["namespaces"])
     return {int(one) for one in found if _is_id(one)}
+
+
+def keys_told(reports: Iterable[Report]) -> set[str]:
+    """The ids of keys that reports speak of, as far as they can be any."""
+    told = (
+        part[_KEY] for one in reports if one.kind == "usage" for part in one.told.get("keys") or () if _has_key(part)
+    )
+    return {key for key in told if KEY_ID.fullmatch(key)}
+
+
+def _has_key(part: Any) -> bool:
+    return type(part) is list and len(part) > _KEY and type(part[_KEY]) is str
 
 
 def _customers(namespaces: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

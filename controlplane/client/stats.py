@@ -34,6 +34,8 @@ STATS: Final = {
     "resident_bytes": (int, type(None)),
     "by_model": [{**COUNTS, "model": str}],
 }
+TEXT: Final = (str, type(None))
+KEY: Final = {**COUNTS, "id": TEXT, "name": TEXT, "prefix": TEXT, "is_revoked": bool}
 MONEY: Final = {"currency": str, "rounded": str, "is_example": bool, "without_price": [str]}
 SERIES: Final = {"step_seconds": int, "points": [{"requests": int, "hit_ratio": MAYBE}]}
 
@@ -95,6 +97,15 @@ def _print(paper: Paper, place: Place, options: argparse.Namespace, found: Any, 
     _reasons(paper, found["missed_tokens_by_reason"])
     for by in (_by(place), "model"):
         _parts(paper, by, found[f"by_{by}"])
+    keys = shaped(found.get("by_key", []), [KEY], "answer.by_key")  # a control plane of before has none
+    _parts(paper, "key", [{**one, "key": _key_name(one)} for one in keys])
+
+
+def _key_name(one: Mapping[str, Any]) -> str:
+    if one["id"] is None:
+        return NOTHING
+    known = f"{one['name']} ({one['prefix']}…)" if one["name"] else str(one["id"])
+    return f"{known}, revoked" if one["is_revoked"] else known
 
 
 def _covered(found: Mapping[str, Any]) -> str:
@@ -173,6 +184,7 @@ def _reasons(paper: Paper, missed: Mapping[str, Any]) -> None:
 
 
 def _parts(paper: Paper, by: str, parts: Sequence[Mapping[str, Any]]) -> None:
+    held = [] if by in ("model", "key") else ["IN CACHE"]
     rows = [
         [
             cell(one[by]),
@@ -180,11 +192,11 @@ def _parts(paper: Paper, by: str, parts: Sequence[Mapping[str, Any]]) -> None:
             f"{one['requests']:,}",
             f"{one['prompt_tokens']:,}",
             f"{one['cached_tokens']:,}",
-            *([] if by == "model" else [_bytes(one["resident_bytes"])]),
+            *([_bytes(one["resident_bytes"])] if held else []),
         ]
         for one in parts
     ]
-    heads = [by.upper(), "HIT RATE", "REQUESTS", "PROMPT TOKENS", "CACHED", *([] if by == "model" else ["IN CACHE"])]
+    heads = [by.upper(), "HIT RATE", "REQUESTS", "PROMPT TOKENS", "CACHED", *held]
     if rows:
         _table(paper, heads, rows)
 

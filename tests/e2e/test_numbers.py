@@ -54,6 +54,22 @@ def door(quiet: Stack) -> Door:
 
 
 def told(stack: Stack, path: str) -> Sum:
+    return sum_in(answered(stack, path))
+
+
+def told_by_key(stack: Stack, customer: Customer) -> Sum:
+    """Of the key that this customer asks with, which is known by its beginning."""
+    parts = answered(stack, f"/orgs/{customer.organisation}/stats")["by_key"]
+    assert sum((sum_in(one) for one in parts), Sum()) == told(stack, f"/orgs/{customer.organisation}/stats")
+    mine = [one for one in parts if one["prefix"] and customer.key.startswith(one["prefix"])]
+    return sum((sum_in(one) for one in mine), Sum())
+
+
+def sum_in(found: Any) -> Sum:
+    return Sum(found["requests"], found["prompt_tokens"], found["cached_tokens"])
+
+
+def answered(stack: Stack, path: str) -> Any:
     connection = HTTPConnection("127.0.0.1", stack.port, timeout=30)
     try:
         connection.request(
@@ -62,7 +78,7 @@ def told(stack: Stack, path: str) -> Sum:
         answer = connection.getresponse()
         found: Any = json.loads(answer.read())
         assert answer.status == 200, found
-        return Sum(found["requests"], found["prompt_tokens"], found["cached_tokens"])
+        return found
     finally:
         connection.close()
 
@@ -78,6 +94,7 @@ def test_the_rolling_24_hours_are_what_every_response_of_this_stack_said(
     """What was asked before we looked is in the journals; what we ask, in its headers too."""
     wait_until(lambda: told(quiet, "/fleet/stats") == journals_say(kept), "all that was asked before")
     before = {one.organisation: told(quiet, f"/orgs/{one.organisation}/stats") for one in customers}
+    before_by_key = {one.organisation: told_by_key(quiet, one) for one in customers}
     ids = {one.request_id for one in kept.opened()}
     door.burst(list(chats(customers, 40, seed=8, model=MODEL)), at_once=4)
     wait_until(lambda: told(quiet, "/fleet/stats") == journals_say(kept), "all that was asked")
@@ -86,6 +103,9 @@ def test_the_rolling_24_hours_are_what_every_response_of_this_stack_said(
     for organisation, was in before.items():
         assert told(quiet, f"/orgs/{organisation}/stats") == was + total(truth.sums, organisation)
         assert told(quiet, f"/orgs/{organisation}/stats") == journals_say(kept, organisation)
+    for one in customers:
+        was = before_by_key[one.organisation]
+        assert told_by_key(quiet, one) == was + total(truth.sums, one.organisation), "each key has what it asked"
 
 
 @pytest.mark.parametrize("role", ["member", "operator"])

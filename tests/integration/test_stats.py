@@ -296,6 +296,7 @@ def test_the_answer_has_the_members_of_the_contract(chat: Namespace, acme_key: A
     contract = {
         "window_seconds", "from", "to", "as_of", "requests", "prompt_tokens", "cached_tokens", "hit_ratio", "ttft_ms",
         "saved", "missed_tokens_by_reason", "resident_bytes", "by_namespace", "by_model",
+        "by_key",
     }  # fmt: skip
     assert contract <= set(found)
     assert {"p50", "p95", "p99", "hit_p50", "miss_p50"} == set(found["ttft_ms"])
@@ -378,6 +379,7 @@ def test_csv_has_a_row_for_all_for_each_part_and_for_the_window_before(chat: Nam
         ("total", "", "1"),
         ("namespace", "chat", "1"),
         ("model", "'=cmd|'/c calc'!A1", "1"),
+        ("key", "", "1"),  # of which no key is known
         ("before", "", "0"),
     ]
     assert (rows[0]["hit_ratio"], rows[-1]["hit_ratio"]) == ("0.6", "")

@@ -110,6 +110,10 @@ STATS: dict[str, Any] = {
     "missed_tokens_by_reason": {"cold": 1, "tail": 0}, "by_model": [{**COUNTS, "model": "m"}],
     "by_namespace": [{**COUNTS, "namespace": "chat", "resident_bytes": 1}], "step_seconds": 1_800,
     "by_organisation": [{**COUNTS, "organisation": None, "resident_bytes": None}],
+    "by_key": [
+        {**COUNTS, "id": "k", "name": "ci", "prefix": "lmk_1", "is_revoked": True},
+        {**COUNTS, "id": None, "name": None, "prefix": None, "is_revoked": False},
+    ],
     "points": [COUNTS, {**COUNTS, "hit_ratio": None}],
 }  # fmt: skip
 FORETOLD = {

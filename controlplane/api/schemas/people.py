@@ -118,7 +118,9 @@ class KeyShown(Given):
     created_by: str
     created_at: datetime
     expires_at: datetime | None
-    last_used_at: datetime | None
+    last_used_at: datetime | None = Field(
+        description="At this API, to the minute. What was asked with it at gateways is by_key of stats."
+    )
 
 
 class KeyCreated(KeyShown):

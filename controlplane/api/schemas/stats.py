@@ -1,6 +1,7 @@
 """What was counted in a window: of an organisation, of some of it, or of the fleet."""
 
 from datetime import datetime
+from uuid import UUID
 
 from pydantic import ConfigDict, Field
 
@@ -52,6 +53,13 @@ LEFT = {"expired": 310, "evicted": 0, "quota": 0, "purged": 0}
 NAMESPACE = {"namespace": "chat", "is_deleted": False, **COUNTS, "resident_bytes": 31_457_280}
 ORGANISATION = {"organisation": "acme", "is_deleted": False, **COUNTS, "resident_bytes": 31_457_280}
 MODEL = {"model": "luminet-demo", **COUNTS}
+KEY = {
+    "id": "0192f3a0-7d1c-7c3e-9a55-4f6f2f0e8d11",
+    "name": "production",
+    "prefix": "lmk_7Gq2mZx1",
+    "is_revoked": False,
+    **COUNTS,
+}
 _ALL = {
     **TIMES,
     **COUNTS,
@@ -202,6 +210,20 @@ class StatsOfModel(Counts):
     model: str
 
 
+class StatsOfKey(Counts):
+    """What came with an API key; without an id, what no key is known of."""
+
+    model_config = ConfigDict(json_schema_extra=example(**KEY))
+
+    id: UUID | None = Field(
+        description="null: what is left over, so that all rows are together the whole. Requests that came without a "
+        "key or were told by an agent that does not tell keys yet, and what keys beyond the 1,000 largest asked."
+    )
+    name: str | None = Field(description="null once it is gone altogether, with its organisation.")
+    prefix: str | None = Field(description="The secret's beginning, by which it is recognised.")
+    is_revoked: bool = Field(description="Its numbers stay.")
+
+
 class Held(Counts):
     is_deleted: bool = Field(description="Its numbers stay. Another may have its slug by now.")
     resident_bytes: int | None = Field(description="In the cache now; null when one model is asked for.")
@@ -236,11 +258,12 @@ class StatsShown(Stats):
     """What was counted of an organisation, or of what of it the caller sees and asks for."""
 
     model_config = ConfigDict(
-        json_schema_extra=example(**_ALL, by_namespace=[NAMESPACE], by_model=[MODEL], before=BEFORE)
+        json_schema_extra=example(**_ALL, by_namespace=[NAMESPACE], by_model=[MODEL], by_key=[KEY], before=BEFORE)
     )
 
     by_namespace: list[StatsOfNamespace] = Field(description="Most prompt tokens first.")
     by_model: list[StatsOfModel] = Field(description="Most prompt tokens first.")
+    by_key: list[StatsOfKey] = Field(description="Most prompt tokens first, the 1,000 largest, then what is left over.")
     before: StatsBefore
 
 

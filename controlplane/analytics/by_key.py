@@ -1,0 +1,104 @@
+"""What was counted by API key. Keys are parts of an organisation's numbers: what no key has told is left over.
+
+Left over are requests that came without a key, those of agents that do not tell keys yet, and what keys beyond the
+MOST largest asked. So parts are always together the whole.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from django.db import connection
+
+from controlplane.analytics import selectors
+from controlplane.analytics.columns import KEY_ADDED
+from controlplane.analytics.selectors import Counts, snapshot
+from controlplane.analytics.sums import Scope, counts_by_key
+from controlplane.analytics.windows import Span, window_of
+from tenants.models import ApiKey
+
+MOST: Final = 1_000
+NO_KEY: Final = ""
+NOTHING: Final[Counts] = dict.fromkeys(KEY_ADDED, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """As it is known. `name` None: it is gone altogether, with its organisation."""
+
+    name: str | None
+    prefix: str | None
+    is_revoked: bool
+
+
+GONE: Final = Named(None, None, is_revoked=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Of one key: what it asked in a window, and when it last asked anything that is still known."""
+
+    counts: Counts
+    last_at: datetime | None
+
+
+def parts_by_key(scope: Scope, spans: Sequence[Span], whole: Counts) -> list[tuple[UUID | None, Named | None, Counts]]:
+    """Of the whole of the same spans, most prompt tokens first; None, None: what is left over, if anything is."""
+    found = counts_by_key(scope, spans, most=MOST)
+    found.pop(NO_KEY, None)
+    told = {key: counts for key, counts in found.items() if any(counts.values())}
+    names = names_of(scope, told)
+    parts: list[tuple[UUID | None, Named | None, Counts]] = [
+        (UUID(key), names.get(key, GONE), counts) for key, counts in told.items()
+    ]
+    left = {name: whole[name] - sum(counts[name] for counts in told.values()) for name in KEY_ADDED}
+    return [*parts, (None, None, left)] if any(left.values()) else parts
+
+
+def names_of(scope: Scope, keys: Collection[str]) -> Mapping[str, Named]:
+    """Of revoked ones as well: they keep their numbers."""
+    assert scope.organisation is not None  # of the fleet nobody asks by key
+    rows = ApiKey.objects.filter(pk__in=keys, organisation_id=scope.organisation) if keys else ()
+    return {str(key.pk): Named(key.name, key.prefix, key.revoked_at is not None) for key in rows}
+
+
+def keys_asked(organisation: int, keys: Collection[UUID], *, window_name: str = "24h") -> dict[UUID, Asked]:
+    """Of each of these keys, as of now."""
+    scope = Scope(organisation)
+    with snapshot():
+        window = window_of(window_name, selectors.database_now())
+        spans = selectors.spans_of(window, is_fleet=False)
+        counted = counts_by_key(scope, spans, most=len(keys), only=map(str, keys))
+        last = _last_asked(organisation, keys)
+    return {key: Asked(counted.get(str(key), NOTHING), last.get(str(key))) for key in keys}
+
+
+def _last_asked(organisation: int, keys: Collection[UUID]) -> dict[str, datetime]:
+    """To the minute while minutes are kept; of longer ago, when the hour or the day of it began."""
+    asked: dict[str, Any] = {"organisation": organisation, "keys": [str(key) for key in keys]}
+    with connection.cursor() as cursor:
+        cursor.execute(_LAST_ASKED, asked)
+        return dict(cursor.fetchall())
+
+
+# One look at the end of an index for each series: however much is stored, only as many rows as there are series.
+_LAST_ASKED: Final = """
+SELECT series.key, max(coalesce(
+    (
+        SELECT minute.minute FROM analytics_keyminute minute
+        WHERE minute.series_id = series.id AND minute.requests > 0 ORDER BY minute.minute DESC LIMIT 1
+    ),
+    (
+        SELECT max(piece.start) FROM unnest(ARRAY[3600, 86400]) AS asked(level) CROSS JOIN LATERAL (
+            SELECT start FROM analytics_keypiece one
+            WHERE one.level = asked.level AND one.series_id = series.id AND one.requests > 0
+            ORDER BY start DESC LIMIT 1
+        ) AS piece
+    )
+))
+FROM analytics_keyseries series
+WHERE series.organisation_id = %(organisation)s AND series.key = ANY(%(keys)s)
+GROUP BY 1
+"""
