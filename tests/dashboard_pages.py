@@ -86,6 +86,7 @@ PAGES = (
     Page("analytics", "members", arguments=("acme",)),
     Page("analytics-now", "members", "part", ("acme",)),
     Page("stats-csv", "members", "page", ("acme",)),
+    Page("stats-parts-csv", "members", "page", ("acme",)),
     # watching
     Page("calculator", "everybody"),
     Page("alerts", "everybody"),

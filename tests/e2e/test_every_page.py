@@ -11,7 +11,7 @@ from tests.dashboard_pages import Page as Listed
 from tests.e2e.pages import SIZES, looker, sign_in, sign_in_as
 from tests.e2e.stack import Stack
 
-DOWNLOADS = {"stats-csv", "audit-export"}
+DOWNLOADS = {"stats-csv", "stats-parts-csv", "audit-export"}
 SHOWN = [one for one in PAGES if one.kind == "page" and NOWHERE not in one.arguments and one.view not in DOWNLOADS]
 SHOWN = [one for one in SHOWN if one.audience != "outside"]
 MOST_BYTES = 150_000  # over the wire, of a page that nothing is cached of

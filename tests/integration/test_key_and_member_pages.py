@@ -23,6 +23,7 @@ from tenants.services.organisations import limits_put
 from tests.api import make_key, make_organisation
 from tests.factories import make_agent, make_user
 from tests.pages import join, words
+from tests.usage_rows import store_by_key
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"
@@ -225,6 +226,43 @@ def test_keys_are_paged_searched_and_asked_for_together(admin: Client, acme: Org
     assert len(few) == len(many)
     assert "1 to 50 of 56" in page
     assert "1 key fits “key 54”" in get(admin, KEYS, find="key 54")
+
+
+def test_each_key_says_what_it_asked_and_when_it_was_last_used(admin: Client, acme: Organisation) -> None:
+    chat, now = acme.namespaces.get(slug="chat"), timezone.now()
+    asking, idle, reading = (
+        key_create(actor=SYSTEM, organisation=acme, name=name, scopes=[scope])[0]
+        for name, scope in (("asking", "infer"), ("idle", "infer"), ("reading", "stats:read"))
+    )
+    globex = make_organisation("globex")
+    theirs = key_create(actor=SYSTEM, organisation=globex, name="theirs", scopes=["infer"])[0]
+    store_by_key(asking, chat, now - timedelta(hours=30), (9, 900, 0, 9))
+    store_by_key(asking, chat, now - timedelta(hours=2), (4, 400, 300, 9))
+    store_by_key(theirs, globex.namespaces.get(slug="default"), now, (7, 700, 0, 9))
+    ApiKey.objects.filter(pk__in=[asking.pk, reading.pk]).update(last_used_at=now - timedelta(hours=5))
+    page = get(admin, KEYS)
+    said = "works infer all, later ones too 4 requests 75.0 % from the cache"
+    when = f"{(now - timedelta(hours=2)).astimezone(UTC):%b %Y, %H:%M} UTC at a gateway"
+    assert re.search(rf"asking {asking.prefix}… {said} \d+ {when}", page)
+    assert re.search(rf"idle {idle.prefix}… works infer all, later ones too 0 requests not known to be used", page)
+    assert re.search(rf"reading {reading.prefix}… .{{,80}} may not infer .{{,40}} UTC at the REST API", page)
+    assert "theirs" not in page
+    assert "7 requests" not in page
+    ending = get(admin, KEYS, revoke=str(asking.pk))
+    assert re.search(r"Last used .{,40} UTC , at a gateway Asked in 24 h 4 requests, 75\.0 % from the cache", ending)
+
+
+def test_numbers_of_many_keys_cost_as_many_questions_as_of_one(admin: Client, acme: Organisation) -> None:
+    def asked() -> int:
+        with CaptureQueriesContext(connection) as queries:
+            get(admin, KEYS)
+        return len(queries)
+
+    key_create(actor=SYSTEM, organisation=acme, name="first", scopes=["infer"])
+    before = asked()
+    for number in range(9):
+        key_create(actor=SYSTEM, organisation=acme, name=f"key-{number}", scopes=["infer"])
+    assert asked() == before
 
 
 # Members

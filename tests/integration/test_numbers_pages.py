@@ -1,6 +1,8 @@
 """The numbers as people read them: operators of the fleet, customers of their organisation, each of nothing else."""
 
+import csv
 import html
+import io
 import json
 import re
 from dataclasses import replace
@@ -23,12 +25,13 @@ from tenants.actor import SYSTEM
 from tenants.levels import FLEET, Place, level_of
 from tenants.models import Member, Namespace, Organisation, PolicyRevision, User
 from tenants.policy import Policy
+from tenants.services.keys import key_create, key_revoke
 from tenants.services.namespaces import namespace_delete, namespaces_create
 from tenants.services.organisations import organisation_delete, organisation_update
 from tenants.services.policies import policy_publish
 from tests.api import Api, make_key, make_organisation, said
 from tests.factories import make_agent
-from tests.usage_rows import Counted, counts, store, ttft
+from tests.usage_rows import Counted, counts, store, store_by_key, ttft
 
 pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)
@@ -107,8 +110,8 @@ def test_each_number_says_how_it_is_counted_and_which_call_answers_it(
 ) -> None:
     words = seen(customer_client)
     assert words.count("How it is counted") == 5
-    assert words.count("GET /api/v1/orgs/acme/stats?window=24h answers it as") == 7
-    for field in ("hit_ratio", "ttft_ms.hit_p50", "saved.tokens", "saved.seconds", "saved.money", "by_model"):
+    assert words.count("GET /api/v1/orgs/acme/stats?window=24h answers it as") == 8
+    for field in ("hit_ratio", "ttft_ms.hit_p50", "saved.tokens", "saved.seconds", "saved.money", "by_model", "by_key"):
         assert field in words
 
 
@@ -204,6 +207,39 @@ def test_parts_of_the_whole_are_told_by_namespace_and_model(customer_client: Cli
     page = customer_client.get("/").content.decode()
     assert HOSTILE not in page
     assert '<a id="of-chat" href="/orgs/acme/namespaces/chat">' in page
+
+
+def test_parts_of_the_whole_are_told_by_key_with_what_no_key_is_known_of(
+    customer_client: Client, acme: Organisation
+) -> None:
+    key = key_create(actor=SYSTEM, organisation=acme, name=HOSTILE, scopes=["infer"])[0]
+    theirs = key_create(actor=SYSTEM, organisation=make_organisation("globex"), name="theirs", scopes=["infer"])[0]
+    now = timezone.now()
+    store(Counted(default(acme), now, counts(10, 1_000, 500)))
+    store_by_key(key, default(acme), now, (6, 600, 450, 0))
+    store_by_key(theirs, default(theirs.organisation), now, (6, 600, 450, 0))
+    words = seen(customer_client)
+    assert f"60 % of the prompt tokens came with {HOSTILE}, of 1 key that asked" in words
+    assert f"{HOSTILE} {key.prefix}… 75.0 % 6 600 450 No key is known 12.5 % 4 400 50" in words
+    assert "A request counts for the key it came with" in words
+    assert "theirs" not in words
+    assert HOSTILE not in customer_client.get("/").content.decode()
+    assert HOSTILE in words_of(customer_client.get("/orgs/acme/analytics/now").content.decode())
+    key_revoke(actor=SYSTEM, key=key)
+    assert f"{HOSTILE} {key.prefix}…, revoked 75.0 %" in seen(customer_client)
+
+
+def test_all_parts_are_there_as_csv(customer_client: Client, acme: Organisation) -> None:
+    key = key_create(actor=SYSTEM, organisation=acme, name="=1+1", scopes=["infer"])[0]
+    now = timezone.now()
+    store(Counted(default(acme), now, counts(10, 1_000, 500)))
+    store_by_key(key, default(acme), now, (10, 1_000, 500, 0))
+    assert 'href="/orgs/acme/analytics-parts.csv?window=24h" download' in customer_client.get("/").content.decode()
+    answer = customer_client.get("/orgs/acme/analytics-parts.csv")
+    rows = list(csv.DictReader(io.StringIO(answer.content.decode())))
+    assert [row["of"] for row in rows] == ["total", "namespace", "model", "key", "before"]
+    assert (rows[3]["name"].lstrip("'"), rows[3]["requests"]) == (f"=1+1 ({key.prefix}…)", "10")
+    assert not rows[3]["name"].startswith("="), "no table makes a formula of it"
 
 
 def test_a_deleted_namespace_keeps_its_numbers_and_has_no_page(customer_client: Client, acme: Organisation) -> None:
@@ -336,7 +372,7 @@ def test_what_moves_comes_as_parts_that_know_their_place(customer_client: Client
     asked_for(acme)
     whole, part = (customer_client.get(one).content.decode() for one in ("/", "/orgs/acme/analytics/now?window=24h"))
     places = re.findall(r'id="([\w-]+)" hx-swap-oob="true"', part)
-    assert len(places) == len(set(places)) == 15
+    assert len(places) == len(set(places)) == 16
     for place in places:
         assert whole.count(f'id="{place}"') == 1
     assert "<details" not in part

@@ -198,6 +198,22 @@ def test_a_keys_state_is_what_would_happen_to_a_request(
     assert key_rows.state(ends, is_suspended=is_suspended, now=NOW).word == word
 
 
+@pytest.mark.parametrize(
+    ("api", "gateway", "said"),
+    [
+        (None, None, (None, "")),
+        (NOW, None, (NOW, "at the REST API")),
+        (None, NOW, (NOW, "at a gateway")),
+        (NOW - timedelta(days=1), NOW, (NOW, "at a gateway")),
+        (NOW, NOW - timedelta(days=1), (NOW, "at the REST API")),
+    ],
+)
+def test_a_key_was_last_used_where_it_was_used_later(
+    api: datetime | None, gateway: datetime | None, said: tuple[datetime | None, str]
+) -> None:
+    assert key_rows.last_used(api, gateway) == said
+
+
 def test_a_key_whose_namespaces_are_gone_is_for_none() -> None:
     assert key_rows.bound_words(None, {}) == "all, later ones too"
     assert key_rows.bound_words([1, 2], {1: "chat"}) == "chat"

@@ -7,11 +7,11 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from controlplane.analytics.selectors import Scope
-from controlplane.analytics.stats import live_message, series_answer
-from controlplane.analytics.tables import OF_SERIES, series_rows
+from controlplane.analytics.stats import live_message, series_answer, stats_answer
+from controlplane.analytics.tables import OF_SERIES, OF_STATS, series_rows, stats_rows
 from controlplane.csv_text import csv_response
 from controlplane.dashboard import navigation
-from controlplane.dashboard.numbers import facts
+from controlplane.dashboard.numbers import facts, key_parts
 from controlplane.dashboard.numbers.marks import mark_row, marks_of, marks_title
 from controlplane.dashboard.numbers.reading import read
 from controlplane.dashboard.numbers.revisions import revisions_touching
@@ -56,6 +56,14 @@ def stats_csv(request: HttpRequest, org: str) -> HttpResponse:
     return csv_response(OF_SERIES, series_rows(found), name="stats-series")
 
 
+@page()
+def stats_parts_csv(request: HttpRequest, org: str) -> HttpResponse:
+    """The same table as of the API's stats: the whole, by namespace, model and key."""
+    actor, organisation = _whose(request, org)
+    found = stats_answer(_scope(actor, organisation), facts.window_asked(request.GET.get("window")))
+    return csv_response(OF_STATS, stats_rows(found), name="stats")
+
+
 def numbers_of(actor: Actor, organisation: Organisation, window: str, *, address: str) -> dict[str, Any]:
     """`address`: of the page on which another window may be picked."""
     slug = organisation.slug
@@ -78,11 +86,19 @@ def numbers_of(actor: Actor, organisation: Organisation, window: str, *, address
             "bar": facts.tokens_bar(stats, title),
             "namespaces": facts.rows_of(stats["by_namespace"], "namespace", nothing=_nothing(window)),
             "models": facts.rows_of(stats["by_model"], "model", nothing="No model was asked"),
+            "keys": facts.rows_of(
+                key_parts.parts(stats["by_key"]),
+                "key",
+                nothing=(no_key := f"No key was used in the last {facts.WINDOWS[window]}"),
+                title=key_parts.title(stats["by_key"], nothing=no_key),
+            ),
+            "keys_how": key_parts.HOW,
             "marks": [mark_row(one) for one in touched],
             "marks_title": marks_title(touched, window=facts.WINDOWS[window]),
             "call": call,
             "now": f"{reverse('analytics-now', args=[slug])}?window={window}",
             "csv": f"{reverse('stats-csv', args=[slug])}?window={window}",
+            "parts_csv": f"{reverse('stats-parts-csv', args=[slug])}?window={window}",
             "misses": reverse("misses", args=[slug]),
         },
     }

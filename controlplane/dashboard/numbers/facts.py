@@ -39,11 +39,12 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A namespace's or a model's part."""
+    """A namespace's, a model's or a key's part. `note`: what is to be known of it beside its name."""
 
     slug: str
     name: str
     is_deleted: bool
+    note: str
     requests: str
     prompt_tokens: str
     cached_tokens: str
@@ -260,14 +261,14 @@ def tokens_bar(found: Mapping[str, Any], title: str) -> Bar | None:
     return token_bar(title, found["cached_tokens"], found["missed_tokens_by_reason"])
 
 
-# By namespace and model
+# By namespace, model and key
 
 
-def rows_of(found: Sequence[Mapping[str, Any]], by: str, *, nothing: str) -> Rows:
+def rows_of(found: Sequence[Mapping[str, Any]], by: str, *, nothing: str, title: str | None = None) -> Rows:
     """The largest, in the order of their names, so that none moves while its number does; deleted ones last."""
     shown = sorted(found[:MOST_ROWS], key=lambda one: (one.get("is_deleted", False), one[by] or ""))
     rows = tuple(_row(one, one[by] or "") for one in shown)
-    return Rows(_rows_title(found, by, nothing), rows, len(found) - len(shown))
+    return Rows(title or _rows_title(found, by, nothing), rows, len(found) - len(shown))
 
 
 def _row(found: Mapping[str, Any], name: str) -> Row:
@@ -276,6 +277,7 @@ def _row(found: Mapping[str, Any], name: str) -> Row:
         slug=name,
         name=name or "gone altogether",
         is_deleted=found.get("is_deleted", False),
+        note=found.get("note", "deleted" if found.get("is_deleted") else ""),
         requests=f"{found['requests']:,}",
         prompt_tokens=f"{found['prompt_tokens']:,}",
         cached_tokens=f"{found['cached_tokens']:,}",

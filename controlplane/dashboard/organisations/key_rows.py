@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from controlplane.analytics.by_key import Asked
 from controlplane.dashboard.fleet_rows import Tag
+from controlplane.dashboard.tiles import rate
 from controlplane.dashboard.words import counted
 from tenants.models import ApiKey, Organisation
 
@@ -22,7 +24,10 @@ class KeyRow:
     namespaces: str
     created_at: datetime
     created_by: str
+    asked: str  # at gateways, in 24 h
+    rate: str
     last_used_at: datetime | None
+    last_used_where: str
     unused: str  # instead of when it was used
     expires_at: datetime | None
     state: Tag
@@ -39,7 +44,11 @@ class NewKey:
     then: str
 
 
-def key_row(key: ApiKey, slugs: Mapping[int, str], *, organisation: Organisation, now: datetime) -> KeyRow:
+def key_row(
+    key: ApiKey, slugs: Mapping[int, str], asked: Asked, *, organisation: Organisation, now: datetime
+) -> KeyRow:
+    last_at, where = last_used(key.last_used_at, asked.last_at)
+    may_infer = "infer" in key.scopes
     return KeyRow(
         id=str(key.pk),
         name=key.name,
@@ -48,11 +57,25 @@ def key_row(key: ApiKey, slugs: Mapping[int, str], *, organisation: Organisation
         namespaces=bound_words(key.namespace_ids, slugs),
         created_at=key.created_at,
         created_by=key.created_by,
-        last_used_at=key.last_used_at,
-        unused="gateways do not tell" if key.scopes == ["infer"] else "never",
+        asked=counted(asked.counts["requests"], "request") if may_infer else "may not infer",
+        rate=rate_words(asked.counts["cached_tokens"], asked.counts["prompt_tokens"]),
+        last_used_at=last_at,
+        last_used_where=where,
+        unused="not known to be used" if may_infer else "never",
         expires_at=key.expires_at,
         state=state(key.expires_at, is_suspended=organisation.is_suspended, now=now),
     )
+
+
+def last_used(at_api: datetime | None, at_gateway: datetime | None) -> tuple[datetime | None, str]:
+    """The later of the two. Of a gateway it is known to the minute, as long as minutes are kept."""
+    if at_gateway is not None and (at_api is None or at_gateway > at_api):
+        return at_gateway, "at a gateway"
+    return at_api, "at the REST API" if at_api else ""
+
+
+def rate_words(cached: int, prompt: int) -> str:
+    return f"{rate(cached, prompt)} % from the cache" if prompt else ""
 
 
 def bound_words(ids: list[int] | None, slugs: Mapping[int, str]) -> str:

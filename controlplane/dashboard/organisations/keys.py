@@ -12,6 +12,7 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 
+from controlplane.analytics.by_key import keys_asked
 from controlplane.dashboard.organisations.common import REFUSED, Refusal, refuse, shown
 from controlplane.dashboard.organisations.forms import FEW, ConfirmForm, KeyForm
 from controlplane.dashboard.organisations.key_rows import NewKey, headline, key_row, new_key
@@ -104,15 +105,16 @@ def _page(
     if ending is None and "revoke" in request.GET:
         key = _chosen(found, request.GET["revoke"])
         ending = (key, _confirming(key))
+    asking = keys_asked(found.pk, {key.pk for key in (*page_of, *([ending[0]] if ending else []))})
     context: dict[str, Any] = {
         "headline": headline(pages.total, of.find),
         "of": of,
         "pager": pages,
-        "rows": [key_row(key, slugs, organisation=found, now=now) for key in page_of],
+        "rows": [key_row(key, slugs, asking[key.pk], organisation=found, now=now) for key in page_of],
         "form": form or KeyForm(slugs=_slugs(actor, found)),
         "once": uuid4(),
         "made": made,
-        "ending": ending and key_row(ending[0], slugs, organisation=found, now=now),
+        "ending": ending and key_row(ending[0], slugs, asking[ending[0].pk], organisation=found, now=now),
         "ending_form": ending and ending[1],
     }
     return shown(request, "keys", actor, found, context, status=status)
