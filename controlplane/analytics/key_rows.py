@@ -73,6 +73,5 @@ class Parts:
         for name, most, count in zip(KEY_ADDED, left.counts, counts, strict=True):
             if type(count) is not int or not 0 <= count <= most:
                 return Problem(name, f"must be at most the {most} that are left of the rows, found {shown(count)}")
-        for number, count in enumerate(counts):
-            left.counts[number] -= count
+        left.counts[:] = [most - count for most, count in zip(left.counts, counts, strict=True)]
         return KeyCounted(KeyKey(left.organisation, left.namespace, model, key or ""), minute, counts)

@@ -184,18 +184,19 @@ class Tally:
         boot = told["boot"]
         if not self._follows((agent, boot), told):
             return
-        parts, refused = Parts(self.key_owners), len(self.refused.get(agent, ()))
+        keys, parts, refused = told.get("keys") or (), Parts(self.key_owners), len(self.refused.get(agent, ()))
         for place, row in enumerate(told["rows"]):
             found = self.judge.row(row)
             if isinstance(found, Problem):
                 told_row = {**row, "boot": boot} if type(row) is dict else row
                 self._refuse(agent, number, found, told_row, place)
             else:
-                parts.add(found)
+                if keys:
+                    parts.add(found)
                 self._count(agent, boot, found, told["upto"])
         # Where a row was refused, that is said already: what keys had of it is not counted either.
         is_sound = len(self.refused.get(agent, ())) == refused
-        for place, part in enumerate(told.get("keys") or ()):
+        for place, part in enumerate(keys):
             self._count_key(agent, number, boot, place, parts, part, is_sound=is_sound)
         for namespace, total in told["totals"].items():
             self._total(agent, number, boot, namespace, total, told["upto"])
