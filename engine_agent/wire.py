@@ -98,7 +98,11 @@ class Report:
     `levels`    {"boot", "at", "pool", "preemptions", "namespaces"}: how full the engine is now. `pool`:
                 {"capacity_bytes", "used_bytes", "evictable_bytes"}; `namespaces`: {id: {"resident_bytes", "host_bytes",
                 "expired_blocks", "evicted_blocks", "quota_blocks", "purged_blocks"}}, whose blocks and preemptions
-                count since the boot.
+                count since the boot. Besides, where its sender tells that: `evictions`, a list of {"victim", "by",
+                "cause", "blocks", "bytes", "seconds_ago"}: what requests of one namespace took from another, or from
+                itself, since the boot, "*" being others; not all each time. `formats`: {id: {KV format: bytes}}, what
+                `resident_bytes` are in. `pins`: a list of {"id", "namespace", "state", "is_warming",
+                "wanted_tokens", "resident_tokens", "resident_bytes", "problem"}, in place of those told before.
     `gaps`      {"boot", "at", "namespaces"}: what another TTL or limit would do, from the engine's reuse gaps: {id: {
                 "prompt_tokens", "ttls", "curves": [{"ttl_mode", "limit_share", "hit_ratios", "resident_bytes"}]}}.
     `canary`    {"at", "agents"}: what a gateway's isolation probes found since it last told: {agent: {"rounds":

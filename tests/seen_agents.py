@@ -38,9 +38,17 @@ def make_agent(name: str = "agent-1", **details: Any) -> Agent:
     return Agent.objects.create(id=name, **{**told, **details})
 
 
-def hold(agent: str, organisation: Organisation, slug: str, size: int) -> None:
+def hold(agent: str, organisation: Organisation, slug: str, size: int = 0, **formats: int) -> None:
+    """`formats`: bytes of each; left out where the agent tells none."""
     namespace = Namespace.objects.get(organisation=organisation, slug=slug)
-    Residence.objects.create(agent=agent, namespace_id=namespace.pk, boot="b1", resident_bytes=size, at=timezone.now())
+    Residence.objects.create(
+        agent=agent,
+        namespace_id=namespace.pk,
+        boot="b1",
+        resident_bytes=size or sum(formats.values()),
+        formats=formats,
+        at=timezone.now(),
+    )
 
 
 def count_minute(

@@ -1,11 +1,7 @@
-"""What was counted at single agents, and who holds how much of their pools: for operators alone. Selectors.
+"""What was counted at single agents, and who holds how much of their pools, by format: for operators. Selectors."""
 
-Agents tell how much a namespace holds, and not in which formats. Which formats its requests were computed in there is
-counted, and said beside it.
-"""
-
-from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -15,7 +11,6 @@ from django.db import connection
 from controlplane.analytics.columns import CUSTOMER_KIND
 from controlplane.analytics.models import PoolMinute
 
-FORMATS_WITHIN: Final = timedelta(hours=1)
 HITS_WITHIN: Final = timedelta(hours=1)
 
 
@@ -32,27 +27,27 @@ class Hits:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a namespace holds on an agent, as that last told. `formats`: of its prompt tokens there, the most first."""
+    """What a namespace holds in one KV format, as agents last told. `kv_dtype` empty: they did not tell formats."""
 
     namespace: str
+    kv_dtype: str
     bytes: int
     at: datetime
-    formats: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PoolHeld:
-    """Of one agent: the namespaces that hold most, and what all others hold together."""
+    """Of one agent: namespaces by format that hold most, and what all others hold together."""
 
     top: tuple[Held, ...]
-    others: int  # namespaces
+    others: int
     others_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class FleetPools:
-    """The namespaces that hold most of all pools together, and what each agent holds: of each of these in their order,
-    then of all others."""
+    """The namespaces by format that hold most of all pools together, and what each agent holds: of each of these in
+    their order, then of all others."""
 
     top: tuple[Held, ...] = ()
     by_agent: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -95,103 +90,65 @@ def pool_over(agent: str, *, now: datetime, within: timedelta) -> list[tuple[dat
     return list(rows.values_list("minute", "capacity_bytes", "used_bytes"))
 
 
-def pools_held(agents: Collection[str], *, now: datetime, top: int) -> dict[str, PoolHeld]:
-    """By agent, in two queries however many agents and namespaces there are."""
-    sql = """
-    WITH ranked AS (
-        SELECT agent, namespace_id, resident_bytes, at,
-            row_number() OVER (PARTITION BY agent ORDER BY resident_bytes DESC, namespace_id) AS place
-        FROM analytics_residence WHERE agent = ANY(%(agents)s) AND resident_bytes > 0
+# What each namespace holds on each agent, by format; one row without a format where an agent tells none.
+PARTS: Final = """
+    SELECT agent, namespace_id, coalesce(told.kv_dtype, '') AS kv_dtype, coalesce(told.size, resident_bytes) AS size, at
+    FROM analytics_residence
+    LEFT JOIN LATERAL (SELECT key AS kv_dtype, value::bigint AS size FROM jsonb_each_text(formats)) AS told ON true
+    WHERE agent = ANY(%(agents)s) AND resident_bytes > 0
+"""
+
+
+def pools_held(agents: Collection[str], *, top: int) -> dict[str, PoolHeld]:
+    """By agent, in one query however many agents and namespaces there are."""
+    sql = f"""
+    WITH part AS ({PARTS}), ranked AS (
+        SELECT *, row_number() OVER (PARTITION BY agent ORDER BY size DESC, namespace_id, kv_dtype) AS place FROM part
     ), kept AS (
-        SELECT agent, namespace_id, resident_bytes AS held, at, false AS is_others, 1 AS many
-        FROM ranked WHERE place <= %(top)s
+        SELECT agent, namespace_id, kv_dtype, size, at, false AS is_others, 1 AS many FROM ranked WHERE place <= %(top)s
         UNION ALL
-        SELECT agent, 0, sum(resident_bytes), max(at), true, count(*) FROM ranked WHERE place > %(top)s GROUP BY agent
+        SELECT agent, 0, '', sum(size), max(at), true, count(DISTINCT namespace_id)
+        FROM ranked WHERE place > %(top)s GROUP BY agent
     )
-    SELECT agent, namespace_id, organisation.slug || '/' || namespace.slug, held, at, is_others, many
+    SELECT agent, organisation.slug || '/' || namespace.slug, kv_dtype, size, at, is_others, many
     FROM kept
     LEFT JOIN tenants_namespace namespace ON namespace.id = kept.namespace_id
     LEFT JOIN tenants_organisation organisation ON organisation.id = namespace.organisation_id
-    ORDER BY agent, is_others, held DESC
-    """
-    rows = _rows(sql, {"agents": list(agents), "top": top})
-    named = [(agent, namespace) for agent, namespace, *_, is_others, _ in rows if not is_others]
-    formats = _formats(named, now=now)
+    ORDER BY agent, is_others, size DESC, namespace_id, kv_dtype
+    """  # noqa: S608  # words of our own
     tops, others = defaultdict[str, list[Held]](list), dict[str, tuple[int, int]]()
-    for agent, namespace, name, held, at, is_others, many in rows:
+    for agent, name, kv_dtype, size, at, is_others, many in _rows(sql, {"agents": list(agents), "top": top}):
         if is_others:
-            others[agent] = (int(many), int(held))
+            others[agent] = (int(many), int(size))
         else:
-            asked = formats.get((agent, namespace), ())
-            tops[agent].append(Held(name or "a deleted namespace", int(held), at, tuple(asked)))
+            tops[agent].append(Held(name or "a deleted namespace", kv_dtype, int(size), at))
     return {one: PoolHeld(tuple(tops[one]), *others.get(one, (0, 0))) for one in {*tops, *others}}
 
 
-def fleet_pools(agents: Collection[str], *, now: datetime, top: int) -> FleetPools:
-    """In two queries however many agents and namespaces there are."""
-    sql = """
-    WITH most AS (
-        SELECT namespace_id, row_number() OVER (ORDER BY sum(resident_bytes) DESC, namespace_id) AS place
-        FROM analytics_residence WHERE agent = ANY(%(agents)s) AND resident_bytes > 0
-        GROUP BY namespace_id ORDER BY place LIMIT %(top)s
+def fleet_pools(agents: Collection[str], *, top: int) -> FleetPools:
+    """In one query however many agents and namespaces there are."""
+    sql = f"""
+    WITH part AS ({PARTS}), most AS (
+        SELECT namespace_id, kv_dtype, row_number() OVER (ORDER BY sum(size) DESC, namespace_id, kv_dtype) AS place
+        FROM part GROUP BY namespace_id, kv_dtype ORDER BY place LIMIT %(top)s
     )
-    SELECT agent, coalesce(most.place, 0), coalesce(most.namespace_id, 0),
-        max(organisation.slug || '/' || namespace.slug), sum(resident_bytes), max(at)
-    FROM analytics_residence residence
-    LEFT JOIN most ON most.namespace_id = residence.namespace_id
+    SELECT agent, coalesce(most.place, 0), max(organisation.slug || '/' || namespace.slug), max(most.kv_dtype),
+        sum(size), max(at)
+    FROM part
+    LEFT JOIN most ON most.namespace_id = part.namespace_id AND most.kv_dtype = part.kv_dtype
     LEFT JOIN tenants_namespace namespace ON namespace.id = most.namespace_id
     LEFT JOIN tenants_organisation organisation ON organisation.id = namespace.organisation_id
-    WHERE agent = ANY(%(agents)s) AND resident_bytes > 0
-    GROUP BY 1, 2, 3
-    """
-    rows = _rows(sql, {"agents": list(agents), "top": top})
-    named = {place: (number, name or "a deleted namespace") for _, place, number, name, *_ in rows if place}
-    sizes, told = defaultdict[str, dict[int, int]](dict), dict[int, datetime]()
-    for agent, place, _, _, held, at in rows:
-        sizes[agent][place] = int(held)
+    GROUP BY 1, 2
+    """  # noqa: S608  # words of our own
+    sizes, named, told = defaultdict[str, dict[int, int]](dict), dict[int, tuple[str, str]](), dict[int, datetime]()
+    for agent, place, name, kv_dtype, size, at in _rows(sql, {"agents": list(agents), "top": top}):
+        sizes[agent][place] = int(size)
         told[place] = max(at, told.get(place, at))
-    asked = _formats([(agent, named[place][0]) for agent, place, *_ in rows if place], now=now)
-    order = sorted(named)
-    tops = tuple(
-        Held(
-            named[one][1], sum(held.get(one, 0) for held in sizes.values()), told[one], _together(asked, named[one][0])
-        )
-        for one in order
-    )
+        named[place] = (name or "a deleted namespace", kv_dtype or "")
+    order = sorted(place for place in named if place)
+    tops = tuple(Held(*named[one], sum(held.get(one, 0) for held in sizes.values()), told[one]) for one in order)
     by_agent = {agent: (*(held.get(one, 0) for one in order), held.get(0, 0)) for agent, held in sizes.items()}
     return FleetPools(tops, by_agent)
-
-
-def _together(
-    asked: Mapping[tuple[str, int], Sequence[tuple[str, int]]], namespace: int
-) -> tuple[tuple[str, int], ...]:
-    """At all agents."""
-    tokens = Counter[str]()
-    for (_, one), found in asked.items():
-        if one == namespace:
-            tokens.update(dict(found))
-    return tuple(tokens.most_common())
-
-
-def _formats(places: Collection[tuple[str, int]], *, now: datetime) -> Mapping[tuple[str, int], list[tuple[str, int]]]:
-    """Prompt tokens by format, of these namespaces at these agents."""
-    if not places:
-        return {}
-    sql = """
-    SELECT series.agent, series.namespace_id, series.kv_dtype, sum(minute.prompt_tokens) AS tokens
-    FROM unnest(%s::text[], %s::bigint[]) AS place(agent, namespace_id)
-    JOIN analytics_series series USING (agent, namespace_id)
-    JOIN analytics_minute minute ON minute.series_id = series.id AND minute.minute >= %s
-    WHERE series.kind = %s AND series.kv_dtype <> ''
-    GROUP BY 1, 2, 3 HAVING sum(minute.prompt_tokens) > 0 ORDER BY tokens DESC
-    """
-    agents, namespaces = zip(*places, strict=True)
-    found = defaultdict[tuple[str, int], list[tuple[str, int]]](list)
-    for agent, namespace, kv_dtype, tokens in _rows(
-        sql, [list(agents), list(namespaces), _minute(now - FORMATS_WITHIN), CUSTOMER_KIND]
-    ):
-        found[agent, namespace].append((kv_dtype, int(tokens)))
-    return found
 
 
 def _minute(at: datetime) -> datetime:

@@ -18,6 +18,7 @@ from psycopg.errors import CheckViolation
 
 from controlplane.analytics.adding import MOST_SUM, added_on_conflict, sums_on_conflict
 from controlplane.analytics.columns import ADDED, KEY_ADDED
+from controlplane.analytics.displaced import Displaced
 from controlplane.analytics.hours import hours_share, unroll
 from controlplane.analytics.key_rows import KeyKey
 from controlplane.analytics.notices import usage_notify
@@ -25,8 +26,11 @@ from controlplane.analytics.partitions import partitions_ensure
 from controlplane.analytics.rows import CANARY_NUMBERS, Key, judge
 from controlplane.analytics.series import KeySeriesKey, SeriesKey, key_series_ensure, series_ensure
 from controlplane.analytics.stored import (
+    counters_before,
+    counters_put,
     curves_put,
     divergences_put,
+    evictions_add,
     held_before,
     journals_before,
     journals_put,
@@ -34,12 +38,21 @@ from controlplane.analytics.stored import (
     ledger_add,
     namespace_places,
     namespaces_foreign,
+    pins_put,
     pools_put,
     refused_keep,
     residences_put,
     totals_put,
 )
-from controlplane.analytics.tally import RefusedOne, Sum, Tally, journals_told, keys_told, namespaces_told
+from controlplane.analytics.tally import (
+    RefusedOne,
+    Sum,
+    Tally,
+    counters_told,
+    journals_told,
+    keys_told,
+    namespaces_told,
+)
 from controlplane.fleet.recording import Heard
 from controlplane.metrics import usage_records_lost, usage_rows
 from engine_agent.wire import Report
@@ -58,6 +71,9 @@ def usage_store(told: Told, now: datetime) -> dict[str, Heard]:
     ledger_add(tally.ledger)
     totals_put(tally.totals, now)
     residences_put(tally.residences)
+    counters_put(tally.displaced.now)
+    evictions_add(tally.displaced.buckets)
+    pins_put(tally.pins)
     pools_put(tally.pools)
     curves_put(tally.curves)
     divergences_put(tally.divergences)
@@ -80,6 +96,7 @@ def _tallied(told: Told, now: datetime) -> Tally:
     levels = [agent for agent, reports in told.items() if any(one.kind == "levels" for _, one in reports)]
     keys = key_owners(keys_told(report for reports in told.values() for _, report in reports))
     tally = Tally(judge(now, owners), now, held_before(levels), journals_before(journals_told(told)), keys)
+    tally.displaced = Displaced(counters_before(counters_told(told)))
     for agent, reports in told.items():
         tally.judge = judge(now, owners, map(str, foreign.get(agent, ())))
         for number, report in reports:

@@ -266,6 +266,9 @@ class Residence(models.Model):
     evicted_blocks = _added()
     quota_blocks = _added()
     purged_blocks = _added()
+    formats = models.JSONField(
+        default=dict, db_default={}, help_text="Resident bytes by KV format; empty: that was not told."
+    )
     at = models.DateTimeField()
 
     class Meta:
@@ -274,6 +277,82 @@ class Residence(models.Model):
 
     def __str__(self) -> str:
         return f"{self.resident_bytes} bytes of {self.namespace_id} on {self.agent}"
+
+
+class EvictionCounter(models.Model):
+    """What one namespace lost to another's requests on an agent since that boot, as was last told. Names as told."""
+
+    agent = models.CharField(max_length=63)
+    boot = models.CharField(max_length=64)
+    victim = models.CharField(max_length=64)
+    by = models.CharField(max_length=64)
+    cause = models.CharField(max_length=10)
+    blocks = _added()
+    bytes = _added()
+    at = models.DateTimeField(help_text="When it last rose.")
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["agent", "boot", "victim", "by", "cause"], name="one_eviction_counter_for_each"
+            )
+        ]
+        indexes = [models.Index(fields=["at"], name="eviction_counters_by_time")]
+
+    def __str__(self) -> str:
+        return f"{self.agent}: {self.victim} lost {self.blocks} blocks to {self.by}"
+
+
+class Eviction(models.Model):
+    """What one namespace lost to another's requests within `level` seconds from `start`, on all agents together.
+
+    0: namespaces that engines do not tell apart. A bucket of each level has every loss.
+    """
+
+    level = models.IntegerField()
+    start = models.DateTimeField()
+    victim_id = models.BigIntegerField()
+    by_id = models.BigIntegerField()
+    cause = models.CharField(max_length=10)
+    blocks = _added()
+    bytes = _added()
+    last_at = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["level", "start", "victim_id", "by_id", "cause"], name="one_eviction_bucket_for_each"
+            )
+        ]
+        indexes = [
+            models.Index(fields=["victim_id", "level", "start"], name="evictions_of_a_victim"),
+            models.Index(fields=["by_id", "level", "start"], name="evictions_by_somebody"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.victim_id} lost {self.blocks} blocks to {self.by_id} from {self.start:%F %R}"
+
+
+class PinHeld(models.Model):
+    """What an agent holds of a pin, as it last told."""
+
+    agent = models.CharField(max_length=63)
+    pin_id = models.UUIDField()
+    namespace_id = models.BigIntegerField()
+    state = models.CharField(max_length=20)
+    is_warming = models.BooleanField()
+    wanted_tokens = models.BigIntegerField(null=True, help_text="Null: its content is not there to be counted.")
+    resident_tokens = _added()
+    resident_bytes = _added()
+    problem = models.CharField(max_length=200, blank=True)
+    at = models.DateTimeField()
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["agent", "pin_id"], name="one_pin_held_for_each")]
+        indexes = [models.Index(fields=["namespace_id"], name="pins_held_of_a_namespace")]
+
+    def __str__(self) -> str:
+        return f"{self.pin_id} on {self.agent}: {self.state}"
 
 
 class PoolMinute(models.Model):

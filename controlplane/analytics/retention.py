@@ -13,11 +13,14 @@ from django.db.models import Exists, OuterRef, QuerySet
 from controlplane.analytics.models import (
     Divergence,
     EngineTotal,
+    Eviction,
+    EvictionCounter,
     JournalRead,
     KeyMinute,
     KeySeries,
     LedgerEntry,
     Minute,
+    PinHeld,
     PoolMinute,
     RefusedRow,
     Residence,
@@ -44,6 +47,7 @@ RETAINING_LOCK: Final = 7_446_220_473  # any number that nobody else locks
 MINUTES_KEPT: Final = timedelta(days=3)
 LEDGER_KEPT: Final = timedelta(days=40)
 POOL_MINUTES_KEPT: Final = timedelta(days=9)
+EVICTIONS_KEPT: Final = {300: timedelta(days=9), 3_600: timedelta(days=40)}  # by the bucket's level
 REFUSED_KEPT: Final = timedelta(days=40)
 PART_SECONDS: Final = 5.0
 # A day can be dropped when nobody reads or writes any; who comes meanwhile waits so long at most.
@@ -67,7 +71,12 @@ def _over(now: datetime) -> "list[QuerySet[Any]]":
     gone = ~Exists(Agent.objects.filter(pk=OuterRef("agent"), revoked_at=None))
     # An engine counts since its boot, however long ago that is: what is compared with that stays as long.
     counts = Exists(EngineTotal.objects.filter(**{name: OuterRef(name) for name in ("agent", "boot", "namespace_id")}))
+    # An engine that still runs tells of a counter again that has not risen for long: it must be known then.
+    tells = Exists(PoolMinute.objects.filter(agent=OuterRef("agent"), boot=OuterRef("boot")))
     return [
+        *(Eviction.objects.filter(level=level, start__lt=now - kept) for level, kept in EVICTIONS_KEPT.items()),
+        EvictionCounter.objects.filter(~tells, at__lt=now - LEDGER_KEPT),
+        PinHeld.objects.filter(gone),
         LedgerEntry.objects.filter(~counts, day__lt=(now - LEDGER_KEPT).astimezone(UTC).date()),
         EngineTotal.objects.filter(at__lt=now - LEDGER_KEPT),
         JournalRead.objects.filter(at__lt=now - LEDGER_KEPT),

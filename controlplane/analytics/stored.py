@@ -3,23 +3,30 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from django.db import connection, models
 
 from controlplane.analytics.adding import MOST_SUM
+from controlplane.analytics.displaced import Bucket
+from controlplane.analytics.displaced import Place as CounterPlace
+from controlplane.analytics.levels_told import Lost, Pair, PinTold
 from controlplane.analytics.models import (
     Divergence,
     EngineTotal,
+    Eviction,
+    EvictionCounter,
     JournalRead,
     KeySeries,
     LedgerEntry,
+    PinHeld,
     PoolMinute,
     RefusedRow,
     Residence,
     ReuseCurve,
     Series,
 )
-from controlplane.analytics.rows import HELD, TOTALS
+from controlplane.analytics.rows import HELD, TOTALS, namespace_number
 from controlplane.analytics.tally import LEDGER, Held, Pool, Read, RefusedOne, Total
 from controlplane.fleet.columns import columns_sql, json_column
 from controlplane.fleet.models import Agent
@@ -84,7 +91,7 @@ def held_before(agents: Collection[str]) -> dict[str, dict[int, Held]]:
     found: dict[str, dict[int, Held]] = {agent: {} for agent in agents}
     for row in Residence.objects.filter(agent__in=agents):
         numbers = tuple(getattr(row, name) for name in HELD)
-        found[row.agent][row.namespace_id] = Held(row.boot, numbers, row.at.timestamp())
+        found[row.agent][row.namespace_id] = Held(row.boot, numbers, row.at.timestamp(), row.formats)
     return found
 
 
@@ -100,6 +107,25 @@ def journals_before(places: Collection[tuple[str, str]]) -> dict[tuple[str, str]
 JOURNALS_FIND: Final = (
     "SELECT agent, boot, upto, born, is_reborn FROM unnest(%s::text[], %s::text[]) AS told(agent, boot) "
     "JOIN analytics_journalread USING (agent, boot)"
+)
+
+
+def counters_before(places: Collection[CounterPlace]) -> dict[CounterPlace, Lost]:
+    if not places:
+        return {}
+    columns = zip(*((one.agent, one.boot, *one.pair) for one in sorted(places)), strict=True)
+    with connection.cursor() as cursor:
+        cursor.execute(COUNTERS_FIND, [list(column) for column in columns])
+        return {
+            CounterPlace(agent, boot, Pair(victim, by, cause)): Lost(blocks, size, at.timestamp())
+            for agent, boot, victim, by, cause, blocks, size, at in cursor.fetchall()
+        }
+
+
+COUNTERS_FIND: Final = (
+    "SELECT agent, boot, victim, by, cause, blocks, bytes, at "
+    "FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[]) AS told(agent, boot, victim, by, cause) "
+    "JOIN analytics_evictioncounter USING (agent, boot, victim, by, cause)"
 )
 
 
@@ -138,12 +164,56 @@ def totals_put(totals: Mapping[tuple[str, str, int], Total], now: datetime) -> N
 def residences_put(residences: Mapping[str, Mapping[int, Held]]) -> None:
     kinds = "agent text, namespace_id bigint, boot text, " + ", ".join(f"{name} bigint" for name in HELD)
     rows = [
-        (agent, namespace, one.boot, *one.numbers, _moment(one.at))
+        (agent, namespace, one.boot, *one.numbers, json_column(one.formats), _moment(one.at))
         for agent, all_held in residences.items()
         for namespace, one in all_held.items()
     ]
-    changed = _replaced(("boot", *HELD, "at"))
-    _upsert(Residence, f"{kinds}, at timestamptz", rows, "agent, namespace_id", changed)
+    changed = _replaced(("boot", *HELD, "formats", "at"))
+    _upsert(Residence, f"{kinds}, formats jsonb, at timestamptz", rows, "agent, namespace_id", changed)
+
+
+def counters_put(counters: Mapping[CounterPlace, Lost]) -> None:
+    kinds = "agent text, boot text, victim text, by text, cause text, blocks bigint, bytes bigint, at timestamptz"
+    rows = [
+        (one.agent, one.boot, *one.pair, lost.blocks, lost.bytes, _moment(lost.at)) for one, lost in counters.items()
+    ]
+    _upsert(EvictionCounter, kinds, rows, "agent, boot, victim, by, cause", _replaced(("blocks", "bytes", "at")))
+
+
+def evictions_add(buckets: Mapping[Bucket, Lost]) -> None:
+    """Other agents add to the same rows, in the order of their keys like everybody."""
+    kinds = "level integer, start timestamptz, victim_id bigint, by_id bigint, cause text, blocks bigint, bytes bigint"
+    rows = [
+        (one.level, _moment(one.start), *one[2:], lost.blocks, min(lost.bytes, MOST_SUM), _moment(lost.at))
+        for one, lost in buckets.items()
+    ]
+    sums = ", ".join(f"{name} = least(old.{name}, {MOST_SUM}) + excluded.{name}" for name in ("blocks", "bytes"))
+    changed = f"{sums}, last_at = greatest(old.last_at, excluded.last_at)"
+    _upsert(Eviction, f"{kinds}, last_at timestamptz", rows, "level, start, victim_id, by_id, cause", changed)
+
+
+def pins_put(pins: Mapping[str, tuple[float, Mapping[UUID, PinTold]]]) -> None:
+    """In place of what each agent told before."""
+    if not pins:
+        return
+    rows = [
+        (agent, pin, namespace_number(one.namespace), *one[1:], _moment(at))
+        for agent, (at, found) in pins.items()
+        for pin, one in found.items()
+    ]
+    kept = [[agent for agent, *_ in rows], [pin for _, pin, *_ in rows]]
+    _execute(PINS_FORGET, [sorted(pins), *kept])
+    kinds = "agent text, pin_id uuid, namespace_id bigint, state text, is_warming boolean, wanted_tokens bigint"
+    kinds += ", resident_tokens bigint, resident_bytes bigint, problem text, at timestamptz"
+    changed = _replaced(("namespace_id", *PinTold._fields[1:], "at"))
+    _upsert(PinHeld, kinds, rows, "agent, pin_id", changed)
+
+
+PINS_FORGET: Final = (
+    "DELETE FROM analytics_pinheld WHERE agent = ANY(%s) AND NOT EXISTS (SELECT FROM "
+    "unnest(%s::text[], %s::uuid[]) AS kept(agent, pin_id) "
+    "WHERE kept.agent = analytics_pinheld.agent AND kept.pin_id = analytics_pinheld.pin_id)"
+)
 
 
 def pools_put(pools: Mapping[tuple[str, int], Pool]) -> None:

@@ -9,11 +9,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 from controlplane.analytics.columns import ADDED, BLOCK_COLUMNS, CACHE_KIND
 from controlplane.analytics.diagnostics_told import diagnostics_problem
+from controlplane.analytics.displaced import NOBODY_KNOWN, Displaced, Place
 from controlplane.analytics.key_rows import MEMBERS as KEY_MEMBERS
 from controlplane.analytics.key_rows import KeyKey, KeyOwners, Parts
+from controlplane.analytics.levels_told import (
+    MOST_PAIRS,
+    MOST_PINS,
+    OTHERS,
+    PinTold,
+    formats_read,
+    list_read,
+    namespaces_of,
+    pair_read,
+    pairs_of,
+    pin_read,
+)
 from controlplane.analytics.rows import (
     CANARY_NUMBERS,
     HELD,
@@ -54,11 +68,12 @@ class RefusedOne(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Of a namespace on an agent, as its engine last told. `numbers` by rows.HELD."""
+    """Of a namespace on an agent, as its engine last told. `numbers` by rows.HELD; `formats`: bytes of each."""
 
     boot: str
     numbers: Sequence[int]
     at: float
+    formats: Mapping[str, int] = {}
 
     def left_since(self, before: "Held | None") -> Sequence[int]:
         """Blocks, by BLOCK_COLUMNS. An engine that counts anew has told nothing of it before."""
@@ -70,7 +85,7 @@ class Held(NamedTuple):
 
     def emptied(self) -> "Held":
         """Its engine no longer names it: nothing is there, and what left is still known."""
-        return self._replace(numbers=(0, 0, *self.numbers[_BLOCKS_HELD]))
+        return self._replace(numbers=(0, 0, *self.numbers[_BLOCKS_HELD]), formats={})
 
 
 class Pool(NamedTuple):
@@ -125,6 +140,8 @@ class Tally:
     held: Mapping[str, Mapping[int, Held]] = field(default_factory=dict)
     reads: Mapping[tuple[str, str], Read] = field(default_factory=dict)
     key_owners: KeyOwners = field(default_factory=dict)
+    displaced: Displaced = field(default_factory=Displaced)
+    pins: dict[str, tuple[float, dict[UUID, PinTold]]] = field(default_factory=dict)  # by agent: when told, and which
     read: dict[tuple[str, str], Read] = field(default_factory=dict)
     minutes: dict[tuple[str, Key, int], Sum] = field(default_factory=dict)
     by_key: dict[tuple[str, KeyKey, int], list[int]] = field(default_factory=dict)  # by KEY_ADDED
@@ -262,6 +279,69 @@ class Tally:
         for namespace, before in {**self.held.get(agent, {}), **news}.items():
             if namespace not in named and any(before.numbers[: _BLOCKS_HELD.start]):
                 news[namespace] = before.emptied()._replace(at=told["at"])
+        self._evictions(agent, number, told)
+        self._pins(agent, number, told)
+
+    def _evictions(self, agent: str, number: int, told: Mapping[str, Any]) -> None:
+        for place, one in enumerate(self._listed(agent, number, told, "evictions", MOST_PAIRS)):
+            where = f"evictions.{place}"
+            found = pair_read(where, one, told["at"])
+            victim = None if isinstance(found, Problem) else found[0].victim
+            if victim in CANARY_NUMBERS:
+                continue
+            if victim is not None and victim != OTHERS:
+                found = self.judge.namespace_problem(f"{where}.victim", victim) or found
+            if isinstance(found, Problem):
+                self._refuse(agent, number, found, one)
+                continue
+            pair, lost = found
+            self.displaced.take(
+                Place(agent, told["boot"], pair),
+                lost,
+                victim=NOBODY_KNOWN if pair.victim == OTHERS else int(pair.victim),
+                by=self._somebody(pair.by),
+                at=told["at"],
+            )
+
+    def _somebody(self, namespace: str) -> int:
+        """Whose requests took it. What was lost was lost, also to one that is gone, or that is none of the agent's."""
+        is_known = self.judge.namespace_problem("by", namespace) is None
+        return namespace_number(namespace) if is_known else NOBODY_KNOWN
+
+    def _pins(self, agent: str, number: int, told: Mapping[str, Any]) -> None:
+        if "pins" not in told:
+            return
+        at, pins = told["at"], dict[UUID, PinTold]()
+        for place, one in enumerate(self._listed(agent, number, told, "pins", MOST_PINS)):
+            where = f"pins.{place}"
+            found = pin_read(where, one)
+            if not isinstance(found, Problem):
+                found = self.judge.namespace_problem(f"{where}.namespace", found[1].namespace) or found
+            if isinstance(found, Problem):
+                self._refuse(agent, number, found, one)
+            else:
+                pins[found[0]] = found[1]
+        self.pins[agent] = at, pins
+
+    def _listed(self, agent: str, number: int, told: Mapping[str, Any], name: str, most: int) -> Sequence[Any]:
+        found = list_read(name, told.get(name, []), most)
+        if isinstance(found, Problem):
+            self._refuse(agent, number, found, None)
+            return ()
+        return found
+
+    def _formats(
+        self, agent: str, number: int, told: Mapping[str, Any], namespace: str, held: int
+    ) -> Mapping[str, int]:
+        """Empty: not told."""
+        all_of = told.get("formats")
+        if type(all_of) is not dict or namespace not in all_of:
+            return {}
+        found = formats_read(f"formats.{shown(namespace)}", all_of[namespace], held)
+        if isinstance(found, Problem):
+            self._refuse(agent, number, found, all_of[namespace])
+            return {}
+        return found
 
     def _pool(self, agent: str, number: int, told: Mapping[str, Any]) -> None:
         found = numbers_read("pool", told["pool"], POOL)
@@ -280,7 +360,8 @@ class Tally:
         if isinstance(found, Problem):
             self._refuse(agent, number, found, numbers)
             return None
-        id_, held = int(namespace), Held(told["boot"], tuple(found), told["at"])
+        formats = self._formats(agent, number, told, namespace, found[0])
+        id_, held = int(namespace), Held(told["boot"], tuple(found), told["at"], formats)
         news = self.residences.setdefault(agent, {})
         left = held.left_since(news.get(id_) or self.held.get(agent, {}).get(id_))
         news[id_] = held
@@ -330,6 +411,7 @@ def namespaces_told(reports: Iterable[Report]) -> set[int]:
             found.update(report.told["totals"])
         else:
             found.update(report.told["namespaces"])
+            found.update(namespaces_of(report.told) if report.kind == "levels" else ())
     return {int(one) for one in found if _is_id(one)}
 
 
@@ -357,6 +439,17 @@ def journals_told(told: Mapping[str, Iterable[tuple[int, Report]]]) -> set[tuple
         for agent, reports in told.items()
         for _, report in reports
         if report.kind == "usage" and report.told.get("after") is not None
+    }
+
+
+def counters_told(told: Mapping[str, Iterable[tuple[int, Report]]]) -> set[Place]:
+    """Of evictions."""
+    return {
+        Place(agent, report.told["boot"], pair)
+        for agent, reports in told.items()
+        for _, report in reports
+        if report.kind == "levels"
+        for pair in pairs_of(report.told)
     }
 
 

@@ -24,7 +24,8 @@ class Pair:
 class Displaced:
     blocks: int = 0
     bytes: int = 0
-    demoted_blocks: int = 0  # of those, how many a lower tier took
+    demoted_blocks: int = 0  # of those, how many another tier has: not lost
+    demoted_bytes: int = 0
     last_at: float = 0.0
 
 
@@ -38,6 +39,7 @@ class Ledger:
         entry.blocks += blocks
         entry.bytes += size
         entry.demoted_blocks += blocks if demoted else 0
+        entry.demoted_bytes += size if demoted else 0
         entry.last_at = now
 
     def pairs(self) -> dict[Pair, Displaced]:

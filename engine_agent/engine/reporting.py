@@ -9,7 +9,7 @@ from typing import Any
 from engine_agent.block_events import Load
 from engine_agent.cache.books import Counters, Namespace
 from engine_agent.cache.events import Event, Gap, Stored
-from engine_agent.cache.ledger import Displaced, Pair
+from engine_agent.cache.ledger import OTHERS, Displaced, Pair
 from engine_agent.cache.manager import BlockManager
 from engine_agent.cache.prefixes import PurgeReceipt
 from engine_agent.engine.engine import Engine
@@ -76,12 +76,55 @@ def engine_levels(engine: Engine) -> dict[str, Any]:
     """How full it is, and what has left its cache since the boot: of namespaces of which there is anything to tell."""
     cache = engine.manager.cache
     cache.now()  # what is over by now is told as gone
-    found = ((tenant.namespace, cache.namespace(tenant.namespace)) for tenant in engine.tenants)
+    found = [(tenant.namespace, cache.namespace(tenant.namespace)) for tenant in engine.tenants]
     return {
         "boot": engine.boot,
         "pool": engine_brief(engine)["pool"],
         "preemptions": engine.preemptions,
         "namespaces": {name: _level(one) for name, one in found if any(_gone(one.counters)) or _is_resident(one)},
+        "evictions": _evictions(engine),
+        "formats": {name: held for name, one in found if (held := _formats(one))},
+        "pins": [_pin(one, cache.block_tokens) for one in engine.pins.status()],
+    }
+
+
+def _evictions(engine: Engine) -> list[dict[str, Any]]:
+    """What is lost: what another tier has is not. Who is nobody's tenant has no name to be told by."""
+    now, sums = engine.manager.cache.now(), dict[tuple[str, str, str], Displaced]()
+    for pair, lost in engine.manager.ledger.pairs().items():
+        if lost.blocks == lost.demoted_blocks or not (pair.victim == OTHERS or _is_served(engine, pair.victim)):
+            continue
+        by = OTHERS if pair.by == NOBODY else pair.by
+        entry = sums.setdefault((pair.victim, by, pair.cause), Displaced())
+        entry.blocks += lost.blocks - lost.demoted_blocks
+        entry.bytes += lost.bytes - lost.demoted_bytes
+        entry.last_at = max(entry.last_at, lost.last_at)
+    return [
+        {
+            **dict(zip(("victim", "by", "cause"), key, strict=True)),
+            "blocks": lost.blocks,
+            "bytes": lost.bytes,
+            "seconds_ago": max(0.0, round(now - lost.last_at, 3)),
+        }
+        for key, lost in sums.items()
+    ]
+
+
+def _is_served(engine: Engine, namespace: str) -> bool:
+    return namespace != NOBODY and engine.tenants.known(namespace) is not None
+
+
+def _formats(found: Namespace) -> dict[str, int]:
+    """Of what is on the device; formats it has nothing in are left out."""
+    return {name: size for name, size in found.accounts[0].resident_by_format.items() if size}
+
+
+def _pin(status: Mapping[str, Any], block_tokens: int) -> dict[str, Any]:
+    wanted = status["wanted_blocks"]
+    return {
+        **{name: status[name] for name in ("id", "namespace", "state", "is_warming", "resident_bytes", "problem")},
+        "wanted_tokens": None if wanted is None else wanted * block_tokens,
+        "resident_tokens": status["resident_blocks"] * block_tokens,
     }
 
 
@@ -176,7 +219,7 @@ def _cached(engine: Engine, found: Namespace) -> dict[str, Any]:
         "epoch": found.epoch,
         "resident_bytes": device.resident_bytes,
         "resident_blocks": found.indexed_blocks,
-        "resident_bytes_by_dtype": {name: size for name, size in device.resident_by_format.items() if size},
+        "resident_bytes_by_dtype": _formats(found),
         "host_bytes": sum(account.resident_bytes for account in lower),
         "tiers": [
             {
@@ -202,6 +245,7 @@ def _eviction(pair: Pair, lost: Displaced) -> dict[str, Any]:
         "blocks": lost.blocks,
         "bytes": lost.bytes,
         "demoted_blocks": lost.demoted_blocks,
+        "demoted_bytes": lost.demoted_bytes,
     }
 
 

@@ -1,7 +1,8 @@
 """Tells how full its holder is, and what another policy would do there: often enough to be drawn, never in piles.
 
 What was told is not needed for what is told next, so while a report of a kind waits no other of it is told. A namespace
-that a `levels` report does not name holds nothing, and has lost nothing since it was last named.
+that a `levels` report does not name holds nothing, and has lost nothing since it was last named. What else it says is
+chosen in holdings.py; an engine of an older version says less, and that is told as it is.
 """
 
 from collections import OrderedDict
@@ -11,6 +12,7 @@ from typing import Any
 
 from engine_agent.protocol import canonical_json
 from engine_agent.sidecar.holder import Holder
+from engine_agent.sidecar.holdings import PairsTold, formats_most, pins_most
 from engine_agent.wire import Report, ReportKind
 
 LEVELS_SECONDS = 10.0  # while requests come
@@ -40,6 +42,7 @@ class LevelTeller:
         self._holder, self._tell, self._waiting, self._traffic, self._at = holder, tell, waiting, traffic, at
         self._levels_at = self._gaps_at = float("-inf")
         self._told: tuple[str, Mapping[str, Any]] = ("", {})  # of which boot, and by namespace
+        self._pairs = PairsTold()
 
     async def look(self, now: float, *, is_busy: bool) -> None:
         """`is_busy`: requests were told of since the last look. Raises HolderError."""
@@ -57,7 +60,10 @@ class LevelTeller:
             return
         boot, told = self._told
         named = _named(found["namespaces"], told if boot == found["boot"] else {})
-        await self._tell([Report("levels", {**found, "at": self._at(), "namespaces": named})])
+        pairs = self._pairs.of(found["boot"])
+        report = {**found, **_holdings(found, named, pairs), "at": self._at(), "namespaces": named}
+        await self._tell([Report("levels", report)])
+        self._pairs = pairs.after(report.get("evictions", ()))
         self._told = (found["boot"], {**(told if boot == found["boot"] else {}), **named})
 
     async def _tell_gaps(self) -> None:
@@ -69,6 +75,18 @@ class LevelTeller:
                 self._traffic.pop(one, None)
             if found and found["namespaces"]:
                 await self._tell([*_gaps_reports({**found, "at": self._at()})])
+
+
+def _holdings(found: Mapping[str, Any], named: Mapping[str, Any], pairs: PairsTold) -> dict[str, Any]:
+    """By the members that there are."""
+    told: dict[str, Any] = {}
+    if "evictions" in found:
+        told["evictions"] = pairs.due(found["evictions"])
+    if "formats" in found:
+        told["formats"] = formats_most(found["formats"], named)
+    if "pins" in found:
+        told["pins"] = pins_most(found["pins"])
+    return told
 
 
 def _named(found: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, Any]:

@@ -147,7 +147,15 @@ class SimulatedEngine:
                 for name, size in held.items()
                 if size
             },
+            "evictions": [],
+            "formats": {name: {self._format(name): size} for name, size in held.items() if size},
+            "pins": [],
         }
+
+    def _format(self, namespace: str) -> str:
+        entry = self.held.entries.get(f"ns/{namespace}") if self.held else None
+        policy = self.held.policies[entry["policy"]] if self.held and entry else {}
+        return str(policy.get("kv_dtype", "fp8"))
 
     def asked(self) -> list[Asked]:
         """The namespaces, as requests for them would be recorded."""

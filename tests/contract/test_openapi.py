@@ -59,6 +59,7 @@ PATCH|DELETE /alert-rules/{rule_id}
 GET /operations/{operation_id}          GET /audit
 GET /orgs/{org}/namespaces/{ns}/what-if  GET /fleet/reconciliation
 GET /orgs/{org}/namespaces/{ns}/diagnostics
+GET /orgs/{org}/namespaces/{ns}/evictions  GET /fleet/evictions
 POST /lint/prompt
 GET|PUT /demo-traffic
 GET /whoami                             GET|POST /operator-tokens

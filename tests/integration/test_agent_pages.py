@@ -81,16 +81,17 @@ def test_the_canarys_numbers_stand_there_with_what_they_mean(operator_client: Cl
     assert "Last not as it should be: b found 128 tokens" in said
 
 
-def test_its_pool_is_shown_by_namespace_with_the_formats_that_were_asked(operator_client: Client) -> None:
+def test_its_pool_is_shown_by_namespace_and_format_as_it_told_them(operator_client: Client) -> None:
     acme = make_organisation("acme", "chat")
     make_agent()
-    hold("agent-1", acme, "default", 60)
+    hold("agent-1", acme, "default", int8=50, int4=10)
     hold("agent-1", acme, "chat", 30)
-    count_minute("agent-1", acme, "default", "int8", prompt=100, cached=50)
+    count_minute("agent-1", acme, "default", "bf16", prompt=100, cached=50)
     said = look(operator_client)
     assert "100 B of 200 B are used, 50 %" in said
-    assert "acme/default 60 B 30.0 % int8" in said
-    assert "acme/chat 30 B 15.0 % nothing asked" in said
+    assert "acme/default 50 B 25.0 % int8" in said
+    assert "acme/default 10 B 5.0 % int4" in said
+    assert "acme/chat 30 B 15.0 % not told" in said
     assert "Hit rate 50.0 % 1 h · 1 request · 100 prompt tokens" in said
 
 

@@ -26,6 +26,7 @@ from tenants.services.operations import purge
 from tenants.services.organisations import organisation_update
 from tenants.services.pins import pin_content
 from tests.api import make_organisation
+from tests.evicted import evict
 from tests.factories import make_agent, make_pin, publish
 from tests.usage_rows import Counted, counts, store
 
@@ -145,37 +146,36 @@ def test_customers_learn_by_whose_doing_blocks_went_and_no_names(
 ) -> None:
     globex = make_organisation("globex").namespaces.get()
     store(Counted(chat(), timezone.now(), {"evicted_blocks": 7, "quota_blocks": 2}, kind="cache"))
-    resides(chat(), 100, evicted_blocks=7)
-    resides(globex, 5 << 20, evicted_blocks=1)
+    evict(chat(), globex, 4)
+    evict(chat(), chat(), 3)
+    evict(chat(), chat(), 2, cause="quota")
+    evict(globex, chat(), 1)
     customers, operators = (seen(one, CHAT) for one in (customer_client, operator_client))
-    assert "7 blocks gave way to fleet pressure and 2 blocks gave way to your own traffic in 24 h" in customers
+    assert "4 blocks gave way to fleet pressure and 5 blocks gave way to your own traffic in 24 h" in customers
     assert "globex" not in customers
     part = customer_client.get(f"{CHAT}/evictions")
-    assert "7 blocks gave way to fleet pressure and 2 blocks gave way to your own traffic in 24 h" in words(part)
+    assert "4 blocks gave way to fleet pressure and 5 blocks gave way to your own traffic in 24 h" in words(part)
     assert "globex" not in part.content.decode()
     assert "globex" in operator_client.get(f"{CHAT}/evictions").content.decode()
-    assert "2 blocks gave way to its own traffic" in operators
-    assert "On its agents globex/default holds most of all others, 5.0 MiB" in operators
-    assert "acme/chat this one 100 B 0.0 % 7 0" in operators
+    assert "5 blocks gave way to its own traffic" in operators
+    assert "globex/default evicted most of chat: 4 blocks, 44.4 % of these" in operators
+    assert "acme/chat its own traffic 33.3 % 3 3.0 KiB the pool was full" in operators
+    assert "acme/chat its own traffic 22.2 % 2 2.0 KiB its own limit" in operators
+    assert "chat evicted globex/default most: 1 block, 100.0 % of these" in operators
 
 
-def test_neighbours_on_other_agents_are_none(operator_client: Client) -> None:
+def test_the_front_page_asks_as_much_of_many_agents_and_pairs_as_of_few(operator_client: Client) -> None:
     make_organisation("acme", "chat")
     resides(chat(), 100)
-    resides(make_organisation("globex").namespaces.get(), 500, agent="agent-2")
-    told = seen(operator_client, CHAT)
-    assert "It has its agents for itself" in told
-    assert "globex" not in told
-
-
-def test_the_front_page_asks_as_much_of_many_agents_and_neighbours_as_of_few(operator_client: Client) -> None:
-    make_organisation("acme", "chat")
-    resides(chat(), 100)
+    other = make_organisation("umbrella").namespaces.get()
+    evict(chat(), other, 1)
+    evict(other, chat(), 1)
     with CaptureQueriesContext(connection) as few:
         operator_client.get(CHAT)
     many = make_organisation("globex", *(f"n{number}" for number in range(12)))
     for number, one in enumerate(many.namespaces.all()):
-        resides(one, number, agent="agent-1")
+        evict(chat(), one, number)
+        evict(one, chat(), number)
     for number in range(2, 12):
         resides(chat(), number, agent=f"agent-{number}")
     with CaptureQueriesContext(connection) as more:

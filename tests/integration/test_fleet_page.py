@@ -148,18 +148,19 @@ def test_a_rollout_under_way_is_shown_with_how_far_it_is_and_what_decides(operat
 
 def test_pools_are_shown_by_namespace_and_format_in_the_same_colours_everywhere(operator_client: Client) -> None:
     acme = make_organisation("acme", "chat", "mail", "batch")
-    for name, sizes in {"agent-1": [40, 30, 20], "agent-2": [10, 0, 5]}.items():
-        make_agent(name)
-        for slug, size in zip(["default", "chat", "mail"], sizes, strict=True):
-            hold(name, acme, slug, size)
-    hold("agent-2", acme, "batch", 1)
-    count_minute("agent-1", acme, "default", "fp8", prompt=900, cached=300)
-    count_minute("agent-1", acme, "default", "int4", prompt=100, cached=0)
+    make_agent("agent-1")
+    make_agent("agent-2")
+    hold("agent-1", acme, "default", fp8=40, int4=8)
+    hold("agent-2", acme, "default", fp8=10)
+    hold("agent-1", acme, "chat", 30)  # its sidecar is of an older version
+    hold("agent-1", acme, "mail", int4=20)
+    hold("agent-2", acme, "mail", int4=5)
+    hold("agent-2", acme, "batch", fp8=1)
     words = seen(operator_client)
-    assert "acme/default · fp8 90.0 %, int4 10.0 % 50 B acme/chat 30 B acme/mail 25 B others 1 B in all pools" in words
+    assert "acme/default · fp8 50 B acme/chat 30 B acme/mail · int4 25 B others 9 B in all pools" in words
     page = operator_client.get("/fleet").content.decode()
-    assert 'aria-label="Holds acme/default 40 B, acme/chat 30 B, acme/mail 20 B"' in page
-    assert 'aria-label="Holds acme/default 10 B, acme/mail 5 B, others 1 B"' in page
+    assert 'aria-label="Holds acme/default · fp8 40 B, acme/chat 30 B, acme/mail · int4 20 B, others 8 B"' in page
+    assert 'aria-label="Holds acme/default · fp8 10 B, acme/mail · int4 5 B, others 1 B"' in page
 
 
 def test_the_hit_rate_is_of_an_agents_own_requests_of_the_last_hour(operator_client: Client) -> None:

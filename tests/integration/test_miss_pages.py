@@ -15,6 +15,7 @@ from django.utils import timezone
 from controlplane.analytics.models import Divergence
 from tenants.models import Member, Namespace, Organisation, User
 from tests.api import make_organisation
+from tests.evicted import evict
 from tests.usage_rows import Counted, counts, store
 
 pytestmark = pytest.mark.django_db
@@ -103,9 +104,16 @@ def test_reasons_have_shares_and_what_to_do_about_each(customer_client: Client, 
 
 def test_eviction_is_by_fleet_pressure_or_by_ones_own_traffic(customer_client: Client, acme: Organisation) -> None:
     missed(evicted=100, quota=50)
+    assert "Evicted from a full pool It was here" in seen(customer_client), "for whom is not told"
+    chat = Namespace.objects.get(organisation=acme, slug="chat")
+    evict(chat, make_organisation("globex").namespaces.get(), 3)
     told = seen(customer_client)
     assert "Evicted by fleet pressure" in told
     assert "Evicted by your own traffic" in told
+    evict(chat, chat, 1)
+    told = seen(customer_client)
+    assert "Evicted from a full pool, 75.0 % of the blocks by fleet pressure and 25.0 % by your own traffic" in told
+    assert "globex" not in told
 
 
 def test_namespaces_are_in_the_order_of_what_they_missed(customer_client: Client, acme: Organisation) -> None:

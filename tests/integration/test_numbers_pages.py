@@ -492,7 +492,7 @@ def test_the_overviews_parts_know_their_place(operator_client: Client) -> None:
     asked_for(make_organisation("acme"))
     whole, part = (operator_client.get(one).content.decode() for one in ("/", "/overview/now"))
     places = re.findall(r'id="([\w-]+)" hx-swap-oob="true"', part)
-    assert len(places) == len(set(places)) == 16
+    assert len(places) == len(set(places)) == 17
     assert all(whole.count(f'id="{place}"') == 1 for place in places)
     assert "<details" not in part
 

@@ -1,11 +1,14 @@
 """Namespaces, their purge and their pins."""
 
+from collections.abc import Sequence
 from uuid import UUID
 
+from controlplane.analytics.held import pins_held
+from controlplane.analytics.models import PinHeld
 from controlplane.api.paging import Cursor, Limit, page
 from controlplane.api.routing import Answer, Call, Group
 from controlplane.api.schemas.base import Page
-from controlplane.api.schemas.cache import OperationStarted, PinCreate, PinShown, Purge
+from controlplane.api.schemas.cache import OperationStarted, PinCreate, PinOnAgent, PinShown, Purge
 from controlplane.api.schemas.tenants import NamespaceCreate, NamespaceShown, NamespaceUpdate
 from tenants import access
 from tenants.actor import Actor
@@ -102,7 +105,10 @@ def namespace_purge(call: Call, body: Purge) -> Answer:
 
 @group.get("/orgs/{org}/namespaces/{ns}/pins", access.READ, Page[PinShown])
 def pins_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Answer:
-    """List pins, without their content. Ordered by name."""
+    """List pins, without their content.
+
+    Ordered by name, with what each agent holds of them, as it last told.
+    """
     kind = f"pins:{call.namespace.pk}"
     return page(
         access.pins_of(call.namespace),
@@ -110,7 +116,7 @@ def pins_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Answer:
         by="name",
         limit=limit,
         cursor=cursor,
-        show=lambda found: [*map(pin_shown, found)],
+        show=lambda found: _pins_shown(call.namespace, found),
     )
 
 
@@ -155,7 +161,12 @@ def shown(namespace: Namespace) -> NamespaceShown:
     )
 
 
-def pin_shown(pin: Pin) -> PinShown:
+def _pins_shown(namespace: Namespace, pins: Sequence[Pin]) -> list[PinShown]:
+    held = pins_held(namespace, [one.pk for one in pins])
+    return [pin_shown(one, held.get(one.pk, ())) for one in pins]
+
+
+def pin_shown(pin: Pin, held: Sequence[PinHeld] = ()) -> PinShown:
     return PinShown(
         id=pin.pk,
         name=pin.name,
@@ -165,6 +176,20 @@ def pin_shown(pin: Pin) -> PinShown:
         expires_at=pin.expires_at,
         created_by=pin.created_by,
         created_at=pin.created_at,
+        agents=[_on_agent(one) for one in held],
+    )
+
+
+def _on_agent(held: PinHeld) -> PinOnAgent:
+    return PinOnAgent(
+        agent=held.agent,
+        state=held.state,
+        is_warming=held.is_warming,
+        wanted_tokens=held.wanted_tokens,
+        resident_tokens=held.resident_tokens,
+        resident_bytes=held.resident_bytes,
+        problem=held.problem,
+        as_of=held.at,
     )
 
 

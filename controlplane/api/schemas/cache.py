@@ -62,6 +62,36 @@ class PinCreate(Taken):
         return ("prompt", self.prompt) if self.prompt is not None else ("token_ids", self.token_ids)
 
 
+PIN_ON_AGENT = {
+    "agent": "agent-1",
+    "state": "active",
+    "is_warming": False,
+    "wanted_tokens": 1_024,
+    "resident_tokens": 1_024,
+    "resident_bytes": 2_097_152,
+    "problem": "",
+    "as_of": WHEN,
+}
+
+
+class PinOnAgent(Given):
+    """What an agent holds of a pin, as it last told."""
+
+    model_config = ConfigDict(json_schema_extra=example(**PIN_ON_AGENT))
+
+    agent: str
+    state: str = Field(
+        description="`active`, `content_missing`, `over_budget`, `expired`, `disabled` (caching is off), `refused`, "
+        "`purged`; what else a newer agent may say."
+    )
+    is_warming: bool = Field(description="It is being computed.")
+    wanted_tokens: int | None = Field(description="In whole blocks; null: its content is not there to be counted.")
+    resident_tokens: int
+    resident_bytes: int
+    problem: str = Field(description="What stands in its way, in words; else empty.")
+    as_of: datetime
+
+
 class PinShown(Given):
     model_config = ConfigDict(
         json_schema_extra=example(
@@ -73,6 +103,7 @@ class PinShown(Given):
             expires_at=None,
             created_by="kim@acme.example",
             created_at=WHEN,
+            agents=[PIN_ON_AGENT],
         )
     )
 
@@ -84,6 +115,7 @@ class PinShown(Given):
     expires_at: datetime | None
     created_by: str
     created_at: datetime
+    agents: list[PinOnAgent] = Field(description="Those that told of it.")
 
 
 class Purge(Taken):

@@ -10,6 +10,7 @@ from django.urls import reverse
 
 from controlplane.analytics.columns import MISSED_COLUMN
 from controlplane.analytics.diagnostics import diagnostics_of
+from controlplane.analytics.evictions import taken, together
 from controlplane.analytics.selectors import Counts, Scope, database_now, names_of, snapshot, totals_by
 from controlplane.analytics.windows import window_of
 from controlplane.dashboard.caches.diagnosis import Diagnosis, diagnosis, most_first, summary
@@ -50,6 +51,7 @@ def misses(request: HttpRequest, org: str) -> HttpResponse:
         window = window_of(chosen, database_now())
         scope = Scope(found.organisation.pk, None, None, found.actor.namespace_ids)
         counted_by = totals_by(scope, window, by="namespace", columns=COLUMNS)
+        lost = together(taken(window, counted_by.keys()).values())
         names = names_of("namespace", counted_by.keys())
     slugs = {pk: one.slug for pk, one in names.items() if not one.is_deleted}
     prompt, cached, missed = _sum(counted_by.values())
@@ -65,7 +67,7 @@ def misses(request: HttpRequest, org: str) -> HttpResponse:
         "bar": token_bar(f"{share_text(cached, prompt)} of prompt tokens came from the cache", cached, missed)
         if prompt
         else None,
-        "reasons": reason_rows(missed),
+        "reasons": reason_rows(missed, lost),
         "reasons_title": reasons_title(missed),
         "rows": [_row(org, slugs[pk], counted_by[pk]) for pk in worst[:MOST_SHOWN]],
         "unshown": max(0, len(worst) - MOST_SHOWN),

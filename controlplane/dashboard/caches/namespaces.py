@@ -8,10 +8,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
 from controlplane.analytics.columns import BLOCK_COLUMNS
-from controlplane.analytics.neighbours import neighbours_of, residences_of
+from controlplane.analytics.evictions import Taken, pairs_by_taker, pairs_by_victim, taken
+from controlplane.analytics.held import residences_of
 from controlplane.analytics.selectors import Scope, database_now, totals_counts
 from controlplane.analytics.stats import series_answer, stats_answer
-from controlplane.analytics.windows import window_of
+from controlplane.analytics.windows import Window, window_of
 from controlplane.dashboard.caches import evictions as words
 from controlplane.dashboard.caches.forms import NamespaceDeleteForm, NamespaceForm
 from controlplane.dashboard.caches.frames import (
@@ -56,7 +57,7 @@ def namespace(request: HttpRequest, org: str, ns: str) -> HttpResponse:
         {
             **namespace_frame(request, found),
             **now,
-            **_evictions(found, now["stats"]["blocks_left"], window),
+            **_evictions(found, now["stats"]["blocks_left"], window_of(window, now["as_of"])),
             "windows": windows(window),
             "chart": _chart(found, window, policy, now["stats"]["from"]),
             "in_force": in_force(policy.effective.values),
@@ -79,9 +80,10 @@ def namespace_now(request: HttpRequest, org: str, ns: str) -> HttpResponse:
 def evictions(request: HttpRequest, org: str, ns: str) -> HttpResponse:
     found = inside(request, org, ns, STATS_READ)
     window = window_asked(request)
-    counts = totals_counts(_scope(found), window_of(window, database_now()))
+    read = window_of(window, database_now())
+    counts = totals_counts(_scope(found), read)
     left = {name.removesuffix("_blocks"): counts[name] for name in BLOCK_COLUMNS}
-    context = {**_evictions(found, left, window), "namespace": found.namespace, "window": window}
+    context = {**_evictions(found, left, read), "namespace": found.namespace, "window": window}
     return render(request, "dashboard/caches/_evictions.html", context)
 
 
@@ -105,18 +107,20 @@ def _now(found: Inside, window: str) -> dict[str, Any]:
     }
 
 
-def _evictions(found: Inside, left: dict[str, int], window: str) -> dict[str, Any]:
+def _evictions(found: Inside, left: dict[str, int], window: Window) -> dict[str, Any]:
     """Names are for operators alone."""
-    slug, pk = found.namespace.slug, found.namespace.pk
+    slug, pk, said = found.namespace.slug, found.namespace.pk, WINDOWS[window.name]
     whose = "its" if found.actor.is_operator else "your"
+    lost = taken(window, [pk]).get(pk, Taken())
     told: dict[str, Any] = {
-        "evictions_title": words.title(left, slug=slug, window=WINDOWS[window], whose=whose),
-        "losses": words.losses(left, whose=whose),
+        "evictions_title": words.title(left, lost, slug=slug, window=said, whose=whose),
+        "evictions_as_of": window.end,
+        "evictions_window": said,
+        "losses": words.losses(left, lost, whose=whose),
     }
     if found.actor.is_operator:
-        neighbours = neighbours_of(found.namespace)
-        told["neighbours"] = words.neighbour_rows(neighbours, pk)
-        told["neighbours_sentence"] = words.neighbours_sentence(neighbours, pk)
+        told["evicted_by"] = words.evicted_by(pairs_by_victim(window, pk), slug=slug, window=said)
+        told["evicts"] = words.evicts(pairs_by_taker(window, pk), slug=slug, window=said)
     return told
 
 

@@ -1,5 +1,6 @@
 """Pins of a namespace: listed, made and taken away. What they hold is never shown again."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -11,6 +12,8 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 
+from controlplane.analytics.held import pins_held
+from controlplane.analytics.models import PinHeld
 from controlplane.dashboard.caches.forms import ConfirmedForm, PinForm
 from controlplane.dashboard.caches.frames import Inside, inside, may, namespace_frame
 from controlplane.dashboard.charts import bytes_text
@@ -29,6 +32,27 @@ ON_A_PAGE = 50
 KINDS = {"messages": "messages", "prompt": "text", "token_ids": "tokens"}
 
 
+STATES = {
+    "content_missing": Tag("content missing", "warn"),
+    "over_budget": Tag("no room", "warn"),
+    "expired": Tag("ended", "warn"),
+    "disabled": Tag("caching is off", "warn"),
+    "refused": Tag("refused", "bad"),
+    "purged": Tag("purged", "warn"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PinOnAgent:
+    """As it last told."""
+
+    agent: str
+    state: Tag
+    amount: str
+    why: str
+    told_at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class PinRow:
     id: UUID
@@ -39,6 +63,7 @@ class PinRow:
     expires_at: datetime | None
     created_by: str
     created_at: datetime
+    agents: tuple[PinOnAgent, ...] = ()
 
 
 @page(methods=FORMS)
@@ -66,8 +91,9 @@ def _listed(found: Inside, number: str) -> dict[str, Any]:
     engines = agents_living().filter(group=found.namespace.group_id, kind="engine")
     abouts = list(engines.values_list("about", flat=True))
     models = sorted({one["name"] for about in abouts for one in about.get("models", [])})
+    held = pins_held(found.namespace, [one.pk for one in shown])
     return {
-        "rows": [pin_row(one, has_room=policy["pin_share"] > 0, now=now) for one in shown],
+        "rows": [pin_row(one, has_room=policy["pin_share"] > 0, now=now, held=held.get(one.pk, ())) for one in shown],
         "shown": shown,
         "headline": headline(total, policy["pin_share"], len(abouts), found.namespace.slug),
         "is_without_room": total > 0 and not policy["pin_share"],
@@ -85,7 +111,7 @@ def headline(total: int, share: float, agents: int, slug: str) -> str:
     return f"{counted(total, 'pin')} {is_} wanted on {counted(agents, 'agent')}, in at most {room}"
 
 
-def pin_row(pin: Pin, *, has_room: bool, now: datetime) -> PinRow:
+def pin_row(pin: Pin, *, has_room: bool, now: datetime, held: Sequence[PinHeld] = ()) -> PinRow:
     has_ended = pin.expires_at is not None and pin.expires_at <= now
     wanted = Tag("wanted", "ok") if has_room else Tag("no room", "warn")
     return PinRow(
@@ -97,7 +123,26 @@ def pin_row(pin: Pin, *, has_room: bool, now: datetime) -> PinRow:
         expires_at=pin.expires_at,
         created_by=pin.created_by,
         created_at=pin.created_at,
+        agents=tuple(map(pin_on_agent, held)),
     )
+
+
+def pin_on_agent(held: PinHeld) -> PinOnAgent:
+    there = f"{held.resident_tokens:,}"
+    if held.wanted_tokens is not None and held.resident_tokens < held.wanted_tokens:
+        there = f"{there} of {held.wanted_tokens:,}"
+    amount = f"{there} tokens, {bytes_text(held.resident_bytes)}" if held.wanted_tokens is not None else ""
+    return PinOnAgent(held.agent, pin_state(held), amount, held.problem, held.at)
+
+
+def pin_state(held: PinHeld) -> Tag:
+    if held.is_warming:
+        return Tag("being warmed", "info")
+    if held.state != "active":
+        return STATES.get(held.state, Tag(held.state, "info"))
+    if held.wanted_tokens is not None and held.resident_tokens >= held.wanted_tokens:
+        return Tag("held", "ok")
+    return Tag("held in part", "warn") if held.resident_tokens else Tag("waits to be warmed", "warn")
 
 
 def _made(found: Inside, form: PinForm) -> bool:

@@ -6,7 +6,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
-from controlplane.analytics.neighbours import residences_of
+from controlplane.analytics.held import residences_of
 from controlplane.analytics.selectors import Scope, residence_by
 from controlplane.dashboard.caches.forms import PurgeForm
 from controlplane.dashboard.caches.frames import (

@@ -1,11 +1,13 @@
 """Why prompt tokens were not served from cache, in words, and what to do about each. Pure.
 
-Of eviction customers learn "by your own traffic" or "by fleet pressure"; who needed the room is never said here.
+Of eviction customers learn "by your own traffic" or "by fleet pressure"; who needed the room is never said here. A
+missed token does not say for whom its block gave way in a full pool: that is said of the blocks, where agents tell it.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from controlplane.analytics.evictions import Taken
 from controlplane.dashboard.charts import Bar, bar, share_text
 
 FULL_BLOCK = 16
@@ -39,7 +41,7 @@ REASONS: Mapping[str, Reason] = {
         "namespace-policy",
     ),
     "evicted": Reason(
-        "Evicted by fleet pressure",
+        "Evicted from a full pool",
         "first",
         "It was here, and the memory that everybody shares was full.",
         "A guaranteed share of the pool, a pin for what must stay, or a smaller KV format keeps more of it.",
@@ -98,12 +100,15 @@ class ReasonRow:
     leads: str
 
 
-def reason_rows(missed: Mapping[str, int]) -> list[ReasonRow]:
-    """Those that there were, the largest first; the tail, about which nothing can be done, last."""
+def reason_rows(missed: Mapping[str, int], pressed: Taken) -> list[ReasonRow]:
+    """Those that there were, the largest first; the tail, about which nothing can be done, last.
+
+    `pressed`: the blocks of the same window that gave way.
+    """
     total = sum(missed.values())
     return [
         ReasonRow(
-            label=REASONS[name].label,
+            label=evicted_label(pressed) if name == "evicted" else REASONS[name].label,
             kind=REASONS[name].kind,
             tokens=f"{tokens:,}",
             of_missed=share_text(tokens, total),
@@ -113,6 +118,19 @@ def reason_rows(missed: Mapping[str, int]) -> list[ReasonRow]:
         )
         for name, tokens in ordered(missed)
     ]
+
+
+def evicted_label(pressed: Taken) -> str:
+    """By whose doing, as the blocks have it."""
+    own, others = pressed.own_pressed_blocks, pressed.others_blocks
+    if own and others:
+        parts = (share_text(others, own + others), share_text(own, own + others))
+        return (
+            f"Evicted from a full pool, {parts[0]} of the blocks by fleet pressure and {parts[1]} by your own traffic"
+        )
+    if own:
+        return "Evicted from a full pool by your own traffic"
+    return "Evicted by fleet pressure" if others else REASONS["evicted"].label
 
 
 def reasons_title(missed: Mapping[str, int]) -> str:
@@ -158,7 +176,7 @@ def misses_headline(missed: Mapping[str, int], prompt_tokens: int, *, window: st
 _BECAUSE = {
     "cold": "they were new",
     "expired": "they had expired",
-    "evicted": "fleet pressure",
+    "evicted": "the pool was full",
     "quota": "your own traffic",
     "purged": "they had been purged",
     "dtype": "they were there in another format",

@@ -111,7 +111,7 @@ def _others(found: Agent) -> int:
 def _now(found: Agent) -> dict[str, Any]:
     now = timezone.now()
     view = agent_view(found, now=now, cadence=selectors.fleet_cadence_seconds())
-    held = pools_held([found.pk], now=now, top=MOST_NAMESPACES).get(found.pk, NOTHING)
+    held = pools_held([found.pk], top=MOST_NAMESPACES).get(found.pk, NOTHING)
     filled = pool(view["pool"], held)
     hits = hits_of_agents([found.pk], now=now).get(found.pk, Hits())
     steps = OperationStep.objects.filter(agent=found).select_related("operation").order_by("-pk")[:MOST_STEPS]

@@ -61,7 +61,7 @@ def fleet_now(request: HttpRequest) -> HttpResponse:
 def _fleet(now: datetime) -> dict[str, Any]:
     views = _views(now)
     names = [one["id"] for one in views]
-    pools = fleet_pools(names, now=now, top=len(KINDS))
+    pools = fleet_pools(names, top=len(KINDS))
     agents, rollouts = _agents(views, pools, now), _rollouts(now)
     return {
         "headline": headline(agents),

@@ -1,7 +1,4 @@
-"""An agent's pool as a stacked bar: what fills it, by namespace and format. Pure.
-
-Agents tell bytes by namespace. The formats beside a name are those its requests were computed in there, over an hour.
-"""
+"""An agent's pool as a stacked bar: what fills it, by namespace and KV format, as agents tell it. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +9,10 @@ from controlplane.analytics.agents import FleetPools, Held, PoolHeld
 from controlplane.dashboard.charts import Bar, bar, bytes_text, share_text
 from controlplane.dashboard.words import counted
 
-KINDS = ("first", "second", "fourth")  # of the namespaces that hold most; how many are named in a bar
+KINDS = ("first", "second", "fourth")  # of what holds most; how many are named in a bar
 OTHERS = "third"
 NOTHING = PoolHeld((), 0, 0)
-MOST_FORMATS = 3
+NOT_TOLD = "not told"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,7 @@ class HeldRow:
     namespace: str
     size: str
     share: str
-    formats: str
+    kv_dtype: str
     kind: str  # its colour in the bar
 
 
@@ -61,25 +58,13 @@ def pool(told: dict[str, Any], held: PoolHeld) -> Pool:
 
 
 def label(one: Held) -> str:
-    return f"{one.namespace} · {formats(one)}" if one.formats else one.namespace
-
-
-def formats(one: Held) -> str:
-    """The most asked first; with shares of its prompt tokens, where there are several."""
-    if len(one.formats) == 1:
-        return one.formats[0][0]
-    total = sum(tokens for _, tokens in one.formats)
-    said = [f"{name} {share_text(tokens, total)}" for name, tokens in one.formats[:MOST_FORMATS]]
-    more = len(one.formats) - MOST_FORMATS
-    return ", ".join([*said, *([f"{more} more"] if more > 0 else [])])
+    return f"{one.namespace} · {one.kv_dtype}" if one.kv_dtype else one.namespace
 
 
 def held_rows(held: PoolHeld, capacity: int) -> list[HeldRow]:
     kinds = [*KINDS, *[OTHERS] * len(held.top)]
     rows = [
-        HeldRow(
-            one.namespace, bytes_text(one.bytes), share_text(one.bytes, capacity), formats(one) or "nothing asked", kind
-        )
+        HeldRow(one.namespace, bytes_text(one.bytes), share_text(one.bytes, capacity), one.kv_dtype or NOT_TOLD, kind)
         for one, kind in zip(held.top, kinds, strict=False)
     ]
     if held.others:
@@ -96,7 +81,7 @@ def fleet_bar(told: dict[str, Any], held: Sequence[int], top: Sequence[Held]) ->
     capacity = told["capacity_bytes"]
     if not capacity or told["used_bytes"] is None:
         return None
-    names = [*(one.namespace for one in top), "others"]
+    names = [*(label(one) for one in top), "others"]
     kinds = [*KINDS[: len(top)], OTHERS]
     parts = [(name, float(size), kind) for name, size, kind in zip(names, held, kinds, strict=False) if size]
     listed = ", ".join(f"{name} {bytes_text(size)}" for name, size, _ in parts)
@@ -106,7 +91,7 @@ def fleet_bar(told: dict[str, Any], held: Sequence[int], top: Sequence[Held]) ->
 
 
 def legend(pools: FleetPools) -> list[tuple[str, str, str]]:
-    """(kind, name with formats, how much in all pools)."""
+    """(kind, name with its format, how much in all pools)."""
     named = [(kind, label(one), bytes_text(one.bytes)) for kind, one in zip(KINDS, pools.top, strict=False)]
     others = sum(sizes[-1] for sizes in pools.by_agent.values())
     return [*named, (OTHERS, "others", bytes_text(others))] if others else named

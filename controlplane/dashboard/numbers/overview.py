@@ -1,5 +1,6 @@
 """The operators' overview: the fleet's numbers of 24 hours, its agents, and what wants somebody to look at it."""
 
+from datetime import datetime
 from typing import Any
 
 from django.conf import settings
@@ -11,8 +12,11 @@ from django.utils import timezone
 from controlplane.alerts.models import Alert
 from controlplane.alerts.selectors import alerts_visible
 from controlplane.alerts.views import alert_view
+from controlplane.analytics.evictions import namespaces_there, pairs_of_fleet
 from controlplane.analytics.movers import movement
 from controlplane.analytics.selectors import Scope
+from controlplane.analytics.windows import window_of
+from controlplane.dashboard.caches.evictions import fleet_rows, fleet_title
 from controlplane.dashboard.numbers import facts, overview_rows
 from controlplane.dashboard.numbers.reading import read
 from controlplane.dashboard.pages import operator_of, part
@@ -49,8 +53,15 @@ def overview_of(actor: Actor) -> dict[str, Any]:
         },
         "is_demo": settings.ENVIRONMENT.is_demo,
         "movers": overview_rows.movers(movement(now=found.stats["as_of"])),
+        **_pairs(found.stats["as_of"]),
         **_watched(actor),
     }
+
+
+def _pairs(now: datetime) -> dict[str, Any]:
+    found = pairs_of_fleet(window_of(WINDOW, now), most=overview_rows.MOST_LINES)
+    pages = {pk: _page("namespace", *slugs) for pk, *slugs in namespaces_there({one.victim_id for one in found})}
+    return {"pairs_title": fleet_title(found), "pairs": fleet_rows(found, pages)}
 
 
 def _watched(actor: Actor) -> dict[str, Any]:

@@ -5,13 +5,13 @@ from typing import Any
 
 from controlplane.analytics.agents import FleetPools, Held, Hits, PoolHeld, Step
 from controlplane.dashboard.fleets.agent_charts import charts, window_asked
-from controlplane.dashboard.fleets.pools import fleet_bar, formats, held_rows, legend, pool
+from controlplane.dashboard.fleets.pools import fleet_bar, held_rows, legend, pool
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-def held(name: str, size: int, *asked: tuple[str, int]) -> Held:
-    return Held(name, size, NOW, asked)
+def held(name: str, size: int, kv_dtype: str = "") -> Held:
+    return Held(name, kv_dtype, size, NOW)
 
 
 def told(used: int | None = 50, capacity: int = 100) -> dict[str, Any]:
@@ -42,11 +42,12 @@ def test_a_bar_never_runs_out_of_its_frame_whatever_agents_tell() -> None:
     assert sum(one.width for one in found.bar.pieces) <= 1000
 
 
-def test_formats_are_said_with_their_shares_where_there_are_several() -> None:
-    assert formats(held("a", 1)) == ""
-    assert formats(held("a", 1, ("fp8", 10))) == "fp8"
-    assert formats(held("a", 1, ("fp8", 90), ("int4", 10))) == "fp8 90.0 %, int4 10.0 %"
-    assert formats(held("a", 1, ("a", 4), ("b", 3), ("c", 2), ("d", 1))).endswith("c 20.0 %, 1 more")
+def test_each_format_of_a_namespace_is_a_piece_of_its_own() -> None:
+    found = pool(told(), PoolHeld((held("acme/chat", 20, "fp8"), held("acme/chat", 5, "int4")), 0, 0))
+    assert found.bar is not None
+    assert [one.label for one in found.bar.pieces] == ["acme/chat · fp8", "acme/chat · int4"]
+    rows = held_rows(PoolHeld((held("a", 20, "fp8"), held("b", 5)), 0, 0), 100)
+    assert [one.kv_dtype for one in rows] == ["fp8", "not told"]
 
 
 def test_the_table_below_a_bar_has_its_colours() -> None:
@@ -56,7 +57,7 @@ def test_the_table_below_a_bar_has_its_colours() -> None:
 
 
 def test_colours_of_the_fleet_mean_the_same_in_every_bar() -> None:
-    pools = FleetPools((held("a", 3, ("fp8", 1)), held("b", 2)), {"x": (3, 0, 0), "y": (0, 2, 7)})
+    pools = FleetPools((held("a", 3, "fp8"), held("b", 2)), {"x": (3, 0, 0), "y": (0, 2, 7)})
     bars = [fleet_bar(told(), sizes, pools.top) for sizes in pools.by_agent.values()]
     assert [[one.kind for one in bar.pieces] for bar in bars if bar] == [["first"], ["second", "third"]]
     assert legend(pools) == [("first", "a · fp8", "3 B"), ("second", "b", "2 B"), ("third", "others", "7 B")]

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from controlplane.analytics.evictions import Pair, Taken
 from controlplane.analytics.linting import prompts_typed
-from controlplane.analytics.neighbours import Neighbour
 from controlplane.dashboard.caches import evictions
 from controlplane.dashboard.caches.diagnosis import diagnosis, most_first, summary
 from controlplane.dashboard.caches.forms import BadMessages, messages_read
@@ -171,7 +171,7 @@ def test_every_reason_that_is_counted_has_words_and_advice() -> None:
 def test_reasons_are_in_the_order_of_their_size_and_the_tail_is_last() -> None:
     missed = {"tail": 900, "cold": 10, "expired": 90, "quota": 0}
     assert [name for name, _ in ordered(missed)] == ["expired", "cold", "tail"]
-    assert [row.of_missed for row in reason_rows(missed)] == ["9.0 %", "1.0 %", "90.0 %"]
+    assert [row.of_missed for row in reason_rows(missed, Taken())] == ["9.0 %", "1.0 %", "90.0 %"]
 
 
 def test_pieces_of_the_bar_are_all_of_the_tokens() -> None:
@@ -189,7 +189,7 @@ def test_pieces_of_the_bar_are_all_of_the_tokens() -> None:
         (
             {"evicted": 4, "tail": 1},
             10,
-            "50.0 % of prompt tokens were not served from cache, 80.0 % of those for one reason: fleet pressure",
+            "50.0 % of prompt tokens were not served from cache, 80.0 % of those for one reason: the pool was full",
         ),
     ],
 )
@@ -239,26 +239,80 @@ def test_who_gains_most_comes_first_and_who_was_not_looked_at_last() -> None:
 # Who gives way
 
 
+LEFT = {"evicted": 0, "quota": 0, "expired": 0, "purged": 0}
+OWN, OTHERS = Taken(own_blocks=3, own_pressed_blocks=3), Taken(others_blocks=7)
+
+
+def lost(left: dict[str, int], told: Taken) -> str:
+    return evictions.title(LEFT | left, told, slug="chat", window="24 h", whose="your")
+
+
 def test_customers_are_told_by_whose_doing() -> None:
-    left = {"evicted": 1, "quota": 2000, "expired": 5, "purged": 0}
-    said = evictions.title(left, slug="chat", window="24 h", whose="your")
-    assert said == "1 block gave way to fleet pressure and 2,000 blocks gave way to your own traffic in 24 h"
-    nothing = evictions.title(left | {"evicted": 0, "quota": 0}, slug="chat", window="24 h", whose="your")
-    assert nothing == "Nothing of chat had to give way in 24 h"
+    assert lost({}, OTHERS) == "Nothing of chat had to give way in 24 h"
+    assert lost({"evicted": 7}, OTHERS) == "7 blocks gave way to fleet pressure in 24 h"
+    assert lost({"evicted": 3}, OWN) == "3 blocks gave way to your own traffic in 24 h", "in a full pool"
+    both = Taken(own_blocks=2_003, own_pressed_blocks=3, others_blocks=1)
+    said = lost({"evicted": 4, "quota": 2_000}, both)
+    assert said == "1 block gave way to fleet pressure and 2,003 blocks gave way to your own traffic in 24 h"
 
 
-def test_this_namespace_is_among_its_neighbours_however_small() -> None:
-    many = [Neighbour(number, f"n{number}", number << 20, 0, 0) for number in range(1, 15)]
-    rows = evictions.neighbour_rows(many, 1)
-    assert (len(rows), rows[0].name, rows[-1].name, rows[-1].is_this) == (11, "n14", "n1", True)
-    assert len(evictions.neighbour_rows(many, 14)) == 10
+def test_nobody_is_accused_where_an_older_agent_does_not_say_for_whom() -> None:
+    assert lost({"evicted": 9}, Taken()) == "9 blocks gave way in a full pool in 24 h"
+    words = {one.word: one.blocks for one in evictions.losses(LEFT | {"evicted": 9}, OTHERS, whose="your")}
+    assert (words["By fleet pressure"], words["By your own traffic"], words["In a full pool"]) == ("7", "0", "2")
 
 
-def test_who_holds_and_who_lost_most_are_named_and_nobody_is_accused() -> None:
-    here, holder, loser = Neighbour(1, "a", 9, 9, 9), Neighbour(2, "b", 5 << 20, 0, 0), Neighbour(3, "c", 1, 7, 0)
-    said = evictions.neighbours_sentence([here, holder, loser], 1)
-    assert said == "On its agents b holds most of all others, 5.0 MiB; c lost most to pressure, 7 blocks."
-    assert evictions.neighbours_sentence([here], 1).startswith("It has its agents for itself")
+@pytest.mark.parametrize(("own", "others", "evicted"), [(5, 9, 7), (9, 5, 7), (0, 9, 7), (2, 2, 7), (9, 9, 0)])
+def test_what_left_is_never_more_than_was_counted(own: int, others: int, evicted: int) -> None:
+    found = evictions.pressed(LEFT | {"evicted": evicted}, Taken(own_pressed_blocks=own, others_blocks=others))
+    assert found.own + found.others + found.untold == evicted
+    assert min(found.own, found.others, found.untold) >= 0
+
+
+def pair(victim: int, by: int, blocks: int, cause: str = "pressure") -> Pair:
+    return Pair(victim, by, f"v/{victim}", f"b/{by}", cause, blocks, blocks * 1024, NOW)
+
+
+def test_who_evicted_most_is_named_first_and_ones_own_traffic_as_that() -> None:
+    found = evictions.evicted_by([pair(1, 2, 30), pair(1, 1, 10, "quota")], slug="chat", window="24 h")
+    assert found.title == "b/2 evicted most of chat: 30 blocks, 75.0 % of these"
+    assert [(one.name, one.note, one.blocks, one.size, one.percent, one.cause) for one in found.rows] == [
+        ("b/2", "", "30", "30.0 KiB", 75, "the pool was full"),
+        ("b/1", "its own traffic", "10", "10.0 KiB", 25, "its own limit"),
+    ]
+    own = evictions.evicted_by([pair(1, 1, 1)], slug="chat", window="24 h")
+    assert own.title == "Its own traffic evicted most of chat: 1 block, 100.0 % of these"
+
+
+def test_whom_it_evicted_is_named_or_nobody() -> None:
+    assert evictions.evicts([pair(3, 1, 4)], slug="chat", window="24 h").title.startswith("chat evicted v/3 most: 4")
+    assert evictions.evicts([], slug="chat", window="24 h") == evictions.Pairs("chat evicted nobody else in 24 h", ())
+
+
+def test_the_fleets_pairs_are_as_long_as_their_share_of_the_largest() -> None:
+    found = [pair(1, 2, 40), pair(3, 2, 10)]
+    assert evictions.fleet_title(found) == "b/2 evicted v/1 most: 40 blocks"
+    assert [(one.address, one.row.percent) for one in evictions.fleet_rows(found, {1: "/there"})] == [
+        ("/there", 100),
+        ("", 25),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("told", "label"),
+    [
+        (Taken(), "Evicted from a full pool"),
+        (OTHERS, "Evicted by fleet pressure"),
+        (OWN, "Evicted from a full pool by your own traffic"),
+        (
+            Taken(own_pressed_blocks=3, others_blocks=7),
+            "Evicted from a full pool, 70.0 % of the blocks by fleet pressure and 30.0 % by your own traffic",
+        ),
+    ],
+)
+def test_missed_tokens_of_evicted_blocks_say_by_whose_doing(told: Taken, label: str) -> None:
+    (row,) = reason_rows({"evicted": 5}, told)
+    assert row.label == label
 
 
 # Operations

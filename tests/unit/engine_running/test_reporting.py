@@ -8,6 +8,8 @@ from engine_agent.engine.reporting import engine_levels, engine_stats
 from tests.engines.driving import GREEDY, Driven, drive, make_prompt
 from tests.engines.snapshots import make_snapshot
 
+SMALL_POOL = 20  # pages
+
 
 def _told(driven: Driven) -> dict[str, Any]:
     return {one["namespace"]: one for one in engine_stats(driven.engine)["namespaces"]}
@@ -85,3 +87,50 @@ def test_curves_are_of_the_moment_in_which_they_were_asked_for(llama: Path) -> N
         driven.answer(make_prompt(40), max_tokens=1)
     assert one.told(pause=lambda seconds: None) == before
     assert foretellers(driven.engine, ["one"])["one"].told(pause=lambda seconds: None) != before
+
+
+def _flood(driven: Driven) -> None:
+    """ "one" holds most of the pool when "two" begins to need it, and then needs more than there is."""
+    for seed in range(9):
+        driven.answer(make_prompt(120, seed=seed), namespace="one" if seed < 2 else "two", max_tokens=1)
+
+
+def test_whose_requests_took_whose_blocks_is_told_as_pairs(llama: Path) -> None:
+    driven = drive(llama, snapshot=make_snapshot({"one": {}, "two": {}}), pool_pages=SMALL_POOL)
+    assert engine_levels(driven.engine)["evictions"] == []
+    _flood(driven)
+    pairs = {(one["victim"], one["by"], one["cause"]): one for one in engine_levels(driven.engine)["evictions"]}
+    assert set(pairs) == {("one", "two", "pressure"), ("two", "two", "pressure")}
+    counters = {name: driven.engine.manager.stats(name).counters.evicted_blocks for name in ("one", "two")}
+    assert {victim: one["blocks"] for (victim, *_), one in pairs.items()} == counters
+    assert all(one["bytes"] > 0 and 0 <= one["seconds_ago"] < 60 for one in pairs.values())
+
+
+def test_who_is_no_tenant_any_more_is_told_of_as_a_victim_no_longer(llama: Path) -> None:
+    driven = drive(llama, snapshot=make_snapshot({"one": {}, "two": {}}), pool_pages=SMALL_POOL)
+    _flood(driven)
+    driven.engine.apply(make_snapshot({"two": {}}))
+    assert {one["victim"] for one in engine_levels(driven.engine)["evictions"]} == {"two"}
+
+
+def test_formats_add_up_to_what_is_resident(llama: Path) -> None:
+    driven = drive(llama, snapshot=make_snapshot({"one": {}, "two": {}}))
+    assert engine_levels(driven.engine)["formats"] == {}
+    driven.answer(make_prompt(40), max_tokens=1)
+    told = engine_levels(driven.engine)
+    assert told["formats"] == {"one": {"fp32": told["namespaces"]["one"]["resident_bytes"]}}
+
+
+def test_pins_say_in_tokens_what_is_there_and_what_is_missing(llama: Path) -> None:
+    driven = drive(llama, snapshot=make_snapshot({"one": {"pin_share": 0.5}}, pins={"p": "one"}))
+    (missing,) = engine_levels(driven.engine)["pins"]
+    assert (missing["id"], missing["namespace"], missing["state"]) == ("p", "one", "content_missing")
+    assert (missing["wanted_tokens"], missing["resident_tokens"], missing["resident_bytes"]) == (None, 0, 0)
+    driven.engine.pins.set_content("p", make_prompt(40))
+    driven.engine.tick()
+    assert engine_levels(driven.engine)["pins"][0]["is_warming"]
+    driven.run()
+    (held,) = engine_levels(driven.engine)["pins"]
+    assert (held["state"], held["wanted_tokens"], held["resident_tokens"]) == ("active", 32, 32)
+    assert held["resident_bytes"] > 0
+    assert not held["is_warming"]

@@ -23,6 +23,7 @@ class Site:
     boot: str = "b1"
     namespaces: dict[str, Any] = field(default_factory=lambda: {"12": level(7)})
     curves: dict[str, Any] = field(default_factory=dict)
+    more: dict[str, Any] = field(default_factory=dict)  # than an engine of before says
     holds: bool = True
     traffic: "OrderedDict[str, None]" = field(default_factory=OrderedDict)
     reports: list[Report] = field(default_factory=list)
@@ -53,7 +54,7 @@ class Site:
     # As a holder
 
     async def levels(self) -> Mapping[str, Any] | None:
-        told = {"boot": self.boot, "pool": POOL, "preemptions": 0, "namespaces": dict(self.namespaces)}
+        told = {"boot": self.boot, "pool": POOL, "preemptions": 0, "namespaces": dict(self.namespaces), **self.more}
         return told if self.holds else None
 
     async def gaps(self, namespaces: Sequence[str]) -> Mapping[str, Any]:

@@ -1,0 +1,59 @@
+"""What of its engine's cache a `levels` report tells besides namespaces: bounded, and what matters most first.
+
+Counters of evictions only rise, so what there is no room for is told by a later report, and nothing of it is lost. Some
+that have not changed are told again each time, those told longest ago first: so whoever missed a report catches up.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+MOST_PAIRS = 512  # of a report: those that lost most since they were told
+MOST_AGAIN = 64  # of those, which have not changed
+MOST_FORMATS = 1_000  # namespaces: those that hold most
+MOST_PINS = 256  # those that are not held, then those that hold most
+MOST_PROBLEM_CHARACTERS = 160
+Pair = tuple[str, str, str]  # victim, by, cause
+
+
+@dataclass(frozen=True, slots=True)
+class PairsTold:
+    """Of one boot. `blocks`: by pair as it was last told, longest ago first."""
+
+    boot: str = ""
+    blocks: Mapping[Pair, int] = field(default_factory=dict)
+
+    def of(self, boot: str) -> "PairsTold":
+        return self if boot == self.boot else PairsTold(boot)
+
+    def due(self, found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+        changed = [one for one in found if one["blocks"] != self.blocks.get(_pair(one))]
+        changed.sort(key=lambda one: self.blocks.get(_pair(one), 0) - one["blocks"])
+        by_pair = {_pair(one): one for one in found if one["blocks"] == self.blocks.get(_pair(one))}
+        again = [by_pair[pair] for pair in self.blocks if pair in by_pair]
+        return [*changed[:MOST_PAIRS], *again[: min(MOST_AGAIN, max(0, MOST_PAIRS - len(changed)))]]
+
+    def after(self, told: Sequence[Mapping[str, Any]]) -> "PairsTold":
+        now = {_pair(one): one["blocks"] for one in told}
+        return PairsTold(self.boot, {pair: old for pair, old in self.blocks.items() if pair not in now} | now)
+
+
+def formats_most(found: Mapping[str, Mapping[str, int]], named: Mapping[str, Any]) -> dict[str, Mapping[str, int]]:
+    """Of namespaces that the report names."""
+    held = [name for name in named if found.get(name)]
+    most = sorted(held, key=lambda name: -sum(found[name].values()))[:MOST_FORMATS]
+    return {name: found[name] for name in most}
+
+
+def pins_most(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    most = sorted(found, key=lambda one: (is_held(one), -one["resident_bytes"]))[:MOST_PINS]
+    return [{**one, "problem": one["problem"][:MOST_PROBLEM_CHARACTERS]} for one in most]
+
+
+def is_held(pin: Mapping[str, Any]) -> bool:
+    """All of it is there, and stays."""
+    return bool(pin["state"] == "active" and pin["resident_tokens"] == pin["wanted_tokens"])
+
+
+def _pair(told: Mapping[str, Any]) -> Pair:
+    return told["victim"], told["by"], told["cause"]
