@@ -158,6 +158,10 @@ def delete(page: Page, slug: str) -> None:
     page.get_by_label(f"Type {slug} to confirm").fill(slug)
     page.get_by_role("button", name=f"Delete {slug} and its 2 namespaces").click()
     expect(page.get_by_role("status").first).to_contain_text("is deleted", timeout=SOON)
+    expect(page).to_have_url(re.compile("/operations/"), timeout=SOON)
+    expect(title(page)).to_have_text(
+        re.compile(f"The purge of {slug} is done: all 3 agents have proved it"), timeout=2 * SOON
+    )
     answer = page.goto(f"/orgs/{slug}")
     assert answer is not None
     assert answer.status == 404

@@ -9,12 +9,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from tenants.actor import SYSTEM
-from tenants.bounds import bounds_of
+from tenants.bounds import BUILT_IN_BOUNDS, Bounds, KvDtypes, TtlModes, bounds_of
 from tenants.levels import Place
 from tenants.limits import Limits
 from tenants.models import Organisation
 from tenants.services.keys import key_create
-from tenants.services.organisations import limits_put
+from tenants.services.organisations import bounds_put, limits_put
 from tests.api import make_organisation
 from tests.factories import publish
 from tests.pages import join, words
@@ -27,6 +27,7 @@ BUILT_IN = {
     "ttl_seconds__may": "on",
     "ttl_seconds__min": "1 min",
     "ttl_seconds__max": "2 h",
+    "kv_dtype__may": "on",
     "kv_dtype__allowed": ["fp8", "int4"],
     "reserved_share__may": "on",
     "reserved_share__max": "12.5 %",
@@ -134,10 +135,19 @@ def test_an_operator_sets_bounds_in_units_that_people_use(operator_client: Clien
         assert f'value="{value}"' in page
 
 
-def test_what_the_form_shows_is_what_it_would_set(operator_client: Client, acme: Organisation) -> None:
-    put(operator_client, "bounds", BUILT_IN)
+NOTHING_ALLOWED = Bounds(
+    kv_dtype=KvDtypes(allowed=[]), request_kv_dtypes=KvDtypes(allowed=[]), ttl_mode=TtlModes(allowed=["sliding"])
+)
+
+
+@pytest.mark.parametrize("set_before", [BUILT_IN_BOUNDS, NOTHING_ALLOWED, Bounds()], ids=["default", "empty", "none"])
+def test_what_the_form_shows_is_what_it_would_set(
+    operator_client: Client, acme: Organisation, set_before: Bounds
+) -> None:
+    bounds_put(actor=SYSTEM, organisation=acme, bounds=set_before, expected=None)
     acme.refresh_from_db()
     before = bounds_of(acme.bounds, acme.bounds_revision)
+    assert before == set_before
     form = operator_client.get(LIMITS).context["bounds_form"]
     said = {name: value for name, value in form.initial.items() if value not in (False, None) and name != "revision"}
     assert put(operator_client, "bounds", said, revision=1).status_code == 302
@@ -166,6 +176,14 @@ def test_what_is_no_bound_is_told_beside_its_field(
     assert SCRIPT not in answer.content.decode()
     acme.refresh_from_db()
     assert acme.bounds_revision == 0
+
+
+def test_formats_that_are_ticked_are_the_operators_alone_until_members_may_change_them(
+    operator_client: Client, acme: Organisation
+) -> None:
+    assert put(operator_client, "bounds", {"kv_dtype__allowed": ["fp8"]}).status_code == 302
+    acme.refresh_from_db()
+    assert acme.bounds == {}
 
 
 def test_bounds_that_somebody_else_set_meanwhile_are_not_overwritten_unseen(

@@ -362,6 +362,8 @@ def test_deleting_says_how_much_goes_and_asks_for_the_slug(operator_client: Clie
     acme.refresh_from_db()
     assert acme.state == "active"
     answer = operator_client.post(path, {"typed": "acme", "revision": "1"})
-    assert (answer.status_code, answer["Location"]) == (302, "/orgs")
-    assert f"operation {Operation.objects.get().pk}" in get(operator_client, "/orgs")
+    assert (answer.status_code, answer["Location"]) == (302, f"/operations/{Operation.objects.get().pk}")
+    receipts = get(operator_client, answer["Location"])
+    assert "Acme (acme) is deleted" in receipts
+    assert "The purge of acme is done: no agent was concerned" in receipts
     assert operator_client.get(ORG).status_code == 404

@@ -30,8 +30,8 @@ def organisation_delete(request: HttpRequest, org: str) -> HttpResponse:
             found = organisation_for(actor, org, OPERATE)
         else:
             told = f"{found.name} ({found.slug}) is deleted: its keys have stopped, and nothing it cached can match."
-            messages.success(request, f"{told} Agents prove it with receipts: operation {operation.pk}.")
-            return redirect("organisations")
+            messages.success(request, f"{told} Agents prove it with receipts, below.")
+            return redirect("operation", operation.pk)
     held, owned = holdings_of(found), by_namespace(found.pk)
     context = {
         "form": form,

@@ -200,10 +200,10 @@ class BoundsForm(forms.Form):
         return told
 
     def _bound(self, field: str, told: Mapping[str, Any]) -> dict[str, Any] | None:
-        if field in CHOICES:
-            return {"allowed": told[f"{field}__allowed"]} if told.get(f"{field}__allowed") else None
         if not told.get(f"{field}__may"):
             return None
+        if field in CHOICES:  # nothing allowed is not the same as operators only: what is set may be taken away
+            return {"allowed": told.get(f"{field}__allowed", [])}
         if field not in RANGES:
             return {}
         ends = ((end, told.get(f"{field}__{end}")) for end in ("min", "max"))
@@ -232,6 +232,7 @@ class BoundsForm(forms.Form):
 
 def _fields_of(field: str) -> Iterator[tuple[str, forms.Field]]:
     label = LABELS[field]
+    yield f"{field}__may", forms.BooleanField(label=f"{label}: members may change it", required=False)
     if field in CHOICES:
         choices = [(one, one) for one in CHOICES[field][1]]
         yield (
@@ -240,8 +241,6 @@ def _fields_of(field: str) -> Iterator[tuple[str, forms.Field]]:
                 label=label, required=False, choices=choices, widget=forms.CheckboxSelectMultiple
             ),
         )
-        return
-    yield f"{field}__may", forms.BooleanField(label=f"{label}: members may change it", required=False)
     if field in RANGES:
         for end, word in (("min", "at least"), ("max", "at most")):
             widget = forms.TextInput(attrs={"size": 8})
@@ -255,10 +254,9 @@ def bounds_initial(bounds: Bounds, revision: int) -> dict[str, Any]:
     said: dict[str, Any] = {"revision": revision}
     for field in ORDER:
         bound = getattr(bounds, field)
-        if field in CHOICES:
-            said[f"{field}__allowed"] = list(bound.allowed) if bound is not None else []
-            continue
         said[f"{field}__may"] = bound is not None
+        if field in CHOICES and bound is not None:
+            said[f"{field}__allowed"] = list(bound.allowed)
         if field in RANGES and bound is not None:
             text = RANGES[field][1].text
             said |= {
