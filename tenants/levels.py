@@ -52,6 +52,13 @@ def level_of(place: Place) -> PolicyLevel:
     return level
 
 
+def place_of(level: PolicyLevel) -> Place:
+    """Whose policy the level is. Read with its owners beside it, this asks nothing."""
+    if level.namespace is not None:
+        return Place(level.namespace.organisation, level.namespace)
+    return Place(level.organisation)
+
+
 def levels_of(place: Place) -> list[PolicyLevel]:
     """A place's own level behind those it inherits from, outermost first; in one query, so of one moment."""
     organisation_id, namespace_id = place.key

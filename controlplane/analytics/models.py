@@ -459,6 +459,36 @@ class Reconciliation(models.Model):
         return f"as of {self.at:%F %T}"
 
 
+class PredictedEffect(models.Model):
+    """What a published revision was to bring, as foretold when it was published, and what was measured after it.
+
+    `before` to `error` are hit ratios; null where too little was asked to say. Revisions belong to `tenants`, which
+    knows nothing of this: what is left over of those that are gone is removed with the rest (retention.py).
+    """
+
+    revision_id = models.BigIntegerField()
+    organisation_id = models.BigIntegerField(help_text="0: of everybody it is in force for, together.")
+    published_at = models.DateTimeField()
+    at = models.DateTimeField(help_text="When it was foretold.")
+    before = models.FloatField(null=True)
+    after = models.FloatField(null=True)
+    error = models.FloatField(null=True)
+    measured_before = models.FloatField(null=True)
+    measured_after = models.FloatField(null=True)
+    measured_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["revision_id", "organisation_id"], name="one_effect_for_each_of_a_revision")
+        ]
+        indexes = [
+            models.Index(fields=["published_at"], condition=Q(before__isnull=False), name="effects_to_be_measured")
+        ]
+
+    def __str__(self) -> str:
+        return f"effect of revision {self.revision_id}"
+
+
 class DemoTraffic(models.Model):
     """Whether the demo's traffic is wanted, as an operator last said. Without the row it is."""
 

@@ -22,6 +22,7 @@ from controlplane.analytics.models import (
     Minute,
     PinHeld,
     PoolMinute,
+    PredictedEffect,
     RefusedRow,
     Residence,
     ReuseCurve,
@@ -39,6 +40,7 @@ from controlplane.analytics.rolling import LEVELS, Level, alone
 from controlplane.analytics.windows import DAY_SECONDS, floored
 from controlplane.fleet.models import Agent
 from tenants.locks import is_busy
+from tenants.models import PolicyRevision
 from tenants.services.housekeeping import rows_remove
 
 log = logging.getLogger("luminet.analytics")
@@ -85,6 +87,7 @@ def _over(now: datetime) -> "list[QuerySet[Any]]":
         Residence.objects.filter(gone),
         ReuseCurve.objects.filter(gone),
         Divergence.objects.filter(gone),
+        PredictedEffect.objects.filter(~Exists(PolicyRevision.objects.filter(pk=OuterRef("revision_id")))),
         # Nobody adds to those any more: whoever is gone was told so after its last batch.
         Series.objects.filter(gone, ~Exists(Minute.objects.filter(series_id=OuterRef("pk")))).exclude(agent=""),
         KeySeries.objects.filter(gone, ~Exists(KeyMinute.objects.filter(series_id=OuterRef("pk")))).exclude(agent=""),

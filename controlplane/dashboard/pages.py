@@ -12,8 +12,9 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_http_methods
 
-from controlplane.dashboard.problems import not_found, problem
+from controlplane.dashboard.problems import may_not, not_found, part_ended
 from controlplane.dashboard.requests import origin_of, user_of
+from controlplane.dashboard.resuming import signed_out
 from tenants.access import actor_for_member, actor_for_operator, memberships_of
 from tenants.actor import Actor
 from tenants.errors import NotFound, NotPermitted, OrganisationSuspended
@@ -21,28 +22,43 @@ from tenants.errors import NotFound, NotPermitted, OrganisationSuspended
 View = Callable[..., HttpResponse]
 READS = ("GET", "HEAD")
 FORMS = (*READS, "POST")
+REFUSED = (403, 404)
+SIGNED_OUT = "Your session has ended."
+NOT_ANY_MORE = "This is not there, or not yours to see any more."
 
 
 def page(*, methods: Sequence[str] = READS) -> Callable[[View], View]:
-    """For people who are signed in: others sign in first, and come back."""
+    """For people who are signed in: others sign in first, and come back; with what they had typed, where they sent it
+    when their session was over."""
 
     def decorate(view: View) -> View:
-        return require_http_methods(list(methods))(login_required(_translated(view)))
+        shown = login_required(_translated(view))
+
+        @require_http_methods(list(methods))
+        @wraps(view)
+        def answered(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+            if request.method == "POST" and not request.user.is_authenticated:
+                return signed_out(request) or shown(request, *args, **kwargs)
+            return shown(request, *args, **kwargs)
+
+        return answered
 
     return decorate
 
 
 def part(view: View, *, methods: Sequence[str] = READS) -> View:
-    """A piece of a page, for HTMX. When the session has ended the page reloads as a whole, or sign-in would appear
-    inside a panel."""
+    """A piece of a page, for HTMX. Where somebody's session or access has ended it says so in its place, and the page
+    around it stays: there may be something typed on it that was not sent yet."""
     translated = _translated(view)
 
     @require_http_methods(list(methods))
     @wraps(view)
     def shown(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
         if not request.user.is_authenticated:
-            return HttpResponse(status=204, headers={"HX-Refresh": "true"})
-        return translated(request, *args, **kwargs)
+            return part_ended(request, SIGNED_OUT, signs_in=True)
+        answer = translated(request, *args, **kwargs)
+        is_refused = answer.status_code in REFUSED and request.headers.get("HX-Request")
+        return part_ended(request, NOT_ANY_MORE) if is_refused else answer
 
     return shown
 
@@ -82,8 +98,8 @@ def _translated(view: View) -> View:
         except NotFound:
             return not_found(request)
         except OrganisationSuspended as error:
-            return problem(request, 403, "This organisation is suspended", str(error))
+            return may_not(request, 403, "This organisation is suspended", str(error))
         except NotPermitted as error:
-            return problem(request, 403, "You may not do this", str(error))
+            return may_not(request, 403, "You may not do this", str(error))
 
     return shown

@@ -1,16 +1,24 @@
 """Pages that say what went wrong and what to do next."""
 
 import sys
+from collections.abc import Sequence
 
 from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from controlplane.dashboard.requests import STOP_ASKING
+from controlplane.dashboard.resuming import RENEWED, token_renewed, typed_by_them
 from controlplane.request_id import request_id_current
 from tenants.locks import is_busy
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    if request.headers.get("HX-Request"):
+        return part_ended(request, RENEWED, signs_in=not request.user.is_authenticated)
+    again = token_renewed(request)
+    if again is not None:
+        return again
     return problem(request, 403, "This form is too old to be sent", "Go back, reload the page and send it again.")
 
 
@@ -23,7 +31,7 @@ def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpR
 
 
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
-    return problem(request, 404, "There is no such page", "It may have moved, or it is not yours to see.")
+    return may_not(request, 404, "There is no such page", "It may have moved, or it is not yours to see.")
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
@@ -38,6 +46,23 @@ def server_error(request: HttpRequest) -> HttpResponse:
     return problem(request, 500, "Something broke on our side", advice)
 
 
-def problem(request: HttpRequest, status: int, title: str, advice: str) -> HttpResponse:
-    context = {"title": title, "advice": advice, "status": status}
+def may_not(request: HttpRequest, status: int, title: str, advice: str) -> HttpResponse:
+    """For who may not see or do this, or not any more. What they typed is theirs to copy."""
+    if request.method == "POST":
+        advice = f"{advice} Nothing was done."
+    return problem(request, status, title, advice, typed=typed_by_them(request))
+
+
+def part_ended(request: HttpRequest, why: str, *, signs_in: bool = False) -> HttpResponse:
+    """In place of a part, for HTMX: the rest of the page, with what is typed there, stays as it is. It asks no more."""
+    context = {"why": why, "signs_in": signs_in}
+    answer = render(request, "dashboard/_part_ended.html", context, status=STOP_ASKING)
+    answer["HX-Reswap"] = "innerHTML"
+    return answer
+
+
+def problem(
+    request: HttpRequest, status: int, title: str, advice: str, *, typed: Sequence[tuple[str, str]] = ()
+) -> HttpResponse:
+    context = {"title": title, "advice": advice, "status": status, "typed": typed}
     return render(request, "dashboard/problem.html", context, status=status)

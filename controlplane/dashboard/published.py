@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from controlplane.dashboard.pages import part
-from controlplane.dashboard.requests import user_of
+from controlplane.dashboard.requests import STOP_ASKING, user_of
 from controlplane.dashboard.words import counted
 from controlplane.fleet.models import OperationStep
 from controlplane.rollouts.models import Rollout
@@ -17,8 +17,6 @@ from controlplane.rollouts.selectors import rollouts_visible
 from tenants.access import actor_for_member, actor_for_operator, memberships_of
 from tenants.actor import Actor
 from tenants.models import User
-
-STOP_ASKING = 286  # HTMX's own: swap this, and poll no more
 
 
 @dataclass(frozen=True, slots=True)

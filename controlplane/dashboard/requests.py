@@ -10,6 +10,8 @@ from controlplane.request_id import request_id_current
 from tenants.addresses import address_parse
 from tenants.models import User
 
+STOP_ASKING = 286  # HTMX's own: swap this, and poll no more
+
 
 def user_of(request: HttpRequest) -> User:
     """Behind `login_required`, where there is one."""

@@ -8,6 +8,7 @@ from django.shortcuts import redirect
 from django.urls import reverse
 
 from controlplane.dashboard.pages import FORMS, actor_within, operator_of, page
+from controlplane.dashboard.policies.authors import was_published
 from controlplane.dashboard.published import place_words
 from controlplane.dashboard.ttl_forms import TtlForm
 from controlplane.dashboard.views import home_shown
@@ -64,9 +65,7 @@ def _published(actor: Actor, place: Place, form: TtlForm) -> services.Outcome | 
     except (OutOfBounds, InvalidFields, Conflict) as error:
         form.refuse(error.problems)
     except StaleRevision as error:
-        told = (
-            f"Revision {error.actual} was published meanwhile, and this page shows it now. Yours is kept: send it again"
-        )
+        told = f"{was_published(level, error.actual, actor)}; this page shows it now. Yours is kept: send it again"
         form.add_error(None, f"{told} to publish it as revision {error.actual + 1}.")
     return None
 

@@ -24,6 +24,7 @@ from controlplane.dashboard.pages import FORMS, operator_of, page, part
 from controlplane.dashboard.parts import advice, headline, parts_observe, pulse_summary
 from controlplane.dashboard.published import published_of
 from controlplane.dashboard.requests import address_of, next_page, origin_of, user_of
+from controlplane.dashboard.resuming import back_on_the_form, sign_in_page
 from controlplane.dashboard.tiles import tile
 from controlplane.live.listeners import FLEET_GROUP
 from controlplane.live.selectors import pulse_history
@@ -70,7 +71,7 @@ def parts(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def sign_in(request: HttpRequest) -> HttpResponse:
     if request.user.is_authenticated:
-        return HttpResponseRedirect(next_page(request))
+        return back_on_the_form(request) or HttpResponseRedirect(next_page(request))
     form = SignInForm(request.POST or None)
     status = 200
     if request.method == "POST":
@@ -84,14 +85,14 @@ def sign_in(request: HttpRequest) -> HttpResponse:
             except TooManySignIns as error:
                 sign_ins.labels("held_back").inc()
                 form.add_error(None, str(error))
-                answer = _sign_in_page(request, form, 429)
+                answer = sign_in_page(request, form, 429)
                 answer["Retry-After"] = str(error.retry_after_seconds)
                 return answer
             else:
                 sign_ins.labels("signed_in").inc()
                 login(request, user)
-                return HttpResponseRedirect(next_page(request))
-    return _sign_in_page(request, form, status)
+                return back_on_the_form(request) or HttpResponseRedirect(next_page(request))
+    return sign_in_page(request, form, status)
 
 
 @require_POST
@@ -132,10 +133,6 @@ def theme(request: HttpRequest) -> HttpResponse:
     if chosen in THEMES:
         answer.set_cookie(THEME_COOKIE, chosen, max_age=YEAR_SECONDS, samesite="Lax", secure=request.is_secure())
     return answer
-
-
-def _sign_in_page(request: HttpRequest, form: SignInForm, status: int) -> HttpResponse:
-    return render(request, "dashboard/sign_in.html", {"form": form, "next": next_page(request)}, status=status)
 
 
 def _analytics(request: HttpRequest, homes: Sequence[Home]) -> dict[str, Any]:

@@ -24,7 +24,6 @@ from controlplane.rollouts.selectors import (
     candidate_of,
     groups_below,
     is_gone,
-    place_of,
     rollouts_open,
 )
 from controlplane.rollouts.services import (
@@ -53,6 +52,7 @@ from controlplane.rollouts.watching import scope_of
 from tenants.actor import SYSTEM
 from tenants.audit import audited
 from tenants.errors import TenantsError
+from tenants.levels import place_of
 from tenants.models import Operation
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from controlplane.rollouts.models import Rollout
 from controlplane.rollouts.stepping import Candidate
 from tenants.actor import Actor
 from tenants.errors import NotFound
-from tenants.levels import Place
+from tenants.levels import Place, place_of
 from tenants.models import Namespace, Organisation, PolicyLevel, PolicyRevision
 from tenants.preview import AgentPool
 
@@ -45,13 +45,6 @@ def policies_said(rollout: Rollout) -> dict[int, tuple[dict[str, Any], str]]:
 
 def rollouts_open() -> "QuerySet[Rollout]":
     return Rollout.objects.filter(state__in=Rollout.OPEN)
-
-
-def place_of(level: PolicyLevel) -> Place:
-    """Whose policy the level is. Read with WITH_ITS_PLACE this asks nothing."""
-    if level.namespace is not None:
-        return Place(level.namespace.organisation, level.namespace)
-    return Place(level.organisation)
 
 
 def is_gone(level: PolicyLevel) -> bool:

@@ -16,13 +16,13 @@ from controlplane.rollouts.awaiting import steps_add, steps_give_up
 from controlplane.rollouts.counting import closed
 from controlplane.rollouts.errors import NothingToPromote, OperatorsRollout, RolloutEnded, RolloutIsWayBack
 from controlplane.rollouts.models import Rollout
-from controlplane.rollouts.selectors import WITH_ITS_PLACE, candidates_in, candidates_of, groups_below, place_of
+from controlplane.rollouts.selectors import WITH_ITS_PLACE, candidates_in, candidates_of, groups_below
 from controlplane.rollouts.spec import ALL_AT_ONCE, LabelStep, RolloutSpec, steps_read
 from controlplane.rollouts.stepping import Candidate, has_labels, reached_at
 from tenants.actor import SYSTEM, Actor
 from tenants.audit import Journal, audited
 from tenants.errors import FieldProblem, InvalidFields
-from tenants.levels import Place, levels_lock, namespaces_below
+from tenants.levels import Place, levels_lock, namespaces_below, place_of
 from tenants.models import PolicyLevel, PolicyRevision
 from tenants.policy import Policy, Values, effective_values, models_named
 from tenants.preview import PreviewWarning

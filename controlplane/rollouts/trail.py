@@ -1,9 +1,9 @@
 """What became of a rollout, by the audit trail."""
 
 from controlplane.rollouts.models import Rollout
-from controlplane.rollouts.selectors import place_of
 from tenants.access import audit_visible
 from tenants.actor import Actor
+from tenants.levels import place_of
 from tenants.models import AuditRecord
 
 MOST = 50

@@ -49,12 +49,13 @@ TEMPLATES = [
         "DIRS": [CHECKOUT / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
+            "builtins": ["controlplane.dashboard.templatetags.form_tokens"],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "controlplane.dashboard.context.frame",
-            ]
+            ],
         },
     }
 ]
@@ -178,6 +179,7 @@ CELERY_BEAT_SCHEDULE = {
     # Expiry is judged by the worker's clock: between two machines it has to be longer than clocks are apart.
     "sweep": {"task": "rollouts.sweep", "schedule": 2.0, "options": {"expires": 60, "priority": 1}},
     "roll": {"task": "analytics.roll", "schedule": 10.0, "options": {"expires": 10, "priority": 3}},
+    "predict": {"task": "analytics.predict", "schedule": 10.0, "options": {"expires": 10, "priority": 7}},
     "reconcile": {"task": "analytics.reconcile", "schedule": 60.0, "options": {"expires": 60, "priority": 8}},
     "retain": {"task": "analytics.retain", "schedule": 3600.0, "options": {"expires": 3600, "priority": 9}},
     "alerts": {"task": "alerts.evaluate", "schedule": 15.0, "options": {"expires": 15, "priority": 3}},

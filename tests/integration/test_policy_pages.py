@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from controlplane.fleet.models import OperationStep, QualityResult
 from controlplane.rollouts.models import Rollout
+from controlplane.rollouts.spec import Guards
 from tenants.actor import SYSTEM
 from tenants.bounds import Bounds, KvDtypes, SecondsRange
 from tenants.levels import FLEET, Place, level_of
@@ -227,7 +228,7 @@ def test_while_typing_the_part_says_the_same_without_the_page(operator_client: C
     page = part.content.decode()
     assert "<html" not in page
     assert "“never” is no amount of time" in told(part, "ttl_seconds")
-    assert page.count('hx-swap-oob="true"') == 2 * len(FIELDS) + 2
+    assert page.count('hx-swap-oob="true"') == 2 * len(FIELDS) + 4 + 2
     pressed = {"add": "model", "model-name": "m", "model-new": "weight"}  # HTMX sends the last button, too
     assert "m0-" not in operator_client.post(f"{POLICY}/check", form | pressed).content.decode()
     assert level().revision == 0
@@ -236,13 +237,24 @@ def test_while_typing_the_part_says_the_same_without_the_page(operator_client: C
 def test_the_button_says_how_many_are_reached_first(operator_client: Client, acme: Organisation) -> None:
     for number in range(4):
         make_agent(f"agent-{number}")
-    page = words(operator_client.get(POLICY))
-    assert "Publish revision 1 to 4 agents at once" in page
+    page = send(operator_client, button="preview", ttl_seconds="10")
+    assert "Publish revision 1 to 4 agents at once" in words(page)
     canary = send(operator_client, button="preview", ttl_seconds="10", strategy="canary", steps="25, 100")
     assert "Publish revision 1 to 1 of 4 engines first" in words(canary)
 
 
 # Publishing
+
+
+def test_publishing_is_offered_where_something_is_changed(operator_client: Client, acme: Organisation) -> None:
+    button = 'name="publish"'
+    page = operator_client.get(POLICY)
+    assert button not in page.content.decode()
+    assert "Change a value, then it can be published." in words(page)
+    typed = form_of(operator_client) | {"ttl_seconds": ["10"]}
+    for path in (POLICY, f"{POLICY}/check"):
+        assert button in operator_client.post(path, typed).content.decode()
+        assert button not in operator_client.post(path, form_of(operator_client)).content.decode()
 
 
 def test_an_operator_publishes_a_change_and_everything_else_stays(operator_client: Client, acme: Organisation) -> None:
@@ -288,6 +300,64 @@ def test_a_canary_begins_with_the_steps_that_were_typed(operator_client: Client,
     rollout = Rollout.objects.get()
     assert (rollout.strategy, rollout.steps, rollout.bake_seconds) == ("canary", [25, 100], 120)
     assert len(rollout.reached) == 1
+
+
+def test_a_canary_begins_under_the_guards_that_were_typed(operator_client: Client, acme: Organisation) -> None:
+    for number in range(4):
+        make_agent(f"agent-{number}")
+    form = form_of(operator_client)
+    assert [form[name] for name in ("guard-hit", "guard-ttft", "guard-errors", "guard-requests")] == [
+        ["5"],
+        ["50"],
+        ["2"],
+        ["20"],
+    ]
+    guards = {"guard-hit": "7.5 %", "guard-ttft": "", "guard-errors": "0", "guard-requests": "100"}
+    operator_client.post(
+        POLICY, {**form, "ttl_seconds": "10", "strategy": "canary", **guards, "guard-integrity": [], "publish": "yes"}
+    )
+    assert Rollout.objects.get().guards == {
+        "hit_ratio_drop": 0.075,
+        "ttft_p95_rise": None,
+        "error_ratio": 0.0,
+        "integrity": False,
+        "min_requests": 100,
+    }
+
+
+def test_a_canary_whose_guards_nobody_touched_has_those_of_the_api(operator_client: Client, acme: Organisation) -> None:
+    for number in range(4):
+        make_agent(f"agent-{number}")
+    send(operator_client, ttl_seconds="10", strategy="canary")
+    assert Rollout.objects.get().guards == Guards().model_dump()
+
+
+@pytest.mark.parametrize(
+    ("guard", "typed", "why"),
+    [
+        ("guard-hit", "a lot", "“a lot” is no bound: write points, as 5 or 2.5, or nothing"),
+        ("guard-hit", "101", "101 points is more than 100, the most there is."),
+        ("guard-ttft", "10001", "10001 % is more than 10,000, the most there is."),
+        ("guard-errors", "-1", "“-1” is no bound: write points"),
+        ("guard-requests", "0", "0 is no whole number from 1 to 1,000,000."),
+        ("guard-requests", "1.5", "1.5 is no whole number"),
+        ("guard-requests", "٣", "“٣” is no number of requests"),
+    ],
+)
+def test_a_guard_that_is_none_is_told_beside_it_and_kept(
+    operator_client: Client, acme: Organisation, guard: str, typed: str, why: str
+) -> None:
+    form = form_of(operator_client) | {"ttl_seconds": "10", "strategy": "canary", guard: typed}
+    for path, button in ((POLICY, {"publish": "yes"}), (f"{POLICY}/check", {})):
+        answer = operator_client.post(path, form | button)
+        page = answer.content.decode()
+        beside = page[page.index(f'id="{guard}-hint"') :].partition("</div>")[0]
+        assert why in html.unescape(beside)
+    answer = operator_client.post(POLICY, form | {"publish": "yes"})
+    assert answer.status_code == 422
+    assert f'name="{guard}" value="{typed}"' in answer.content.decode()
+    assert level().revision == 0
+    assert operator_client.post(POLICY, form | {"strategy": "all", "publish": "yes"}).status_code == 302
 
 
 @pytest.mark.parametrize(
@@ -414,7 +484,9 @@ def test_who_was_slower_reads_what_changed_and_keeps_what_they_typed(
     answer: Any = operator_client.post(POLICY, form | {"publish": "yes"})
     said = words(answer)
     assert answer.status_code == 422
-    assert "Revision 2 was published meanwhile. What you typed is kept" in said
+    assert re.search(
+        r"Revision 2 was published meanwhile by Luminet, \d+ \w+ 20\d\d \d\d:\d\d UTC. What you typed", said
+    )
     assert "send it again to publish it as revision 3" in said
     assert "KV format: inherited → int4" in said
     again = fields_of(answer.content.decode())
@@ -423,6 +495,18 @@ def test_who_was_slower_reads_what_changed_and_keeps_what_they_typed(
     assert level().revision == 2
     operator_client.post(POLICY, again | {"weight": "", "publish": "yes"})
     assert level().policy == {"ttl_seconds": 1200, "kv_dtype": "int4"}
+
+
+def test_who_was_slower_than_several_reads_who_was_last_and_no_operators_name(
+    customer_client: Client, acme: Organisation
+) -> None:
+    joined(acme)
+    form = form_of(customer_client) | {"ttl_seconds": ["20"], "publish": "yes"}
+    publish(place(), ttl_seconds=60)
+    publish(place(), weight=2.0)
+    said = words(customer_client.post(POLICY, form))
+    assert "2 revisions were published meanwhile. Revision 2 was published last by an operator, " in said
+    assert "Weight: inherited → 2" in said
 
 
 def test_models_follow_what_was_published_meanwhile_and_keep_what_was_typed(
@@ -554,6 +638,16 @@ def test_going_back_to_the_beginning_inherits_everything(operator_client: Client
     assert "what was inherited before the first" in words(operator_client.get(path, {"to": 0}))
     operator_client.post(path, {"to": "0", "revision": "1"})
     assert (level().revision, level().policy) == (2, {})
+
+
+def test_going_back_to_what_is_published_is_no_new_revision(operator_client: Client, acme: Organisation) -> None:
+    publish(place(), ttl_seconds=60)
+    publish(place(), ttl_seconds=600)
+    publish(place(), ttl_seconds=60)
+    answer: Any = operator_client.post("/orgs/acme/namespaces/default/revisions", {"to": "1", "revision": "3"})
+    assert answer.status_code == 422
+    assert "Nothing is changed: revision 1 says what is published." in words(answer)
+    assert level().revision == 3
 
 
 def test_a_way_back_from_a_page_that_is_too_old_changes_nothing(operator_client: Client, acme: Organisation) -> None:

@@ -147,12 +147,14 @@ def test_a_refusal_stands_on_top_of_the_page_too_and_its_field_has_the_focus(
     assert "autofocus" not in customer_client.get("/").content.decode()
 
 
-def test_whoever_signed_out_elsewhere_is_sent_to_the_whole_page(customer_client: Client, acme: Organisation) -> None:
-    """Or the page to sign in would appear inside the sentence."""
+def test_whoever_signed_out_elsewhere_is_told_so_in_place_of_the_sentence(
+    customer_client: Client, acme: Organisation
+) -> None:
     make_agent()
     rollout = send(customer_client)["Location"].partition("=")[2]
     answer = Client().get(f"/published/{rollout}")
-    assert (answer.status_code, answer["HX-Refresh"]) == (204, "true")
+    assert answer.status_code == 286
+    assert "Your session has ended." in answer.content.decode()
 
 
 def test_of_many_agents_the_sentence_asks_for_a_count_and_not_for_each(
@@ -186,7 +188,8 @@ def test_what_somebody_published_meanwhile_is_not_overwritten_unseen(
     publish(Place(acme, level().namespace), ttl_seconds=60)
     answer = send(customer_client, revision="0")
     assert answer.status_code == 422
-    assert "Revision 1 was published meanwhile, and this page shows it now." in words(answer)
+    assert "Revision 1 was published meanwhile by an operator, " in words(answer)
+    assert " UTC; this page shows it now." in words(answer)
     assert "default 1 min sliding" in words(answer)
     assert level().policy == {"ttl_seconds": 60}
     assert 'name="revision" value="1"' in answer.content.decode()

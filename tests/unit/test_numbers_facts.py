@@ -7,6 +7,7 @@ import pytest
 
 from controlplane.analytics.hindsight import Hindsight, hindsight
 from controlplane.analytics.movers import Moved, Movement
+from controlplane.analytics.predicting import Effect
 from controlplane.dashboard.charts import Mark
 from controlplane.dashboard.numbers import facts, overview_rows
 from controlplane.dashboard.numbers.marks import TOO_LITTLE, UNFORETOLD, Touched, mark_row, marks_of, marks_title
@@ -124,7 +125,9 @@ def test_of_nothing_no_share_is_told() -> None:
 def touched(minutes: int = 0, *, field: str = "ttl_seconds", known: Hindsight | None = None, **more: Any) -> Touched:
     change = Change(field, None, 300, 600, "fleet", "namespace")
     told = {"place": "chat", "short": "chat", "address": "", "note": "", "is_rollback": False, **more}
-    return Touched(at=AT + timedelta(minutes=minutes), number=7, changes=(change,), hindsight=known, **told)
+    return Touched(
+        at=AT + timedelta(minutes=minutes), number=7, changes=(change,), effect=Effect(known, None, None), **told
+    )
 
 
 def test_revisions_close_together_share_a_mark() -> None:

@@ -10,7 +10,7 @@ from django.urls import reverse
 from controlplane.dashboard.caches.frames import Within, organisation_frame
 from controlplane.dashboard.caches.operation_facts import Told, told
 from controlplane.dashboard.pages import actors_of, page, part
-from controlplane.dashboard.published import STOP_ASKING
+from controlplane.dashboard.requests import STOP_ASKING
 from tenants.access import operation_for
 from tenants.actor import Actor
 from tenants.errors import NotFound

@@ -15,7 +15,7 @@ from controlplane.dashboard.fleets.rollout_facts import contents, deeds, events,
 from controlplane.dashboard.fleets.rollout_rows import RolloutLine, list_advice, list_headline, rollout_line
 from controlplane.dashboard.organisations.paging import asked, pager
 from controlplane.dashboard.pages import FORMS, operator_of, page, part
-from controlplane.dashboard.published import STOP_ASKING
+from controlplane.dashboard.requests import STOP_ASKING
 from controlplane.fleet.models import OperationStep
 from controlplane.rollouts import selectors, services
 from controlplane.rollouts.models import Rollout

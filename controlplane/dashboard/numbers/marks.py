@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from controlplane.analytics.hindsight import FIELDS as FORETOLD
-from controlplane.analytics.hindsight import Hindsight
+from controlplane.analytics.predicting import Effect
 from controlplane.dashboard.charts import Mark
+from controlplane.dashboard.effect_words import error_words, measured_words, predicted_words
 from controlplane.dashboard.policies.fields import FIELDS, value_words
 from controlplane.dashboard.words import counted
 from tenants.policy import Change
@@ -30,7 +31,7 @@ class Touched:
     changes: tuple[Change, ...]
     note: str
     is_rollback: bool
-    hindsight: Hindsight | None
+    effect: Effect
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class MarkRow:
     note: str
     predicted: str
     error: str
+    measured: str
 
 
 def marks_of(touched: Sequence[Touched], *, seconds: int) -> list[Mark]:
@@ -70,7 +72,6 @@ def _label(group: Sequence[Touched]) -> str:
 
 
 def mark_row(one: Touched) -> MarkRow:
-    found = one.hindsight
     back = "rolled back. " if one.is_rollback else ""
     return MarkRow(
         at=one.at,
@@ -79,8 +80,9 @@ def mark_row(one: Touched) -> MarkRow:
         address=one.address,
         changes=tuple(_change(change) for change in one.changes),
         note=f"{back}{one.note}".strip() or NO_NOTE,
-        predicted=f"{_percent(found.before)} → {_percent(found.after)}" if found else _why_not(one),
-        error=f"± {100 * found.error:.1f} points" if found else "",
+        predicted=predicted_words(one.effect) or _why_not(one),
+        error=error_words(one.effect),
+        measured=measured_words(one.effect),
     )
 
 
@@ -100,7 +102,3 @@ def _change(change: Change) -> ChangeRow:
 
 def _why_not(one: Touched) -> str:
     return TOO_LITTLE if any(change.field in FORETOLD for change in one.changes) else UNFORETOLD
-
-
-def _percent(ratio: float) -> str:
-    return f"{100 * ratio:.1f} %"

@@ -8,6 +8,7 @@ from django.db.models import Q
 from django.urls import reverse
 
 from controlplane.analytics.hindsight import FIELDS, Known, curves_known, hindsight
+from controlplane.analytics.predicting import Effect, effects_of
 from controlplane.dashboard.numbers.marks import Touched
 from tenants.access import namespaces_visible
 from tenants.actor import Actor
@@ -33,7 +34,9 @@ def revisions_touching(actor: Actor, organisation: Organisation, since: datetime
     before = _before(rows)
     found = [(row, before.get((row.level_id, row.number - 1), {})) for row in rows]
     touching = [(row, old, changes) for row, old in found if (changes := _changes(fleet, own, row, old))]
-    is_foretellable = any(change.field in FIELDS for _, _, changes in touching for change in changes)
+    effects = effects_of([row.pk for row, _, _ in touching], organisation.pk)
+    unstored = [changes for row, _, changes in touching if row.pk not in effects]
+    is_foretellable = any(change.field in FIELDS for changes in unstored for change in changes)
     pks = list(namespaces.values_list("pk", flat=True)) if is_foretellable else []
     known = curves_known(pks, now) if pks else {}
     policies = _policies(known)
@@ -45,8 +48,13 @@ def revisions_touching(actor: Actor, organisation: Organisation, since: datetime
             changes=tuple(changes),
             note="" if row.level.kind == PolicyLevel.Kind.FLEET and not actor.is_operator else row.note,
             is_rollback=row.rolled_back_to is not None,
-            hindsight=hindsight(
-                known, _in_force(known, policies, fleet, own, row, old), _in_force(known, policies, fleet, own, row)
+            effect=effects.get(row.pk)
+            or Effect(
+                hindsight(
+                    known, _in_force(known, policies, fleet, own, row, old), _in_force(known, policies, fleet, own, row)
+                ),
+                None,
+                None,
             ),
         )
         for row, old, changes in touching

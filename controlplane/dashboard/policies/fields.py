@@ -137,7 +137,7 @@ def _seconds(field: Field, key: str, typed: Typed) -> Any:
         return INHERITED
     if unit not in SIZES:
         raise Unreadable(f"“{_short(unit)}” is no unit of time.")
-    seconds = _amount(amount, "amount of time: write a number, as 5 or 1.5") * SIZES[unit]
+    seconds = amount_read(amount, "amount of time: write a number, as 5 or 1.5") * SIZES[unit]
     told = f"{_short(amount)} {unit}"
     if seconds != int(seconds):
         raise Unreadable(f"{told} is no whole number of seconds.")
@@ -178,17 +178,18 @@ def _number(field: Field, key: str, typed: Typed) -> Any:
     if not told:
         return INHERITED
     if field.kind == "share":
-        percent = _amount(told.removesuffix("%").rstrip(), "share: write percent, as 12 or 2.5")
+        percent = amount_read(told.removesuffix("%").rstrip(), "share: write percent, as 12 or 2.5")
         if percent > 100:
             raise Unreadable(f"{_short(told)} % is more than 100 %, all of a pool.")
         return float(percent / 100)
-    weight = _amount(told, "weight: write a number, as 1 or 0.5")
+    weight = amount_read(told, "weight: write a number, as 1 or 0.5")
     if not Decimal("0.001") <= weight <= 1000:
         raise Unreadable(f"{_short(told)} is not between 0.001 and 1000.")
     return float(weight)
 
 
-def _amount(told: str, what: str) -> Decimal:
+def amount_read(told: str, what: str) -> Decimal:
+    """Raises Unreadable, which says what it is not."""
     if not _AMOUNT.fullmatch(told):
         raise Unreadable(f"“{_short(told)}” is no {what}.")
     return Decimal(told.replace(",", "."))

@@ -9,8 +9,11 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
+from controlplane.analytics.predicting import Effect, effects_of
+from controlplane.dashboard.effect_words import error_words, measured_words, predicted_words
 from controlplane.dashboard.pages import FORMS, page
 from controlplane.dashboard.policies.at import At, at
+from controlplane.dashboard.policies.authors import author_name, was_published
 from controlplane.dashboard.policies.fields import problem_words
 from controlplane.dashboard.policies.previews import Previewed, diff_words, previewed, said_between
 from controlplane.dashboard.policies.rollout_forms import button_words
@@ -21,14 +24,13 @@ from controlplane.rollouts.selectors import candidates_of, pools_of
 from controlplane.rollouts.spec import ALL_AT_ONCE
 from tenants.actor import Actor
 from tenants.errors import Conflict, FieldProblem, InvalidFields, OutOfBounds, StaleRevision
-from tenants.levels import levels_of
+from tenants.levels import level_of, levels_of
 from tenants.models import PolicyLevel, PolicyRevision
 from tenants.policy import Values, effective_values
 from tenants.selectors import policy_preview
 from tenants.services.policies import revision_policy
 
 PAGE = 20
-OPERATOR = "an operator"  # what an organisation reads instead of a name
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class RevisionRow:
     note: str
     changes: tuple[str, ...]
     is_current: bool
+    predicted: str  # hit rate before and after, with its error; empty: nothing was foretold
+    measured: str
     is_same: bool  # as what is published now: there is nothing to go back to
 
 
@@ -65,8 +69,20 @@ def revisions(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse
     if to is None or expected is None:
         return _shown(request, here, to, told=["Which revision is meant was not sent: choose one below."], status=422)
     if expected != level.revision:
-        return _shown(request, here, to, told=[_stale(level.revision)], status=422)
+        return _shown(request, here, to, told=[_stale(here, level.revision)], status=422)
+    if _says(here, to) == level.policy:
+        return _shown(
+            request, here, to, told=[f"Nothing is changed: revision {to} says what is published."], status=422
+        )
     return _rolled_back(request, here, to, expected)
+
+
+def _says(here: At, number: int) -> Values | None:
+    """None: there is no such revision, which going back says in its own words."""
+    try:
+        return revision_policy(here.place, number).said()
+    except InvalidFields:
+        return None
 
 
 def _rolled_back(request: HttpRequest, here: At, to: int, expected: int) -> HttpResponse:
@@ -81,7 +97,7 @@ def _rolled_back(request: HttpRequest, here: At, to: int, expected: int) -> Http
     except (OutOfBounds, InvalidFields, Conflict) as error:
         return _shown(request, here, to, told=_told(error.problems), status=422)
     except StaleRevision as error:
-        return _shown(request, here, to, told=[_stale(error.actual)], status=422)
+        return _shown(request, here, to, told=[_stale(here, error.actual)], status=422)
     if outcome.rollout is not None:
         return redirect(f"{here.address('policy')}?{urlencode({'rollout': outcome.rollout.pk})}")
     number = outcome.published.level.revision
@@ -93,8 +109,8 @@ def _number(told: str | None) -> int | None:
     return int(told) if told and told.isdecimal() and len(told) <= 9 else None
 
 
-def _stale(actual: int) -> str:
-    told = f"Revision {actual} was published meanwhile, and this page shows it now."
+def _stale(here: At, actual: int) -> str:
+    told = f"{was_published(level_of(here.place), actual, here.actor)}; this page shows it now."
     return f"{told} Look at what going back would change, then send it again."
 
 
@@ -140,6 +156,7 @@ def _headline(here: At, revision: int) -> str:
 
 def revision_rows(found: Sequence[PolicyRevision], now: Values, current: int, actor: Actor) -> list[RevisionRow]:
     """`found`: newest first, with one more than is shown, where there is one."""
+    effects = effects_of([one.pk for one in found[:PAGE]])
     rows = []
     for place, one in enumerate(found[:PAGE]):
         older: Values | None = found[place + 1].policy if place + 1 < len(found) else {}
@@ -147,19 +164,26 @@ def revision_rows(found: Sequence[PolicyRevision], now: Values, current: int, ac
         rows.append(
             RevisionRow(
                 one.number,
-                OPERATOR if one.author_is_operator and not actor.is_operator else one.author,
+                author_name(one, actor),
                 one.at,
                 one.note,
                 tuple(diff_words(lines)),
                 one.number == current,
+                *_effect_words(effects.get(one.pk)),
                 one.policy == now,
             )
         )
     if rows and len(found) <= PAGE and rows[-1].number == 1:
         rows.append(
-            RevisionRow(0, "", None, "", ("The beginning: everything was inherited.",), current == 0, now == {})
+            RevisionRow(0, "", None, "", ("The beginning: everything was inherited.",), current == 0, "", "", now == {})
         )
     return rows
+
+
+def _effect_words(effect: Effect | None) -> tuple[str, str]:
+    if effect is None:
+        return "", ""
+    return f"{predicted_words(effect)} {error_words(effect)}".strip(), measured_words(effect)
 
 
 def _way_back(request: HttpRequest, here: At, above: list[Values], level: PolicyLevel, to: int) -> WayBack | None:

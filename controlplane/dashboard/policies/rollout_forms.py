@@ -1,4 +1,5 @@
-"""How a revision is to come to the agents, as a form: at once, or in steps; and what the button says of it. Pure."""
+"""How a revision is to come to the agents, as a form: at once, or in steps under guards; and what the button says of
+it. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -7,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from controlplane.dashboard.policies.fields import Typed, Unreadable, first
+from controlplane.dashboard.policies.guard_forms import GuardForm, guard_form
 from controlplane.dashboard.ttl_forms import SIZES, WORDS, split
 from controlplane.dashboard.words import counted, duration
 from controlplane.rollouts.spec import MOST_STEPS, Guards, RolloutSpec
@@ -25,8 +27,8 @@ class RolloutForm:
     bake: str
     unit: str
     units: tuple[tuple[str, str, bool], ...]
-    guards: str
-    problems: tuple[str, ...]
+    guards: GuardForm
+    problems: tuple[str, ...]  # those of guards stand beside them
     spec: RolloutSpec | None  # None: cannot be read
 
 
@@ -34,11 +36,12 @@ def rollout_form(typed: Typed) -> RolloutForm:
     """As it was sent, or as it is offered."""
     is_canary = first(typed, "strategy") == "canary"
     told = split(DEFAULT.bake_seconds)
+    guards = guard_form(typed, is_judged=is_canary)
     unit = first(typed, "bake-unit", told["unit"])
     problems: tuple[str, ...] = ()
     spec: RolloutSpec | None = None
     try:
-        spec = _spec(typed, is_canary=is_canary)
+        spec = _spec(typed, guards.guards, is_canary=is_canary)
     except Unreadable as error:
         problems = (str(error),)
     return RolloutForm(
@@ -47,13 +50,13 @@ def rollout_form(typed: Typed) -> RolloutForm:
         first(typed, "bake", told["amount"]),
         unit,
         tuple((value, label, value == unit) for value, label in WORDS.items()),
-        guards_words(Guards()),
+        guards,
         problems,
         spec,
     )
 
 
-def _spec(typed: Typed, *, is_canary: bool) -> RolloutSpec:
+def _spec(typed: Typed, guards: Guards | None, *, is_canary: bool) -> RolloutSpec | None:
     if not is_canary:
         return RolloutSpec()
     steps = first(typed, "steps", ", ".join(str(one) for one in DEFAULT.stages))
@@ -62,10 +65,15 @@ def _spec(typed: Typed, *, is_canary: bool) -> RolloutSpec:
     shares = [int(one) for one in re.findall(r"[0-9]+", steps)]
     if len(shares) > MOST_STEPS:
         raise Unreadable(f"{len(shares)} steps are more than {MOST_STEPS}, the most there are.")
+    bake = _bake(typed)
     try:
-        return RolloutSpec(strategy="canary", steps=list(shares), bake_seconds=_bake(typed))
+        return None if guards is None else _canary(shares, bake, guards)
     except ValidationError as error:
         raise Unreadable(_told(error)) from None
+
+
+def _canary(shares: Sequence[int], bake: int, guards: Guards) -> RolloutSpec:
+    return RolloutSpec(strategy="canary", steps=list(shares), bake_seconds=bake, guards=guards)
 
 
 def _bake(typed: Typed) -> int:
@@ -84,21 +92,6 @@ def _told(error: ValidationError) -> str:
         return "Each step is a share of the engines from 1 to 100 %."
     said = str(one["msg"]).removeprefix("Value error, ").removeprefix("steps: ")
     return f"Of the steps, {said} %." if said[-1].isdigit() else f"Of the steps, {said}."
-
-
-def guards_words(guards: Guards) -> str:
-    """What sends a canary back, with its bounds."""
-    drop, rise, errors = guards.hit_ratio_drop, guards.ttft_p95_rise, guards.error_ratio
-    told = [
-        *([] if drop is None else [f"the hit rate is lower by more than {100 * drop:g} points"]),
-        *([] if rise is None else [f"the first token’s p95 takes more than {100 * rise:g} % longer"]),
-        *([] if errors is None else [f"more than {100 * errors:g} % more requests fail"]),
-    ]
-    return (
-        f"While a step bakes, engines with the new revision are compared with the others, from {guards.min_requests} "
-        f"requests on each side. It goes back by itself if {', or '.join(told)}, each beyond chance; with too little "
-        "to compare it pauses."
-    )
 
 
 def button_words(revision: int, spec: RolloutSpec | None, candidates: Sequence[Candidate]) -> str:

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from controlplane.dashboard.pages import FORMS, page, part
 from controlplane.dashboard.policies.at import At, at
+from controlplane.dashboard.policies.authors import author_name, was_published
 from controlplane.dashboard.policies.fields import Typed, first
 from controlplane.dashboard.policies.formats import Result, formats
 from controlplane.dashboard.policies.forms import (
@@ -41,6 +42,7 @@ from controlplane.dashboard.policies.rollout_forms import RolloutForm, button_wo
 from controlplane.dashboard.policies.rows import Ground, Row, model_rows, new_model_fields, rows
 from controlplane.dashboard.published import published_of
 from controlplane.dashboard.requests import user_of
+from controlplane.dashboard.resuming import kept_shown
 from controlplane.dashboard.words import counted
 from controlplane.fleet.quality import newest_results, served_in
 from controlplane.rollouts import services
@@ -84,6 +86,8 @@ def policy(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse:
     here = at(request, org, ns, writes="publish" in request.POST)
     levels = levels_of(here.place)
     if request.method != "POST":
+        if (kept := kept_shown(request)) is not None:
+            return _shown(request, here, levels, _sent(here, levels, kept))
         return _shown(request, here, levels, _untouched(levels, request.GET.get("ttl_seconds", "")))
     draft = _sent(here, levels, _typed(request))
     if "publish" in request.POST:
@@ -136,10 +140,12 @@ def _sent(here: At, levels: list[PolicyLevel], typed: Typed) -> Draft:
     else:
         old = _said_by(here, shown, level)
         form = rebased(form_sent(typed, old), old, level.policy, chain)
-        stale = _stale(shown, level, old)
+        stale = _stale(here, shown, level, old)
     rollout = rollout_form(typed)
     for told in rollout.problems:
         form.problems.setdefault(ROLLOUT, []).append(told)
+    for key, told in rollout.guards.problems.items():
+        form.problems.setdefault(key, []).append(told)
     return Draft(form, rollout, first(typed, NOTE), stale)
 
 
@@ -158,11 +164,12 @@ def _said_by(here: At, number: int, level: PolicyLevel) -> Values:
         return cast(Values, level.policy)
 
 
-def _stale(since: int, level: PolicyLevel, old: Values) -> Stale:
+def _stale(here: At, since: int, level: PolicyLevel, old: Values) -> Stale:
+    last = was_published(level, level.revision, here.actor)
     count = level.revision - since
-    what = f"Revision {level.revision} was" if count == 1 else f"Revisions up to {level.revision} were"
+    what = last if count == 1 else f"{count} revisions were published meanwhile. {last.replace(' meanwhile', ' last')}"
     words = (
-        f"{what} published meanwhile. What you typed is kept, what you left alone shows what is published now. "
+        f"{what}. What you typed is kept, what you left alone shows what is published now. "
         f"Look through it and send it again to publish it as revision {level.revision + 1}."
     )
     return Stale(since, level.revision, tuple(said_between(old, level.policy)), words)
@@ -175,7 +182,7 @@ def _renewed(here: At, draft: Draft, levels: list[PolicyLevel]) -> Draft:
     *above, level = levels_of(here.place)
     old = levels[-1].policy
     form = rebased(draft.form, old, level.policy, [one.policy for one in above])
-    return replace(draft, form=form, stale=_stale(levels[-1].revision, level, old))
+    return replace(draft, form=form, stale=_stale(here, levels[-1].revision, level, old))
 
 
 STALE = "stale"  # among the problems: not what was typed, but when
@@ -285,12 +292,13 @@ def _context(
         "known_models": sorted({one.model for one in served}),
         "models_title": models_words(len(level.policy.get(MODELS, {}))),
         "seen": seen,
+        "is_changed": form.said != level.policy or bool(form.problems),
         "changes": changes_words(len(said_between(level.policy, form.said))),
         "draft": draft,
         "problems": problems,
         "wrong": wrong,
         "wrong_words": _wrong_words(form, wrong),
-        "focus": _focus([*shown, *(row for model in models for row in model.rows)]),
+        "focus": _focus([*shown, *(row for model in models for row in model.rows)], draft.rollout),
         "note_problems": form.problems.get(NOTE, []),
         "button": button_words(level.revision + 1, draft.rollout.spec, candidates),
         "nobody": "" if candidates else "No agent serves this yet; whoever joins gets it.",
@@ -306,12 +314,12 @@ def _wrong_words(form: Form, wrong: int) -> str:
     return told[0] if wrong == 1 else f"{told[0]} And {counted(wrong - 1, 'more thing')}, beside the fields."
 
 
-def _focus(shown: Sequence[Row]) -> str:
+def _focus(shown: Sequence[Row], rollout: RolloutForm) -> str:
     """The first field that something is wrong with, by what can be gone to."""
     for row in shown:
         if row.problems:
             return f"{row.key}-name" if row.options or row.is_locked else row.key
-    return ""
+    return next(iter(rollout.guards.problems), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,8 +335,7 @@ def _last(here: At, level: PolicyLevel) -> Last | None:
     found = level.revisions.filter(number=level.revision).first()
     if found is None:
         return None
-    hidden = found.author_is_operator and not here.actor.is_operator
-    return Last("an operator" if hidden else found.author, found.at, found.note)
+    return Last(author_name(found, here.actor), found.at, found.note)
 
 
 def _synced(here: At) -> str:

@@ -8,10 +8,12 @@ from controlplane.dashboard.policies.curves import curve
 from controlplane.dashboard.policies.fields import FIELDS, INHERITED, problem_words, read, same, typed_of, value_words
 from controlplane.dashboard.policies.formats import bytes_exact, cost, delta_words
 from controlplane.dashboard.policies.forms import form_of, form_sent, pressed, rebased, typed_level
+from controlplane.dashboard.policies.guard_forms import GUARDS
 from controlplane.dashboard.policies.headlines import headline, own_words
 from controlplane.dashboard.policies.previews import said_between
 from controlplane.dashboard.policies.rollout_forms import button_words, rollout_form
 from controlplane.dashboard.policies.rows import share_words
+from controlplane.rollouts.spec import Guards
 from controlplane.rollouts.stepping import Candidate
 from tenants.policy import BUILT_IN
 from tenants.policy import FIELDS as POLICY_FIELDS
@@ -283,3 +285,13 @@ def test_the_curve_names_the_shortest_time_that_brings_nearly_all() -> None:
 def test_of_too_little_nothing_is_foretold() -> None:
     told = curve({"is_enough": False, "why": "9 prompt tokens were seen"})
     assert (told.chart, told.basis) == (None, "9 prompt tokens were seen.")
+
+
+def test_a_guard_left_empty_is_not_compared_and_one_left_out_has_its_default() -> None:
+    found = rollout_form({"strategy": ["canary"], "guards": ["shown"], "guard-hit": [""], "guard-ttft": ["25"]}).spec
+    assert found is not None
+    assert found.guards == Guards(hit_ratio_drop=None, ttft_p95_rise=0.25, integrity=False)
+
+
+def test_every_guard_of_the_api_can_be_typed() -> None:
+    assert {*(one.name for one in GUARDS), "integrity", "min_requests"} == set(Guards.model_fields)

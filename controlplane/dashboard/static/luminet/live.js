@@ -32,13 +32,37 @@ function connect(path) {
   socket.addEventListener("close", (event) => {
     // Who was heard and is now refused lost something: the page as it is today shows what is left.
     if (event.code === SIGNED_OUT || (ACCESS_ENDED.includes(event.code) && line.heardAt !== null)) {
-      location.reload();
+      if (isTyped()) ended(event.code);
+      else location.reload();
       return;
     }
     // A little chance keeps a thousand pages from coming back in the same instant.
     setTimeout(connect, line.wait * (0.5 + Math.random()), path);
     line.wait = Math.min(line.wait * 2, LONGEST_WAIT_MS);
   });
+}
+
+// Whether something was typed on the page and not sent: a reload would lose it.
+function isTyped() {
+  return [...document.querySelectorAll("main form[method=post] :is(input, textarea, select)")].some((one) => {
+    if (one.type === "hidden") return false;
+    if (one.type === "checkbox" || one.type === "radio") return one.checked !== one.defaultChecked;
+    if (one.options) return ![...one.options].every((option, place) => option.selected === (option.defaultSelected || (place === 0 && !one.querySelector("[selected]"))));
+    return one.value !== one.defaultValue;
+  });
+}
+
+function ended(code) {
+  if (document.querySelector("#access-ended")) return;
+  const note = document.createElement("p");
+  note.id = "access-ended";
+  note.className = "note note--warn";
+  note.setAttribute("role", "alert");
+  note.textContent =
+    code === SIGNED_OUT
+      ? "Your session has ended. What you typed is still here: send it, and you are asked to sign in and come back to it."
+      : "This is not there, or not yours to see any more. What you typed is still here to copy.";
+  document.querySelector("main").prepend(note);
 }
 
 function receive(path, message) {

@@ -1,0 +1,162 @@
+"""What each published revision was to bring, stored as soon as it is published, and what was measured after it.
+
+Foretold within seconds of the commit, from what engines had told of reuse by then, and by a task: publishing waits for
+nothing, and whatever was published while no worker ran is caught up with. What is stored stays, whatever engines tell
+later. What is measured beside it is of a day before and a day after, counted anew until that day is over.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db.models import Exists, F, OuterRef, Q
+
+from controlplane.analytics.hindsight import FIELDS, Hindsight, Known, curves_known, hindsight
+from controlplane.analytics.models import PredictedEffect
+from controlplane.analytics.rolling import alone
+from controlplane.analytics.selectors import totals_counts
+from controlplane.analytics.sums import Scope
+from controlplane.analytics.windows import Window, floored
+from tenants.levels import FLEET, Place, level_of, namespaces_below, place_of
+from tenants.models import PolicyLevel, PolicyRevision
+from tenants.policy import Below, Values, effective_values
+
+PREDICTING_LOCK: Final = 7_446_220_475  # any number that nobody else locks
+EVERYBODY: Final = 0  # in place of an organisation: all that it is in force for, together
+CAUGHT_UP: Final = timedelta(days=1)  # of what is older, today's engines would foretell something else
+MEASURED_FOR: Final = timedelta(days=1)
+MEASURED_EVERY: Final = timedelta(minutes=5)
+AT_ONCE: Final = 200
+MINUTE_SECONDS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """`foretold` is None where too little was asked to say; so are both sides of what was measured."""
+
+    foretold: Hindsight | None
+    measured_before: float | None
+    measured_after: float | None
+
+
+def effects_of(revisions: Collection[int], organisation: int = EVERYBODY) -> dict[int, Effect]:
+    """By revision, of all those of which it is known: also that nothing could be said."""
+    rows = PredictedEffect.objects.filter(revision_id__in=revisions, organisation_id__in=(EVERYBODY, organisation))
+    found: dict[int, Effect] = {}
+    for row in rows.order_by("organisation_id"):  # everybody's first: it says that the others' are there
+        if row.organisation_id == organisation:
+            found[row.revision_id] = _read(row)
+        else:
+            found.setdefault(row.revision_id, Effect(None, None, None))
+    return found
+
+
+def _read(row: PredictedEffect) -> Effect:
+    known = row.before is not None and row.after is not None and row.error is not None
+    said = Hindsight(row.before or 0.0, row.after or 0.0, row.error or 0.0) if known else None
+    return Effect(said, row.measured_before, row.measured_after)
+
+
+# Foretelling
+
+
+def effects_predict(now: datetime) -> int:
+    """Of how many revisions it is known from now on."""
+    with alone(PREDICTING_LOCK) as is_alone:
+        return sum(1 for one in _due(now) if _predict(one, now)) if is_alone else 0
+
+
+def _due(now: datetime) -> list[PolicyRevision]:
+    is_known = PredictedEffect.objects.filter(organisation_id=EVERYBODY, revision_id=OuterRef("pk"))
+    due = PolicyRevision.objects.filter(~Exists(is_known), at__gte=now - CAUGHT_UP)
+    owners = ("level__organisation", "level__namespace__organisation")
+    return list(due.select_related(*owners).order_by("pk")[:AT_ONCE])
+
+
+def _predict(revision: PolicyRevision, now: datetime) -> bool:
+    found = dict(_foretold(revision, now))
+    everybody = PredictedEffect(revision_id=revision.pk, organisation_id=EVERYBODY, published_at=revision.at, at=now)
+    rows = [everybody, *(_row(revision, one, now) for one in found if one != EVERYBODY)]
+    for row in rows:
+        said = found.get(row.organisation_id)
+        if said is not None:
+            row.before, row.after, row.error = said.before, said.after, said.error
+    PredictedEffect.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
+    return True
+
+
+def _row(revision: PolicyRevision, organisation: int, now: datetime) -> PredictedEffect:
+    return PredictedEffect(revision_id=revision.pk, organisation_id=organisation, published_at=revision.at, at=now)
+
+
+def _foretold(revision: PolicyRevision, now: datetime) -> Iterator[tuple[int, Hindsight]]:
+    """Of each organisation it is in force for, and of everybody together."""
+    before = PolicyRevision.objects.filter(level=revision.level_id, number=revision.number - 1).first()
+    old: Values = {} if before is None else before.policy
+    if all(old.get(field) == revision.policy.get(field) for field in FIELDS):
+        return
+    below = list(namespaces_below(place_of(revision.level)))
+    known = curves_known([one.namespace_id for one in below], now)
+    concerned = [one for one in below if one.namespace_id in known]
+    fleet = level_of(FLEET).policy
+    was = {one.namespace_id: _in_force(revision, one, fleet, old) for one in concerned}
+    then = {one.namespace_id: _in_force(revision, one, fleet, revision.policy) for one in concerned}
+    for organisation, theirs in _by_organisation(concerned, known).items():
+        said = hindsight(theirs, was, then)
+        if said is not None:
+            yield organisation, said
+
+
+def _by_organisation(concerned: Sequence[Below], known: Known) -> dict[int, Known]:
+    found: dict[int, dict[int, Any]] = {EVERYBODY: {}}
+    for one in concerned:
+        for whose in (EVERYBODY, one.organisation_id):
+            found.setdefault(whose, {})[one.namespace_id] = known[one.namespace_id]
+    return {whose: theirs for whose, theirs in found.items() if theirs}
+
+
+def _in_force(revision: PolicyRevision, one: Below, fleet: Values, said: Values) -> Mapping[str, Any]:
+    """In that namespace, were its level's policy that one."""
+    chain = {
+        PolicyLevel.Kind.FLEET: (said, one.organisation_policy, one.namespace_policy),
+        PolicyLevel.Kind.ORGANISATION: (fleet, said, one.namespace_policy),
+        PolicyLevel.Kind.NAMESPACE: (fleet, one.organisation_policy, said),
+    }
+    return effective_values(chain[PolicyLevel.Kind(revision.level.kind)])
+
+
+# Measuring
+
+
+def effects_measure(now: datetime) -> int:
+    """Of how many it was counted anew. Only of those that foretold something: what did not change is no effect."""
+    is_due = Q(measured_at=None) | Q(
+        measured_at__lt=now - MEASURED_EVERY, published_at__gt=F("measured_at") - MEASURED_FOR
+    )
+    due = list(PredictedEffect.objects.filter(is_due, before__isnull=False).order_by("pk")[:AT_ONCE])
+    owners = PolicyRevision.objects.select_related("level__organisation", "level__namespace__organisation")
+    revisions = owners.in_bulk([one.revision_id for one in due])
+    for row in due:
+        revision = revisions.get(row.revision_id)
+        if revision is not None:
+            _measure(row, place_of(revision.level), now)
+        row.measured_at = now
+    PredictedEffect.objects.bulk_update(due, ["measured_before", "measured_after", "measured_at"], batch_size=500)
+    return len(due)
+
+
+def _measure(row: PredictedEffect, place: Place, now: datetime) -> None:
+    """Whole minutes: the one it was published in belongs to neither side."""
+    organisation = place.organisation.pk if place.organisation is not None else row.organisation_id or None
+    scope = Scope(organisation, None if place.namespace is None else place.namespace.pk)
+    minute = timedelta(minutes=1)
+    end = floored(row.published_at, MINUTE_SECONDS)
+    until = floored(min(now, row.published_at + MEASURED_FOR), MINUTE_SECONDS)
+    row.measured_before = _hit_ratio(scope, end - MEASURED_FOR, end)
+    row.measured_after = _hit_ratio(scope, end + minute, until) if until > end + minute else None
+
+
+def _hit_ratio(scope: Scope, start: datetime, end: datetime) -> float | None:
+    counts = totals_counts(scope, Window("effect", start, end, is_open=False))
+    return counts["cached_tokens"] / counts["prompt_tokens"] if counts["prompt_tokens"] else None

@@ -1,0 +1,25 @@
+"""What a revision was to bring, and what was measured around it, as pages say it. Pure."""
+
+from controlplane.analytics.predicting import Effect
+
+
+def predicted_words(effect: Effect) -> str:
+    """Empty where nothing was foretold."""
+    found = effect.foretold
+    return f"{_percent(found.before)} → {_percent(found.after)}" if found else ""
+
+
+def error_words(effect: Effect) -> str:
+    return f"± {100 * effect.foretold.error:.1f} points" if effect.foretold else ""
+
+
+def measured_words(effect: Effect) -> str:
+    """A day before and, as far as it is over, a day after. Empty where nothing was measured after."""
+    if effect.measured_after is None:
+        return ""
+    before = "nothing asked" if effect.measured_before is None else _percent(effect.measured_before)
+    return f"{before} → {_percent(effect.measured_after)}"
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:.1f} %"
