@@ -8,8 +8,8 @@ BOOTSTRAP = $(PYTHON) -I controlplane/stack/bootstrap.py
 BIN = .venv/bin
 # As modules, not as scripts: a script names the place it was installed at, which a moved checkout is not any more.
 LUMINET = $(BIN)/python -m controlplane.cli
-# Files side by side, one process a core; each process starts the servers its tests ask for.
-PARALLEL = -n auto --maxprocesses 4 --dist loadfile
+# Files side by side, one process a core; each process starts the servers its tests ask for. In which order: tests/order.py
+PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help up down clean test check format lint openapi alert-files bench bench-gpu quality lock lockvllm locklitellm python
 

@@ -35,6 +35,7 @@ from controlplane.stack.config import StackConfig
 from controlplane.stack.credentials import credentials_ensure
 from controlplane.stack.redis_server import redis_command
 from controlplane.stack.services import Addresses, application_environment, database_url, luminet, redis_url
+from tests import outliving
 from tests.bench.rest import Rest
 from tests.ports import free_port
 from tests.servers import FAST, postgres_running, temporary_home
@@ -89,6 +90,7 @@ class Part:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        outliving.name(self.pid)
         self.is_wanted = True
         if is_awaited:
             self.wait_ready()

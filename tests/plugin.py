@@ -2,11 +2,14 @@
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from controlplane.stack.services import database_url, redis_url
+from tests.order import Shares, place_of
+from tests.outliving import outlived_by_nothing
 from tests.ports import free_port
 
 POSTGRES_PORT = free_port()
@@ -24,6 +27,21 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 # No test judges by time: on a busy machine one example takes a second now and then, and means nothing by it.
 settings.register_profile("luminet", deadline=None)
 settings.load_profile("luminet")
+
+
+def pytest_sessionstart() -> None:
+    """Of a run, and of each of its processes where it has several."""
+    outlived_by_nothing()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda one: place_of(one.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return Shares(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from controlplane.stack.config import StackConfig, folders_make, read_stack_conf
 from controlplane.stack.credentials import credentials_ensure
 from controlplane.stack.postgres import cluster_prepare, identity
 from controlplane.stack.redis_server import redis_command
+from tests import outliving
 
 READY_SECONDS = 20
 # Tests lose nothing that matters when the machine dies; not waiting for the disk makes them twice as fast.
@@ -59,6 +60,7 @@ def _running(
     who = identity(unprivileged_owner()) if "postgres" in log.name else {}
     with log.open("ab") as output:
         process = subprocess.Popen(command, cwd=cwd, stdout=output, stderr=subprocess.STDOUT, **who)
+    outliving.name(process.pid)
     try:
         _wait(process, check, log)
         yield

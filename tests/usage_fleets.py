@@ -19,6 +19,7 @@ from controlplane.stack.config import unprivileged_owner
 from controlplane.stack.credentials import credentials_ensure
 from controlplane.stack.postgres import Cluster, cluster_prepare, identity
 from controlplane.stack.services import luminet
+from tests import outliving
 from tests.engine_processes import DEMO
 from tests.fleets import Fleet, Impatient, Part, inside, wait_for
 from tests.ports import free_port
@@ -308,6 +309,7 @@ class Postgres:
         with (self._fleet.config.logs / "postgres.log").open("ab") as log:
             who = identity(unprivileged_owner())
             process = subprocess.Popen(cluster.command(port), cwd=cluster.data, stdout=log, stderr=log, **who)
+        outliving.name(process.pid)
         self._started.append(process)
         wait_for(lambda: _answers(url), "PostgreSQL to recover")
 

@@ -1,4 +1,7 @@
-"""One stack and one browser for all journeys; tests that break a stack start their own."""
+"""One stack and one browser for all journeys; tests that break a stack start their own.
+
+Stacks are the folder's, not the run's: they end before tests of other folders begin.
+"""
 
 import os
 from collections.abc import Iterator
@@ -18,13 +21,13 @@ def home() -> Iterator[Path]:
         yield home
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stack() -> Iterator[Stack]:
     with new_home() as home, running(home) as stack:
         yield stack
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def fleet_stack() -> Iterator[Stack]:
     """One with two agents on the demo model and a gateway, all of them ready."""
     with new_home() as home, running_fleet(home) as stack:

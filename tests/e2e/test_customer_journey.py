@@ -35,7 +35,7 @@ QUESTION = "What does the module json do, and when would I use it? " * 6
 PASSWORD = "seven plain otters paint"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stack(fleet_stack: Stack) -> Stack:
     """With agents that answer, and a gateway to ask."""
     return fleet_stack

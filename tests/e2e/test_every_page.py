@@ -18,7 +18,7 @@ MOST_BYTES = 150_000  # over the wire, of a page that nothing is cached of
 LOOKS = [("light", "wide"), ("dark", "narrow")]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stack(fleet_stack: Stack) -> Stack:
     """With agents and a gateway: pages show what a fleet says."""
     return fleet_stack

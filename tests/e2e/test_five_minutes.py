@@ -21,7 +21,7 @@ SHOWN = {
 MOST_SECONDS = 240.0
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stack(fleet_stack: Stack) -> Stack:
     return fleet_stack
 

@@ -20,7 +20,7 @@ POLICY = "/api/v1/orgs/acme/namespaces/default/policy"
 MEMBERS = {"agent-1", "agent-1-engine", "agent-2", "agent-2-engine", "gateway"}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stack(fleet_stack: Stack) -> Stack:
     """Of this file: what its pages show, too."""
     return fleet_stack

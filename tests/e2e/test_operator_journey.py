@@ -26,7 +26,7 @@ from tests.e2e.stack import Stack
 ENGINES = {"agent-1", "agent-2"}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stack(fleet_stack: Stack) -> Stack:
     """With agents to publish to, and a gateway to ask."""
     return fleet_stack
