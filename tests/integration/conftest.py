@@ -1,10 +1,12 @@
 """Every integration test has the real Redis; those marked django_db have the real PostgreSQL too."""
 
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 import redis
 from django.test import Client
+from django.utils import timezone
 
 from tests.api import Api, make_key, make_operator_token, make_organisation
 from tests.factories import make_operator, make_user
@@ -40,3 +42,11 @@ def operator(db: None) -> Api:
 def acme(db: None) -> Api:
     """The REST API as a key of the organisation acme with every REST scope."""
     return Api(make_key(make_organisation("acme")), Client())
+
+
+@pytest.fixture
+def still_clock(monkeypatch: pytest.MonkeyPatch) -> datetime:
+    """Django's clock stands: who was heard a moment ago stays so, however slowly a busy machine goes on."""
+    now = timezone.now()
+    monkeypatch.setattr(timezone, "now", lambda: now)
+    return now

@@ -21,7 +21,7 @@ from tests.api import make_organisation
 from tests.factories import about_agent, make_group, make_join_token
 from tests.seen_agents import HASH, OTHER, count_minute, hold, make_agent
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("still_clock")]
 TOKENS = "/fleet/join-tokens"
 
 

@@ -15,7 +15,7 @@ from tenants.models import PolicyLevel
 from tests.api import make_organisation
 from tests.seen_agents import OTHER, count_minute, hold, make_agent
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("still_clock")]
 
 
 def make_rollout(**details: Any) -> Rollout:

@@ -1,16 +1,21 @@
 """Rollouts on a running fleet: simulated agents whose hit ratio follows from the policies they hold, all else real."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from tests.bench.pages import NotAnswered
 from tests.fleets import Fleet, fleet_running, wait_for
 
 AGENTS = 4
 PATH = "/orgs/acme/policy"
 CANARY = {"strategy": "canary", "steps": [50, 100], "bake_seconds": 8, "guards": {"min_requests": 20}}
 ENDED = ("done", "rolled_back", "aborted", "superseded")
+# Why a rollout pauses where agents are heard too seldom to judge by: no agent does badly then, the machine is busy.
+UNSURE = ("Too little evidence", "No fresh news", "The integrity check was not answered")
+END_SECONDS = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +40,17 @@ def look(fleet: Fleet, rollout: str) -> Any:
 
 
 def ended(fleet: Fleet, rollout: Any) -> Any:
+    """Resumed as often as it is unsure: its bake then begins anew, with what was counted so far."""
+
     def over() -> Any:
         found = look(fleet, rollout["id"])
-        return found if found["state"] in ENDED or found["state"] == "paused" else None
+        if found["state"] == "paused" and found["why"].startswith(UNSURE):
+            with suppress(NotAnswered):  # it went back meanwhile: paused, it is watched on
+                fleet.ask("POST", f"/rollouts/{rollout['id']}/resume")
+            return None
+        return found if found["state"] in (*ENDED, "paused") else None
 
-    return wait_for(over, f"the end of {look(fleet, rollout['id'])}\n{fleet.said()}")
+    return wait_for(over, f"the end of {look(fleet, rollout['id'])}\n{fleet.said()}", seconds=END_SECONDS)
 
 
 def in_force(fleet: Fleet) -> Any:
