@@ -1,6 +1,6 @@
 """Levels of policy about to change, judged before it is so: bounds, contradictions, promises. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from tenants.actor import Actor
@@ -57,7 +57,7 @@ def _contradictions_below(draft: Draft, below: Iterable[Below], actor: Actor) ->
 
 def _each_below(draft: Draft, below: Iterable[Below]) -> Iterator[tuple[Below, list[FieldProblem]]]:
     """Judged once for each combination of levels."""
-    seen: dict[str, list[FieldProblem]] = {}
+    seen: dict[Hashable, list[FieldProblem]] = {}
     for one in below:
         combination = one.combination
         if combination not in seen:

@@ -11,7 +11,7 @@ from tenants.levels import FLEET, level_of
 from tenants.models import Member, Namespace, Organisation, PolicyLevel, User
 from tenants.policy import Effective, effective, models_named
 
-NAMESPACES_AT_MOST = 50  # of each organisation: who has more looks for one, and does not read them all
+NAMESPACES_AT_MOST = 20  # of each organisation, each with its form: who has more looks for one
 
 
 @dataclass(frozen=True, slots=True)

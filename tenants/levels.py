@@ -181,4 +181,5 @@ def namespaces_below(place: Place, *, group_ids: "set[int] | None" = None) -> It
     )
     parsed = cache(json.loads)  # thousands say the same few things: each is read once, and is one object
     for org, org_slug, pk, slug, group_id, org_policy, policy in rows.iterator(chunk_size=5000):
-        yield Below(org, org_slug, pk, slug, group_id, parsed(org_policy), parsed(policy))
+        said = parsed(org_policy), parsed(policy)
+        yield Below(org, org_slug, pk, slug, group_id, *said, stored=(org_policy, policy))

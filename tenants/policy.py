@@ -1,6 +1,6 @@
 """What a policy may say, how levels combine into what is in force, and where each field came from. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -209,7 +209,8 @@ def _said(level: Values, model: str | None) -> Values:
 
 @dataclass(frozen=True, slots=True)
 class Below:
-    """One namespace under a place, and what its levels from there on say."""
+    """One namespace under a place, and what its levels from there on say. `stored`: the same as the database has it,
+    where it was read there: what is equal has one spelling."""
 
     organisation_id: int
     organisation: str
@@ -218,8 +219,9 @@ class Below:
     group_id: int
     organisation_policy: Values
     namespace_policy: Values
+    stored: tuple[str, str] | None = None
 
     @property
-    def combination(self) -> str:
+    def combination(self) -> Hashable:
         """Equal where the same is said: what follows from it is worked out once, and ten thousand have few."""
-        return repr((self.organisation_policy, self.namespace_policy))
+        return self.stored or repr((self.organisation_policy, self.namespace_policy))

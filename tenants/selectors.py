@@ -1,6 +1,6 @@
 """Reads of the tenants domain that are more than one look-up. They write nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -91,7 +91,7 @@ def policy_preview(*, actor: Actor, place: Place, policy: Policy, pools: Sequenc
 
 def _touched(below: Sequence[Below], draft: Draft, actor: Actor) -> list[str]:
     """Namespaces the actor sees, and in which something else would be in force. Judged once for each combination."""
-    seen: dict[str, bool] = {}
+    seen: dict[Hashable, bool] = {}
     names = []
     for one in below:
         combination = one.combination

@@ -1,7 +1,7 @@
 """How much of each agent's pool is promised away, and to whom. Pure."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tenants.policy import Below, Values, effective_values, models_naming
@@ -52,7 +52,7 @@ def is_promised_something(chain: Sequence[Values]) -> bool:
 
 def holdings(below: Iterable[Below], chain_of: Callable[[Below], Sequence[Values]]) -> Iterator[Holding]:
     """Of each of these namespaces, worked out once for each combination of levels."""
-    known: dict[str, tuple[float, dict[str, float]]] = {}
+    known: dict[Hashable, tuple[float, dict[str, float]]] = {}
     for one in below:
         shares = known.get(one.combination)
         if shares is None:

@@ -83,6 +83,7 @@ PAGES = (
     Page("rollout-deed", "operators", "deed", (NOWHERE, "pause")),
     # numbers
     Page("overview-now", "operators", "part"),
+    Page("overview-watched", "operators", "part"),
     Page("analytics", "members", arguments=("acme",)),
     Page("analytics-now", "members", "part", ("acme",)),
     Page("stats-csv", "members", "page", ("acme",)),
@@ -90,6 +91,7 @@ PAGES = (
     # watching
     Page("calculator", "everybody"),
     Page("alerts", "everybody"),
+    Page("alerts-now", "everybody", "part"),
     Page("alert", "everybody", "page", (NOWHERE,)),
     Page("alert-rules", "everybody"),
     Page("alert-rule", "everybody", "page", (NOWHERE,)),

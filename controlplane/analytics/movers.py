@@ -1,9 +1,15 @@
 """Whose hit rates moved most: the last 24 hours against those before, of every organisation, by a constant number of
-questions however many there are."""
+questions however many there are.
+
+Their answer adds up all that is stored of two days, for pages that are open all day: so a process asks once a minute,
+and what is shown says of which moment it is.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from threading import Lock
+from time import monotonic
 from typing import Final
 
 from controlplane.analytics import selectors
@@ -14,6 +20,7 @@ from controlplane.analytics.windows import window_before, window_of
 
 LEAST_REQUESTS: Final = 20  # in either window: fewer say nothing of a rate
 MOST: Final = 8
+REMEMBERED_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +40,7 @@ class Moved:
 class Movement:
     """`rows`: those that moved most, of `compared`. Before the older window is covered whole nothing is compared."""
 
+    as_of: datetime
     covered_seconds: int
     window_seconds: int
     compared: int
@@ -46,7 +54,7 @@ def movement(*, now: datetime | None = None) -> Movement:
         earlier = window_before(window)
         covered = covered_seconds(earlier, selectors.first_minute(fleet, now=window.end))
         if covered < earlier.seconds:
-            return Movement(covered, earlier.seconds, 0, ())
+            return Movement(window.end, covered, earlier.seconds, 0, ())
         counts = selectors.totals_by(fleet, window, by="organisation", columns=HEADLINE)
         before = selectors.totals_by(fleet, earlier, by="organisation", columns=HEADLINE)
         compared = [one for one in counts if one in before and _is_enough(counts[one]) and _is_enough(before[one])]
@@ -54,7 +62,27 @@ def movement(*, now: datetime | None = None) -> Movement:
         names = selectors.names_of("organisation", compared[:MOST])
         living = [one for one in compared[:MOST] if one in names and not names[one].is_deleted]
         rows = tuple(Moved(names[one].slug, counts[one], before[one]) for one in living)
-        return Movement(covered, earlier.seconds, len(compared), rows)
+        return Movement(window.end, covered, earlier.seconds, len(compared), rows)
+
+
+class Remembered:
+    """The newest movement, for a minute. Who comes while it is being asked anew waits for that, and asks nothing."""
+
+    def __init__(self) -> None:
+        self._asking = Lock()
+        self._found: tuple[float, Movement] | None = None
+
+    def movement(self) -> Movement:
+        with self._asking:
+            if self._found is None or monotonic() - self._found[0] >= REMEMBERED_SECONDS:
+                self._found = (monotonic(), movement())
+            return self._found[1]
+
+    def forget(self) -> None:
+        self._found = None
+
+
+recent: Final = Remembered()
 
 
 def _is_enough(counts: Counts) -> bool:

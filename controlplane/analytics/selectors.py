@@ -4,7 +4,7 @@ Each reads one snapshot. Whoever asks several things that are to agree asks them
 spans of a window need to be found only once.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final, Literal
@@ -72,12 +72,17 @@ def totals(
 
 
 def totals_counts(
-    scope: Scope, window: Window, *, kinds: Sequence[str] = KINDS, spans: Sequence[Span] | None = None
+    scope: Scope,
+    window: Window,
+    *,
+    kinds: Sequence[str] | None = None,
+    columns: Sequence[str] = ADDED,
+    spans: Sequence[Span] | None = None,
 ) -> Counts:
     """Without the times, which are most of the work."""
     with snapshot():
         found = spans_of(window, is_fleet=scope.is_fleet) if spans is None else spans
-        ((_, counts),) = counts_by(scope, found, kinds=kinds)
+        ((_, counts),) = counts_by(scope, found, kinds=kinds, columns=columns)
         return counts
 
 
@@ -86,7 +91,7 @@ def totals_by(
     window: Window,
     *,
     by: Literal["namespace", "model", "organisation"],
-    kinds: Sequence[str] = KINDS,
+    kinds: Sequence[str] | None = None,
     columns: Sequence[str] = ADDED,
     spans: Sequence[Span] | None = None,
 ) -> dict[Any, Counts]:
@@ -112,12 +117,26 @@ def window_by_day_and_model(
     return {(day, model): counts for (day, model), counts in counts_by(scope, spans, "day", "model", columns=columns)}
 
 
+def window_times(scope: Scope, spans: Sequence[Span]) -> Mapping[int, int]:
+    """How many of each code, of a window whose spans are known."""
+    return times_by_code(scope, spans)
+
+
+def added(parts: Iterable[Counts]) -> Counts:
+    """What parts of something come to, with the bound that each sum has."""
+    found = dict(NOTHING)
+    for part in parts:
+        for name in found:
+            found[name] = min(MOST, found[name] + part[name])
+    return found
+
+
 def series(
     scope: Scope,
     window: Window,
     step_seconds: int,
     *,
-    kinds: Sequence[str] = KINDS,
+    kinds: Sequence[str] | None = None,
     columns: Sequence[str] = ADDED,
 ) -> list[Point]:
     """A point for every step, whether anything was counted or not; together they are what `totals` says."""

@@ -30,10 +30,10 @@ def stats_answer(
     with snapshot():
         window = window_of(window_name, now or selectors.database_now())
         spans = selectors.spans_of(window, is_fleet=scope.is_fleet)
-        found = selectors.totals(scope, window, spans=spans)
-        days = selectors.window_by_day_and_model(scope, spans, columns=HEADLINE)
+        days = selectors.window_by_day_and_model(scope, spans)
+        total = selectors.added(days.values())
         cached = {key: counts["cached_tokens"] for key, counts in days.items() if counts["cached_tokens"]}
-        spread = Spread(found.times)
+        spread = Spread(selectors.window_times(scope, spans))
         compared = spread.compared()
         hit_p50, miss_p50 = like_for_like(compared)
         first = selectors.first_minute(scope, now=window.end)
@@ -41,27 +41,30 @@ def stats_answer(
             **_times_of(window),
             "as_of": window.end,
             "covered_seconds": covered_seconds(window, first),
-            **headline(found.counts),
-            "outcomes": {name: found.counts[name] for name in OUTCOMES},
+            **headline(total),
+            "outcomes": {name: total[name] for name in OUTCOMES},
             "ttft_ms": {**_percentiles(spread, "ttft"), "hit_p50": hit_p50, "miss_p50": miss_p50},
             "duration_ms": _percentiles(spread, "duration"),
             "ttft_by_length": [one.document() for one in compared],
             "saved": {
-                "tokens": found.counts["cached_tokens"],
+                "tokens": total["cached_tokens"],
                 "seconds": saved_seconds(compared),
                 "money": saved_money(cached, prices_now()),
             },
-            "missed_tokens_by_reason": {reason: found.counts[column] for reason, column in MISSED_COLUMN.items()},
-            "blocks_left": {name.removesuffix("_blocks"): found.counts[name] for name in BLOCK_COLUMNS},
+            "missed_tokens_by_reason": {reason: total[column] for reason, column in MISSED_COLUMN.items()},
+            "blocks_left": {name.removesuffix("_blocks"): total[name] for name in BLOCK_COLUMNS},
             **(_by_owner(scope, window, spans) if by_owner else {}),
             "by_model": _by_model(days),
-            **({} if scope.is_fleet else {"by_key": _by_key(scope, spans, found.counts)}),
+            **({} if scope.is_fleet else {"by_key": _by_key(scope, spans, total)}),
             "before": _before(scope, window_before(window), first),
         }
 
 
-def series_answer(scope: Scope, window_name: str, step: str | None, *, now: datetime | None = None) -> dict[str, Any]:
-    """Its points add up to what `stats` says of the same window at the same moment."""
+def series_answer(
+    scope: Scope, window_name: str, step: str | None, *, now: datetime | None = None, covered: int | None = None
+) -> dict[str, Any]:
+    """Its points add up to what `stats` says of the same window at the same moment. `covered`: what that has said
+    of how much of the window there can be numbers of, where it was asked."""
     with snapshot():
         window = window_of(window_name, now or selectors.database_now())
         step_seconds = step_read(step, window)
@@ -69,7 +72,7 @@ def series_answer(scope: Scope, window_name: str, step: str | None, *, now: date
         return {
             **_times_of(window),
             "as_of": window.end,
-            "covered_seconds": covered_seconds(window, selectors.first_minute(scope, now=window.end)),
+            "covered_seconds": _covered(scope, window) if covered is None else covered,
             "step_seconds": step_seconds,
             "points": [{"at": floored(one.start, step_seconds), **headline(one.counts)} for one in points],
         }
@@ -80,24 +83,54 @@ def live_message(group: str, *, now: datetime | None = None) -> dict[str, Any]:
     scope = scope_of_group(group)
     with snapshot():
         window = window_of(LIVE_WINDOW, now or selectors.database_now())
-        counts = selectors.totals_counts(scope, window)
+        counts = selectors.totals_counts(scope, window, columns=HEADLINE)
         earlier = window_before(window)
-        before = selectors.totals_counts(scope, earlier)
+        before = selectors.totals_counts(scope, earlier, columns=HEADLINE)
         first = selectors.first_minute(scope, now=window.end)
-        return {
-            "type": "stats",
-            "seq": int(window.end.timestamp() * 1_000),
-            "as_of": window.end.astimezone(UTC).isoformat().replace("+00:00", "Z"),
-            "window_seconds": window.seconds,
-            "covered_seconds": covered_seconds(window, first),
-            "covered_seconds_before": covered_seconds(earlier, first),
-            "requests": counts["requests"],
-            "prompt_tokens": counts["prompt_tokens"],
-            "cached_tokens": counts["cached_tokens"],
-            "hit_ratio": hit_ratio(counts),
-            "hit_ratio_before": hit_ratio(before),
-            "saved_tokens": counts["cached_tokens"],
-        }
+        return _told(
+            window.end,
+            window.seconds,
+            counts,
+            covered=(covered_seconds(window, first), covered_seconds(earlier, first)),
+            ratio_before=hit_ratio(before),
+        )
+
+
+def live_message_of(stats: Mapping[str, Any]) -> dict[str, Any]:
+    """The same out of what `stats_answer` has said of the live window: of that very moment, and asked of nobody."""
+    before = stats["before"]
+    return _told(
+        stats["as_of"],
+        stats["window_seconds"],
+        stats,
+        covered=(stats["covered_seconds"], before["covered_seconds"]),
+        ratio_before=before["hit_ratio"],
+    )
+
+
+def _told(
+    as_of: datetime,
+    window_seconds: int,
+    counts: Mapping[str, Any],
+    *,
+    covered: tuple[int, int],
+    ratio_before: float | None,
+) -> dict[str, Any]:
+    """`covered`: of the window, and of the one before it."""
+    return {
+        "type": "stats",
+        "seq": int(as_of.timestamp() * 1_000),
+        "as_of": as_of.astimezone(UTC).isoformat().replace("+00:00", "Z"),
+        "window_seconds": window_seconds,
+        "covered_seconds": covered[0],
+        "covered_seconds_before": covered[1],
+        "requests": counts["requests"],
+        "prompt_tokens": counts["prompt_tokens"],
+        "cached_tokens": counts["cached_tokens"],
+        "hit_ratio": hit_ratio(counts),
+        "hit_ratio_before": ratio_before,
+        "saved_tokens": counts["cached_tokens"],
+    }
 
 
 def scope_of_group(group: str) -> Scope:
@@ -113,6 +146,10 @@ def headline(counts: Counts) -> dict[str, Any]:
     return {**{name: counts[name] for name in HEADLINE}, "hit_ratio": hit_ratio(counts)}
 
 
+def _covered(scope: Scope, window: Window) -> int:
+    return covered_seconds(window, selectors.first_minute(scope, now=window.end))
+
+
 def covered_seconds(window: Window, first: datetime | None) -> int:
     """How much of the window there can be numbers of: since the first one."""
     if first is None:
@@ -126,7 +163,7 @@ def _times_of(window: Window) -> dict[str, Any]:
 
 def _before(scope: Scope, window: Window, first: datetime | None) -> dict[str, Any]:
     """What is not covered whole is nothing to compare with: the first minutes of a service say little of its days."""
-    counts = selectors.totals_counts(scope, window)
+    counts = selectors.totals_counts(scope, window, columns=HEADLINE)
     covered = covered_seconds(window, first)
     return {"from": window.start, "to": window.end, "covered_seconds": covered, **headline(counts)}
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from django.db import connection
 
-from controlplane.analytics.columns import ADDED, CACHE_KIND, COUNT_BITS, CUSTOMER_KIND, KEY_ADDED
+from controlplane.analytics.columns import ADDED, BLOCK_COLUMNS, CACHE_KIND, COUNT_BITS, CUSTOMER_KIND, KEY_ADDED
 from controlplane.analytics.windows import Span
 
 KINDS: Final = (CUSTOMER_KIND, CACHE_KIND)  # no column is counted by both
@@ -73,11 +73,13 @@ def counts_by(
     scope: Scope,
     spans: Sequence[Span],
     *by: str,
-    kinds: Sequence[str] = KINDS,
+    kinds: Sequence[str] | None = None,
     columns: Sequence[str] = ADDED,
     step_seconds: int = 0,
 ) -> Iterator[tuple[tuple[Any, ...], dict[str, int]]]:
-    """Sums of columns out of ADDED, by names out of GROUPS; without any, of everything together."""
+    """Sums of columns out of ADDED, by names out of GROUPS; without any, of everything together. `kinds` left out:
+    those whose rows count any of the columns."""
+    kinds = _kinds_of(columns) if kinds is None else kinds
     keys = [GROUPS[name] for name in by]
     sums = [f"least(coalesce(sum({name}), 0), {MOST})::bigint" for name in columns]
     said, groups = ", ".join([*keys, *sums]), ", ".join(keys) or "()"
@@ -100,7 +102,12 @@ def counts_by_key(
     return {key: dict(zip(KEY_ADDED, counts, strict=True)) for key, *counts in rows}
 
 
-def times_by_code(scope: Scope, spans: Sequence[Span], *, kinds: Sequence[str] = KINDS) -> dict[int, int]:
+def _kinds_of(columns: Sequence[str]) -> Sequence[str]:
+    """Half of what is stored counts blocks alone: who asks for no blocks need not read it."""
+    return KINDS if any(name in BLOCK_COLUMNS for name in columns) else (CUSTOMER_KIND,)
+
+
+def times_by_code(scope: Scope, spans: Sequence[Span], *, kinds: Sequence[str] = (CUSTOMER_KIND,)) -> dict[int, int]:
     """How many times there are of each code."""
     sql = (
         f"{_parts(scope, 'times', ())} SELECT one >> {COUNT_BITS}, sum(one & {(1 << COUNT_BITS) - 1})::bigint "  # noqa: S608  # ours

@@ -1,7 +1,7 @@
 """The pages. Each view reads the request, calls one service or selector, and renders."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.contrib.auth import login, logout, update_session_auth_hash
@@ -19,14 +19,13 @@ from controlplane.dashboard.forms import PasswordForm, SignInForm
 from controlplane.dashboard.homes import Tried, fleet_ttl, groups_of, home_page, lifetime, refusal
 from controlplane.dashboard.numbers.analytics import numbers_of
 from controlplane.dashboard.numbers.facts import window_asked
-from controlplane.dashboard.numbers.overview import overview_of
+from controlplane.dashboard.numbers.overview import overview_of, watched_of
 from controlplane.dashboard.pages import FORMS, operator_of, page, part
 from controlplane.dashboard.parts import advice, headline, parts_observe, pulse_summary
 from controlplane.dashboard.published import published_of
 from controlplane.dashboard.requests import address_of, next_page, origin_of, user_of
 from controlplane.dashboard.resuming import back_on_the_form, sign_in_page
 from controlplane.dashboard.tiles import tile
-from controlplane.live.listeners import FLEET_GROUP
 from controlplane.live.selectors import pulse_history
 from controlplane.metrics import sign_ins
 from controlplane.rollouts.selectors import agents_of, groups_below
@@ -51,11 +50,14 @@ def home_shown(request: HttpRequest, *, tried: Tried | None = None, status: int 
     user, shown = user_of(request), {"published": published_of(user_of(request), request.GET.get("rollout", ""))}
     if not user.is_operator:
         homes = homes_of(user)
-        told = {group: live_message(group) for group in groups_of(homes)}
-        context = {**home_page(homes, told, tried or {}), **_analytics(request, homes), **shown}
+        numbers = _analytics(request, homes)
+        told = {group: numbers.get("told") or live_message(group) for group in groups_of(homes)}
+        context = {**home_page(homes, told, tried or {}), **numbers, **shown}
         return render(request, "dashboard/customer_home.html", context, status=status)
     actor = actor_for_operator(user)
-    context = {**_parts(), **_pulses(), **_fleet_numbers(tried or {}), **overview_of(actor), **shown}
+    overview = overview_of()
+    standing = {**overview, **_fleet_numbers(tried or {}, overview["told"]), **watched_of(actor)}
+    context = {**_parts(), **_pulses(), **standing, **shown}
     return render(request, "dashboard/overview.html", context, status=status)
 
 
@@ -154,11 +156,11 @@ def _parts() -> dict[str, Any]:
     }
 
 
-def _fleet_numbers(tried: Tried) -> dict[str, Any]:
+def _fleet_numbers(tried: Tried, told: Mapping[str, Any]) -> dict[str, Any]:
     level = level_of(FLEET)
     found = effective((level.policy,))
     ttl = fleet_ttl(found, level.revision, tried, agents=agents_of(groups_below(FLEET)).count())
-    shown = tile(live_message(FLEET_GROUP), slug="fleet", title="", path="/ws/live/fleet")
+    shown = tile(told, slug="fleet", title="", path="/ws/live/fleet")
     return {
         "tile": shown,
         "fact": shown.fact,

@@ -4,7 +4,7 @@ Looked at is only what would come into force: what is in force already is the ga
 engines refuses nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from controlplane.fleet.quality import Results, Served, results_read, served_in
@@ -116,7 +116,7 @@ def _wanted(
 ) -> dict[int, dict[Wanted, list[Served]]]:
     """By group, what would come into force and on which engines. Worked out once for each combination of levels."""
     found: dict[int, dict[Wanted, list[Served]]] = {}
-    seen = set[tuple[str, int]]()
+    seen = set[tuple[Hashable, int]]()
     for one in below:
         if one.group_id not in served or (one.combination, one.group_id) in seen:
             continue

@@ -3,6 +3,8 @@
 import gzip
 import http.client
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from http.cookies import SimpleCookie
 from types import TracebackType
 from urllib.parse import urlencode, urlsplit
@@ -15,9 +17,17 @@ class NotAnswered(Exception):
     """The page did not come as it should; the text says what came instead."""
 
 
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """`wire_bytes`: of the body as it came, packed where the server packs it."""
+
+    content: bytes
+    wire_bytes: int
+
+
 class Pages:
-    def __init__(self, address: str) -> None:
-        self.cookies: dict[str, str] = {}
+    def __init__(self, address: str, cookies: Mapping[str, str] | None = None) -> None:
+        self.cookies: dict[str, str] = dict(cookies or {})
         self._connection = http.client.HTTPConnection(urlsplit(address).netloc, timeout=TIMEOUT_SECONDS)
 
     def __enter__(self) -> "Pages":
@@ -30,6 +40,9 @@ class Pages:
 
     def load(self, path: str) -> bytes:
         """The page, or NotAnswered for anything but a 200: a redirect to the sign-in page is quick, and no page."""
+        return self.fetch(path).content
+
+    def fetch(self, path: str) -> Fetched:
         return self._ask("GET", path, expected=200)
 
     def sign_in(self, email: str, password: str) -> None:
@@ -39,7 +52,7 @@ class Pages:
         form = {"csrfmiddlewaretoken": found[1].decode(), "email": email, "password": password}
         self._ask("POST", "/sign-in", expected=302, body=urlencode(form))
 
-    def _ask(self, method: str, path: str, *, expected: int, body: str | None = None) -> bytes:
+    def _ask(self, method: str, path: str, *, expected: int, body: str | None = None) -> Fetched:
         cookies = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         headers = {"Cookie": cookies, "Accept-Encoding": "gzip"}
         if body is not None:
@@ -47,7 +60,7 @@ class Pages:
         try:
             self._connection.request(method, path, body, headers)
             answer = self._connection.getresponse()
-            content = answer.read()
+            content = came = answer.read()
             if answer.headers.get("Content-Encoding") == "gzip":
                 content = gzip.decompress(content)
         except http.client.HTTPException as error:
@@ -57,4 +70,4 @@ class Pages:
             self.cookies.update({name: morsel.value for name, morsel in SimpleCookie(line).items()})
         if answer.status != expected:
             raise NotAnswered(f"{method} {path}: expected status {expected}, found {answer.status}")
-        return content
+        return Fetched(content, len(came))

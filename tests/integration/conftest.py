@@ -8,6 +8,7 @@ import redis
 from django.test import Client
 from django.utils import timezone
 
+from controlplane.analytics import movers
 from tests.api import Api, make_key, make_operator_token, make_organisation
 from tests.factories import make_operator, make_user
 
@@ -17,6 +18,12 @@ def _clean_redis(redis_server: str) -> Iterator[None]:
     yield
     with redis.Redis.from_url(redis_server) as client:
         client.flushall()
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> None:
+    """What a process keeps for a minute was of the database of the test before."""
+    movers.recent.forget()
 
 
 @pytest.fixture

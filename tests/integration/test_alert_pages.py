@@ -400,3 +400,75 @@ def test_rules_of_others_and_of_operators_are_not_there(customer_client: Client)
         assert customer_client.get(f"/alerts/rules/{rule.public_id}").status_code == 404
         assert customer_client.post(f"/alerts/rules/{rule.public_id}", {"do": "delete"}).status_code == 404
     assert customer_client.get(f"/alerts/rules/{uuid4()}").status_code == 404
+
+
+# Live
+
+
+def test_an_alert_that_fires_meanwhile_comes_with_the_part_that_the_page_asks_for(
+    operator_client: Client, acme: Organisation
+) -> None:
+    rule = make_alert_rule(chat(acme))
+    page = operator_client.get("/alerts").content.decode()
+    assert 'data-live="/ws/live/fleet"' in page
+    assert 'hx-get="/alerts/now?"' in page
+    make_alert(rule, rule_name="Just now")
+    part = operator_client.get("/alerts/now").content.decode()
+    assert "Just now" in part
+    assert "1 alert fires" in part
+    places = re.findall(r'id="([\w-]+)"(?: hx-swap-oob="true")?', part)
+    assert len(places) == len(set(places)), "where something is put is there once"
+    assert {"alerts", "alerts-title"} <= {*re.findall(r'id="([\w-]+)"', page)}
+
+
+def test_the_part_is_of_the_same_list_and_page(operator_client: Client, acme: Organisation) -> None:
+    rule, now = make_alert_rule(chat(acme)), timezone.now()
+    for number in range(60):
+        make_alert(rule, subject=str(number), rule_name=f"Over {number}", state="resolved", resolved_at=now)
+    page = html.unescape(operator_client.get("/alerts?state=over&page=2").content.decode())
+    (address,) = re.findall(r'id="alerts" hx-get="([^"]+)"', page)
+    assert address == "/alerts/now?state=over&page=2"
+    part = operator_client.get(address).content.decode()
+    assert "51 to 60 of 60" in part
+    assert "Over 9<" in part
+    assert "Over 10<" not in part
+
+
+def test_an_organisations_people_hear_by_its_socket_and_see_their_own(
+    customer_client: Client, acme: Organisation
+) -> None:
+    assert 'data-live="/ws/live/orgs/acme"' in customer_client.get("/alerts").content.decode()
+    make_alert(own_rule(make_organisation("globex", "chat")), rule_name="Globex is cold")
+    part = customer_client.get("/alerts/now").content.decode()
+    assert "Globex" not in part
+    assert "Nothing fires" in part
+
+
+def test_who_is_in_no_organisation_has_nothing_to_hear(customer_client: Client) -> None:
+    assert "data-live=" not in customer_client.get("/alerts").content.decode()
+
+
+def test_the_overviews_firing_alerts_come_by_themselves(operator_client: Client, acme: Organisation) -> None:
+    page = operator_client.get("/").content.decode()
+    assert 'hx-get="/overview/watched"' in page
+    make_alert(make_alert_rule(chat(acme)), rule_name="Just now")
+    part = operator_client.get("/overview/watched").content.decode()
+    assert "1 alert fires" in part
+    places = re.findall(r'id="([\w-]+)" hx-swap-oob="true"', part)
+    assert sorted(places) == ["firing", "pools", "rolling"]
+    assert all(page.count(f'id="{place}"') == 1 for place in places)
+
+
+def test_alerts_ask_no_more_the_more_fire(operator_client: Client, acme: Organisation) -> None:
+    rule = make_alert_rule(chat(acme))
+
+    def asked(path: str) -> int:
+        with CaptureQueriesContext(connection) as queries:
+            assert operator_client.get(path).status_code == 200
+        return len(queries)
+
+    make_alert(rule)
+    few = [asked(path) for path in ("/alerts/now", "/overview/watched")]
+    for number in range(60):
+        make_alert(rule, subject=str(number))
+    assert [asked(path) for path in ("/alerts/now", "/overview/watched")] == few

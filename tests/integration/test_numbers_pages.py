@@ -19,8 +19,10 @@ from django.utils import timezone
 
 from controlplane.alerts.models import Alert
 from controlplane.analytics.models import Price, ReuseCurve
-from controlplane.analytics.movers import movement
+from controlplane.analytics.movers import movement, recent
 from controlplane.analytics.selectors import database_now
+from controlplane.analytics.stats import live_message, live_message_of, scope_of_group, stats_answer
+from controlplane.live.listeners import organisation_group
 from tenants.actor import SYSTEM
 from tenants.levels import FLEET, Place, level_of
 from tenants.models import Member, Namespace, Organisation, PolicyRevision, User
@@ -492,7 +494,7 @@ def test_the_overviews_parts_know_their_place(operator_client: Client) -> None:
     asked_for(make_organisation("acme"))
     whole, part = (operator_client.get(one).content.decode() for one in ("/", "/overview/now"))
     places = re.findall(r'id="([\w-]+)" hx-swap-oob="true"', part)
-    assert len(places) == len(set(places)) == 17
+    assert len(places) == len(set(places)) == 14
     assert all(whole.count(f'id="{place}"') == 1 for place in places)
     assert "<details" not in part
 
@@ -514,3 +516,46 @@ def test_more_namespaces_than_are_shown_are_said_to_be_more(customer_client: Cli
     now = timezone.now()
     store(*(Counted(one, now, counts(1, 100, 10)) for one in Namespace.objects.filter(organisation=acme)))
     assert "These are the largest; 12 more are in the answer below." in seen(customer_client)
+
+
+# How much it asks
+
+
+def test_the_overview_asks_the_database_no_more_with_200_organisations_than_with_2(operator_client: Client) -> None:
+    def grow(numbers: range) -> None:
+        made = [Organisation(slug=f"many-{number}", name="Many") for number in numbers]
+        Organisation.objects.bulk_create(made)
+        group = make_organisation(f"first-{numbers[0]}").namespaces.get(slug="default").group
+        spaces = Namespace.objects.bulk_create(Namespace(organisation=one, group=group, slug="default") for one in made)
+        store(*(Counted(one, timezone.now(), counts(40, 1_000, 100)) for one in spaces))
+
+    def asked() -> int:
+        recent.forget()
+        return queries_of(operator_client, "/")
+
+    grow(range(2))
+    operator_client.get("/")
+    few = asked()
+    grow(range(2, 200))
+    assert asked() == few
+
+
+def test_who_moved_is_asked_once_a_minute_and_says_of_when_it_is(operator_client: Client) -> None:
+    moved("acme", 500, 450)
+    first = queries_of(operator_client, "/overview/now")
+    assert queries_of(operator_client, "/overview/now") < first
+    page = operator_client.get("/").content.decode()
+    assert re.search(r'<div id="movers">.*?<time data-age datetime="', page, re.DOTALL)
+    moved("globex", 900, 100)
+    assert "globex" not in words_of(operator_client.get("/overview/now").content.decode())
+    recent.forget()
+    assert "globex" in words_of(operator_client.get("/overview/now").content.decode())
+
+
+@pytest.mark.parametrize("group", ["fleet", "organisation"])
+def test_the_tile_out_of_a_days_answer_is_what_sockets_tell_of_that_moment(db: None, group: str) -> None:
+    organisation = moved("acme", 500, 450)
+    name = "fleet" if group == "fleet" else organisation_group(organisation.pk)
+    now = database_now()
+    answer = stats_answer(scope_of_group(name), "24h", now=now)
+    assert live_message_of(answer) == live_message(name, now=now)

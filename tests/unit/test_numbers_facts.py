@@ -200,7 +200,9 @@ def moved(slug: str, now: int, before: int) -> Moved:
 
 
 def test_movers_say_which_way() -> None:
-    shown = overview_rows.movers(Movement(DAY, DAY, 3, (moved("a", 800, 200), moved("b", 100, 300), moved("c", 5, 5))))
+    shown = overview_rows.movers(
+        Movement(AT, DAY, DAY, 3, (moved("a", 800, 200), moved("b", 100, 300), moved("c", 5, 5)))
+    )
     assert shown.title == "a gained most: 60.0 points"
     assert [(one.slug, one.way, one.points) for one in shown.rows] == [
         ("a", "up", "60.0 points"),
@@ -209,8 +211,10 @@ def test_movers_say_which_way() -> None:
 
 
 def test_nobody_moved_is_a_fact_and_nothing_to_compare_with_another() -> None:
-    assert overview_rows.movers(Movement(DAY, DAY, 1, (moved("c", 5, 5),))).title == "No organisation’s hit rate moved"
-    young = overview_rows.movers(Movement(600, DAY, 0, ()))
+    assert (
+        overview_rows.movers(Movement(AT, DAY, DAY, 1, (moved("c", 5, 5),))).title == "No organisation’s hit rate moved"
+    )
+    young = overview_rows.movers(Movement(AT, 600, DAY, 0, ()))
     assert (young.title, young.note) == (
         "Nothing to compare with yet",
         "the day before has been counted for 10 min of 24 h",

@@ -12,6 +12,7 @@ from controlplane.analytics.columns import MISSED_COLUMN
 from controlplane.analytics.diagnostics import diagnostics_of
 from controlplane.analytics.evictions import taken, together
 from controlplane.analytics.selectors import Counts, Scope, database_now, names_of, snapshot, totals_by
+from controlplane.analytics.sums import KINDS
 from controlplane.analytics.windows import window_of
 from controlplane.dashboard.caches.diagnosis import Diagnosis, diagnosis, most_first, summary
 from controlplane.dashboard.caches.frames import WINDOWS, organisation_frame, window_asked, windows, within
@@ -50,7 +51,7 @@ def misses(request: HttpRequest, org: str) -> HttpResponse:
     with snapshot():
         window = window_of(chosen, database_now())
         scope = Scope(found.organisation.pk, None, None, found.actor.namespace_ids)
-        counted_by = totals_by(scope, window, by="namespace", columns=COLUMNS)
+        counted_by = totals_by(scope, window, by="namespace", kinds=KINDS, columns=COLUMNS)
         lost = together(taken(window, counted_by.keys()).values())
         names = names_of("namespace", counted_by.keys())
     slugs = {pk: one.slug for pk, one in names.items() if not one.is_deleted}

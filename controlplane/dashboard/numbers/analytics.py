@@ -7,7 +7,7 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from controlplane.analytics.selectors import Scope
-from controlplane.analytics.stats import live_message, series_answer, stats_answer
+from controlplane.analytics.stats import LIVE_WINDOW, live_message, live_message_of, series_answer, stats_answer
 from controlplane.analytics.tables import OF_SERIES, OF_STATS, series_rows, stats_rows
 from controlplane.csv_text import csv_response
 from controlplane.dashboard import navigation
@@ -27,14 +27,15 @@ from tenants.models import Organisation
 def analytics(request: HttpRequest, org: str) -> HttpResponse:
     actor, organisation = _whose(request, org)
     window = facts.window_asked(request.GET.get("window"))
-    told = live_message(organisation_group(organisation.pk))
+    numbers = numbers_of(actor, organisation, window, address=request.path)
+    told = numbers["told"] or live_message(organisation_group(organisation.pk))
     shown = tile(told, slug=org, title="", path=f"/ws/live/orgs/{org}")
     context = {
         "organisation": organisation,
         "sections": navigation.sections(actor, org, request.path),
         "tile": shown,
         "headline": shown.fact or f"Nothing has been counted of {organisation.name or org} yet",
-        **numbers_of(actor, organisation, window, address=request.path),
+        **numbers,
     }
     return render(request, "dashboard/numbers/analytics.html", context)
 
@@ -75,6 +76,8 @@ def numbers_of(actor: Actor, organisation: Organisation, window: str, *, address
     marks = marks_of(touched, seconds=stats["window_seconds"])
     return {
         "organisation": organisation,
+        # For the tile, which is of the live window: of another it has to ask itself.
+        "told": live_message_of(stats) if window == LIVE_WINDOW else None,
         "numbers": {
             "as_of": now,
             "window": facts.WINDOWS[window],

@@ -13,14 +13,16 @@ from controlplane.alerts.models import Alert
 from controlplane.alerts.selectors import alerts_visible
 from controlplane.alerts.views import alert_view
 from controlplane.analytics.evictions import namespaces_there, pairs_of_fleet
-from controlplane.analytics.movers import movement
+from controlplane.analytics.movers import recent
 from controlplane.analytics.selectors import Scope
+from controlplane.analytics.stats import live_message_of
 from controlplane.analytics.windows import window_of
 from controlplane.dashboard.caches.evictions import fleet_rows, fleet_title
 from controlplane.dashboard.numbers import facts, overview_rows
 from controlplane.dashboard.numbers.reading import read
 from controlplane.dashboard.pages import operator_of, part
 from controlplane.fleet import selectors
+from controlplane.fleet.cadence import cadence_seconds
 from controlplane.fleet.views import agent_view
 from controlplane.rollouts.selectors import rollouts_open
 from controlplane.rollouts.views import rollout_view, rollouts_shown
@@ -32,11 +34,19 @@ CALL = f"GET /api/v1/fleet/stats?window={WINDOW}"
 
 @part
 def overview_now(request: HttpRequest) -> HttpResponse:
-    context = overview_of(operator_of(request))
+    operator_of(request)
+    context = overview_of()
     return render(request, "dashboard/numbers/_overview_now.html", {**context, "swapped": True})
 
 
-def overview_of(actor: Actor) -> dict[str, Any]:
+@part
+def overview_watched(request: HttpRequest) -> HttpResponse:
+    """What wants somebody to look at it: by itself, because it moves when no number does, and costs little."""
+    context = watched_of(operator_of(request))
+    return render(request, "dashboard/numbers/_overview_watched.html", {**context, "swapped": True})
+
+
+def overview_of() -> dict[str, Any]:
     found = read(Scope(None), WINDOW)
     title = facts.fleet_tokens_title(found.stats, window=WINDOW)
     return {
@@ -51,10 +61,10 @@ def overview_of(actor: Actor) -> dict[str, Any]:
             "call": CALL,
             "now": reverse("overview-now"),
         },
+        "told": live_message_of(found.stats),
         "is_demo": settings.ENVIRONMENT.is_demo,
-        "movers": overview_rows.movers(movement(now=found.stats["as_of"])),
+        "movers": overview_rows.movers(recent.movement()),
         **_pairs(found.stats["as_of"]),
-        **_watched(actor),
     }
 
 
@@ -64,9 +74,9 @@ def _pairs(now: datetime) -> dict[str, Any]:
     return {"pairs_title": fleet_title(found), "pairs": fleet_rows(found, pages)}
 
 
-def _watched(actor: Actor) -> dict[str, Any]:
-    now, cadence, most = timezone.now(), selectors.fleet_cadence_seconds(), overview_rows.MOST_LINES
-    agents = [agent_view(one, now=now, cadence=cadence) for one in selectors.agents_living().order_by("id")]
+def watched_of(actor: Actor) -> dict[str, Any]:
+    now, most, living = timezone.now(), overview_rows.MOST_LINES, list(selectors.agents_living().order_by("id"))
+    agents = [agent_view(one, now=now, cadence=cadence_seconds(len(living))) for one in living]
     firing = alerts_visible(actor).filter(state=Alert.State.FIRING)
     shown = [alert_view(one) for one in firing.order_by("-fired_at")[:most]]
     rollouts = rollouts_shown(rollouts_open().order_by("-created_at"))[:most]

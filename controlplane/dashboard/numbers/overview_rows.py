@@ -64,8 +64,11 @@ class MoverRow:
 
 @dataclass(frozen=True, slots=True)
 class Movers:
+    """`as_of`: they are counted anew once a minute, and may be older than what stands beside them."""
+
     title: str
     note: str
+    as_of: datetime
     rows: tuple[MoverRow, ...]
 
 
@@ -147,13 +150,15 @@ def movers(found: Movement) -> Movers:
     if found.covered_seconds < found.window_seconds:
         known = measured(found.covered_seconds, found.window_seconds)
         words = "has not been counted" if not found.covered_seconds else f"has been counted for {known}"
-        return Movers("Nothing to compare with yet", f"the day before {words}", ())
+        return Movers("Nothing to compare with yet", f"the day before {words}", found.as_of, ())
     moved = [one for one in found.rows if abs(one.points) >= LEAST_POINTS]
     if not moved:
-        return Movers("No organisation’s hit rate moved", note, ())
+        return Movers("No organisation’s hit rate moved", note, found.as_of, ())
     most = moved[0]
     way = "gained" if most.points > 0 else "lost"
-    return Movers(f"{most.slug} {way} most: {abs(most.points):.1f} points", note, tuple(map(_mover, moved)))
+    return Movers(
+        f"{most.slug} {way} most: {abs(most.points):.1f} points", note, found.as_of, tuple(map(_mover, moved))
+    )
 
 
 def _mover(one: Moved) -> MoverRow:

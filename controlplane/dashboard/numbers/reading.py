@@ -24,7 +24,7 @@ def read(scope: Scope, window: str) -> Read:
     with snapshot():
         now = selectors.database_now()
         stats = stats_answer(scope, window, now=now, by_owner=not scope.is_fleet)
-        series = series_answer(scope, window, None, now=now)
+        series = series_answer(scope, window, None, now=now, covered=stats["covered_seconds"])
         earlier = window_before(window_of(window, now))
         step = series["step_seconds"]
         points = selectors.series(scope, earlier, step, columns=HEADLINE) if stats["before"]["requests"] else ()

@@ -4,26 +4,30 @@ from datetime import timedelta
 from functools import reduce
 from operator import or_
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import messages
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 
 from controlplane.alerts import selectors, services
 from controlplane.alerts.definitions import METRICS
 from controlplane.alerts.models import Alert
 from controlplane.alerts.views import alert_shown
-from controlplane.dashboard.pages import FORMS, actors_of, page
+from controlplane.dashboard.pages import FORMS, actors_of, page, part
 from controlplane.dashboard.requests import user_of
 from controlplane.dashboard.watching.alert_forms import AcknowledgeForm, RefusableForm, SilenceForm
 from controlplane.dashboard.watching.alert_rows import AlertRow, alert_row, event_row, headline, is_late
 from controlplane.dashboard.watching.paging import pager
+from controlplane.live.selectors import pulse_latest
 from tenants.access import PUBLISH, STATS_READ, permit, permit_anywhere
 from tenants.actor import Actor
 from tenants.errors import InvalidFields, NotFound, NotPermitted, OrganisationSuspended
+from tenants.models import Organisation
 
 REFUSED = 422
 STATES = ("firing", "over")
@@ -31,7 +35,20 @@ STATES = ("firing", "over")
 
 @page()
 def alerts(request: HttpRequest) -> HttpResponse:
-    actors, now = actors_of(request), timezone.now()
+    actors = actors_of(request)
+    context = {**_listed(request, actors), **_heard(request, actors)}
+    return render(request, "dashboard/watching/alerts.html", context)
+
+
+@part
+def alerts_now(request: HttpRequest) -> HttpResponse:
+    """What moves of the same page of the same list."""
+    context = {**_listed(request, actors_of(request)), "swapped": True}
+    return render(request, "dashboard/watching/_alerts.html", context)
+
+
+def _listed(request: HttpRequest, actors: "list[Actor]") -> dict[str, Any]:
+    now = timezone.now()
     query = {name: request.GET.get(name, "") for name in ("state", "page")}
     query["state"] = query["state"] if query["state"] in STATES else ""
     visible = _visible(actors)
@@ -44,7 +61,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
     )
     pages = pager(query, counts["over" if is_over else "firing"])
     evaluation = selectors.evaluation_newest()
-    context = {
+    return {
         "headline": headline(counts),
         "counts": counts,
         "rows": [_row(one, actors, now) for one in rows[pages.start : pages.end]],
@@ -53,8 +70,18 @@ def alerts(request: HttpRequest) -> HttpResponse:
         "evaluated_at": evaluation and evaluation.at,
         "is_late": evaluation is not None and is_late(evaluation.at, now),
         "is_operator": user_of(request).is_operator,
+        "now_address": f"{reverse('alerts-now')}?{urlencode({name: said for name, said in query.items() if said})}",
     }
-    return render(request, "dashboard/watching/alerts.html", context)
+
+
+def _heard(request: HttpRequest, actors: "list[Actor]") -> dict[str, Any]:
+    """By which socket the page learns that time goes on: the fleet's, or that of somebody's first organisation."""
+    if user_of(request).is_operator:
+        pulse = pulse_latest()
+        return {"heard": "/ws/live/fleet", "needs": "pulse", "seq": pulse.seq if pulse else 0}
+    slugs = Organisation.objects.filter(pk__in=[one.organisation_id for one in actors]).order_by("slug")
+    first = slugs.values_list("slug", flat=True).first()
+    return {"heard": f"/ws/live/orgs/{first}" if first else "", "needs": "numbers", "seq": 0}
 
 
 @page(methods=FORMS)

@@ -17,6 +17,7 @@ from controlplane.dashboard.watching import (
 urlpatterns = [
     path("calculator", calculator.calculator, name="calculator"),
     path("alerts", alerts.alerts, name="alerts"),
+    path("alerts/now", alerts.alerts_now, name="alerts-now"),
     path("alerts/rules", alert_rules.alert_rules, name="alert-rules"),
     path("alerts/rules/<uuid:rule>", alert_rules.alert_rule, name="alert-rule"),
     path("alerts/<uuid:alert>", alerts.alert, name="alert"),

@@ -1,15 +1,18 @@
-"""W1: how fast the web process starts, what it takes, and how quick, light and accessible its pages are."""
+"""W1: how fast the web process starts, what it takes, and how quick, light and accessible its pages are.
+
+Pages are asked with a thousand organisations stored; the process is started and weighed without them.
+"""
 
 from collections.abc import Mapping
-from functools import partial
 from itertools import product
 
 from playwright.sync_api import Browser
 
-from tests.bench import Bench, Target, row, timed
+from tests.bench import Bench, Target, row
 from tests.bench.browser import Scheme, axe_violations, chromium_running, first_load, visitor
+from tests.bench.page_figures import pages_measure
 from tests.bench.pages import Pages
-from tests.bench.stacks import Memory, Stack, fresh_home, stack_running, web_running
+from tests.bench.stacks import Memory, Stack, call_inside, fresh_home, stack_running, web_running
 from tests.e2e.chromium import ChromiumUnavailable
 
 OVERVIEW, SIGN_IN, PASSWORD = "/", "/sign-in", "/account/password"
@@ -17,7 +20,6 @@ NAMES = {OVERVIEW: "overview", SIGN_IN: "sign-in", PASSWORD: "password"}
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 STARTS = 10
 WARM_UP_LOADS = 50
-PAGE_LOADS = 300
 FIRST_LOADS = 5
 
 
@@ -29,7 +31,7 @@ FIRST_LOADS = 5
 def web_process(bench: Bench) -> None:
     with fresh_home() as config, stack_running(config) as stack:
         _start_and_memory(bench, stack)
-        _server_time(bench, stack)
+        pages_measure(bench, stack, call_inside(stack, "tests.bench.lived_in:fill"))
         try:
             _browser(bench, stack)
         except ChromiumUnavailable as reason:
@@ -61,23 +63,6 @@ def _start_and_memory(bench: Bench, stack: Stack) -> None:
             "page loads before": WARM_UP_LOADS,
         },
     )
-
-
-def _server_time(bench: Bench, stack: Stack) -> None:
-    """Question to last byte on a kept-alive connection: the server's time and the loopback's."""
-    with Pages(stack.address) as stranger, Pages(stack.address) as operator:
-        operator.sign_in(*stack.operator)
-        for path, pages in ((OVERVIEW, operator), (SIGN_IN, stranger), (PASSWORD, operator)):
-            size = len(pages.load(path))
-            bench.measure(
-                f"page time, {NAMES[path]}",
-                unit="ms",
-                sample=timed(partial(pages.load, path), unit="ms"),
-                repetitions=PAGE_LOADS,
-                warmup=20,
-                target=Target("<=", 150, of="p95"),
-                parameters={"HTML bytes": size},
-            )
 
 
 def _browser(bench: Bench, stack: Stack) -> None:
