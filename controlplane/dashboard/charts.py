@@ -30,6 +30,7 @@ class Mark:
     at: float
     label: str
     words: str = ""
+    moment: datetime | None = None  # where its list says when, in the viewer's zone as the chart does
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any
 from controlplane.analytics.agents import Hits
 from controlplane.dashboard.charts import Bar
 from controlplane.dashboard.tiles import rate
-from controlplane.dashboard.words import counted
+from controlplane.dashboard.words import bake_word, counted, lengths_in_words
 from controlplane.fleet.canaries import NEVER, Isolation
 
 NO_HITS = Hits()
@@ -157,7 +157,7 @@ def rollout_row(seen: Mapping[str, Any], steps: Mapping[str, Any], *, now: datet
         state=Tag(_stage(seen, now), TONES.get(seen["state"], "info")),
         progress=f"step {seen['step'] + 1} of {len(seen['steps'])} · {done} of {total} agents have acknowledged",
         percent=round(100 * done / total) if total else 0,
-        why=seen["why"],
+        why=lengths_in_words(seen["why"]),
         findings=tuple(
             FindingRow(
                 f"{GUARDS.get(one['guard'], one['guard'])}: {one['words']}",
@@ -173,7 +173,7 @@ def _stage(seen: Mapping[str, Any], now: datetime) -> str:
     if seen["state"] != "running" or since is None or not bake:
         return str(seen["state"])
     baked = max(0, int((now - since).total_seconds()))
-    return f"baking, {min(baked, bake)} of {bake} s"
+    return f"baking, {bake_word(baked, bake)}"
 
 
 def _why_broken(isolation: Isolation) -> str | None:

@@ -7,6 +7,7 @@ from uuid import UUID
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import reverse
 
 from controlplane.dashboard.pages import part
 from controlplane.dashboard.requests import STOP_ASKING, user_of
@@ -25,6 +26,7 @@ class Published:
     words: str
     done: int
     is_over: bool
+    address: str  # of its own page; empty for who may not open it
 
 
 @part
@@ -48,7 +50,7 @@ def published_of(user: User, rollout: str) -> Published | None:
     for actor in _actors(user):
         found = rollouts_visible(actor).filter(pk=pk).first()
         if found is not None:
-            return _published(found)
+            return _published(found, reverse("rollout", args=[found.pk]) if user.is_operator else "")
     return None
 
 
@@ -56,12 +58,12 @@ def _actors(user: User) -> Iterable[Actor]:
     return [actor_for_operator(user)] if user.is_operator else map(actor_for_member, memberships_of(user))
 
 
-def _published(rollout: Rollout) -> Published:
+def _published(rollout: Rollout, address: str) -> Published:
     is_done = Q(state=OperationStep.State.DONE)
     steps = OperationStep.objects.filter(operation=rollout.operation_id)
     counts = steps.aggregate(done=Count("pk", filter=is_done), total=Count("pk"))
     is_over = rollout.state not in Rollout.OPEN
-    return Published(rollout.pk, published_words(rollout, **counts), counts["done"], is_over)
+    return Published(rollout.pk, published_words(rollout, **counts), counts["done"], is_over, address)
 
 
 def published_words(rollout: Rollout, *, done: int, total: int) -> str:
@@ -70,7 +72,12 @@ def published_words(rollout: Rollout, *, done: int, total: int) -> str:
         return f"{begin} {rollout.why}".rstrip()
     if done == total:
         return f"{begin} {'All ' if total > 1 else ''}{counted(total, 'agent')} acknowledged it."
-    return f"{begin} {done} of {counted(total, 'agent')} acknowledged it so far; it is on its way to the others."
+    onwards = (
+        "it goes on step by step, while its guards are kept"
+        if len(rollout.steps) > 1
+        else "it is on its way to the others"
+    )
+    return f"{begin} {done} of {counted(total, 'agent')} acknowledged it so far; {onwards}."
 
 
 def place_words(place: str) -> str:

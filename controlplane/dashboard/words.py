@@ -1,5 +1,6 @@
 """How values read on a page: durations, roles, where a value comes from. Pure."""
 
+import re
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -11,6 +12,8 @@ MAY = {
 }
 ORIGINS = {"fleet": "fleet default", "organisation": "from the organisation", "namespace": "this namespace's own"}
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
+SECONDS_BELOW = 300  # of less a count in seconds is what people follow
+_SECONDS = re.compile(r"\b([0-9]+) s\b")
 DAYS_FROM = 2 * 86_400  # "24 h" is what people say
 
 
@@ -24,6 +27,19 @@ def _units(seconds: int) -> Iterator[str]:
         count, seconds = divmod(seconds, size)
         if count:
             yield f"{count} {name}"
+
+
+def bake_word(baked: int, bake: int) -> str:
+    """How far a bake is: "20 of 60 s", "4 min of 1 h"."""
+    baked = min(baked, bake)
+    if bake < SECONDS_BELOW:
+        return f"{baked} of {bake} s"
+    return f"{duration(baked // 60 * 60) if baked >= 60 else duration(baked)} of {duration(bake)}"
+
+
+def lengths_in_words(said: str) -> str:
+    """What was said in many seconds: "bakes for 3600 s" is "bakes for 1 h"."""
+    return _SECONDS.sub(lambda found: duration(int(found[1])) if int(found[1]) >= SECONDS_BELOW else found[0], said)
 
 
 def counted(number: int, noun: str) -> str:

@@ -177,8 +177,8 @@ def test_the_front_page_says_what_the_organisation_has_and_how_its_caches_did(
     assert "Limits 600 requests a minute" in page
     assert "2 namespaces, each with a cache of its own" in page
     assert (
-        "chat 5 min sliding after last use, at most 24 h in all fleet default fp8 fleet default 25.0 % 30 requests"
-        in page
+        "chat 5 min sliding after last use, at most 24 h in all fleet default Change the time to live of chat "
+        "fp8 fleet default 25.0 % 30 requests" in page
     )
     assert "Keys 0 that are not revoked" in page
 

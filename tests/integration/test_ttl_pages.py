@@ -12,6 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from controlplane.dashboard.published import published_words
 from controlplane.fleet.models import OperationStep
 from controlplane.rollouts.models import Rollout
 from tenants.actor import SYSTEM
@@ -95,6 +96,24 @@ def test_the_page_says_how_many_agents_have_acknowledged_it_and_counts_on(
     over = customer_client.get(fragment, {"seen": "1"})
     assert over.status_code == 286  # HTMX asks no more
     assert f"{begin} All 2 agents acknowledged it." in over.content.decode()
+
+
+def test_an_operator_is_led_on_to_where_it_can_be_held_or_taken_back(
+    operator_client: Client, customer_client: Client, acme: Organisation
+) -> None:
+    rollout = Rollout.objects.create(
+        level=level_of(Place(acme)),
+        place="acme",
+        revision=1,
+        base_revision=0,
+        strategy="canary",
+        steps=[50, 100],
+        bake_seconds=60,
+    )
+    fragment, page = f"/published/{rollout.pk}", f'href="/rollouts/{rollout.pk}"'
+    assert page in operator_client.get(fragment).content.decode()
+    assert page not in customer_client.get(fragment).content.decode(), "that page is not theirs"
+    assert "it goes on step by step, while its guards are kept" in published_words(rollout, done=1, total=2)
 
 
 def test_somebody_elses_rollout_is_not_told_of(customer_client: Client, acme: Organisation) -> None:

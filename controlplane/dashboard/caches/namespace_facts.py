@@ -141,7 +141,7 @@ def _mark(one: Revised) -> Mark:
     said = "; ".join(_changed(change) for change in one.changes) or "nothing in force changed"
     of = f"of {one.origin}: " if one.origin else ""
     note = f" “{one.note}”" if one.note else ""
-    return Mark(one.at.timestamp(), f"rev {one.number}", f"{one.at:%d %b %H:%M} UTC, {of}{said}.{note}")
+    return Mark(one.at.timestamp(), f"rev {one.number}", f"{of}{said}.{note}", one.at)
 
 
 def _changed(change: Change) -> str:

@@ -10,7 +10,7 @@ from controlplane.dashboard.fleet_rows import GUARDS, Tag
 from controlplane.dashboard.fleets import rollout_words as words
 from controlplane.dashboard.fleets.rollout_words import Seen
 from controlplane.dashboard.trail_rows import TrailChange, changes_of
-from controlplane.dashboard.words import counted, duration
+from controlplane.dashboard.words import counted, duration, lengths_in_words
 
 MOST_AGENTS = 200
 MOST_NAMED = 8
@@ -74,7 +74,7 @@ def rollout_now(seen: Seen, *, now: datetime) -> RolloutNow:
     counts = {"reached": len(reached), "acknowledged": done}
     return RolloutNow(
         headline=words.headline(seen, **counts, total=len(agents)),
-        why=seen["why"],
+        why=lengths_in_words(seen["why"]),
         next=words.what_next(seen, **counts, now=now),
         state=words.state_tag(seen, now),
         seen=seen_as(seen),
@@ -225,9 +225,12 @@ class Contents:
 
 def contents(seen: Seen, before: Mapping[str, Any], after: Mapping[str, Any], note: str) -> Contents:
     found = tuple(changes_of(before, after))
-    base = f"revision {seen['base_revision']}" if seen["base_revision"] else "nothing said here"
     what = counted(len(found), "value") if found else "nothing"
-    return Contents(f"Revision {seen['revision']} changes {what} against {base}", note, found)
+    if seen["base_revision"]:
+        said = f"changes {what} against revision {seen['base_revision']}"
+    else:
+        said = f"sets {what} that {'was' if len(found) == 1 else 'were'} inherited" if found else "sets nothing"
+    return Contents(f"Revision {seen['revision']} {said}", note, found)
 
 
 # What became of it
@@ -309,7 +312,7 @@ def deeds(seen: Seen, *, total: int) -> list[Deed]:
         following = words.step_words(words.steps_of(seen)[seen["step"] + 1])
         label = f"Promote to step {seen['step'] + 2}"
         found.append(Deed("promote", label, f"It goes to {following} at once, whatever its guards say of this step."))
-    base = f"what revision {seen['base_revision']} said" if seen["base_revision"] else "that nothing is said here"
+    base = f"what revision {seen['base_revision']} said" if seen["base_revision"] else "what was inherited before"
     back = f"It publishes {base} as the next revision, for all {counted(total, 'agent')} at once. It cannot be resumed."
     found.append(Deed("abort", "Abort and take back", back, confirm=seen["place"]))
     return found

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.dashboard.fleet_rows import Tag
-from controlplane.dashboard.words import counted, duration
+from controlplane.dashboard.words import bake_word, counted, duration
 from controlplane.rollouts.spec import EVERYBODY, LabelStep, Step, steps_read
 
 STATES = {
@@ -41,8 +41,7 @@ def is_last_step(seen: Seen) -> bool:
 def state_tag(seen: Seen, now: datetime) -> Tag:
     """With how far a bake is, while it runs."""
     if seen["state"] == "running" and seen["baking_since"] is not None and not is_last_step(seen):
-        bake = seen["bake_seconds"]
-        return Tag(f"baking, {min(baked_seconds(seen, now), bake)} of {bake} s", "info")
+        return Tag(f"baking, {bake_word(baked_seconds(seen, now), seen['bake_seconds'])}", "info")
     return STATES[seen["state"]]
 
 

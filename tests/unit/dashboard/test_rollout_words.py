@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.dashboard.fleets.rollout_facts import deeds, seen_as
+from controlplane.dashboard.fleets.rollout_facts import contents, deeds, seen_as
 from controlplane.dashboard.fleets.rollout_words import (
     figure,
     findings_words,
@@ -16,6 +16,7 @@ from controlplane.dashboard.fleets.rollout_words import (
     steps_of,
     what_next,
 )
+from controlplane.dashboard.words import lengths_in_words
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -82,6 +83,21 @@ def test_a_bake_is_never_said_to_be_longer_than_it_is() -> None:
     assert state_tag(seen(baking_since=NOW - timedelta(hours=1)), NOW).word == "baking, 60 of 60 s"
     assert state_tag(seen(baking_since=NOW + timedelta(seconds=1)), NOW).word == "baking, 0 of 60 s"
     assert state_tag(seen(baking_since=NOW, state="paused"), NOW).word == "paused"
+
+
+def test_a_long_bake_is_told_in_the_units_people_think_in() -> None:
+    told = seen(baking_since=NOW - timedelta(seconds=245), bake_seconds=3600)
+    assert state_tag(told, NOW).word == "baking, 4 min of 1 h"
+    assert lengths_in_words("Step 1 of 2 bakes for 3600 s.") == "Step 1 of 2 bakes for 1 h."
+    assert lengths_in_words("Step 1 of 2 bakes for 60 s.") == "Step 1 of 2 bakes for 60 s."
+
+
+def test_a_first_revision_is_told_against_what_was_inherited() -> None:
+    first = seen(revision=1, base_revision=0)
+    assert contents(first, {}, {"ttl_seconds": 420}, "").title == "Revision 1 sets 1 value that was inherited"
+    assert contents(seen(), {"ttl_seconds": 300}, {"ttl_seconds": 420}, "").title.endswith("against revision 6")
+    (abort,) = [one for one in deeds(first, total=2) if one.is_danger]
+    assert abort.consequence.startswith("It publishes what was inherited before as the next revision")
 
 
 def test_numbers_of_guards_have_their_unit_and_sign() -> None:

@@ -7,6 +7,7 @@ const NARROW_HEIGHT = 280;
 const NARROW = 480;
 const LABEL_SPACE = 44;
 const KIB = 1024;
+const CLOCK_STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600, 43200, 86400, 172800, 604800];
 const LEAST_TOP = { percent: 5, milliseconds: 10, count: 5, bytes: KIB, seconds: 1 };
 const DURATIONS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 const minutes = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hour12: false });
@@ -68,7 +69,9 @@ function markLines(told, ink) {
       ctx.moveTo(x, bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);
       ctx.stroke();
-      ctx.fillText(label, x + 4, bbox.top + 12 * devicePixelRatio);
+      const hasRoom = x + 4 + ctx.measureText(label).width <= bbox.left + bbox.width;
+      ctx.textAlign = hasRoom ? "left" : "right";
+      ctx.fillText(label, hasRoom ? x + 4 : x - 4, bbox.top + 12 * devicePixelRatio);
     }
     ctx.restore();
   };
@@ -88,8 +91,8 @@ function durationTicks(chart, ticks) {
 function axes(told, box) {
   const axis = { stroke: colour(box, "muted"), grid: { stroke: colour(box, "hairline"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
   const across = told.across === "time"
-    ? { ...axis, space: 80, values: (chart, ticks) => ticks.map((tick) => timeText(tick, told.xs.at(-1) - told.xs[0])) }
-    : { ...axis, space: 56, splits: () => told.xs, values: durationTicks };
+    ? { ...axis, space: 64, incrs: CLOCK_STEPS, size: 32, values: (chart, ticks) => ticks.map((tick) => timeText(tick, told.xs.at(-1) - told.xs[0])) }
+    : { ...axis, space: 56, size: 32, splits: () => told.xs, values: durationTicks };
   return [across, { ...axis, size: 64, values: (_, ticks) => ticks.map(TEXTS[told.unit]) }];
 }
 
