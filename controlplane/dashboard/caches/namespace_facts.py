@@ -93,7 +93,7 @@ def _saved(saved: Mapping[str, Any], basis: str) -> Stat:
         value = f"{saved['tokens']:,} tokens"
         return Stat("Saved", value, f"{waited}{basis}; no price is set")
     prices = "at example prices" if money["is_example"] else "at your prices"
-    return Stat("Saved", f"{money['rounded']} {money['currency']}", f"{prices}; {waited}{basis}")
+    return Stat("Saved", f"{money['currency']} {money['rounded']}", f"{prices}; {waited}{basis}")
 
 
 def _resident(resident: int | None) -> Stat:

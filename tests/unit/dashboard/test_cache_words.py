@@ -93,7 +93,7 @@ def test_numbers_stand_with_unit_window_and_basis() -> None:
 def test_money_by_example_prices_says_so() -> None:
     money = {"rounded": "61.81", "currency": "EUR", "is_example": True}
     saved = stats_row(stats(saved={"tokens": 1, "seconds": None, "money": money}))[2]
-    assert (saved.value, saved.note) == ("61.81 EUR", "at example prices; 24 h")
+    assert (saved.value, saved.note) == ("EUR 61.81", "at example prices; 24 h")
 
 
 def test_what_cannot_be_compared_is_not() -> None:

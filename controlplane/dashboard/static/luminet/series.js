@@ -63,8 +63,9 @@ function markLines(told, ink) {
     ctx.setLineDash([4, 4]);
     ctx.font = `${11 * devicePixelRatio}px system-ui`;
     for (const { at, label } of told.marks) {
-      const x = Math.round(chart.valToPos(at, "x", true));
-      if (x < bbox.left || x > bbox.left + bbox.width) continue;
+      // What is newer than the last point stands at the edge.
+      const x = Math.min(Math.round(chart.valToPos(at, "x", true)), bbox.left + bbox.width);
+      if (x < bbox.left) continue;
       ctx.beginPath();
       ctx.moveTo(x, bbox.top);
       ctx.lineTo(x, bbox.top + bbox.height);
