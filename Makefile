@@ -11,7 +11,7 @@ LUMINET = $(BIN)/python -m controlplane.cli
 # Files side by side, one process a core; each process starts the servers its tests ask for. In which order: tests/order.py
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help up down clean test check format lint openapi alert-files bench bench-gpu quality lock lockvllm locklitellm python
+.PHONY: help up down clean test test-vllm check format lint openapi alert-files bench bench-gpu quality lock lockvllm locklitellm python
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -31,6 +31,9 @@ clean:  ## stop, and delete the environments, the data, the secrets and every ca
 
 test: python  ## run every test
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m pytest $(PARALLEL)
+
+test-vllm: python  ## run the tests that need vLLM: installs it once, in .venv-vllm (about 2.5 GiB)
+	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.vllm.environment
 
 check: python lint test  ## format, lint, types, import contracts, migrations, templates and every test: what CI runs
 

@@ -41,6 +41,9 @@ class CacheLimits:
     demote_after_hits: int = 1
     demote_least_seconds: float = 1.0  # of remaining life
     zero_expired: bool = True
+    tables_are_fixed: bool = (
+        False  # what is in a block table stays: an engine that has handed it out cannot take it back
+    )
 
     def __post_init__(self) -> None:
         for name in (
@@ -58,8 +61,9 @@ class CacheLimits:
             raise InvalidValue("demote_after_hits", self.demote_after_hits, "a whole number, 0 or more")
         if not is_number(self.demote_least_seconds) or not self.demote_least_seconds >= 0:
             raise InvalidValue("demote_least_seconds", self.demote_least_seconds, "seconds, 0 or more")
-        if type(self.zero_expired) is not bool:
-            raise InvalidValue("zero_expired", self.zero_expired, "true or false")
+        for name in ("zero_expired", "tables_are_fixed"):
+            if type(value := getattr(self, name)) is not bool:
+                raise InvalidValue(name, value, "true or false")
 
 
 @dataclass(slots=True)

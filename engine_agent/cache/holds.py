@@ -69,7 +69,7 @@ class Holds:
 
     def fill(self, hold: Hold, chain: Chain, pages: list[int], upto: int, now: float) -> None:
         """The blocks up to `upto` are written: they become matchable. `pages` is the sequence's table; where somebody
-        else has the same block in use, it names theirs afterwards.
+        else has the same block in use, it names theirs afterwards, unless tables are fixed.
         """
         if not hold.keeps:
             return
@@ -246,8 +246,11 @@ class Holds:
             self._settle(namespace, run, own, hold.cap_seconds, now)
             self._books.events.publish("stored", run, run.digests, tier=DEVICE)
         elif copy and (run.holders or run.pins):
-            pages[run.start : run.end] = copy.pages
-            self._departures.let_go_pages(namespace, hold.kv_format, own, hold.purge)
+            if self._books.limits.tables_are_fixed:
+                run.strangers += 1  # its own pages are its own until it lets go
+            else:
+                pages[run.start : run.end] = copy.pages
+                self._departures.let_go_pages(namespace, hold.kv_format, own, hold.purge)
             namespace.counters.shared_blocks += blocks
         else:
             self._replace(namespace, run, own, max(run.cap_seconds, hold.cap_seconds), now)

@@ -214,10 +214,13 @@ class BlockManager:
         depth = self.cache.match(sequence.owner, sequence.chain, stop).depth
         return depth * self._books.device.storage.page_bytes(sequence.kv_format)
 
-    def grow(self, sequence: Sequence, tokens: Iterable[int]) -> Deferred | None:
-        """Append generated tokens, with pages of the sequence's own to write them to; all of it or nothing."""
+    def grow(self, sequence: Sequence, tokens: Iterable[int], *, room_for_tokens: int = 0) -> Deferred | None:
+        """Append generated tokens, with pages of the sequence's own to write them to; all of it or nothing.
+
+        `room_for_tokens`: pages for so many more, which are not known yet.
+        """
         hold, own = sequence.held("grow"), token_array(tokens)
-        more = self.check_fits(sequence, len(own)) - len(sequence.pages)
+        more = max(0, self.check_fits(sequence, len(own) + room_for_tokens) - len(sequence.pages))
         shared = self._shared_to_write(sequence)
         pages = self.cache.take(hold, more + len(shared))
         if isinstance(pages, Refused):

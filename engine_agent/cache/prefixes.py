@@ -262,6 +262,14 @@ class PrefixCache:
             self._reclaim(now)
         return now
 
+    def empty(self, namespace: Namespace) -> None:
+        """All it has leaves, as if its caching were off for a moment. Its pins wait for their blocks."""
+        now = self.now()
+        self._empty(namespace, now)
+        if namespace.policy.prefix_caching:
+            self._reopen_pins(namespace)
+            self._pinning.settle(namespace, now)
+
     def purge(self, name: str, *, key: bytes, epoch: int) -> PurgeReceipt:
         """Nothing from before matches from here on. Raises InvalidValue unless the epoch is a later one."""
         now = self.now()

@@ -68,9 +68,13 @@ class Held:
 
 
 class SnapshotReader:
-    def __init__(self, *, model: str, kv_formats: Collection[str]) -> None:
+    def __init__(self, *, model: str, kv_formats: Collection[str], takes_unserved: bool = False) -> None:
+        """`takes_unserved`: a namespace may ask for a format that is not served here. It is another engine's to serve
+        then: requests of it are refused, and its snapshot is not.
+        """
         self._model = model
         self._kv_formats = tuple(kv_formats)
+        self._takes_unserved = takes_unserved
 
     def read(self, snapshot: Snapshot, before: Held) -> Held:
         """Raises RejectedSnapshot."""
@@ -129,7 +133,7 @@ class SnapshotReader:
             policy = NamespacePolicy.from_effective(of_model if isinstance(of_model, Mapping) else document)
         except InvalidValue as problem:
             raise RejectedSnapshot(f"{key}.policy", str(problem)) from problem
-        if policy.kv_dtype not in self._kv_formats:
+        if policy.kv_dtype not in self._kv_formats and not self._takes_unserved:
             served = ", ".join(self._kv_formats)
             raise RejectedSnapshot(f"{key}.policy.kv_dtype", f"{policy.kv_dtype!r} is not served here, only {served}")
         return policy

@@ -30,9 +30,12 @@ class Prepared:
 
 
 class Tenants:
-    def __init__(self, manager: BlockManager, *, model: str, kv_formats: Collection[str]) -> None:
+    def __init__(
+        self, manager: BlockManager, *, model: str, kv_formats: Collection[str], takes_unserved: bool = False
+    ) -> None:
+        """`takes_unserved`: see `SnapshotReader`."""
         self._manager = manager
-        self._reader = SnapshotReader(model=model, kv_formats=kv_formats)
+        self._reader = SnapshotReader(model=model, kv_formats=kv_formats, takes_unserved=takes_unserved)
         self._held = Held.nothing()
         self._own = self._nobodys(next(iter(kv_formats)))
 

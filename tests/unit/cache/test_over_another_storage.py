@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from engine_agent.backends.vllm.flat_pages import FlatPages
 from engine_agent.cache.manager import Admitted, Deferred
 from engine_agent.cache.policy import NamespacePolicy
 from tests.unit.cache.making import PAGE, World, key_of, prompt
@@ -14,10 +15,11 @@ PAGES = 40
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_two_storages_one_policy(seed: int) -> None:
-    worlds = [World(pages=PAGES), World(device=NaiveStorage(PAGES * PAGE, {"fp8": PAGE}))]
-    told = [list(story(world, random.Random(seed))) for world in worlds]
-    assert told[0] == told[1]
+def test_three_storages_one_policy(seed: int) -> None:
+    flat = FlatPages(range(1, PAGES + 1), PAGE, ["fp8"])
+    devices = [None, NaiveStorage(PAGES * PAGE, {"fp8": PAGE}), flat]
+    told = [list(story(World(pages=PAGES, device=device), random.Random(seed))) for device in devices]
+    assert told[0] == told[1] == told[2]
     assert any(isinstance(answer, Admitted) and answer.miss_reason == "evicted" for answer in told[0])
     assert any(isinstance(answer, Deferred) for answer in told[0])
 

@@ -1,0 +1,92 @@
+"""The scheduler's line of waiting requests, in which our waiting room decides who is next. Imports vLLM.
+
+vLLM asks whether somebody waits, looks at the first, and takes it. Here somebody "waits" when somebody is admitted: has
+its blocks and its counts. Who is not waits in the room, and holds up nobody of another namespace.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+from vllm.v1.core.sched.request_queue import RequestQueue
+from vllm.v1.request import Request
+
+from engine_agent.cache.errors import CacheError
+from engine_agent.cache.manager import Admitted
+from engine_agent.cache.sequences import Sequence
+from engine_agent.cache.waiting import WaitingRoom
+
+
+class AdmissionQueue(RequestQueue):  # type: ignore[misc]
+    def __init__(
+        self,
+        room: WaitingRoom,
+        *,
+        free_seats: Callable[[], int],
+        enter: Callable[[Request], Sequence | None],
+        admitted: Callable[[Request, Sequence, Admitted], None],
+        refused: Callable[[Request, CacheError], None],
+    ) -> None:
+        """`enter`: puts a request's sequence into the room; None where it was refused."""
+        self._room, self._free_seats = room, free_seats
+        self._enter, self._admitted, self._refused = enter, admitted, refused
+        self._in_room: dict[Sequence, Request] = {}
+        self._sequences: dict[str, Sequence] = {}  # of those in the room, by request
+        self._front: deque[Request] = deque()  # admitted, and not taken yet
+        self._held_back: list[Request] = []  # they gave their blocks back
+
+    def add_request(self, request: Request) -> None:
+        sequence = self._enter(request)
+        if sequence is not None:
+            self._in_room[sequence], self._sequences[request.request_id] = request, sequence
+
+    def pop_request(self) -> Request:
+        return self._front.popleft()
+
+    def peek_request(self) -> Request:
+        return self._front[0]
+
+    def prepend_request(self, request: Request) -> None:
+        """It gave its blocks back, so it has to be admitted again, once that is not at once at another's cost."""
+        self._held_back.append(request)
+
+    def let_return(self, may_return: Callable[[Request], bool]) -> None:
+        for request in [one for one in self._held_back if may_return(one)]:
+            self._held_back.remove(request)
+            self.add_request(request)
+
+    def prepend_requests(self, requests: Iterable[Request]) -> None:
+        """They were passed over in this step, and have what they need."""
+        self._front.extendleft(requests)
+
+    def remove_request(self, request: Request) -> None:
+        self.remove_requests([request])
+
+    def remove_requests(self, requests: Iterable[Request]) -> None:
+        gone = {request.request_id for request in requests}
+        for request_id in gone & self._sequences.keys():
+            sequence = self._sequences.pop(request_id)
+            self._room.withdraw(sequence)
+            del self._in_room[sequence]
+        self._front = deque(request for request in self._front if request.request_id not in gone)
+        self._held_back = [request for request in self._held_back if request.request_id not in gone]
+
+    def __bool__(self) -> bool:
+        if not self._front and self._in_room:
+            self._admit()
+        return bool(self._front)
+
+    def __len__(self) -> int:
+        return len(self._front) + len(self._in_room) + len(self._held_back)
+
+    def __iter__(self) -> Iterator[Request]:
+        return iter([*self._front, *self._in_room.values(), *self._held_back])
+
+    def _admit(self) -> None:
+        for sequence, answer in self._room.admit_waiting(seats=self._free_seats()):
+            request = self._in_room.pop(sequence)
+            del self._sequences[request.request_id]
+            if isinstance(answer, Admitted):
+                self._admitted(request, sequence, answer)
+                self._front.append(request)
+            else:
+                self._refused(request, answer)

@@ -1,0 +1,36 @@
+"""What KV formats are called: by vLLM, by us, and which of vLLM's are served at all. Standard library only."""
+
+from typing import Any
+
+# By vLLM's `kv_cache_dtype`, the name of what is really computed and other names it answers to. All else that vLLM
+# takes there (docs/vllm.md) is refused: its CPU build takes formats it does not compute, and answers nonsense.
+FORMATS = {
+    "bfloat16": ("bf16",),
+    "fp8": ("fp8_e4m3", "fp8"),
+    "fp8_e4m3": ("fp8_e4m3", "fp8"),
+    "fp8_e5m2": ("fp8_e5m2",),
+}
+OF_DTYPE = {"bfloat16": ("bf16",), "float32": ("fp32",), "float16": ("fp16",)}  # `auto`: the model's own
+VLLM_DTYPES = {"auto": "auto", "bf16": "bfloat16", "fp8": "fp8_e4m3", "fp8_e4m3": "fp8_e4m3", "fp8_e5m2": "fp8_e5m2"}
+
+
+class UnservedFormat(Exception):
+    """A `kv_cache_dtype` of vLLM's that no policy names, or that is not computed as it is called."""
+
+
+def names_of(kv_cache_dtype: str, model_dtype: str) -> tuple[str, ...]:
+    """Raises UnservedFormat."""
+    if kv_cache_dtype in ("auto", model_dtype):
+        if model_dtype in OF_DTYPE:
+            return OF_DTYPE[model_dtype]
+    elif kv_cache_dtype in FORMATS:
+        return FORMATS[kv_cache_dtype]
+    raise UnservedFormat(
+        f"kv_cache_dtype {kv_cache_dtype!r} is not served under policies, only auto, {', '.join(FORMATS)}"
+    )
+
+
+def served_names(vllm_config: Any) -> tuple[str, ...]:
+    """Of a vLLM's configuration. Raises UnservedFormat."""
+    model_dtype = str(vllm_config.model_config.dtype).removeprefix("torch.")
+    return names_of(str(vllm_config.cache_config.cache_dtype), model_dtype)

@@ -1,0 +1,136 @@
+"""By whose rules requests are admitted: the block manager over vLLM's blocks, the tenants, and the waiting room.
+
+Knows no vLLM. In a fleet, and behind our own server, namespaces come by snapshot. Under stock `vllm serve` they are set
+one by one; a request of no namespace that is known is the default one's, apart from others' by its `cache_salt`.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from engine_agent.backends.vllm.asked import FIELD, Asked
+from engine_agent.backends.vllm.flat_pages import FlatPages
+from engine_agent.cache.books import CacheLimits
+from engine_agent.cache.keys import KEY_BYTES
+from engine_agent.cache.manager import Admitted, BlockManager
+from engine_agent.cache.policy import NamespacePolicy
+from engine_agent.cache.sequences import Sequence as BlockSequence
+from engine_agent.cache.waiting import WaitingRoom
+from engine_agent.engine.admissions import as_told, missed_tokens
+from engine_agent.engine.errors import UnknownTenant
+from engine_agent.engine.held import Tenant
+from engine_agent.engine.notices import Notices
+from engine_agent.engine.outputs import Admission
+from engine_agent.engine.tenants import Tenants
+
+DEFAULT = "default"
+PRIVATE_SECONDS = 1.0  # that blocks nobody may match are kept
+SALT_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What the scheduler is told by who starts vLLM, in `additional_config`: plain types alone."""
+
+    model: str = "model"
+    revision: str = ""
+    kv_formats: tuple[str, ...] = ("bf16",)  # the one that is computed, and other names it answers to
+    boot: str = field(default_factory=lambda: secrets.token_hex(8))
+    most_waiting: int = 1_000
+    is_open: bool = True  # namespaces are set one by one, and whoever names none is the default one's
+
+    def packed(self) -> dict[str, Any]:
+        return {FIELD: asdict(self)}
+
+    @classmethod
+    def unpacked(cls, config: object, otherwise: "Setup") -> "Setup":
+        said = config.get(FIELD) if isinstance(config, Mapping) else None
+        if not isinstance(said, Mapping):
+            return otherwise
+        return cls(**{**said, "kv_formats": tuple(said["kv_formats"])})
+
+
+class Governor:
+    def __init__(
+        self, pages: FlatPages, setup: Setup, *, block_tokens: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.setup = setup
+        self.pages = pages
+        # Zeroed is what is purged. What expired is written over by its next owner, before anybody could read it.
+        limits = CacheLimits(tables_are_fixed=True, zero_expired=False)
+        self.manager = BlockManager(pages, clock=clock, block_tokens=block_tokens, limits=limits, boot=setup.boot)
+        self.tenants = Tenants(self.manager, model=setup.model, kv_formats=setup.kv_formats, takes_unserved=True)
+        self.room = WaitingRoom(self.manager, most=setup.most_waiting)
+        self.notices = Notices()
+        self._open: dict[str, Tenant] = {}
+        if setup.is_open:
+            self.set_open(DEFAULT, {})
+
+    def set_open(self, name: str, document: Mapping[str, Any], *, epoch: int | None = None) -> None:
+        """A namespace of stock vLLM: made or changed. A new epoch is a purge. Raises InvalidValue."""
+        known = self._open.get(name)
+        policy = NamespacePolicy.from_effective({"kv_dtype": self.setup.kv_formats[0], **document})
+        is_purge = known is None or (epoch is not None and epoch > known.epoch)
+        key = secrets.token_bytes(KEY_BYTES) if known is None or is_purge else known.key
+        number = known.epoch if known and epoch is None else epoch or 0
+        self.manager.set_namespace(name, key=key, epoch=number, policy=policy)
+        revision = known.revision + 1 if known else 1
+        self._open[name] = Tenant(name, name, "", "", True, revision, number, key, policy)
+
+    def open_namespaces(self) -> Sequence[Tenant]:
+        return list(self._open.values())
+
+    def tenant(self, namespace: str) -> Tenant:
+        """Raises UnknownTenant."""
+        return self._open[namespace] if namespace in self._open else self.tenants.tenant(namespace)
+
+    def known(self, namespace: str) -> Tenant | None:
+        return self._open.get(namespace) or self.tenants.known(namespace)
+
+    def asked(self, extra_args: Mapping[str, Any] | None, cache_salt: str | None) -> Asked:
+        """Whose a request is. Raises UnknownTenant."""
+        asked = Asked.unpacked(extra_args)
+        if not self.setup.is_open:
+            if asked is None:
+                raise UnknownTenant("", "a request that says not whose it is")
+            return asked
+        if asked is None or asked.namespace not in self._open:
+            is_name = cache_salt in self._open
+            return Asked(
+                cache_salt or "" if is_name else DEFAULT, salt="" if is_name else (cache_salt or "").encode().hex()
+            )
+        return asked
+
+    def sequence(
+        self, asked: Asked, tokens: Sequence[int], *, apart: str = "", is_private: bool = False
+    ) -> BlockSequence:
+        """`apart`: what else K and V depend on, such as an adapter. `is_private`: it may match nothing, and nobody it.
+
+        Raises UnknownTenant, BadRequest, CacheError.
+        """
+        tenant = self.tenant(asked.namespace)
+        salt = secrets.token_bytes(SALT_BYTES) if is_private else bytes.fromhex(asked.salt) + apart.encode()
+        return self.manager.sequence(
+            asked.namespace,
+            tokens,
+            kv_format=tenant.kv_format(asked.kv_format, self.setup.kv_formats),
+            model_revision=self.setup.revision,
+            salt=salt,
+            ttl_seconds=PRIVATE_SECONDS if is_private else asked.ttl_seconds,
+        )
+
+    def admission(self, asked: Asked, sequence: BlockSequence, answer: Admitted) -> Admission:
+        """What its header says: the format that is computed, whatever name it was asked for by."""
+        answer = as_told(answer, asked.elsewhere_tokens, self.manager.cache.block_tokens)
+        tenant = self.known(asked.namespace)
+        return Admission(
+            prompt_tokens=len(sequence.tokens),
+            cached_tokens=answer.cached_tokens,
+            kv_dtype=self.setup.kv_formats[0],
+            policy_revision=tenant.revision if tenant else 0,
+            miss_reason=answer.miss_reason,
+            missed=missed_tokens(sequence, answer),
+            organisation_id=tenant.organisation_id if tenant else "",
+        )

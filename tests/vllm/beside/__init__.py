@@ -1,0 +1,1 @@
+"""Beside real vLLM processes, from our own virtualenv."""

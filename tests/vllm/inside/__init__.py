@@ -1,0 +1,1 @@
+"""Runs in .venv-vllm: `python -m tests.vllm.environment` makes that, and runs these."""
