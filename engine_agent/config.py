@@ -18,6 +18,7 @@ from engine_agent.engine.settings import EngineSettings
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 DEFAULTS = EngineSettings()
+BACKENDS = ("paged", "vllm")
 DTYPES = {"auto": "auto", "bf16": "bfloat16", "bfloat16": "bfloat16", "fp32": "float32", "float32": "float32"}
 _SIZE = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?\s*(|[KMGT]i?B?|B)", re.ASCII | re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
@@ -47,6 +48,9 @@ class EngineConfig:
     settings: EngineSettings
     drain_seconds: float
     is_logging_json: bool
+    backend: str = "paged"
+    kv_dtype: str = "auto"  # of vLLM, which has one; our own engine has all
+    vllm_python: Path | None = None
 
     @property
     def is_alone(self) -> bool:
@@ -75,6 +79,9 @@ def engine_config(options: argparse.Namespace, environ: Mapping[str, str]) -> En
         policy=options.policy,
         identity_secrets=tuple(options.identity_secret_file),
         agent_id=options.agent_id or _agent_id(options.port),
+        backend=options.backend,
+        kv_dtype=options.kv_dtype,
+        vllm_python=options.vllm_python,
         settings=_settings(options),
         drain_seconds=options.drain_seconds,
         is_logging_json=options.json_logs,
@@ -107,9 +114,20 @@ def default_state(environ: Mapping[str, str], port: int) -> Path:
 def engine_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", type=Path, required=True, metavar="PATH", help="a Hugging Face model's folder")
     parser.add_argument("--name", type=_like(_MODEL), help="what clients call the model (the folder's name)")
+    _computing(parser.add_argument_group("who computes"))
     _listening(parser.add_argument_group("where it listens"))
     _whom(parser.add_argument_group("whom it serves"))
     _sizes(parser.add_argument_group("how much of the machine it takes"))
+
+
+def _computing(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("--backend", choices=BACKENDS, default="paged", help="our own engine, or vLLM (paged)")
+    group.add_argument(
+        "--kv-dtype", default="auto", metavar="NAME", help="of all of vLLM's keys and values (auto: the model's)"
+    )
+    group.add_argument(
+        "--vllm-python", type=Path, metavar="PATH", help="of the virtualenv that has vLLM (.venv-vllm in the checkout)"
+    )
 
 
 def _listening(group: argparse._ArgumentGroup) -> None:

@@ -107,7 +107,12 @@ def state_folder() -> Iterator[Path]:
 
 @contextmanager
 def engine(
-    *arguments: str, state: Path, model: Path = DEMO, name: str = "demo", program: Sequence[str] = PROGRAM
+    *arguments: str,
+    state: Path,
+    model: Path = DEMO,
+    name: str = "demo",
+    program: Sequence[str] = PROGRAM,
+    ready_seconds: float = READY_SECONDS,
 ) -> Iterator[Engine]:
     """An engine on a free port that is ready. It is killed when it has not ended by then."""
     command = [sys.executable, "-m", *program, "--model", str(model), "--name", name]
@@ -123,7 +128,7 @@ def engine(
     for thread in threads:
         thread.start()
     try:
-        has_said.wait(READY_SECONDS)
+        has_said.wait(ready_seconds)
         if not started.said:
             raise RuntimeError("the engine did not start:\n" + "\n".join(started.logged))
         yield started

@@ -3,7 +3,7 @@
 All calls come from one event loop. What is asked between two steps is answered after the step that runs.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -11,7 +11,10 @@ from engine_agent.block_events import Page
 from engine_agent.engine.asked import Generate as Generate
 from engine_agent.engine.asked import Kind as Kind
 from engine_agent.engine.outputs import Admission, Delta
+from engine_agent.engine.settings import EngineSettings
 from engine_agent.protocol import Change, Snapshot
+
+Internal = Callable[[str, str, Admission], None]  # kind, namespace, what it was worth
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,3 +110,18 @@ class Backend(Protocol):
 
     async def drain(self, is_draining: bool) -> int:
         """Whether new requests are refused from now on. How many run or wait."""
+
+
+class OpenBackend(Backend, Protocol):
+    """What its process needs besides: to be told what happens by itself, and to end it."""
+
+    on_internal: Internal
+    on_death: Callable[[], None]  # in the event loop, when it cannot go on
+    is_dead: bool
+
+    @property
+    def settings(self) -> EngineSettings:
+        """With a number everywhere."""
+
+    async def close(self) -> None:
+        """What runs ends with an error."""

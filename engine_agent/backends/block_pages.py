@@ -22,8 +22,19 @@ _IN_SNAPSHOT = 1 << 62  # numbers from here on are places in a snapshot, not in 
 _SERIAL_BITS = 20
 Changes = tuple[BlockChange, ...]
 Found = Replay | IndexSnapshot | None  # None: the snapshot that is kept does
-# Has the engine's thread look, between two of its steps: at the log, and at how busy it is.
-Ask = Callable[[Callable[[EventLog], Found]], Awaitable[tuple[Found, Load]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """To the log. `kept`: boot and number of a snapshot that will do, if the log has what came after it."""
+
+    boot: str
+    since: int
+    kept: tuple[str, int] | None = None
+
+
+# Asked between two of the engine's steps, of the log, and of how busy it is. None: of the latter alone.
+Ask = Callable[[Question | None], Awaitable[tuple[Found, Load]]]
 
 
 @dataclass(slots=True)
@@ -51,9 +62,10 @@ class BlockPages:
         if frozen is not None and boot == frozen.boot and since >= _IN_SNAPSHOT:
             serial, part = divmod(since - _IN_SNAPSHOT, 1 << _SERIAL_BITS)
             if serial == frozen.serial and part < len(frozen.parts):
-                _, load = await self._ask(lambda log: None)
+                _, load = await self._ask(None)
                 return self._part(frozen, part, load)
-        found, load = await self._ask(lambda log: _found(log, boot, since, frozen))
+        kept = (frozen.boot, frozen.number) if frozen else None
+        found, load = await self._ask(Question(boot, since, kept))
         if isinstance(found, Replay):
             return self._replayed(found, since, load)
         if isinstance(found, IndexSnapshot) or frozen is None:
@@ -104,13 +116,15 @@ class BlockPages:
             yield tuple(part)
 
 
-def _found(log: EventLog, boot: str, since: int, frozen: _Frozen | None) -> Found:
+def answered(log: EventLog, question: Question) -> Found:
     """What came after, or all there is, unless the log still has what came after the snapshot that is kept."""
-    found = log.since(since, boot=boot)  # where no number leads into a snapshot's places
+    found = log.since(question.since, boot=question.boot)  # where no number leads into a snapshot's places
     if not isinstance(found, Gap):
         return found
-    if frozen is not None and isinstance(log.since(frozen.number, boot=frozen.boot), Replay):
-        return None
+    if question.kept is not None:
+        boot, number = question.kept
+        if isinstance(log.since(number, boot=boot), Replay):
+            return None
     return log.snapshot()
 
 

@@ -18,12 +18,11 @@ from typing import Any, TypeVar
 
 import torch
 
-from engine_agent.backends.base import ModelCard
-from engine_agent.backends.block_pages import BlockPages
+from engine_agent.backends.base import Internal, ModelCard
+from engine_agent.backends.block_pages import BlockPages, Question, answered
 from engine_agent.backends.block_pages import Found as FoundEvents
 from engine_agent.backends.opening import Tell, open_engine, served_name
 from engine_agent.block_events import Load, Page
-from engine_agent.cache.events import EventLog
 from engine_agent.cache.prefixes import PurgeReceipt
 from engine_agent.engine.asked import Generate
 from engine_agent.engine.engine import Engine
@@ -53,7 +52,6 @@ PROBE_LOOK_SECONDS = 0.5
 GATHER_SECONDS = 0.05  # what comes of a few steps is told together
 
 Found = TypeVar("Found")
-Internal = Callable[[str, str, Admission], None]  # kind, namespace, what it was worth
 
 
 class _Generation:
@@ -180,6 +178,10 @@ class PagedBackend:
     def tokenizer(self) -> Tokenizer:
         return self.engine.parts.tokenizer
 
+    @property
+    def settings(self) -> EngineSettings:
+        return self.engine.parts.settings
+
     # Requests
 
     async def generate(self, request: Generate) -> _Generation:
@@ -271,7 +273,7 @@ class PagedBackend:
     async def foretell(self, namespaces: Sequence[str]) -> Mapping[str, Any]:
         """One after the other: this takes time that the engine's thread needs."""
         async with self._foretelling:
-            found = await self._ask(lambda: foretellers(self.engine, namespaces))
+            found = await self._ask(lambda: foretellers(self.engine.manager, namespaces))
             return await asyncio.to_thread(lambda: {name: one.told() for name, one in found.items()})
 
     async def events(self, since: int, boot: str) -> Mapping[str, Any]:
@@ -293,8 +295,12 @@ class PagedBackend:
         finally:
             self._followers -= 1
 
-    async def _look_at_events(self, look: Callable[[EventLog], FoundEvents]) -> tuple[FoundEvents, Load]:
-        return await self._ask(lambda: (look(self.engine.manager.events), engine_load(self.engine)))
+    async def _look_at_events(self, question: Question | None) -> tuple[FoundEvents, Load]:
+        def look() -> tuple[FoundEvents, Load]:
+            found = answered(self.engine.manager.events, question) if question else None
+            return found, engine_load(self.engine)
+
+        return await self._ask(look)
 
     @property
     def scale_sets(self) -> Mapping[str, str]:
@@ -302,7 +308,7 @@ class PagedBackend:
 
     @property
     def seats(self) -> int:
-        return self.engine.parts.settings.most_running
+        return self.engine.seats
 
     async def check_integrity(self) -> list[str]:
         return await self._ask(self.engine.manager.check_integrity)

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -128,6 +129,14 @@ class Engine:
     @property
     def waiting(self) -> Sequence[Request]:
         return self._admissions.waiting_requests()
+
+    @property
+    def seats(self) -> int:
+        """Answers it computes at once."""
+        return self.parts.settings.most_running
+
+    def page_stats(self) -> Mapping[str, Any]:
+        return self.parts.pages.stats()
 
     def seconds_behind(self) -> float:
         """How long whoever came first has waited for blocks and a seat."""

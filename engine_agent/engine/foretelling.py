@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from engine_agent.cache.errors import CacheError
 from engine_agent.cache.gaps import ReuseGaps
+from engine_agent.cache.manager import BlockManager
 from engine_agent.cache.policy import TtlMode
-from engine_agent.engine.engine import Engine
 
 TTLS: Final = (
     *(10, 20, 30, 45, 60, 90, 120, 180, 300, 450, 600, 900, 1_800),
@@ -58,18 +58,17 @@ class Foreteller:
             pause(PAUSE_SECONDS)
 
 
-def foretellers(engine: Engine, namespaces: Iterable[str]) -> Mapping[str, Foreteller]:
+def foretellers(manager: BlockManager, namespaces: Iterable[str]) -> Mapping[str, Foreteller]:
     """Those of which there is anything to tell. In the engine's thread."""
-    manager = engine.manager
     found = {}
     for name in namespaces:
         try:
             namespace = manager.cache.namespace(name)
-        except CacheError:  # no longer here
+            block_bytes = manager.page_bytes(namespace.policy.kv_dtype)
+        except CacheError:  # no longer here, or served elsewhere
             continue
         if namespace.gaps.prompt_tokens > 0:
             policy = namespace.policy
-            block_bytes = manager.page_bytes(policy.kv_dtype)
             pool_bytes = manager.pool().capacity_bytes
             found[name] = Foreteller(namespace.gaps.still(), policy.max_age_seconds, block_bytes, pool_bytes)
     return found

@@ -1,10 +1,10 @@
 """What the engine tells of itself, as JSON's own types: for its admin face and its metrics. Reads only."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, fields
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol
 
 from engine_agent.block_events import Load
 from engine_agent.cache.books import Counters, Namespace
@@ -12,8 +12,8 @@ from engine_agent.cache.events import Event, Gap, Stored
 from engine_agent.cache.ledger import OTHERS, Displaced, Pair
 from engine_agent.cache.manager import BlockManager
 from engine_agent.cache.prefixes import PurgeReceipt
-from engine_agent.engine.engine import Engine
-from engine_agent.engine.tenants import NOBODY
+from engine_agent.engine.notices import Notices
+from engine_agent.engine.tenants import NOBODY, Tenants
 
 _COUNTERS = tuple(field.name for field in fields(Counters))
 # What was asked and what was cached, the journal and `/metrics` tell alone: they count answers that left, not
@@ -23,7 +23,58 @@ _GONE = ("expired_blocks", "evicted_blocks", "quota_blocks", "purged_blocks")
 _counted, _of_blocks, _gone = attrgetter(*_COUNTERS), attrgetter(*_OF_BLOCKS), attrgetter(*_GONE)
 
 
-def engine_stats(engine: Engine) -> dict[str, Any]:
+class Asking(Protocol):
+    """A request that runs or waits."""
+
+    @property
+    def namespace(self) -> str: ...
+
+    @property
+    def live(self) -> Sequence[object]:
+        """Its answers that are not over."""
+
+
+class Pins(Protocol):
+    def status(self) -> Sequence[Mapping[str, Any]]:
+        """Every pin of the snapshot."""
+
+
+class Reported(Protocol):
+    """An engine as it is told of, whoever computes."""
+
+    @property
+    def boot(self) -> str: ...
+    @property
+    def manager(self) -> BlockManager: ...
+    @property
+    def tenants(self) -> Tenants: ...
+    @property
+    def pins(self) -> Pins: ...
+    @property
+    def notices(self) -> Notices: ...
+    @property
+    def kv_formats(self) -> Sequence[str]: ...
+    @property
+    def running(self) -> Sequence[Asking]: ...
+    @property
+    def waiting(self) -> Sequence[Asking]: ...
+    @property
+    def is_draining(self) -> bool: ...
+    @property
+    def preemptions(self) -> int: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def computed_tokens(self) -> int: ...
+    @property
+    def generated_tokens(self) -> int: ...
+    @property
+    def seats(self) -> int: ...
+    def page_stats(self) -> Mapping[str, Any]: ...
+    def seconds_behind(self) -> float: ...
+
+
+def engine_stats(engine: Reported) -> dict[str, Any]:
     running, waiting = engine.running, engine.waiting
     return {
         "boot": engine.boot,
@@ -41,11 +92,11 @@ def engine_stats(engine: Engine) -> dict[str, Any]:
         "evictions": [_eviction(pair, lost) for pair, lost in engine.manager.ledger.pairs().items()],
         "warnings": [asdict(notice) for notice in engine.notices.latest],
         "warning_counts": dict(engine.notices.counts),
-        "pages": engine.parts.pages.stats(),
+        "pages": engine.page_stats(),
     }
 
 
-def engine_brief(engine: Engine) -> dict[str, Any]:
+def engine_brief(engine: Reported) -> dict[str, Any]:
     """What a sidecar asks twice a second: nothing that grows with the number of namespaces."""
     pool = _pool(engine.manager)
     return {
@@ -58,21 +109,21 @@ def engine_brief(engine: Engine) -> dict[str, Any]:
     }
 
 
-def engine_load(engine: Engine) -> Load:
+def engine_load(engine: Reported) -> Load:
     """What a gateway weighs one engine against another by. Blocks are those of the first format it serves."""
     pool = engine.manager.pool()
     page_bytes = engine.manager.page_bytes(engine.kv_formats[0])
     return Load(
         running=sum(len(request.live) for request in engine.running),
         waiting=len(engine.waiting),
-        seats=engine.parts.settings.most_running,
+        seats=engine.seats,
         free_blocks=(pool.capacity_bytes - pool.used_bytes + pool.evictable_bytes) // page_bytes,
         pool_blocks=pool.capacity_bytes // page_bytes,
         seconds_behind=engine.seconds_behind(),
     )
 
 
-def engine_levels(engine: Engine) -> dict[str, Any]:
+def engine_levels(engine: Reported) -> dict[str, Any]:
     """How full it is, and what has left its cache since the boot: of namespaces of which there is anything to tell."""
     cache = engine.manager.cache
     cache.now()  # what is over by now is told as gone
@@ -88,7 +139,7 @@ def engine_levels(engine: Engine) -> dict[str, Any]:
     }
 
 
-def _evictions(engine: Engine) -> list[dict[str, Any]]:
+def _evictions(engine: Reported) -> list[dict[str, Any]]:
     """What is lost: what another tier has is not. Who is nobody's tenant has no name to be told by."""
     now, sums = engine.manager.cache.now(), dict[tuple[str, str, str], Displaced]()
     for pair, lost in engine.manager.ledger.pairs().items():
@@ -110,7 +161,7 @@ def _evictions(engine: Engine) -> list[dict[str, Any]]:
     ]
 
 
-def _is_served(engine: Engine, namespace: str) -> bool:
+def _is_served(engine: Reported, namespace: str) -> bool:
     return namespace != NOBODY and engine.tenants.known(namespace) is not None
 
 
@@ -138,7 +189,7 @@ def _is_resident(found: Namespace) -> bool:
     return any(account.resident_bytes for account in found.accounts)
 
 
-def engine_events(engine: Engine, since: int, boot: str) -> dict[str, Any]:
+def engine_events(engine: Reported, since: int, boot: str) -> dict[str, Any]:
     """Events after `since`, or the whole index where those are no longer kept."""
     log = engine.manager.events
     found = log.since(since, boot=boot)
@@ -192,7 +243,7 @@ def _host(manager: BlockManager) -> dict[str, Any] | None:
     }
 
 
-def _namespaces(engine: Engine) -> Iterator[dict[str, Any]]:
+def _namespaces(engine: Reported) -> Iterator[dict[str, Any]]:
     """Those of which there is something to tell: of thousands that nobody uses each look would tell nothing."""
     running, waiting = (Counter(one.namespace for one in requests) for requests in (engine.running, engine.waiting))
     cache = engine.manager.cache
@@ -213,7 +264,7 @@ def _namespaces(engine: Engine) -> Iterator[dict[str, Any]]:
             }
 
 
-def _cached(engine: Engine, found: Namespace) -> dict[str, Any]:
+def _cached(engine: Reported, found: Namespace) -> dict[str, Any]:
     device, *lower = found.accounts
     return {
         "epoch": found.epoch,

@@ -7,12 +7,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from engine_agent.backends.vllm.environment import go_to_vllms_python
 from engine_agent.cache.errors import CacheError
 from engine_agent.commands import Parser, loop_factory, open_files_raise, run
 from engine_agent.config import engine_config, engine_options
@@ -27,6 +28,7 @@ from engine_agent.server.state import StateFolder, read_secret
 
 if TYPE_CHECKING:
     from engine_agent.backends.paged import PagedBackend
+    from engine_agent.backends.vllm.backend import VllmBackend
 
 log = logging.getLogger("engine_agent.server.command")  # also where this is __main__
 ABOUT = "Serve a model with the OpenAI API, with a prefix cache that obeys a policy."
@@ -41,7 +43,13 @@ SOON_SECONDS = 0.5  # what takes no longer needs no line
 def main(arguments: Sequence[str] | None = None) -> int:
     began = time.perf_counter()
     options = parser().parse_args(arguments)
-    return run(lambda: _run(options, began), EngineError, CacheError, JournalError, CannotListen)
+    return run(
+        lambda: _run(options, sys.argv[1:] if arguments is None else arguments, began),
+        EngineError,
+        CacheError,
+        JournalError,
+        CannotListen,
+    )
 
 
 def parser() -> argparse.ArgumentParser:
@@ -55,11 +63,13 @@ def parser() -> argparse.ArgumentParser:
     return top
 
 
-def _run(options: argparse.Namespace, began: float) -> int:
+def _run(options: argparse.Namespace, arguments: Sequence[str], began: float) -> int:
     """What can be wrong is found in the order of how fast: files, ports, and the model last."""
     config = engine_config(options, os.environ)
     log_to_stderr(is_json=config.is_logging_json)
     read_config(config.model)
+    if config.backend == "vllm":
+        go_to_vllms_python(config, arguments)
     policy = read_policy_file(config.policy) if config.policy else PolicyFile()
     secrets = [read_secret(path, least=SHORTEST_IDENTITY_SECRET) for path in config.identity_secrets]
     with ExitStack() as opened:
@@ -89,22 +99,15 @@ def _run(options: argparse.Namespace, began: float) -> int:
 async def _served(doors: Doors, began: float) -> int:
     say = log.info if doors.config.is_logging_json else _say
     say(f"loading {doors.config.model}")
-    # A compiler is a process of its own: the first start on a machine has it run while Python reads torch.
-    building = asyncio.create_task(asyncio.to_thread(_kernels))
-    await asyncio.sleep(0)
+    backend, kernels = await (_vllm(doors, say) if doors.config.backend == "vllm" else _paged(doors, say))
     from prometheus_client import disable_created_metrics
 
-    from engine_agent.backends.paged import PagedBackend  # with torch, which takes a second or two
     from engine_agent.prompts.bundle import Bundle
     from engine_agent.server.serve import EngineProcess
 
     # Series of when each series began would double the page.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     config = doors.config
-    if not (await asyncio.wait({building}, timeout=SOON_SECONDS))[0]:
-        say("compiling the CPU's kernels, once on this machine")
-    kernels = await building
-    backend = await PagedBackend.open(config.model, name=config.name, settings=config.settings, tell=say)
     backend.on_death = partial(os.kill, os.getpid(), signal.SIGTERM)  # whoever supervises us starts another
     try:
         open_files_raise()
@@ -116,17 +119,41 @@ async def _served(doors: Doors, began: float) -> int:
         await backend.close()
 
 
+async def _paged(doors: Doors, say: Callable[[str], None]) -> "tuple[PagedBackend, str]":
+    # A compiler is a process of its own: the first start on a machine has it run while Python reads torch.
+    building = asyncio.create_task(asyncio.to_thread(_kernels))
+    await asyncio.sleep(0)
+    from engine_agent.backends.paged import PagedBackend  # with torch, which takes a second or two
+
+    if not (await asyncio.wait({building}, timeout=SOON_SECONDS))[0]:
+        say("compiling the CPU's kernels, once on this machine")
+    kernels = await building
+    config = doors.config
+    return await PagedBackend.open(config.model, name=config.name, settings=config.settings, tell=say), kernels
+
+
+async def _vllm(doors: Doors, say: Callable[[str], None]) -> "tuple[VllmBackend, str]":
+    from engine_agent.backends.vllm.backend import VllmBackend
+    from engine_agent.backends.vllm.versions import installed_version
+
+    config = doors.config
+    backend = await VllmBackend.open(
+        config.model, name=config.name, settings=config.settings, kv_format=config.kv_dtype, tell=say
+    )
+    return backend, f"vLLM {installed_version()}"
+
+
 def _say(line: str) -> None:
     print(f"luminet: {line} …", file=sys.stderr, flush=True)
 
 
-def _say_ready(doors: Doors, backend: "PagedBackend", kernels: str, began: float) -> None:
+def _say_ready(doors: Doors, backend: "PagedBackend | VllmBackend", kernels: str, began: float) -> None:
     from engine_agent.server.welcome import Ready, welcome, welcome_line
 
     config = doors.config
     ready = Ready(
         config=config,
-        settings=backend.engine.parts.settings,
+        settings=backend.settings,
         card=backend.card,
         seconds=time.perf_counter() - began,
         admin=str(config.admin_socket or f"http://127.0.0.1:{config.admin_port}"),

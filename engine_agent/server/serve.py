@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from hashlib import sha256
 from typing import Any
 
-from engine_agent.backends.paged import PagedBackend
+from engine_agent.backends.base import OpenBackend
 from engine_agent.engine.errors import EngineError
 from engine_agent.http.serving import GRACE_SECONDS, Server, server_of
 from engine_agent.journal import Journal, JournalFull
@@ -40,7 +40,7 @@ STOPPED_AT_ONCE = 128
 
 
 class EngineProcess:
-    def __init__(self, doors: Doors, backend: PagedBackend, tokenizer: Text, bundle: Bundle) -> None:
+    def __init__(self, doors: Doors, backend: OpenBackend, tokenizer: Text, bundle: Bundle) -> None:
         self._doors, self._config, self._backend = doors, doors.config, backend
         self._tokenizer, self._bundle = tokenizer, bundle
         self._template: Template = bundle.template

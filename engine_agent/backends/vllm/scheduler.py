@@ -22,7 +22,7 @@ from engine_agent.backends.vllm.asked import FIELD, Asked, admission_packed
 from engine_agent.backends.vllm.formats import served_names
 from engine_agent.backends.vllm.governor import Governor, Setup
 from engine_agent.backends.vllm.kv_manager import PolicyKVCacheManager, UnsupportedModel, flat_pages
-from engine_agent.backends.vllm.versions import check_version, installed_version
+from engine_agent.backends.vllm.plugin import register
 from engine_agent.cache.books import DEVICE
 from engine_agent.cache.errors import CacheError, NeverFits, WaitingRoomFull
 from engine_agent.cache.manager import Admitted, Deferred
@@ -51,7 +51,7 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
     kv_cache_manager: PolicyKVCacheManager
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        check_version(installed_version())
+        register()
         super().__init__(*args, **kwargs)
         self._refuse_what_is_unsupported()
         names = served_names(self.vllm_config)
@@ -116,6 +116,10 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
         super()._preempt_request(request, *args, **kwargs)
         self._known[request.request_id].held_since = self.governor.manager.cache.now()
         self.preemptions += 1
+
+    def namespace_of(self, request: Request) -> str:
+        known = self._known.get(request.request_id)
+        return known.asked.namespace if known else ""
 
     # Who is admitted
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from engine_agent.backends.block_pages import FROZEN_SECONDS, BlockPages, Found
+from engine_agent.backends.block_pages import FROZEN_SECONDS, BlockPages, Found, Question, answered
 from engine_agent.block_events import MARK_BYTES, Load, Page, change_bytes, events_decode, events_encode
 from engine_agent.cache.books import CacheLimits
-from engine_agent.cache.events import EventLog
 from engine_agent.cache.manager import Admitted
 from engine_agent.cache.policy import NamespacePolicy
 from tests.unit.cache.clocks import HandClock
@@ -53,8 +52,8 @@ class Follower:
 
 
 def pages_of(world: World, *, clock: Callable[[], float] | None = None, page_bytes: int = 4_096) -> BlockPages:
-    async def ask(look: Callable[[EventLog], Found]) -> tuple[Found, Load]:
-        return look(world.manager.events), LOAD
+    async def ask(question: Question | None) -> tuple[Found, Load]:
+        return answered(world.manager.events, question) if question else None, LOAD
 
     return BlockPages(ask, hidden="hidden", page_bytes=page_bytes, clock=clock or HandClock())
 
@@ -138,8 +137,8 @@ async def test_one_snapshot_serves_everybody_who_needs_one() -> None:
     world, clock, asked = World(pages=400), HandClock(), []
     world.run(prompt(6))
 
-    async def ask(look: Callable[[EventLog], Found]) -> tuple[Found, Load]:
-        found = look(world.manager.events)
+    async def ask(question: Question | None) -> tuple[Found, Load]:
+        found = answered(world.manager.events, question) if question else None
         asked.append(found)
         return found, LOAD
 

@@ -65,7 +65,7 @@ def test_curves_say_what_the_block_manager_foretells(llama: Path) -> None:
     driven = drive(llama, snapshot=make_snapshot({"one": {"kv_dtype": "fp32"}, "two": {"kv_dtype": "fp32"}}))
     for _ in range(3):
         driven.answer(make_prompt(40), max_tokens=1)
-    found = foretellers(driven.engine, ["one", "two", "gone"])
+    found = foretellers(driven.engine.manager, ["one", "two", "gone"])
     assert list(found) == ["one"], "of the others there is nothing to tell"
     told = found["one"].told(pause=lambda seconds: None)
     assert (told["prompt_tokens"], told["ttls"], len(told["curves"])) == (120, list(TTLS), len(CURVES))
@@ -81,12 +81,12 @@ def test_curves_say_what_the_block_manager_foretells(llama: Path) -> None:
 def test_curves_are_of_the_moment_in_which_they_were_asked_for(llama: Path) -> None:
     driven = drive(llama)
     driven.answer(make_prompt(40), max_tokens=1)
-    one = foretellers(driven.engine, ["one"])["one"]
+    one = foretellers(driven.engine.manager, ["one"])["one"]
     before = one.told(pause=lambda seconds: None)
     for _ in range(3):
         driven.answer(make_prompt(40), max_tokens=1)
     assert one.told(pause=lambda seconds: None) == before
-    assert foretellers(driven.engine, ["one"])["one"].told(pause=lambda seconds: None) != before
+    assert foretellers(driven.engine.manager, ["one"])["one"].told(pause=lambda seconds: None) != before
 
 
 def _flood(driven: Driven) -> None:

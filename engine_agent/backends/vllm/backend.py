@@ -1,0 +1,436 @@
+"""vLLM as a backend: its engine in a process of its own, under our scheduler, spoken to in vLLM's own messages.
+
+Text, stop strings and ends are made here, with the tokenizer that our own engine has. Imports vLLM.
+"""
+
+import asyncio
+import itertools
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest
+from vllm.v1.engine.core_client import AsyncMPClient
+
+from engine_agent.backends.base import Internal, ModelCard
+from engine_agent.backends.block_pages import BlockPages, Found, Question
+from engine_agent.backends.vllm.answering import Choice, logprobs_of
+from engine_agent.backends.vllm.asked import FIELD, Asked, admission_unpacked
+from engine_agent.backends.vllm.launch import Launched, launch
+from engine_agent.backends.vllm.sampling import vllm_params
+from engine_agent.backends.vllm.telling import (
+    error_unpacked,
+    found_unpacked,
+    load_unpacked,
+    question_packed,
+    request_error,
+)
+from engine_agent.block_events import Load, Page
+from engine_agent.engine.asked import Generate, check_prompt
+from engine_agent.engine.errors import (
+    BadRequest,
+    DeadlinePassed,
+    EngineFailed,
+    Overloaded,
+    Overlong,
+    RequestError,
+)
+from engine_agent.engine.outputs import Admission, Delta, FinishReason
+from engine_agent.engine.params import SamplingParams
+from engine_agent.engine.sampler import check_tokens
+from engine_agent.engine.settings import EngineSettings
+from engine_agent.engine.stops import StopStrings
+from engine_agent.engine.tenants import NOBODY
+from engine_agent.engine.tokenizer import Tokenizer
+from engine_agent.protocol import Change, Snapshot, change_encode, snapshot_encode
+
+LOG = logging.getLogger(__name__)
+TICK_SECONDS = 0.5  # between two looks at what is over, and at pins, while nobody asks
+FOLLOW_SECONDS = 0.1  # between two looks for events, while a gateway waits for some
+PROBE_SECONDS = 10.0
+LONGEST_SECONDS = 86_400.0
+_FINISHES: Mapping[str, FinishReason] = {"stop": "stop", "length": "length", "repetition": "stop"}
+
+
+class _Generation:
+    """One job: a request of vLLM's for each choice of each prompt."""
+
+    def __init__(self, asked: Generate, abort: Callable[[list[str]], None]) -> None:
+        self.asked, self._abort = asked, abort
+        self.choices: dict[str, Choice] = {}  # those that are not over, by vLLM's request
+        self.admitted: dict[int, Admission] = {}
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._outputs: asyncio.Queue[Delta | RequestError | None] = asyncio.Queue()
+        self.is_over = False
+
+    @property
+    def admissions(self) -> tuple[Admission, ...]:
+        return tuple(self.admitted[place] for place in range(len(self.asked.prompts)))
+
+    async def __aiter__(self) -> AsyncIterator[Delta]:
+        """Deltas as they come. Raises the RequestError that ended it."""
+        while (output := await self._outputs.get()) is not None:
+            if isinstance(output, RequestError):
+                raise output
+            yield output
+
+    def cancel(self) -> None:
+        self._finish(None)
+
+    def fail(self, error: RequestError) -> None:
+        self._finish(error)
+
+    def admit(self, prompt: int, admission: Admission) -> None:
+        self.admitted.setdefault(prompt, admission)
+        if len(self.admitted) == len(self.asked.prompts) and not self.ready.done():
+            self.ready.set_result(None)
+
+    def say(self, request_id: str, deltas: Sequence[Delta]) -> None:
+        for delta in deltas:
+            self._outputs.put_nowait(delta)
+        if self.choices[request_id].is_over:
+            del self.choices[request_id]
+        if not self.choices:
+            self._finish(None)
+
+    def _finish(self, error: RequestError | None) -> None:
+        if self.is_over:
+            return
+        self.is_over = True
+        if self.choices:
+            self._abort(list(self.choices))
+        if error is not None and not self.ready.done():
+            self.ready.set_exception(error)
+        self._outputs.put_nowait(error)
+
+
+class VllmBackend:
+    """Made by `open`, in the event loop that uses it; `close` ends vLLM's processes."""
+
+    def __init__(self, launched: Launched, client: AsyncMPClient, tokenizer: Tokenizer) -> None:
+        self.card: ModelCard = launched.card
+        self.settings: EngineSettings = launched.settings
+        self.tokenizer = tokenizer
+        self.on_internal: Internal = lambda kind, namespace, admission: None
+        self.on_death: Callable[[], None] = lambda: None
+        self.is_dead = False
+        self._launched, self._client = launched, client
+        self._loop = asyncio.get_running_loop()
+        self._generations: dict[str, tuple[_Generation, int]] = {}  # by vLLM's request, with the prompt's place
+        self._numbers = itertools.count()
+        self._is_draining = self._is_closing = False
+        self._generated = 0
+        self._applying = asyncio.Lock()
+        self._sending: set[asyncio.Task[Any]] = set()
+        self._block_pages = BlockPages(self._look_at_events, hidden=NOBODY)
+        self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._tick())]
+
+    @classmethod
+    async def open(
+        cls,
+        folder: Path,
+        *,
+        name: str,
+        settings: EngineSettings | None = None,
+        snapshot: Snapshot | None = None,
+        kv_format: str = "auto",
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> "VllmBackend":
+        """Raises BadModel, BadSetting, EngineFailed, OSError. Ready when it has generated a first token."""
+        launched = await asyncio.to_thread(
+            launch, folder, name=name, settings=settings or EngineSettings(), kv_format=kv_format, tell=tell
+        )
+        tokenizer = Tokenizer.from_folder(folder, launched.model)
+        backend = cls(launched, launched.client, tokenizer)
+        try:
+            await backend._ask("tick")
+            await backend.probe()
+            if snapshot is not None:
+                await backend.apply(snapshot)
+        except BaseException:
+            await backend.close()
+            raise
+        return backend
+
+    async def close(self) -> None:
+        """What runs ends with an error."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._abandon()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.to_thread(self._client.shutdown)
+
+    # Requests
+
+    async def generate(self, request: Generate) -> _Generation:
+        """Raises a RequestError. Cancelled while it waits, the request is withdrawn."""
+        if self._is_draining and request.kind == "customer":
+            raise Overloaded("", "the engine is being drained: try another one")
+        generation = _Generation(request, self._abort)
+        wanted = self._requests(request, generation)
+        if request.deadline_seconds is not None:
+            seconds = min(request.deadline_seconds, LONGEST_SECONDS)
+            late = DeadlinePassed("", "the request's time is over")
+            self._loop.call_later(seconds, generation.fail, late)
+        try:
+            for one in wanted:
+                await self._send(one)
+            await generation.ready
+        except BaseException:
+            generation.cancel()
+            if generation.ready.done() and not generation.ready.cancelled():
+                generation.ready.exception()  # looked at: nobody else will
+            raise
+        return generation
+
+    def _requests(self, asked: Generate, generation: _Generation) -> list[EngineCoreRequest]:
+        """Checked as a whole before any is sent."""
+        if not asked.prompts:
+            raise BadRequest("prompt", "no prompt at all")
+        params, card = asked.sampling, self.card
+        check_tokens(params, card.vocab_size)
+        if params.n > self.seats:
+            raise BadRequest("n", f"{params.n} answers are more than run here at once, {self.seats}")
+        found = []
+        for place, prompt in enumerate(asked.prompts):
+            check_prompt(prompt, context_tokens=card.context_tokens, vocab_size=card.vocab_size)
+            room = card.context_tokens - len(prompt)
+            if (params.max_tokens or 1) > room:
+                said = f"{len(prompt):,} tokens of prompt and {params.max_tokens or 1:,} of answer are more than the "
+                raise Overlong("max_tokens", f"{said}model's context of {card.context_tokens:,}")
+            for number in range(params.n):
+                one = self._request(asked, place, number, room)
+                choice = place * params.n + number
+                text = self.tokenizer.detokenizer(params.skip_special_tokens)
+                stops = StopStrings(params.stop, include=params.include_stop)
+                generation.choices[one.request_id] = Choice(choice, params, self.tokenizer.eos_ids, text, stops)
+                found.append((one, place))
+        self._generations |= {one.request_id: (generation, place) for one, place in found}
+        return [one for one, _ in found]
+
+    def _request(self, asked: Generate, place: int, number: int, room: int) -> EngineCoreRequest:
+        params: SamplingParams = asked.sampling
+        extra = Asked(
+            namespace=asked.namespace,
+            kv_format=asked.kv_dtype,
+            salt=asked.cache_salt.hex(),
+            ttl_seconds=asked.ttl_seconds,
+            kind=asked.kind if number == 0 or asked.kind != "customer" else "sibling",
+            elsewhere_tokens=0 if place else asked.elsewhere_tokens,
+            room_for_tokens=params.max_tokens or 0,
+            is_told=True,
+        )
+        # vLLM's own hashes are salted as well: no other user of them could mix up two namespaces.
+        salt = sha256(f"{asked.namespace}\0{asked.cache_salt.hex()}\0{self._launched.secret}".encode()).hexdigest()
+        seeded = params if params.seed is None else _reseeded(params, number)
+        return EngineCoreRequest(
+            request_id=f"{asked.request_id[:64]}/{next(self._numbers)}",
+            prompt_token_ids=list(asked.prompts[place]),
+            mm_features=None,
+            sampling_params=vllm_params(
+                seeded, max_tokens=params.max_tokens or room, eos_ids=self.tokenizer.eos_ids, extra=extra.packed()
+            ),
+            pooling_params=None,
+            arrival_time=time.time(),
+            lora_request=None,
+            cache_salt=salt,
+            data_parallel_rank=None,
+            priority=asked.priority,
+        )
+
+    async def probe(self) -> float:
+        """A token that somebody else is given meanwhile is as good: a busy engine is well."""
+        began, before = time.perf_counter(), self._generated
+        params = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
+        asked = Generate("probe", NOBODY, ((1, 1),), params, kind="probe", deadline_seconds=PROBE_SECONDS)
+        asking = asyncio.create_task(self._probed(asked))
+        while not (await asyncio.wait({asking}, timeout=TICK_SECONDS))[0]:
+            if self._generated > before:
+                asking.cancel()
+                return time.perf_counter() - began
+        await asking
+        return time.perf_counter() - began
+
+    async def _probed(self, asked: Generate) -> None:
+        async for _ in await self.generate(asked):
+            pass
+
+    # The tenants
+
+    async def apply(self, change: Snapshot | Change) -> str:
+        async with self._applying:
+            message = snapshot_encode(change) if isinstance(change, Snapshot) else change_encode(change)
+            return str(await self._ask("apply", message))
+
+    async def set_pin_content(self, pin_id: str, token_ids: Sequence[int]) -> None:
+        await self._ask("pin_content", pin_id, list(token_ids))
+
+    async def pins(self) -> list[Mapping[str, Any]]:
+        return list(await self._ask("pins"))
+
+    # What others ask
+
+    async def take_receipts(self) -> list[Mapping[str, Any]]:
+        return list(await self._ask("receipts"))
+
+    async def stats(self) -> Mapping[str, Any]:
+        return self._with_draining(await self._ask("stats"))
+
+    async def brief(self) -> Mapping[str, Any]:
+        return self._with_draining(await self._ask("brief"))
+
+    async def levels(self) -> Mapping[str, Any]:
+        return dict(await self._ask("levels"))
+
+    async def foretell(self, namespaces: Sequence[str]) -> Mapping[str, Any]:
+        return dict(await self._ask("foretell", list(namespaces)))
+
+    async def events(self, since: int, boot: str) -> Mapping[str, Any]:
+        return dict(await self._ask("events", since, boot))
+
+    async def block_page(self, boot: str, since: int, *, wait_seconds: float = 0.0) -> Page:
+        until = self._loop.time() + wait_seconds
+        while True:
+            page = await self._block_pages.page(boot, since)
+            if page.number != since or page.is_snapshot or self._loop.time() >= until:
+                return page
+            await asyncio.sleep(min(FOLLOW_SECONDS, max(0.0, until - self._loop.time())))
+
+    async def _look_at_events(self, question: Question | None) -> tuple[Found, Load]:
+        found, load = await self._ask("look", question_packed(question))
+        return found_unpacked(found), load_unpacked(load)
+
+    @property
+    def scale_sets(self) -> Mapping[str, str]:
+        return dict.fromkeys(self.card.kv_dtypes, "")
+
+    @property
+    def seats(self) -> int:
+        return self.settings.most_running
+
+    async def check_integrity(self) -> list[str]:
+        return list(await self._ask("integrity"))
+
+    async def is_open(self) -> bool:
+        if self.is_dead or self._is_closing:
+            raise EngineFailed("", "the engine is closed")
+        return not self._is_draining
+
+    async def drain(self, is_draining: bool) -> int:
+        if self.is_dead:
+            return 0
+        self._is_draining = is_draining
+        return int(await self._ask("drain", is_draining))
+
+    def _with_draining(self, said: Mapping[str, Any]) -> Mapping[str, Any]:
+        return {**said, "is_draining": self._is_draining}
+
+    async def _ask(self, verb: str, *arguments: Any) -> Any:
+        """Between two of vLLM's steps."""
+        if self.is_dead or self._is_closing:
+            raise EngineFailed("", "the engine is closed")
+        try:
+            said = await self._client.call_utility_async("luminet", verb, list(arguments))
+        except Exception as problem:
+            raise EngineFailed("", f"vLLM's engine did not answer: {problem}") from problem
+        if "error" in said:
+            raise error_unpacked(said["error"])
+        return said["ok"]
+
+    # What vLLM says
+
+    async def _listen(self) -> None:
+        try:
+            while True:
+                for output in (await self._client.get_output_async()).outputs:
+                    self._take(output)
+        except asyncio.CancelledError:
+            raise
+        except Exception as problem:
+            self._die(problem)
+
+    def _take(self, output: EngineCoreOutput) -> None:
+        said = (output.kv_transfer_params or {}).get(FIELD, {})
+        if "internal" in said:
+            kind, namespace, admission = said["internal"]
+            self.on_internal(kind, namespace, admission_unpacked(admission))
+            return
+        generation, prompt = self._generations.get(output.request_id, (None, 0))
+        if generation is None:
+            return
+        if "admission" in said:
+            generation.admit(prompt, admission_unpacked(said["admission"]))
+        if "refused" in said:
+            generation.fail(request_error(*said["refused"]))
+        elif output.new_token_ids or output.finish_reason is not None:
+            self._say(generation, output)
+        if output.finish_reason is not None or generation.is_over:
+            self._generations.pop(output.request_id, None)
+
+    def _say(self, generation: _Generation, output: EngineCoreOutput) -> None:
+        choice = generation.choices.get(output.request_id)
+        if choice is None or generation.is_over:
+            return
+        self._generated += len(output.new_token_ids)
+        finish: FinishReason | None = None
+        if output.finish_reason is not None:
+            name = str(output.finish_reason)
+            if name not in _FINISHES:
+                generation.fail(EngineFailed("", f"vLLM ended the request: {name}"))
+                return
+            finish = _FINISHES[name]
+        logprobs = None
+        if output.new_logprobs is not None and choice.params.logprobs is not None:
+            ids, values, *_ = output.new_logprobs
+            logprobs = logprobs_of(ids, values, choice.params.logprobs)
+        was_over = output.finish_reason is not None
+        deltas = list(choice.push(output.new_token_ids, logprobs, finish))
+        if choice.is_over and not was_over:
+            self._abort([output.request_id])
+        generation.say(output.request_id, deltas)
+
+    async def _send(self, request: EngineCoreRequest) -> None:
+        if self.is_dead or self._is_closing:
+            raise EngineFailed("", "the engine is closed")
+        await self._client.add_request_async(request)
+
+    def _abort(self, request_ids: list[str]) -> None:
+        for one in request_ids:
+            self._generations.pop(one, None)
+        if self.is_dead or self._is_closing:
+            return
+        sending = asyncio.ensure_future(self._client.abort_requests_async(request_ids))
+        self._sending.add(sending)
+        sending.add_done_callback(self._sending.discard)
+
+    def _die(self, problem: Exception) -> None:
+        LOG.critical("vLLM's engine has ended, so nothing is served any more: %s", problem)
+        self.is_dead = True
+        self._abandon()
+        self.on_death()
+
+    def _abandon(self) -> None:
+        for generation, _ in list(self._generations.values()):
+            generation.fail(EngineFailed("", "the engine was stopped"))
+        self._generations.clear()
+
+    async def _tick(self) -> None:
+        """vLLM's loop sleeps while nothing runs; what ends and what is pinned does not wait for the next request."""
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            with suppress(EngineFailed):
+                await self._ask("tick")
+
+
+def _reseeded(params: SamplingParams, number: int) -> SamplingParams:
+    """Choices of one prompt differ, and each is the same every time."""
+    assert params.seed is not None
+    return params if not number else replace(params, seed=(params.seed + number * 0x9E3779B97F4A7C15) % 2**63)

@@ -1,0 +1,269 @@
+"""What our own server and operators ask of vLLM's engine process, between two of its steps. Imports vLLM.
+
+`register` (`plugin.py`) gives `EngineCore` the method `luminet(verb, ...)`; vLLM calls it in its own loop, so
+nothing here needs a lock.
+"""
+
+import itertools
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any
+
+from vllm.sampling_params import SamplingParams
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs
+from vllm.v1.request import Request
+
+from engine_agent.backends.block_pages import answered
+from engine_agent.backends.vllm.asked import FIELD, Asked, admission_packed
+from engine_agent.backends.vllm.scheduler import PolicyScheduler
+from engine_agent.backends.vllm.telling import error_packed, found_packed, load_packed, question_unpacked
+from engine_agent.cache.errors import CacheError
+from engine_agent.cache.manager import BlockManager
+from engine_agent.cache.operations import Zero
+from engine_agent.cache.prefixes import PurgeReceipt
+from engine_agent.engine.asked import Generate
+from engine_agent.engine.errors import BadRequest, Overloaded
+from engine_agent.engine.foretelling import Foreteller, foretellers
+from engine_agent.engine.notices import Notices
+from engine_agent.engine.outputs import Admission
+from engine_agent.engine.reporting import (
+    engine_brief,
+    engine_events,
+    engine_levels,
+    engine_load,
+    engine_stats,
+    receipt,
+)
+from engine_agent.engine.tenants import Tenants
+from engine_agent.engine.warming import PinWarming, Warmed
+from engine_agent.protocol import news_decode
+
+LOG = logging.getLogger("luminet.vllm")
+PARENT_SECONDS = 0.5  # between two looks at whether it is there
+INTERNAL = "luminet/internal"  # no id of a request has a slash
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """A request of vLLM's, as reports count it."""
+
+    namespace: str
+    live: Sequence[object] = (None,)
+
+
+class VllmCore:
+    """An engine as it is told of (`reporting.Reported`), and all that is asked of it."""
+
+    def __init__(self, core: Any) -> None:
+        self._core = core
+        self._scheduler: PolicyScheduler = core.scheduler
+        governor = self._governor = self._scheduler.governor
+        self.boot: str = governor.setup.boot
+        self.manager: BlockManager = governor.manager
+        self.tenants: Tenants = governor.tenants
+        self.notices: Notices = governor.notices
+        self.kv_formats: Sequence[str] = governor.setup.kv_formats
+        self.is_draining = False
+        self.steps = self.computed_tokens = self.generated_tokens = 0
+        self.pins = PinWarming(
+            self.manager,
+            self.tenants,
+            model_revision=governor.setup.revision,
+            scale_set=lambda kv_format: "",
+            submit=self._submit_pin,
+            clock=time.monotonic,
+        )
+        self.pins.admitted = self._pin_admitted
+        self._warming: dict[str, Warmed] = {}
+        self._numbers = itertools.count()
+        self._receipts: list[Mapping[str, Any]] = []
+        self._zeroed_pages = self._zeroed_bytes = 0
+        self._beside = ThreadPoolExecutor(1, "luminet-foretelling")
+        self._scheduler.on_step = self._step
+        self._scheduler.on_admitted = self._admitted
+        self._scheduler.on_finished = self._finished
+        if hasattr(core, "output_queue"):
+            self._scheduler.tell = self._tell
+            Thread(target=_end_with, args=(os.getppid(),), name="luminet-parent", daemon=True).start()
+        core.request_block_hasher = None  # vLLM's own hashes of blocks: nobody looks at them
+
+    # As it is told of
+
+    @property
+    def running(self) -> Sequence[_Counted]:
+        return [self._counted(request) for request in self._scheduler.running]
+
+    @property
+    def waiting(self) -> Sequence[_Counted]:
+        return [self._counted(request) for request in self._scheduler.waiting]
+
+    @property
+    def preemptions(self) -> int:
+        return self._scheduler.preemptions
+
+    @property
+    def seats(self) -> int:
+        return int(self._scheduler.max_num_active_reqs)
+
+    def page_stats(self) -> Mapping[str, Any]:
+        return {"zeroed_pages": self._zeroed_pages, "zeroed_bytes": self._zeroed_bytes}
+
+    def seconds_behind(self) -> float:
+        since = [waits for _, waits in self._governor.room.waits()]
+        return max(0.0, self.manager.cache.now() - min(since)) if since else 0.0
+
+    # What is asked
+
+    def ask(self, verb: str, *arguments: Any) -> Any:
+        """`{"ok": …}` or `{"error": […]}`; what nobody raises on purpose is vLLM's to tell, and its log's."""
+        verbs: Mapping[str, Callable[..., Any]] = {
+            "apply": self._apply,
+            "brief": lambda: engine_brief(self),
+            "drain": self._drain,
+            "events": lambda since, boot: engine_events(self, since, boot),
+            "foretell": self._foretell,
+            "integrity": self.manager.check_integrity,
+            "levels": lambda: engine_levels(self),
+            "look": self._look,
+            "namespace": self._set_namespace,
+            "namespaces": self._namespaces,
+            "pin_content": self._set_pin_content,
+            "pins": self.pins.status,
+            "receipts": self._take_receipts,
+            "stats": lambda: engine_stats(self),
+            "tick": self._tick,
+        }
+        try:
+            found = verbs[verb](*arguments)
+        except Exception as error:
+            said = error_packed(error)
+            if said is None:
+                raise
+            return {"error": said}
+        return found if isinstance(found, Future) else {"ok": found}
+
+    def _apply(self, message: bytes) -> str:
+        receipts = self.tenants.apply(news_decode(bytes(message)))
+        self._keep(receipts)
+        self._zero()
+        self.pins.settle()
+        self._warm()
+        return self.tenants.snapshot.hash
+
+    def _set_pin_content(self, pin_id: str, tokens: list[int]) -> None:
+        if pin_id not in self.tenants.pins:
+            raise BadRequest("pin", f"{pin_id!r} is no pin of this engine's snapshot")
+        self.pins.set_content(pin_id, tokens)
+        self._warm()
+
+    def _take_receipts(self) -> list[Mapping[str, Any]]:
+        self._zero()
+        self._keep(self.manager.take_receipts())
+        taken, self._receipts = self._receipts, []
+        return taken
+
+    def _drain(self, is_draining: bool) -> int:
+        self.is_draining = is_draining
+        return len(self._scheduler.running) + len(self._scheduler.waiting)
+
+    def _look(self, question: Any) -> list[Any]:
+        self.manager.tick()
+        asked = question_unpacked(question)
+        found = None if asked is None else answered(self.manager.events, asked)
+        return [found_packed(found), load_packed(engine_load(self))]
+
+    def _foretell(self, namespaces: list[str]) -> "Future[Any]":
+        """Beside vLLM's loop: it takes time that the loop needs."""
+        found = foretellers(self.manager, namespaces)
+        return self._beside.submit(_told, found)
+
+    def _tick(self) -> None:
+        self.manager.tick()
+        self._zero()
+        self._warm()
+
+    # Namespaces of stock `vllm serve`
+
+    def _set_namespace(self, name: str, policy: Mapping[str, Any], epoch: int | None) -> None:
+        try:
+            self._governor.set_open(name, policy, epoch=epoch)
+        except CacheError as problem:
+            raise BadRequest(problem.field, str(problem.message)) from problem
+        self._zero()
+
+    def _namespaces(self) -> list[Mapping[str, Any]]:
+        found: list[Mapping[str, Any]] = []
+        for tenant in self._governor.open_namespaces():
+            stats = self.manager.stats(tenant.namespace)
+            counters = {name: getattr(stats.counters, name) for name in stats.counters.__dataclass_fields__}
+            about = {"namespace": tenant.namespace, "revision": tenant.revision, "epoch": tenant.epoch}
+            found.append({**about, "resident_blocks": stats.resident_blocks, "counters": counters})
+        return found
+
+    # What happens by itself
+
+    def _step(self) -> None:
+        self.steps += 1
+        self._zero()
+        self.pins.warm()
+
+    def _warm(self) -> None:
+        self.pins.warm()
+
+    def _zero(self) -> None:
+        """What was purged, in the workers' memory, before anybody else has it."""
+        pages = [page for one in self.manager.take_operations() if isinstance(one, Zero) for page in one.pages]
+        if pages:
+            blocks = self._scheduler.kv_cache_config.num_blocks
+            zeroed = self._core.model_executor.collective_rpc("luminet_zero", args=(pages, blocks))
+            self._zeroed_pages += len(pages)
+            self._zeroed_bytes += sum(zeroed)
+
+    def _keep(self, receipts: Sequence[PurgeReceipt]) -> None:
+        self._receipts += [receipt(one, time.time()) for one in receipts]
+
+    def _submit_pin(self, asked: Generate, sink: Warmed) -> None:
+        if self.is_draining:
+            raise Overloaded("", "the engine is being drained")
+        request_id = f"{asked.request_id}/{next(self._numbers)}"
+        params = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
+        params.extra_args = Asked(asked.namespace, kind="pin").packed()
+        self._warming[request_id] = sink
+        self._core.add_request(Request(request_id, list(asked.prompts[0]), params, None))
+
+    def _pin_admitted(self, namespace: str, admission: Admission) -> None:
+        said = {FIELD: {"internal": ["pin", namespace, admission_packed(admission)]}}
+        self._scheduler.tell(0, [EngineCoreOutput(INTERNAL, [], kv_transfer_params=said)])
+
+    def _admitted(self, request: Request, admission: Admission) -> None:
+        if sink := self._warming.get(request.request_id):
+            sink.admitted(0, admission)
+
+    def _finished(self, request: Request) -> None:
+        self.computed_tokens += request.num_computed_tokens
+        self.generated_tokens += request.num_output_tokens
+        if sink := self._warming.pop(request.request_id, None):
+            sink.finished()
+
+    def _tell(self, client: int, outputs: list[EngineCoreOutput]) -> None:
+        self._core.output_queue.put_nowait((client, EngineCoreOutputs(outputs=outputs)))
+
+    def _counted(self, request: Request) -> _Counted:
+        return _Counted(self._scheduler.namespace_of(request))
+
+
+def _end_with(parent: int) -> None:
+    """Whoever asked for this engine is gone, maybe killed: nobody could ask it for anything any more."""
+    while os.getppid() == parent:
+        time.sleep(PARENT_SECONDS)
+    LOG.error("the process that started this engine is gone, so it ends")
+    os._exit(1)
+
+
+def _told(found: Mapping[str, Foreteller]) -> Any:
+    return {"ok": {name: one.told() for name, one in found.items()}}

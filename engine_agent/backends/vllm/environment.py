@@ -1,0 +1,37 @@
+"""vLLM lives in a virtualenv of its own: whoever starts an engine with it goes on there, as the same process.
+
+Standard library only.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from engine_agent.config import CHECKOUT, EngineConfig
+from engine_agent.engine.errors import BadSetting
+
+MODULE = "engine_agent.server.command"
+PYTHON = CHECKOUT / ".venv-vllm" / "bin" / "python"
+HOW = "`make test-vllm` makes it; --vllm-python names another"
+
+
+def go_to_vllms_python(
+    config: EngineConfig,
+    arguments: Sequence[str],
+    *,
+    has_vllm: Callable[[], bool] = lambda: find_spec("vllm") is not None,
+    become: Callable[[str, list[str], dict[str, str]], object] = os.execve,
+) -> None:
+    """Returns where vLLM is at hand already. Raises BadSetting where it is nowhere."""
+    if has_vllm():
+        return
+    python = config.vllm_python or PYTHON
+    if not os.access(python, os.X_OK):
+        raise BadSetting("backend", f"vLLM is not installed: there is no {python} ({HOW})")
+    if Path(sys.executable) == python:
+        raise BadSetting("backend", f"{python} has no vLLM ({HOW})")
+    paths = [str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    become(str(python), [str(python), "-m", MODULE, *arguments], environ)

@@ -1,0 +1,127 @@
+"""From a model's folder to a running vLLM under our scheduler: flags, start, and why it did not. Imports vLLM."""
+
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from engine_agent.backends.base import ModelCard
+from engine_agent.backends.vllm.formats import VLLM_DTYPES
+from engine_agent.backends.vllm.governor import Setup
+from engine_agent.backends.vllm.versions import UnknownVllm, check_version, installed_version
+from engine_agent.engine.config import ModelConfig, read_config
+from engine_agent.engine.errors import BadSetting, EngineFailed
+from engine_agent.engine.settings import EngineSettings
+from engine_agent.engine.weights import model_revision
+
+SCHEDULER = "engine_agent.backends.vllm.scheduler.PolicyScheduler"
+ASYNC_SCHEDULER = "engine_agent.backends.vllm.scheduler.PolicyAsyncScheduler"
+WORKER = "engine_agent.backends.vllm.zeroing.PageZeroing"
+CPU_BLOCK_TOKENS = 32  # vLLM's attention on CPUs knows no smaller block
+# What vLLM must not do here: ask networks for models, tell of its use, listen elsewhere than on loopback, and write to
+# standard output, where an engine says that it is ready.
+ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_OFFLINE": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "DO_NOT_TRACK": "1",
+    "VLLM_HOST_IP": "127.0.0.1",
+    "VLLM_LOGGING_STREAM": "ext://sys.stderr",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    client: Any
+    card: ModelCard
+    settings: EngineSettings
+    model: ModelConfig
+    secret: str = field(repr=False)
+
+
+def launch(
+    folder: Path, *, name: str, settings: EngineSettings, kv_format: str, tell: Callable[[str], None]
+) -> Launched:
+    """Takes half a minute. Raises BadModel, BadSetting, EngineFailed, OSError, each in words for an operator."""
+    try:
+        check_version(installed_version())
+    except UnknownVllm as problem:
+        raise EngineFailed("", str(problem)) from problem
+    model = read_config(folder)
+    if kv_format not in VLLM_DTYPES:
+        raise BadSetting("kv_dtype", f"{kv_format!r} is none of what vLLM computes here: {', '.join(VLLM_DTYPES)}")
+    for setting, value in ENVIRONMENT.items():
+        os.environ.setdefault(setting, value)
+    os.environ.setdefault("OMP_NUM_THREADS", str(settings.threads))
+    tell(f"reading {folder.name}: {model.layers} layers of {model.hidden_size}")
+    revision = model_revision(folder)
+    return _launched(folder, name, settings, kv_format, model, revision, tell)
+
+
+def _launched(
+    folder: Path,
+    name: str,
+    settings: EngineSettings,
+    kv_format: str,
+    model: ModelConfig,
+    revision: str,
+    tell: Callable[[str], None],
+) -> Launched:
+    import torch
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.v1.engine.core_client import EngineCoreClient
+    from vllm.v1.executor import Executor
+
+    from engine_agent.backends.vllm.formats import served_names
+
+    is_gpu = torch.cuda.is_available() and settings.device != "cpu"
+    settings = settings.sized(gpu_free_bytes=torch.cuda.mem_get_info()[0] if is_gpu else None)
+    settings = replace(settings, block_tokens=max(settings.block_tokens, 16 if is_gpu else CPU_BLOCK_TOKENS))
+    arguments = AsyncEngineArgs(
+        model=str(folder),
+        served_model_name=[name],
+        skip_tokenizer_init=True,
+        dtype=settings.dtype,
+        kv_cache_dtype=VLLM_DTYPES[kv_format],
+        max_model_len=settings.context_tokens or model.max_positions,
+        block_size=settings.block_tokens,
+        kv_cache_memory_bytes=settings.pool_bytes,
+        max_num_batched_tokens=max(settings.chunk_tokens, settings.most_running),
+        max_num_seqs=settings.most_running,
+        enable_prefix_caching=True,
+        enable_chunked_prefill=True,
+        enforce_eager=not is_gpu,
+        scheduler_cls=ASYNC_SCHEDULER if is_gpu else SCHEDULER,
+        async_scheduling=is_gpu,
+        worker_extension_cls=WORKER,
+        disable_log_stats=True,
+        generation_config="vllm",
+    )
+    tell("starting vLLM")
+    try:
+        config = arguments.create_engine_config()
+        setup = Setup(name, revision, served_names(config), most_waiting=settings.most_waiting, is_open=False)
+        config.additional_config = setup.packed()
+        client = EngineCoreClient.make_async_mp_client(config, Executor.get_class(config), False)
+    except Exception as problem:
+        raise EngineFailed("", f"vLLM did not start: {problem}") from problem
+    blocks, width = int(config.cache_config.num_gpu_blocks), int(config.cache_config.block_size)
+    page_bytes = settings.pool_bytes // max(1, blocks)
+    card = ModelCard(
+        name=name,
+        revision=revision,
+        created=int((folder / "config.json").stat().st_mtime),
+        context_tokens=int(config.model_config.max_model_len),
+        vocab_size=model.vocab_size,
+        block_tokens=width,
+        kv_dtypes=setup.kv_formats,
+        device="cuda" if is_gpu else "cpu",
+        dtype=str(config.model_config.dtype).removeprefix("torch."),
+        pool_bytes=(blocks - 1) * page_bytes,
+        block_bytes=dict.fromkeys(setup.kv_formats, page_bytes),
+        accelerator=None,
+    )
+    return Launched(client, card, replace(settings, context_tokens=card.context_tokens), model, secrets.token_hex(32))

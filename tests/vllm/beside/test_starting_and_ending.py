@@ -1,0 +1,71 @@
+"""What cannot be started says why in one line, and what dies ends: no crash loop inside, and nothing left behind."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from engine_agent.config import CHECKOUT
+from tests.bench.vllm_env import VLLM
+from tests.conformance.fleet_engine import START_SECONDS, fleet_engine, until
+from tests.engine_processes import DEMO, engine, state_folder
+
+VLLM_OPTIONS = ("--backend", "vllm", "--context", "1024")
+
+
+def refusal(*options: str, model: Path = DEMO) -> str:
+    with state_folder() as state:
+        starting = engine(*VLLM_OPTIONS, *options, state=state, model=model, ready_seconds=START_SECONDS)
+        with pytest.raises(RuntimeError) as refused:
+            starting.__enter__()
+    return str(refused.value)
+
+
+def test_a_format_that_vllm_does_not_compute_is_named() -> None:
+    said = refusal("--kv-dtype", "int8_per_token_head")
+    assert "kv_dtype: 'int8_per_token_head' is none of what vLLM computes here: auto, bf16, fp8" in said
+
+
+def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
+    assert str(tmp_path / "config.json") in refusal(model=tmp_path)
+
+
+def test_a_pool_too_small_for_the_context_is_said_in_vllms_words() -> None:
+    said = refusal("--pool", "64KiB")
+    assert "vLLM did not start" in said
+
+
+def test_an_unknown_version_is_refused_before_anything_is_loaded() -> None:
+    code = (
+        "from pathlib import Path; from engine_agent.backends.vllm import launch; "
+        "launch.installed_version = lambda: '9.9'; "
+        "launch.launch(Path('engine_agent/demo/model'), name='m', settings=launch.EngineSettings(), "
+        "kv_format='auto', tell=print)"
+    )
+    ran = subprocess.run([VLLM.python, "-c", code], cwd=CHECKOUT, capture_output=True, text=True)
+    assert "vLLM 9.9 was never tested with Luminet's scheduler" in ran.stderr
+    assert ran.stdout == ""
+
+
+def test_when_vllms_engine_dies_the_process_ends_and_leaves_nothing() -> None:
+    with fleet_engine("vllm") as agent:
+        agent.govern(one={})
+        assert agent.complete("one", agent.fresh(1)).status == 200
+        front = agent.engine.process.pid
+        (core,) = [pid for pid in children(front) if "EngineCore" in Path(f"/proc/{pid}/cmdline").read_text()]
+        (worker, *_) = children(core)
+        os.kill(core, signal.SIGKILL)
+        assert agent.engine.process.wait(60) == 1
+        assert any("vLLM's engine has ended" in line for line in agent.engine.logged)
+        until(lambda: not Path(f"/proc/{worker}").exists())
+
+
+def children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()] + [
+        int(one)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        if task.name != str(pid)
+        for one in (task / "children").read_text().split()
+    ]
