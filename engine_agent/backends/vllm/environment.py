@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from engine_agent.backends.vllm.formats import VLLM_DTYPES
 from engine_agent.config import CHECKOUT, EngineConfig
 from engine_agent.engine.errors import BadSetting
 
@@ -24,7 +25,10 @@ def go_to_vllms_python(
     has_vllm: Callable[[], bool] = lambda: find_spec("vllm") is not None,
     become: Callable[[str, list[str], dict[str, str]], object] = os.execve,
 ) -> None:
-    """Returns where vLLM is at hand already. Raises BadSetting where it is nowhere."""
+    """Returns where vLLM is at hand already. Raises BadSetting where it is nowhere, or computes no such format."""
+    if config.kv_dtype not in VLLM_DTYPES:
+        served = ", ".join(VLLM_DTYPES)
+        raise BadSetting("kv_dtype", f"{config.kv_dtype!r} is none of what vLLM computes here: {served}")
     if has_vllm():
         return
     python = config.vllm_python or PYTHON

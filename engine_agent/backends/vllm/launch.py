@@ -51,8 +51,6 @@ def launch(
     except UnknownVllm as problem:
         raise EngineFailed("", str(problem)) from problem
     model = read_config(folder)
-    if kv_format not in VLLM_DTYPES:
-        raise BadSetting("kv_dtype", f"{kv_format!r} is none of what vLLM computes here: {', '.join(VLLM_DTYPES)}")
     for setting, value in ENVIRONMENT.items():
         os.environ.setdefault(setting, value)
     os.environ.setdefault("OMP_NUM_THREADS", str(settings.threads))
@@ -80,13 +78,15 @@ def _launched(
     is_gpu = torch.cuda.is_available() and settings.device != "cpu"
     settings = settings.sized(gpu_free_bytes=torch.cuda.mem_get_info()[0] if is_gpu else None)
     settings = replace(settings, block_tokens=max(settings.block_tokens, 16 if is_gpu else CPU_BLOCK_TOKENS))
+    context = settings.context_tokens or model.max_positions
+    check_room(model, settings.pool_bytes, context, element_bytes=1 if kv_format.startswith("fp8") else 2)
     arguments = AsyncEngineArgs(
         model=str(folder),
         served_model_name=[name],
         skip_tokenizer_init=True,
         dtype=settings.dtype,
         kv_cache_dtype=VLLM_DTYPES[kv_format],
-        max_model_len=settings.context_tokens or model.max_positions,
+        max_model_len=context,
         block_size=settings.block_tokens,
         kv_cache_memory_bytes=settings.pool_bytes,
         max_num_batched_tokens=max(settings.chunk_tokens, settings.most_running),
@@ -125,3 +125,14 @@ def _launched(
         accelerator=None,
     )
     return Launched(client, card, replace(settings, context_tokens=card.context_tokens), model, secrets.token_hex(32))
+
+
+def check_room(model: ModelConfig, pool_bytes: int, context_tokens: int, *, element_bytes: int) -> None:
+    """vLLM starts only where one request of the whole context fits, and takes half a minute to say so.
+
+    Raises BadSetting. `element_bytes`: at least so many; what this lets pass vLLM may still refuse.
+    """
+    token_bytes = 2 * model.layers * model.kv_heads * model.head_size * element_bytes
+    if (tokens := pool_bytes // token_bytes) < context_tokens:
+        said = f"{pool_bytes / 2**20:,.1f} MiB hold {tokens:,} tokens, fewer than the context of {context_tokens:,}"
+        raise BadSetting("pool_bytes", f"{said}: raise --pool, or lower --context")

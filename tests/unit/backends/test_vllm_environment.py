@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from engine_agent.backends.vllm.environment import go_to_vllms_python
+from engine_agent.backends.vllm.launch import check_room
 from engine_agent.config import CHECKOUT, EngineConfig, engine_config, engine_options
+from engine_agent.engine.config import read_config
 from engine_agent.engine.errors import BadSetting
 
 
@@ -34,6 +36,20 @@ def test_where_vllm_is_at_hand_it_stays() -> None:
 def test_where_there_is_none_it_says_how_to_get_one(tmp_path: Path) -> None:
     with pytest.raises(BadSetting, match=r"there is no .*/python \(`make test-vllm` makes it; --vllm-python names"):
         go_to_vllms_python(config("--vllm-python", str(tmp_path / "python")), [], has_vllm=lambda: False, become=_never)
+
+
+@pytest.mark.parametrize("name", ["int8_per_token_head", "int4", "nvfp4", "fp16"])
+def test_a_format_that_vllm_does_not_compute_is_named_before_anything_is_started(name: str) -> None:
+    with pytest.raises(BadSetting, match=f"kv_dtype: '{name}' is none of what vLLM computes here: auto, bf16, fp8"):
+        go_to_vllms_python(config("--kv-dtype", name), [], has_vllm=lambda: True, become=_never)
+
+
+def test_a_pool_in_which_the_context_does_not_fit_is_told_with_both_numbers() -> None:
+    model = read_config(CHECKOUT / "engine_agent" / "demo" / "model")
+    token_bytes = 2 * model.layers * model.kv_heads * model.head_size
+    check_room(model, 1024 * token_bytes, 1024, element_bytes=1)
+    with pytest.raises(BadSetting, match="hold 1,023 tokens, fewer than the context of 1,024: raise --pool, or lower"):
+        check_room(model, 1024 * token_bytes - 1, 1024, element_bytes=1)
 
 
 def _never(*what: object) -> None:
