@@ -16,8 +16,8 @@ PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
 
-up: python  ## install what is missing and start everything; Ctrl-C stops it
-	@$(BOOTSTRAP) control && exec $(LUMINET) stack up
+up: python  ## install what is missing and start everything; Ctrl-C stops it (BACKENDS=paged,vllm has vLLM in the second agent)
+	@$(BOOTSTRAP) control && $(if $(BACKENDS),LUMINET_BACKENDS=$(BACKENDS)) exec $(LUMINET) stack up
 
 down:  ## stop what `make up` started from this folder
 	@if [ -x $(BIN)/python ]; then $(LUMINET) stack down; else echo "Nothing is installed, so nothing runs."; fi

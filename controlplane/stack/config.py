@@ -14,6 +14,7 @@ from controlplane.stack.errors import StackError
 
 PRIVATE_PLACES = Path("/var/lib/luminet")
 AGENTS = ("agent-1", "agent-2")
+BACKENDS = ("paged", "vllm")  # who computes in an agent's engine
 GATEWAY = "gateway-1"
 STATUS_ABOVE = 100  # an agent's sidecar tells how it is at its engine's port and so much
 
@@ -26,6 +27,7 @@ class AgentPlaces:
     home: Path
     state: Path
     port: int
+    backend: str = "paged"
 
     @property
     def status_port(self) -> int:
@@ -53,6 +55,7 @@ class StackConfig:
     engine_port: int | None  # of the first agent's engine, the others follow; None: no agents and no gateway
     gateway_port: int
     runs_demo_traffic: bool = True
+    backends: tuple[str, ...] = ("paged", "paged")  # of each agent
 
     @property
     def secrets(self) -> Path:
@@ -71,9 +74,9 @@ class StackConfig:
         """The demo's agents. An engine's state is where `luminet engine` alone would have it."""
         if self.engine_port is None:
             return ()
-        ports = {name: self.engine_port + place for place, name in enumerate(AGENTS)}
         return tuple(
-            AgentPlaces(name, self.home / name, self.home / f"engine-{port}", port) for name, port in ports.items()
+            AgentPlaces(name, self.home / name, self.home / f"engine-{port}", port, backend)
+            for port, (name, backend) in enumerate(zip(AGENTS, self.backends, strict=True), self.engine_port)
         )
 
     @property
@@ -132,9 +135,20 @@ def read_stack_config(environ: Mapping[str, str]) -> StackConfig:
         engine_port=reader.port("LUMINET_ENGINE_PORT", 8101) if reader.flag("LUMINET_RUN_ENGINE", True) else None,
         gateway_port=reader.port("LUMINET_GATEWAY_PORT", 8080),
         runs_demo_traffic=reader.flag("LUMINET_DEMO_TRAFFIC", True),
+        backends=_backends(reader, "LUMINET_BACKENDS"),
     )
     reader.finish()
     return config
+
+
+def _backends(reader: SettingsReader, name: str) -> tuple[str, ...]:
+    """One for each agent."""
+    usual = ("paged",) * len(AGENTS)
+    found = reader.words(name, usual)
+    if len(found) == len(AGENTS) and set(found) <= set(BACKENDS):
+        return found
+    reader.reject(name, f"{','.join(found)!r} is not {len(AGENTS)} of {' and '.join(BACKENDS)}, such as paged,vllm")
+    return usual
 
 
 def _optional_url(

@@ -18,6 +18,8 @@ from controlplane.stack.config import GATEWAY, AgentPlaces, StackConfig, join_to
 from controlplane.stack.services import luminet
 
 CONTROL_PLANE = ("web", "worker", "beat")
+# vLLM has one format, so it has the one that policies ask for unless they say otherwise.
+OF_VLLM = ("--backend", "vllm", "--kv-dtype", "fp8")
 
 
 def runs_fleet(config: StackConfig) -> bool:
@@ -64,9 +66,10 @@ def engine_service(places: AgentPlaces, *, after: tuple[str, ...]) -> Service:
     """The engine with the demo model. It believes whoever signs with the secret that its sidecar wrote beside it."""
     model = ("--model", str(DEMO_MODEL), "--name", DEMO_MODEL_NAME, "--port", str(places.port))
     fleet = ("--agent-id", places.name, "--identity-secret-file", str(places.state / "identity-secret"))
+    own = OF_VLLM if places.backend == "vllm" else ()
     return Service(
         name=f"{places.name}-engine",
-        command=luminet("engine", *model, "--state", str(places.state), *fleet),
+        command=luminet("engine", *model, "--state", str(places.state), *fleet, *own),
         check=partial(data_plane_check, "engine", loopback_address("127.0.0.1", places.port)),
         port=places.port,
         needs=(places.name, *after),

@@ -6,6 +6,7 @@ import pytest
 from controlplane.settings.env import read_environment, read_environment_or_exit
 from controlplane.settings.reader import MalformedSettings
 from controlplane.stack.config import read_stack_config
+from controlplane.stack.fleet_services import engine_service
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 GOOD = {
@@ -139,6 +140,30 @@ def test_the_stack_names_its_malformed_settings_too() -> None:
     with pytest.raises(MalformedSettings) as caught:
         read_stack_config({"LUMINET_WEB_PORT": "eighty", "LUMINET_INSTALL_ENGINE": "perhaps", "LUMINET_REDIS_URL": "x"})
     assert {one.name for one in caught.value.bad} == {"LUMINET_WEB_PORT", "LUMINET_INSTALL_ENGINE", "LUMINET_REDIS_URL"}
+
+
+def test_each_of_the_stacks_agents_has_a_backend() -> None:
+    assert [one.backend for one in read_stack_config({}).agents] == ["paged", "paged"]
+    mixed = read_stack_config({"LUMINET_BACKENDS": "paged, vllm", "LUMINET_ENGINE_PORT": "9000"})
+    assert [(one.name, one.port, one.backend) for one in mixed.agents] == [
+        ("agent-1", 9000, "paged"),
+        ("agent-2", 9001, "vllm"),
+    ]
+
+
+@pytest.mark.parametrize("said", ["vllm", "paged,paged,vllm", "paged,sglang"])
+def test_backends_that_the_stack_cannot_have_are_named(said: str) -> None:
+    with pytest.raises(MalformedSettings) as caught:
+        read_stack_config({"LUMINET_BACKENDS": said})
+    assert [one.name for one in caught.value.bad] == ["LUMINET_BACKENDS"]
+    assert said in str(caught.value)
+
+
+def test_an_agent_of_vllm_has_its_engine_started_with_it() -> None:
+    config = read_stack_config({"LUMINET_BACKENDS": "paged,vllm"})
+    ours, vllms = (engine_service(places, after=()).command for places in config.agents)
+    assert "--backend" not in ours
+    assert vllms[vllms.index("--backend") :] == ("--backend", "vllm", "--kv-dtype", "fp8")
 
 
 def test_one_web_process_keeps_its_metrics_in_memory_and_several_share_a_folder() -> None:
