@@ -157,7 +157,7 @@ def test_the_page_of_the_fleet_shows_every_agent(stack: Stack, look: Look) -> No
 
 def test_the_page_moves_with_the_agents(stack: Stack, page: Page) -> None:
     sign_in(page, stack)
-    page.get_by_role("link", name="Fleet").click()
+    page.get_by_role("link", name="Fleet", exact=True).click()
     expect(page.get_by_text("Live", exact=False).first).to_be_visible()
     luminet("drain", "agent-2", home=stack.home)
     expect(row(page, "agent-2")).to_contain_text("draining", timeout=10_000)

@@ -21,7 +21,7 @@ from tests.e2e.organisations import (
     wait_for_status,
 )
 from tests.e2e.pages import sign_in
-from tests.e2e.stack import Stack
+from tests.e2e.stack import Stack, wait_until
 
 ENGINES = {"agent-1", "agent-2"}
 
@@ -79,7 +79,7 @@ def make_namespace(page: Page, slug: str) -> None:
 def open_policy(page: Page, slug: str) -> None:
     """As somebody who looks for it: organisation, namespace, policy."""
     open_section(page, "Namespaces")
-    page.get_by_role("table").get_by_role("link", name="chat").click()
+    page.get_by_role("table").get_by_role("link", name="chat", exact=True).click()
     open_section(page, "Policy")
     expect(page).to_have_url(re.compile(f"/orgs/{slug}/namespaces/chat/policy$"), timeout=SOON)
     expect(title(page)).to_contain_text("chat keeps blocks for")
@@ -105,6 +105,9 @@ def publish_to_a_few(page: Page) -> None:
 
 def one_engine_alone_has(stack: Stack, key: str, revision: str) -> str:
     """While the rollout stands at its first step, which it leaves only when somebody says so."""
+    wait_until(
+        lambda: revision in revisions_answered(stack, key).values(), f"revision {revision} at an engine", seconds=60
+    )
     found = revisions_answered(stack, key)
     assert set(found) == ENGINES
     (first,) = (agent for agent, held in found.items() if held == revision)
