@@ -18,8 +18,9 @@ SECONDS = 60
 SLEEP = "import time; time.sleep(600)"
 DEAF = f"import signal; [signal.signal(one, signal.SIG_IGN) for one in (2, 15)]; print('deaf', flush=True); {SLEEP}"
 RUN = f"""
-import subprocess, sys, time
+import signal, subprocess, sys, time
 from tests.outliving import outlived_by_nothing
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who is started in the background inherits that it is ignored
 outlived_by_nothing()
 started = subprocess.Popen([sys.executable, "-c", {SLEEP!r}], start_new_session=True)
 print(started.pid, flush=True)
