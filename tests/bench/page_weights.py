@@ -13,10 +13,10 @@ from tests.bench.pages import Pages
 TAGS = re.compile(rb"<(?:link|script)\b[^>]*>")
 ADDRESS = re.compile(rb'\b(?:href|src)="([^"]+)"')
 PICTURE = re.compile(rb'\brel="[^"]*icon[^"]*"')
-# In a style: other styles and fonts. In a script: modules, whichever way they are written.
+# In a style: other styles and fonts. In a script: modules, whichever way they are written; no code that looks alike.
 WITHIN = {
     ".css": re.compile(rb"""url\(["']?([^"')]+)["']?\)"""),
-    ".js": re.compile(rb"""\b(?:from|import)\s*\(?["']([^"']+)["']"""),
+    ".js": re.compile(rb"""\b(?:from|import)\s*\(?["'](\.{0,2}/[^"']+)["']"""),
 }
 
 

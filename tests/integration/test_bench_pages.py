@@ -64,4 +64,5 @@ def test_a_first_paint_is_the_document_with_all_that_it_imports() -> None:
     assert len(TAGS.findall(page)) == 4
     assert list(_named("/", page)) == ["/static/a.css", "/static/live.js"]
     assert list(_within("/static/live.js", b'import { ageText } from "./time.js";')) == ["/static/time.js"]
+    assert list(_within("/static/small.js", b'"from"===o[0]&&o.from"&&o[0]==="x"')) == []
     assert list(_within("/static/a.css", b"src: url('font.woff2#x')")) == ["/static/font.woff2"]
