@@ -107,7 +107,9 @@ def pools_held(agents: Collection[str], *, top: int) -> dict[str, PoolHeld]:
     ), kept AS (
         SELECT agent, namespace_id, kv_dtype, size, at, false AS is_others, 1 AS many FROM ranked WHERE place <= %(top)s
         UNION ALL
-        SELECT agent, 0, '', sum(size), max(at), true, count(DISTINCT namespace_id)
+        SELECT agent, 0, '', sum(size), max(at), true, count(DISTINCT namespace_id) FILTER (
+            WHERE (agent, namespace_id) NOT IN (SELECT agent, namespace_id FROM ranked WHERE place <= %(top)s)
+        )
         FROM ranked WHERE place > %(top)s GROUP BY agent
     )
     SELECT agent, organisation.slug || '/' || namespace.slug, kv_dtype, size, at, is_others, many

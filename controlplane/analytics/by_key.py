@@ -46,9 +46,9 @@ class Asked:
 
 def parts_by_key(scope: Scope, spans: Sequence[Span], whole: Counts) -> list[tuple[UUID | None, Named | None, Counts]]:
     """Of the whole of the same spans, most prompt tokens first; None, None: what is left over, if anything is."""
-    found = counts_by_key(scope, spans, most=MOST)
+    found = counts_by_key(scope, spans, most=MOST + 1)  # what came without a key may be among them
     found.pop(NO_KEY, None)
-    told = {key: counts for key, counts in found.items() if any(counts.values())}
+    told = {key: counts for key, counts in list(found.items())[:MOST] if any(counts.values())}
     names = names_of(scope, told)
     parts: list[tuple[UUID | None, Named | None, Counts]] = [
         (UUID(key), names.get(key, GONE), counts) for key, counts in told.items()

@@ -1,7 +1,6 @@
 """What a gateway says of why prompts miss, before it is believed: bounded, and of the form that is stored and shown."""
 
 from collections.abc import Callable, Mapping
-from math import isfinite
 from typing import Any, Final
 
 from controlplane.analytics.rows import Problem, shown
@@ -16,7 +15,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_ratio(value: Any) -> bool:
-    return type(value) in (int, float) and isfinite(value) and 0 <= value <= 1
+    return type(value) in (int, float) and 0 <= value <= 1
 
 
 def _is_place(value: Any) -> bool:

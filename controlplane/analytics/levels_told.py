@@ -5,7 +5,6 @@ Older sidecars tell none of it. A piece that makes no sense is refused by itself
 
 import re
 from collections.abc import Mapping, Sequence
-from math import isfinite
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -62,7 +61,7 @@ def list_read(field: str, told: Any, most: int) -> Sequence[Any] | Problem:
 
 def pair_read(field: str, told: Any, at: float) -> tuple[Pair, Lost] | Problem:
     """`at`: when it was told."""
-    if type(told) is not dict or told.keys() != _PAIR:
+    if type(told) is not dict or not told.keys() >= _PAIR:
         return Problem(field, f"must be an object of {', '.join(sorted(_PAIR))}")
     for name in ("victim", "by"):
         if not _is_namespace(told[name]):
@@ -73,7 +72,7 @@ def pair_read(field: str, told: Any, at: float) -> tuple[Pair, Lost] | Problem:
         if type(told[name]) is not int or not 0 <= told[name] <= most:
             return Problem(f"{field}.{name}", f"must be a whole number from 0 to {most}, found {shown(told[name])}")
     ago = told["seconds_ago"]
-    if type(ago) not in (int, float) or not isfinite(ago) or not 0 <= ago <= MOST_SECONDS:
+    if type(ago) not in (int, float) or not 0 <= ago <= MOST_SECONDS:
         return Problem(f"{field}.seconds_ago", f"must be seconds, found {shown(ago)}")
     return Pair(told["victim"], told["by"], told["cause"]), Lost(told["blocks"], told["bytes"], at - ago)
 
@@ -93,7 +92,7 @@ def formats_read(field: str, told: Any, resident_bytes: int) -> dict[str, int] |
 
 
 def pin_read(field: str, told: Any) -> tuple[UUID, PinTold] | Problem:
-    if type(told) is not dict or told.keys() != _PIN:
+    if type(told) is not dict or not told.keys() >= _PIN:
         return Problem(field, f"must be an object of {', '.join(sorted(_PIN))}")
     pin = _uuid(told["id"])
     if pin is None:

@@ -23,6 +23,7 @@ from tenants.models import PolicyLevel, PolicyRevision
 from tenants.policy import Below, Values, effective_values
 
 PREDICTING_LOCK: Final = 7_446_220_475  # any number that nobody else locks
+MEASURING_LOCK: Final = 7_446_220_476
 EVERYBODY: Final = 0  # in place of an organisation: all that it is in force for, together
 CAUGHT_UP: Final = timedelta(days=1)  # of what is older, today's engines would foretell something else
 MEASURED_FOR: Final = timedelta(days=1)
@@ -64,7 +65,10 @@ def _read(row: PredictedEffect) -> Effect:
 def effects_predict(now: datetime) -> int:
     """Of how many revisions it is known from now on."""
     with alone(PREDICTING_LOCK) as is_alone:
-        return sum(1 for one in _due(now) if _predict(one, now)) if is_alone else 0
+        due = _due(now) if is_alone else []
+        for one in due:
+            _predict(one, now)
+        return len(due)
 
 
 def _due(now: datetime) -> list[PolicyRevision]:
@@ -74,16 +78,14 @@ def _due(now: datetime) -> list[PolicyRevision]:
     return list(due.select_related(*owners).order_by("pk")[:AT_ONCE])
 
 
-def _predict(revision: PolicyRevision, now: datetime) -> bool:
+def _predict(revision: PolicyRevision, now: datetime) -> None:
     found = dict(_foretold(revision, now))
-    everybody = PredictedEffect(revision_id=revision.pk, organisation_id=EVERYBODY, published_at=revision.at, at=now)
-    rows = [everybody, *(_row(revision, one, now) for one in found if one != EVERYBODY)]
+    rows = [_row(revision, one, now) for one in {EVERYBODY, *found}]
     for row in rows:
         said = found.get(row.organisation_id)
         if said is not None:
             row.before, row.after, row.error = said.before, said.after, said.error
     PredictedEffect.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
-    return True
 
 
 def _row(revision: PolicyRevision, organisation: int, now: datetime) -> PredictedEffect:
@@ -131,10 +133,20 @@ def _in_force(revision: PolicyRevision, one: Below, fleet: Values, said: Values)
 
 def effects_measure(now: datetime) -> int:
     """Of how many it was counted anew. Only of those that foretold something: what did not change is no effect."""
+    with alone(MEASURING_LOCK) as is_alone:
+        return _measured(now) if is_alone else 0
+
+
+def _measured(now: datetime) -> int:
+    """Those that were measured longest ago come first: none waits because others are due again."""
     is_due = Q(measured_at=None) | Q(
         measured_at__lt=now - MEASURED_EVERY, published_at__gt=F("measured_at") - MEASURED_FOR
     )
-    due = list(PredictedEffect.objects.filter(is_due, before__isnull=False).order_by("pk")[:AT_ONCE])
+    due = list(
+        PredictedEffect.objects.filter(is_due, before__isnull=False).order_by(
+            F("measured_at").asc(nulls_first=True), "pk"
+        )[:AT_ONCE]
+    )
     owners = PolicyRevision.objects.select_related("level__organisation", "level__namespace__organisation")
     revisions = owners.in_bulk([one.revision_id for one in due])
     for row in due:
@@ -158,5 +170,7 @@ def _measure(row: PredictedEffect, place: Place, now: datetime) -> None:
 
 
 def _hit_ratio(scope: Scope, start: datetime, end: datetime) -> float | None:
-    counts = totals_counts(scope, Window("effect", start, end, is_open=False))
+    counts = totals_counts(
+        scope, Window("effect", start, end, is_open=False), columns=("prompt_tokens", "cached_tokens")
+    )
     return counts["cached_tokens"] / counts["prompt_tokens"] if counts["prompt_tokens"] else None

@@ -23,10 +23,11 @@ Owner = Literal["namespace", "organisation"]
 
 
 def stats_answer(
-    scope: Scope, window_name: str, *, now: datetime | None = None, by_owner: bool = True
+    scope: Scope, window_name: str, *, now: datetime | None = None, by_owner: bool = True, by_key: bool = True
 ) -> dict[str, Any]:
     """Of one moment: by the database's clock, unless another is given. `by_owner`: whether its parts are wanted, which
-    are as many as the fleet has organisations."""
+    are as many as the fleet has organisations; `by_key`: the same of an organisation's keys, of which the fleet tells
+    none."""
     with snapshot():
         window = window_of(window_name, now or selectors.database_now())
         spans = selectors.spans_of(window, is_fleet=scope.is_fleet)
@@ -55,7 +56,7 @@ def stats_answer(
             "blocks_left": {name.removesuffix("_blocks"): total[name] for name in BLOCK_COLUMNS},
             **(_by_owner(scope, window, spans) if by_owner else {}),
             "by_model": _by_model(days),
-            **({} if scope.is_fleet else {"by_key": _by_key(scope, spans, total)}),
+            **({"by_key": _by_key(scope, spans, total)} if by_key and not scope.is_fleet else {}),
             "before": _before(scope, window_before(window), first),
         }
 

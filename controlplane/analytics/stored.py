@@ -1,13 +1,13 @@
 """What ingest.py reads and writes besides the minutes, for any number of agents in one statement each."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from django.db import connection, models
 
-from controlplane.analytics.adding import MOST_SUM
+from controlplane.analytics.adding import MOST_SUM, replaced_on_conflict, sums_on_conflict
 from controlplane.analytics.displaced import Bucket
 from controlplane.analytics.displaced import Place as CounterPlace
 from controlplane.analytics.levels_told import Lost, Pair, PinTold
@@ -135,7 +135,7 @@ COUNTERS_FIND: Final = (
 def journals_put(read: Mapping[tuple[str, str], Read], now: datetime) -> None:
     kinds = "agent text, boot text, upto bigint, born bigint, is_reborn boolean, at timestamptz"
     rows = [(*place, *one, now) for place, one in read.items()]
-    changed = f"{_replaced(('upto', 'born', 'at'))}, is_reborn = old.is_reborn OR excluded.is_reborn"
+    changed = f"{replaced_on_conflict(('upto', 'born', 'at'))}, is_reborn = old.is_reborn OR excluded.is_reborn"
     _upsert(JournalRead, kinds, rows, "agent, boot", changed)
 
 
@@ -158,7 +158,9 @@ def totals_put(totals: Mapping[tuple[str, str, int], Total], now: datetime) -> N
     rows = [(*place, *one.numbers, one.upto, now) for place, one in totals.items()]
     columns = f"{kinds}, upto bigint, at timestamptz"
     newest = "WHERE old.upto <= excluded.upto"
-    _upsert(EngineTotal, columns, rows, "agent, boot, namespace_id", _replaced((*TOTALS, "upto", "at")), newest)
+    _upsert(
+        EngineTotal, columns, rows, "agent, boot, namespace_id", replaced_on_conflict((*TOTALS, "upto", "at")), newest
+    )
 
 
 def residences_put(residences: Mapping[str, Mapping[int, Held]]) -> None:
@@ -168,7 +170,7 @@ def residences_put(residences: Mapping[str, Mapping[int, Held]]) -> None:
         for agent, all_held in residences.items()
         for namespace, one in all_held.items()
     ]
-    changed = _replaced(("boot", *HELD, "formats", "at"))
+    changed = replaced_on_conflict(("boot", *HELD, "formats", "at"))
     _upsert(Residence, f"{kinds}, formats jsonb, at timestamptz", rows, "agent, namespace_id", changed)
 
 
@@ -177,7 +179,9 @@ def counters_put(counters: Mapping[CounterPlace, Lost]) -> None:
     rows = [
         (one.agent, one.boot, *one.pair, lost.blocks, lost.bytes, _moment(lost.at)) for one, lost in counters.items()
     ]
-    _upsert(EvictionCounter, kinds, rows, "agent, boot, victim, by, cause", _replaced(("blocks", "bytes", "at")))
+    _upsert(
+        EvictionCounter, kinds, rows, "agent, boot, victim, by, cause", replaced_on_conflict(("blocks", "bytes", "at"))
+    )
 
 
 def evictions_add(buckets: Mapping[Bucket, Lost]) -> None:
@@ -187,8 +191,7 @@ def evictions_add(buckets: Mapping[Bucket, Lost]) -> None:
         (one.level, _moment(one.start), *one[2:], lost.blocks, min(lost.bytes, MOST_SUM), _moment(lost.at))
         for one, lost in buckets.items()
     ]
-    sums = ", ".join(f"{name} = least(old.{name}, {MOST_SUM}) + excluded.{name}" for name in ("blocks", "bytes"))
-    changed = f"{sums}, last_at = greatest(old.last_at, excluded.last_at)"
+    changed = f"{sums_on_conflict(('blocks', 'bytes'))}, last_at = greatest(old.last_at, excluded.last_at)"
     _upsert(Eviction, f"{kinds}, last_at timestamptz", rows, "level, start, victim_id, by_id, cause", changed)
 
 
@@ -205,7 +208,7 @@ def pins_put(pins: Mapping[str, tuple[float, Mapping[UUID, PinTold]]]) -> None:
     _execute(PINS_FORGET, [sorted(pins), *kept])
     kinds = "agent text, pin_id uuid, namespace_id bigint, state text, is_warming boolean, wanted_tokens bigint"
     kinds += ", resident_tokens bigint, resident_bytes bigint, problem text, at timestamptz"
-    changed = _replaced(("namespace_id", *PinTold._fields[1:], "at"))
+    changed = replaced_on_conflict(("namespace_id", *PinTold._fields[1:], "at"))
     _upsert(PinHeld, kinds, rows, "agent, pin_id", changed)
 
 
@@ -221,20 +224,20 @@ def pools_put(pools: Mapping[tuple[str, int], Pool]) -> None:
     kinds += ", evictable_bytes bigint, preemptions bigint"
     rows = [(agent, _moment(minute), *pool) for (agent, minute), pool in pools.items()]
     most = ", ".join(f"{name} = greatest(old.{name}, excluded.{name})" for name in ("used_bytes", "evictable_bytes"))
-    changed = f"{_replaced(('boot', 'capacity_bytes', 'preemptions'))}, {most}"
+    changed = f"{replaced_on_conflict(('boot', 'capacity_bytes', 'preemptions'))}, {most}"
     _upsert(PoolMinute, kinds, rows, "agent, minute", changed)
 
 
 def curves_put(curves: Mapping[tuple[str, int], tuple[Any, float]]) -> None:
     rows = [(*place, json_column(told), _moment(at)) for place, (told, at) in curves.items()]
     kinds, newest = "agent text, namespace_id bigint, told jsonb, at timestamptz", "WHERE old.at <= excluded.at"
-    _upsert(ReuseCurve, kinds, rows, "agent, namespace_id", _replaced(("told", "at")), newest)
+    _upsert(ReuseCurve, kinds, rows, "agent, namespace_id", replaced_on_conflict(("told", "at")), newest)
 
 
 def divergences_put(found: Mapping[tuple[str, int], tuple[Any, float]]) -> None:
     rows = [(*place, json_column(told), _moment(at)) for place, (told, at) in found.items()]
     kinds, newest = "agent text, namespace_id bigint, told jsonb, at timestamptz", "WHERE old.at <= excluded.at"
-    _upsert(Divergence, kinds, rows, "agent, namespace_id", _replaced(("told", "at")), newest)
+    _upsert(Divergence, kinds, rows, "agent, namespace_id", replaced_on_conflict(("told", "at")), newest)
 
 
 def refused_keep(refused: Mapping[str, Sequence[RefusedOne]], now: datetime, *, most: int) -> None:
@@ -276,10 +279,6 @@ def _upsert(
         f"ON CONFLICT ({key}) DO UPDATE SET {changed} {where}",
         _columns(sorted(rows, key=lambda row: tuple(row[: key.count(",") + 1]))),
     )
-
-
-def _replaced(names: Iterable[str]) -> str:
-    return ", ".join(f"{name} = excluded.{name}" for name in names)
 
 
 def _kept(told: Any) -> str:

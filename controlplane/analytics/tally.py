@@ -283,7 +283,7 @@ class Tally:
         self._pins(agent, number, told)
 
     def _evictions(self, agent: str, number: int, told: Mapping[str, Any]) -> None:
-        for place, one in enumerate(self._listed(agent, number, told, "evictions", MOST_PAIRS)):
+        for place, one in enumerate(self._listed(agent, number, told, "evictions", MOST_PAIRS) or ()):
             where = f"evictions.{place}"
             found = pair_read(where, one, told["at"])
             victim = None if isinstance(found, Problem) else found[0].victim
@@ -311,8 +311,10 @@ class Tally:
     def _pins(self, agent: str, number: int, told: Mapping[str, Any]) -> None:
         if "pins" not in told:
             return
+        if (listed := self._listed(agent, number, told, "pins", MOST_PINS)) is None:
+            return
         at, pins = told["at"], dict[UUID, PinTold]()
-        for place, one in enumerate(self._listed(agent, number, told, "pins", MOST_PINS)):
+        for place, one in enumerate(listed):
             where = f"pins.{place}"
             found = pin_read(where, one)
             if not isinstance(found, Problem):
@@ -323,11 +325,12 @@ class Tally:
                 pins[found[0]] = found[1]
         self.pins[agent] = at, pins
 
-    def _listed(self, agent: str, number: int, told: Mapping[str, Any], name: str, most: int) -> Sequence[Any]:
+    def _listed(self, agent: str, number: int, told: Mapping[str, Any], name: str, most: int) -> Sequence[Any] | None:
+        """None: it is refused."""
         found = list_read(name, told.get(name, []), most)
         if isinstance(found, Problem):
             self._refuse(agent, number, found, None)
-            return ()
+            return None
         return found
 
     def _formats(

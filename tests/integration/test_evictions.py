@@ -197,7 +197,8 @@ def test_pools_are_by_namespace_and_format_as_agents_tell_them(chat: Namespace, 
         ("acme/chat", "fp8", 60),
         ("globex/default", "", 50),
     ]
-    assert (found.others, found.others_bytes) == (1, 40)
+    assert (found.others, found.others_bytes) == (0, 40), "chat is named already, in another format"
+    assert pools_held(["agent-1"], top=1)["agent-1"].others == 1
     fleet = fleet_pools(["agent-1", "agent-2"], top=1)
     assert [(one.namespace, one.kv_dtype, one.bytes) for one in fleet.top] == [("acme/chat", "fp8", 90)]
     assert fleet.by_agent == {"agent-1": (60, 90), "agent-2": (30, 0)}
@@ -223,6 +224,8 @@ def test_pins_are_as_each_agent_last_told_and_those_it_names_no_longer_are_gone(
         ("agent-2", one.pk, 64),
     }
     store(levels())  # of an older sidecar, that says nothing of pins
+    assert PinHeld.objects.count() == 2
+    assert store(levels(pins="many"))  # refused: it says nothing
     assert PinHeld.objects.count() == 2
     store(levels(pins=[]))
     assert PinHeld.objects.get().agent == "agent-2"

@@ -92,7 +92,7 @@ def _scope(found: Inside) -> Scope:
 
 
 def _now(found: Inside, window: str) -> dict[str, Any]:
-    stats = stats_answer(_scope(found), window)
+    stats = stats_answer(_scope(found), window, by_key=False)
     held = held_rows(residences_of(found.namespace))
     return {
         "window": window,

@@ -30,6 +30,11 @@ def test_a_pair_is_read_with_when_it_last_happened() -> None:
     assert not isinstance(pair_read("x", {**PAIR, "victim": "*", "by": "*"}, 0.0), Problem)
 
 
+def test_what_a_later_version_tells_of_a_pair_or_a_pin_besides_is_passed_over() -> None:
+    assert pair_read("x", {**PAIR, "weather": "fine"}, 100.0) == pair_read("x", PAIR, 100.0)
+    assert pin_read("x", {**PIN, "weather": "fine"}) == pin_read("x", PIN)
+
+
 @pytest.mark.parametrize(
     ("name", "bad"),
     [
@@ -47,6 +52,7 @@ def test_a_pair_is_read_with_when_it_last_happened() -> None:
         ("bytes", 1.5),
         ("seconds_ago", -1),
         ("seconds_ago", float("nan")),
+        ("seconds_ago", 10**400),
         ("seconds_ago", "1"),
     ],
 )
@@ -56,7 +62,7 @@ def test_a_pair_that_makes_no_sense_is_refused_by_its_field(name: str, bad: Any)
     assert found.field == f"evictions.7.{name}"
 
 
-@pytest.mark.parametrize("bad", [None, [], {}, {**PAIR, "more": 1}, "pair"])
+@pytest.mark.parametrize("bad", [None, [], {}, {"victim": "1"}, "pair"])
 def test_what_is_no_pair_and_no_pin_is_refused_as_a_whole(bad: Any) -> None:
     assert isinstance(pair_read("x", bad, 0.0), Problem)
     assert isinstance(pin_read("x", bad), Problem)
