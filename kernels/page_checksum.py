@@ -11,6 +11,8 @@ that change places, pages cut at another stride and whatever else is not made on
 times at the very most. It is no protection against somebody who wants to deceive.
 """
 
+from __future__ import annotations  # Triton may not be there, and annotations are its words
+
 from collections.abc import Sequence
 
 import torch

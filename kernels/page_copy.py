@@ -7,6 +7,8 @@ engines' (the multiprocessors stay with attention), and do not wait where the ho
 reads it, wait for the stream.
 """
 
+from __future__ import annotations  # Triton may not be there, and annotations are its words
+
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 

@@ -4,6 +4,8 @@ arena uint8 [capacity]; offsets [pages] in bytes; size_bytes of one page. One wr
 Pages may overlap or be named twice: they are zero afterwards.
 """
 
+from __future__ import annotations  # Triton may not be there, and annotations are its words
+
 from collections.abc import Sequence
 
 from torch import Tensor

@@ -32,6 +32,23 @@ def test_the_command_opens_without_loading_django_or_anything_else_installed() -
     assert run(f"{code} print([name for name in {names} if name in sys.modules])") == "[]"
 
 
+def test_the_engine_answers_where_there_is_nothing_that_only_developers_have() -> None:
+    """`make up` installs the extras `control` and `engine`, and on a CPU torch brings no Triton."""
+    code = """
+import asyncio, importlib, pkgutil, sys
+from pathlib import Path
+sys.modules.update(dict.fromkeys(("triton", "transformers", "matplotlib", "hypothesis", "pytest")))
+import kernels
+for one in pkgutil.walk_packages(kernels.__path__, "kernels."):
+    importlib.import_module(one.name)
+from engine_agent.backends.paged import PagedBackend
+async def first_token() -> None:
+    await (await PagedBackend.open(Path("engine_agent/demo/model"))).close()
+asyncio.run(first_token())
+"""
+    run(code)
+
+
 def test_on_a_machine_with_the_other_half_the_command_says_what_is_missing() -> None:
     code = (
         "import sys; sys.modules['redis'] = None; sys.modules['psycopg'] = None; "
