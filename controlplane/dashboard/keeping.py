@@ -13,32 +13,34 @@ from datetime import timedelta
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from django.conf import settings
 from django.core import signing
 from django.http import HttpRequest
 
-from controlplane.dashboard.refilling import TOKENS
+from controlplane.dashboard.refilling import TOKENS, is_of_page
 from tenants.crypto import Unreadable, seal, unseal
 
 LASTS: Final = timedelta(hours=1)
 PAGES_LAST: Final = timedelta(days=7)  # how old a page may be whose form is sent
 MOST_LETTERS: Final = 200_000
-MOST_FIELDS: Final = 1_000
 BY: Final = "form_by"  # whose page a form was made for; beside each form's token
 KEPT: Final = "kept"
 SECRETS: Final = frozenset({"password", "current", "new", "again"})
 SECRETS_OF: Final[Mapping[str, frozenset[str]]] = {"start": frozenset({"key"})}
 # Whatever is sent there is a secret, or no text.
 NEVER: Final = frozenset({"sign-in", "sign-out", "password", "theme", "invitation", "reset"})
+NOT_TYPED: Final = frozenset({"do", "next", "publish", "models", "guards"})  # buttons, and what a form says it shows
 _SALT: Final = "luminet.form"
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Where it was sent to, the page that the form stood on, and what was typed."""
+    """Where it was sent to, the page that the form stood on, what was typed, and by whom."""
 
     sent_to: str
     page: str
     typed: dict[str, list[str]]
+    author: int
 
 
 class TooLong(ValueError):
@@ -59,29 +61,44 @@ def author_of(request: HttpRequest) -> int | None:
 
 def is_from_here(request: HttpRequest) -> bool:
     """Whether a page of ours sent it: nobody else's page puts words into a form of ours."""
-    told = urlsplit(request.headers.get("Origin") or request.headers.get("Referer", ""))
-    return (told.scheme, told.netloc) == (request.scheme, request.get_host())
+    return _is_ours(request, request.headers.get("Origin") or request.headers.get("Referer", ""))
+
+
+def _is_ours(request: HttpRequest, address: str) -> bool:
+    """By the same origins as Django's own check: behind a proxy it is not what the request itself says."""
+    try:
+        told = urlsplit(address)
+    except ValueError:
+        return False
+    ours = {f"{request.scheme}://{request.get_host()}", *settings.CSRF_TRUSTED_ORIGINS}
+    return f"{told.scheme}://{told.netloc}" in ours
 
 
 def kept_of(request: HttpRequest) -> Kept | None:
     """What may be kept of a form. Raises TooLong; None where it is none of ours, or nothing but secrets."""
     name = request.resolver_match.url_name if request.resolver_match else None
-    if name in NEVER or not is_from_here(request) or author_of(request) is None:
+    if name in NEVER or not is_from_here(request) or (author := author_of(request)) is None:
         return None
     secrets = SECRETS | SECRETS_OF.get(name or "", frozenset())
     typed = {key: [*map(str, values)] for key, values in request.POST.lists() if key not in TOKENS | secrets}
     letters = sum(len(key) + sum(map(len, values)) for key, values in typed.items())
-    if letters > MOST_LETTERS or sum(map(len, typed.values())) > MOST_FIELDS:
+    if letters > MOST_LETTERS:
         raise TooLong
-    page = urlsplit(request.headers.get("Referer", ""))
-    is_ours = (page.scheme, page.netloc) == (request.scheme, request.get_host())
-    address = f"{page.path}?{page.query}".removesuffix("?") if is_ours else ""
-    return Kept(request.get_full_path(), address, typed)
+    return Kept(request.get_full_path(), _page_of(request), typed, author)
 
 
-def sealed(kept: Kept, *, author: int, now: float) -> str:
+def _page_of(request: HttpRequest) -> str:
+    """Which page the form stood on; "" where that was not told, or is none of ours."""
+    told = request.headers.get("Referer", "")
+    if not _is_ours(request, told):
+        return ""
+    page = urlsplit(told)
+    return f"{page.path}?{page.query}".removesuffix("?")
+
+
+def sealed(kept: Kept, *, now: float) -> str:
     told = json.dumps([now, kept.sent_to, kept.page, kept.typed]).encode()
-    return urlsafe_b64encode(seal(zlib.compress(told), place=_place(author))).decode()
+    return urlsafe_b64encode(seal(zlib.compress(told), place=_place(kept.author))).decode()
 
 
 def unsealed(told: str, *, reader: int, now: float) -> Kept | None:
@@ -91,18 +108,14 @@ def unsealed(told: str, *, reader: int, now: float) -> Kept | None:
     except (Unreadable, ValueError, zlib.error):
         return None
     since, sent_to, page, typed = said
-    return Kept(sent_to, page, typed) if 0 <= now - since <= LASTS.total_seconds() else None
+    return Kept(sent_to, page, typed, reader) if 0 <= now - since <= LASTS.total_seconds() else None
 
 
 def readable(kept: Kept) -> list[tuple[str, str]]:
     """What of it somebody typed, to be read and copied."""
-    hidden = {"do", "next", "publish", "models", "guards", "strategy"}
-    return [
-        (name, value)
-        for name, values in kept.typed.items()
-        for value in values
-        if value and name not in hidden and not name.endswith(("revision", "once", "-unit", "-has"))
-    ]
+    typed = {name: values for name, values in kept.typed.items() if name not in NOT_TYPED and not is_of_page(name)}
+    shown = {name: values for name, values in typed.items() if not name.endswith(("-unit", "-has"))}
+    return [(name, value) for name, values in shown.items() for value in values if value]
 
 
 def _place(author: int) -> str:

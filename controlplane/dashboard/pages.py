@@ -12,7 +12,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_http_methods
 
-from controlplane.dashboard.problems import may_not, not_found, part_ended
+from controlplane.dashboard.problems import SIGNED_OUT, may_not, not_found, part_ended
 from controlplane.dashboard.requests import origin_of, user_of
 from controlplane.dashboard.resuming import signed_out
 from tenants.access import actor_for_member, actor_for_operator, memberships_of
@@ -23,7 +23,6 @@ View = Callable[..., HttpResponse]
 READS = ("GET", "HEAD")
 FORMS = (*READS, "POST")
 REFUSED = (403, 404)
-SIGNED_OUT = "Your session has ended."
 NOT_ANY_MORE = "This is not there, or not yours to see any more."
 
 

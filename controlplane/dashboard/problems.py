@@ -7,19 +7,25 @@ from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from controlplane.dashboard.keeping import TooLong
 from controlplane.dashboard.requests import STOP_ASKING
-from controlplane.dashboard.resuming import RENEWED, token_renewed, typed_by_them
+from controlplane.dashboard.resuming import RENEWED, TOO_LONG, token_renewed, typed_by_them
 from controlplane.request_id import request_id_current
 from tenants.locks import is_busy
+
+SIGNED_OUT = "Your session has ended."
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     if request.headers.get("HX-Request"):
-        return part_ended(request, RENEWED, signs_in=not request.user.is_authenticated)
-    again = token_renewed(request)
-    if again is not None:
-        return again
-    return problem(request, 403, "This form is too old to be sent", "Go back, reload the page and send it again.")
+        is_in = request.user.is_authenticated
+        return part_ended(request, RENEWED if is_in else SIGNED_OUT, signs_in=not is_in)
+    advice = "Go back, reload the page and send it again."
+    try:
+        again = token_renewed(request)
+    except TooLong:  # a reload would take it from them
+        again, advice = None, f"Nothing was done. {TOO_LONG}"
+    return again or problem(request, 403, "This form is too old to be sent", advice)
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:

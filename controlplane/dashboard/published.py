@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from controlplane.dashboard.pages import part
 from controlplane.dashboard.requests import STOP_ASKING, user_of
-from controlplane.dashboard.words import counted
+from controlplane.dashboard.words import counted, lengths_in_words
 from controlplane.fleet.models import OperationStep
 from controlplane.rollouts.models import Rollout
 from controlplane.rollouts.selectors import rollouts_visible
@@ -69,7 +69,7 @@ def _published(rollout: Rollout, address: str) -> Published:
 def published_words(rollout: Rollout, *, done: int, total: int) -> str:
     begin = f"{place_words(rollout.place)}: revision {rollout.revision} is published."
     if rollout.state not in (*Rollout.OPEN, Rollout.State.DONE):
-        return f"{begin} {rollout.why}".rstrip()
+        return f"{begin} {lengths_in_words(rollout.why)}".rstrip()
     if done == total:
         return f"{begin} {'All ' if total > 1 else ''}{counted(total, 'agent')} acknowledged it."
     onwards = (

@@ -22,7 +22,7 @@ ANCHOR: Final = "kept-form"
 
 def is_of_page(name: str) -> bool:
     """What a page has hidden in a form to say which state of things it showed."""
-    return name.rpartition("-")[2] in ("revision", "once")
+    return name.rpartition("-")[2] in ("revision", "once", "seen")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +51,44 @@ class Form:
     options: dict[int, list[Tag]] = field(default_factory=dict)  # by where their select starts
     texts: dict[int, int] = field(default_factory=dict)  # where a textarea's text ends, by where its tag starts
 
+    @property
+    def anchor(self) -> str:
+        return self.tag.get("id") or ANCHOR
+
 
 @dataclass(frozen=True, slots=True)
 class Refilled:
     html: str
+    anchor: str  # of the form
     unplaced: dict[str, list[str]]  # what the page has no place for any more
 
 
-def refilled(html: str, *, here: str, sent_to: str, typed: Typed) -> Refilled | None:
-    """None where the page has no such form."""
-    form = _chosen(_forms(html), urlsplit(here).path, urlsplit(sent_to).path, typed)
+def placed(html: str, where: str) -> str:
+    """As if read at that address, whichever it is answered at: what means "this page" leads there."""
+    parts = urlsplit(where)
+    reader = _Reader(html)
+    address = f"{parts.path}?{parts.query}".removesuffix("?")
+    forms = [one.tag for one in reader.forms if not one.tag.get("action")]
+    edits = [(one.start, one.end, one.rewritten(action=address)) for one in forms]
+    edits += [(one.start, one.end, one.rewritten(href=f"{parts.path}{one.get('href')}")) for one in reader.links]
+    return _edited(html, edits)
+
+
+def refilled(html: str, *, sent_to: str, typed: Typed) -> Refilled | None:
+    """Of a page that is `placed`. None where it has no such form."""
+    form = _chosen(_sent_to(html, sent_to, typed), typed)
     if form is None:
         return None
     left = {name: list(values) for name, values in typed.items() if name not in TOKENS}
-    edits = [(form.tag.start, form.tag.end, form.tag.rewritten(id=form.tag.get("id") or ANCHOR, action=sent_to))]
-    edits += [(one.start, one.end, one.rewritten(open="")) for one in form.around]
-    edits += list(_filled(html, form, left))
+    edits = [*_found(form, sent_to), *_filled(html, form, left)]
     unplaced = {name: values for name, values in left.items() if any(values)}
-    return Refilled(_edited(html, edits), unplaced)
+    return Refilled(_edited(html, edits), form.anchor, unplaced)
+
+
+def anchored(html: str, *, sent_to: str, typed: Typed) -> Refilled | None:
+    """The same of a page whose view has filled it in: the form is only to be found."""
+    form = _chosen(_sent_to(html, sent_to), typed)
+    return None if form is None else Refilled(_edited(html, _found(form, sent_to)), form.anchor, {})
 
 
 def noted(html: str, note: str) -> str:
@@ -84,6 +104,7 @@ class _Reader(HTMLParser):
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)
         self.forms: list[Form] = []
+        self.links: list[Tag] = []  # to the same page, otherwise
         self._open: Form | None = None
         self._select: Tag | None = None
         self._text: Tag | None = None
@@ -97,16 +118,18 @@ class _Reader(HTMLParser):
         return self._lines[line - 1] + column
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in ("form", "input", "select", "option", "textarea", "button", "details"):
+        if tag not in ("a", "form", "input", "select", "option", "textarea", "button", "details"):
             return
         found = Tag(tag, dict(attrs), self._at, self._at + len(self.get_starttag_text() or ""))
         match tag:
             case "details":
                 self._details.append(found)
+            case "a":
+                if found.get("href").startswith("?"):
+                    self.links.append(found)
             case "form":
                 self._open = Form(found, list(self._details))
-                if found.get("method").lower() == "post":
-                    self.forms.append(self._open)
+                self.forms.append(self._open)
             case _ if self._open is not None:
                 self._control(self._open, found)
 
@@ -133,14 +156,24 @@ class _Reader(HTMLParser):
             self._text = found
 
 
-def _forms(html: str) -> list[Form]:
-    return _Reader(html).forms
+def _sent_to(html: str, sent_to: str, hidden: Typed | None = None) -> list[Form]:
+    """Those of that address; and where it matters what they hide, those that hide what was sent."""
+    path = urlsplit(sent_to).path
+    posts = [one for one in _Reader(html).forms if one.tag.get("method").lower() == "post"]
+    found = [one for one in posts if urlsplit(one.tag.get("action")).path == path]
+    return found if hidden is None else [one for one in found if _hides(one, hidden)]
 
 
-def _chosen(forms: Sequence[Form], here: str, sent_to: str, typed: Typed) -> Form | None:
-    """The one that was sent: same address, all that it hides the same, and most of its names."""
-    fitting = [one for one in forms if (urlsplit(one.tag.get("action")).path or here) == sent_to and _hides(one, typed)]
-    return max(fitting, key=lambda one: len(_names(one) & typed.keys()), default=None)
+def _chosen(forms: Sequence[Form], typed: Typed) -> Form | None:
+    """The one that was sent: it has most of the names."""
+    return max(forms, key=lambda one: len(_names(one) & typed.keys()), default=None)
+
+
+def _found(form: Form, sent_to: str) -> list[tuple[int, int, str]]:
+    """It can be gone to, and what hides it is open."""
+    tag = form.tag
+    opened = [(one.start, one.end, one.rewritten(open="")) for one in form.around]
+    return [(tag.start, tag.end, tag.rewritten(id=form.anchor, action=sent_to)), *opened]
 
 
 def _hides(form: Form, typed: Typed) -> bool:
@@ -165,14 +198,20 @@ def _filled(html: str, form: Form, left: dict[str, list[str]]) -> Iterator[tuple
             left.pop(name, None)
         elif kind in TICKED:
             yield from _tick(one, kind, ticked.get(name))
-            left.pop(name, None)
+            _take(left, name, [_value(one)])
         elif one.name == "select":
-            yield from _select(form.options.get(one.start, []), ticked.get(name))
-            left.pop(name, None)
+            options = form.options.get(one.start, [])
+            yield from _select(options, ticked.get(name))
+            _take(left, name, [option.get("value") for option in options])
         elif left.get(name):
             value = left[name].pop(0)
             if kind != "hidden" or is_of_page(name):
                 yield from _typed_in(one, value, form)
+
+
+def _take(left: dict[str, list[str]], name: str, offered: Sequence[str]) -> None:
+    """What is offered has a place. What is not any more is left, to be read."""
+    left[name] = [value for value in left.get(name, ()) if value not in offered]
 
 
 def _typed_in(one: Tag, value: str, form: Form) -> Iterator[tuple[int, int, str]]:
@@ -187,8 +226,13 @@ def _tick(one: Tag, kind: str, values: Sequence[str] | None) -> Iterator[tuple[i
     """A tick that was not sent was taken away; a choice that was not sent was not there."""
     if values is None and kind == "radio":
         return
-    is_ticked = (one.attributes.get("value") or "on") in (values or ())
+    is_ticked = _value(one) in (values or ())
     yield one.start, one.end, _switched(one, "checked", is_on=is_ticked)
+
+
+def _value(one: Tag) -> str:
+    """Of a tick."""
+    return one.get("value") or "on"
 
 
 def _select(options: Sequence[Tag], values: Sequence[str] | None) -> Iterator[tuple[int, int, str]]:
@@ -199,8 +243,7 @@ def _select(options: Sequence[Tag], values: Sequence[str] | None) -> Iterator[tu
 
 
 def _switched(one: Tag, name: str, *, is_on: bool) -> str:
-    attributes = {key: value for key, value in one.attributes.items() if key != name}
-    return Tag(one.name, attributes, one.start, one.end).rewritten(**({name: ""} if is_on else {}))
+    return one.rewritten(**{name: "" if is_on else None})
 
 
 def _edited(html: str, edits: Sequence[tuple[int, int, str]]) -> str:

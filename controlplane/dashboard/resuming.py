@@ -8,6 +8,7 @@ theirs to do.
 import copy
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from django.http import Http404, HttpRequest, HttpResponse, QueryDict
@@ -22,21 +23,19 @@ from controlplane.dashboard.keeping import (
     NEVER,
     Kept,
     TooLong,
-    author_of,
     is_from_here,
     kept_of,
     readable,
+    sealed,
     unsealed,
 )
-from controlplane.dashboard.keeping import sealed as sealed_for
-from controlplane.dashboard.refilling import noted, refilled
+from controlplane.dashboard.refilling import Refilled, anchored, noted, placed, refilled
 from controlplane.dashboard.requests import next_page, user_of
 
 MOST_REDIRECTS = 2
-PRESSED = frozenset({"publish", "inherit", "drop", "add"})  # buttons: what is pressed again is theirs to do
 ENDED = "Your session had ended when you sent this."
 RENEWED = "You have signed in again since this page was opened."
-TOO_LONG = "It was too long to be kept here: go back in your browser to copy it before you sign in."
+TOO_LONG = "It was too long to be kept here: go back in your browser to copy it before you go on."
 
 
 def signed_out(request: HttpRequest) -> HttpResponse | None:
@@ -45,10 +44,9 @@ def signed_out(request: HttpRequest) -> HttpResponse | None:
         kept = kept_of(request)
     except TooLong:
         return sign_in_page(request, SignInForm(), 403, after=request.path, why=f"{ENDED} {TOO_LONG}")
-    author = author_of(request)
-    if kept is None or author is None:
+    if kept is None:
         return None
-    told = sealed_for(kept, author=author, now=time.time())
+    told = sealed(kept, now=time.time())
     return sign_in_page(request, SignInForm(), 403, after=kept.page or kept.sent_to, kept=told)
 
 
@@ -72,7 +70,9 @@ def back_on_the_form(request: HttpRequest) -> HttpResponse | None:
 
 
 def token_renewed(request: HttpRequest) -> HttpResponse | None:
-    """A form of a page that is older than the session: by the same person it is shown again. None for all others."""
+    """A form of a page that is older than the session: by the same person it is shown again. None for all others.
+
+    Raises TooLong."""
     name = request.resolver_match.url_name if request.resolver_match else None
     if not is_from_here(request):
         return None
@@ -82,11 +82,8 @@ def token_renewed(request: HttpRequest) -> HttpResponse | None:
         return sign_in_page(request, SignInForm(initial={"email": request.POST.get("email", "")}), 403)
     if not request.user.is_authenticated:
         return signed_out(request)
-    try:
-        kept = kept_of(request)
-    except TooLong:
-        return None
-    if kept is None or author_of(request) != user_of(request).pk:
+    kept = kept_of(request)
+    if kept is None or kept.author != user_of(request).pk:
         return None
     return resumed(request, kept, why=RENEWED, status=403)
 
@@ -94,30 +91,25 @@ def token_renewed(request: HttpRequest) -> HttpResponse | None:
 def typed_by_them(request: HttpRequest) -> Sequence[tuple[str, str]]:
     """What somebody sent who may not do it: theirs to read and copy."""
     user = getattr(request, "user", None)  # none yet, where it is refused early
-    if request.method != "POST" or user is None or not user.is_authenticated or author_of(request) != user.pk:
+    if request.method != "POST" or user is None or not user.is_authenticated:
         return ()
     try:
         kept = kept_of(request)
     except TooLong:
         return ()
-    return () if kept is None else readable(kept)
+    return () if kept is None or kept.author != user.pk else readable(kept)
 
 
 def resumed(request: HttpRequest, kept: Kept, *, why: str, status: int) -> HttpResponse:
     """On the page it stood on; where that is gone, on one of its own."""
     for address in dict.fromkeys((kept.page, kept.sent_to)):
         shown = _shown(request, address, kept) if address else None
-        if shown is None:
+        found = _with_typed(shown, kept) if shown is not None else None
+        if found is None:
             continue
-        where, page, is_shown = shown
-        found = refilled(page, here=where, sent_to=kept.sent_to, typed=kept.typed)
-        if found is None and not is_shown:
-            continue
-        html = page if is_shown or found is None else found.html
-        unplaced = {} if is_shown or found is None else found.unplaced
-        left = readable(Kept(kept.sent_to, kept.page, unplaced))
-        note = render_to_string("dashboard/_kept.html", {"why": why, "left": left})
-        return HttpResponse(noted(html, note), status=status)
+        left = readable(replace(kept, typed=found.unplaced))
+        note = render_to_string("dashboard/_kept.html", {"why": why, "anchor": found.anchor, "left": left})
+        return HttpResponse(noted(found.html, note), status=status)
     context = {"why": why, "sent_to": kept.sent_to, "fields": kept.typed.items(), "typed": readable(kept)}
     return render(request, "dashboard/kept.html", context, status=status)
 
@@ -128,11 +120,26 @@ def kept_shown(request: HttpRequest) -> dict[str, list[str]] | None:
     if kept is None:
         return None
     request.kept_shown = True  # type: ignore[attr-defined]
-    return {name: values for name, values in kept.typed.items() if name not in PRESSED}
+    return kept.typed
 
 
-def _shown(request: HttpRequest, address: str, kept: Kept) -> tuple[str, str, bool] | None:
-    """Where it led, the page as they see it now, and whether its view has filled it in itself."""
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A page as they see it now, wherever its address led, and whether its view has filled it in itself."""
+
+    html: str
+    is_filled: bool
+
+
+def _with_typed(shown: Shown, kept: Kept) -> Refilled | None:
+    """None where it has no place for it."""
+    if shown.is_filled:
+        found = anchored(shown.html, sent_to=kept.sent_to, typed=kept.typed)
+        return found or Refilled(shown.html, "", {})
+    return refilled(shown.html, sent_to=kept.sent_to, typed=kept.typed)
+
+
+def _shown(request: HttpRequest, address: str, kept: Kept) -> Shown | None:
     for _ in range(MOST_REDIRECTS + 1):
         asked = _asked(request, address, kept)
         match = asked.resolver_match if asked else None
@@ -145,8 +152,9 @@ def _shown(request: HttpRequest, address: str, kept: Kept) -> tuple[str, str, bo
         if answer.status_code in (301, 302):
             address = answer["Location"]
             continue
-        is_page = answer.status_code == 200 and answer["Content-Type"].startswith("text/html")
-        return (address, answer.content.decode(), hasattr(asked, "kept_shown")) if is_page else None
+        if answer.status_code != 200 or not answer["Content-Type"].startswith("text/html"):
+            return None
+        return Shown(placed(answer.content.decode(), address), hasattr(asked, "kept_shown"))
     return None
 
 

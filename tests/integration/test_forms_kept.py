@@ -11,11 +11,12 @@ from django import forms
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.dashboard.keeping import SECRETS, SECRETS_OF, Kept, author_signed, sealed, unsealed
+from controlplane.dashboard.keeping import SECRETS, SECRETS_OF, Kept, author_signed, readable, sealed, unsealed
+from controlplane.dashboard.refilling import is_of_page
 from tenants.levels import Place
 from tenants.models import Member, Namespace, Organisation, PolicyLevel, User
 from tests.api import make_organisation
-from tests.factories import PASSWORD, make_operator, make_user, publish
+from tests.factories import PASSWORD, make_agent, make_operator, make_user, publish
 from tests.pages import join, words
 
 pytestmark = pytest.mark.django_db
@@ -178,6 +179,15 @@ def test_the_policy_editor_shows_models_notes_and_what_was_published_meanwhile(
     assert PolicyLevel.objects.get(namespace=namespace).revision == 1
 
 
+def test_a_button_of_the_editor_is_not_pressed_by_coming_back(browser: Client) -> None:
+    form = form_on(browser, POLICY, 'name="revision"')
+    typed = {**form, "ttl_seconds": "20", "ttl_seconds-unit": "min", "inherit": "ttl_seconds"}
+    session_ends(browser)
+    page = signed_in_again(browser, sent(browser, POLICY, typed)).content.decode()
+    again = inputs(next(one for one in FORM.findall(page) if 'id="policy-form"' in one))
+    assert again["ttl_seconds"] == "20"
+
+
 def test_a_form_that_stands_on_another_page_comes_back_there(browser: Client) -> None:
     form = form_on(browser, "/", 'id="ttl-fleet"')
     session_ends(browser)
@@ -196,6 +206,7 @@ def test_a_form_whose_page_is_gone_is_shown_as_it_would_be_sent(browser: Client,
     Namespace.objects.filter(slug="chat").update(deleted_at=timezone.now())
     page = signed_in_again(browser, refused)
     assert "Not sent yet" in words(page)
+    assert "That page is not there as it was, or not yours any more; what you typed is here." in words(page)
     assert "Handbook" in words(page)
     gone = sent(browser, pins, inputs(page.content.decode()))
     assert gone.status_code == 404
@@ -222,10 +233,134 @@ def test_what_is_too_long_is_said_to_be_so(browser: Client) -> None:
     assert "It was too long to be kept here: go back in your browser to copy it" in words(refused)
 
 
+def test_what_is_too_long_for_a_session_that_was_renewed_is_not_told_to_be_reloaded(browser: Client) -> None:
+    form = form_on(browser, "/orgs/acme", RENAME)
+    browser.cookies.pop("luminet_csrf")
+    browser.force_login(User.objects.get())
+    refused = sent(browser, "/orgs/acme", {**form, "edit-name": "x" * 300_000})
+    assert refused.status_code == 403
+    assert "Nothing was done. It was too long to be kept here: go back in your browser to copy it" in words(refused)
+    assert "reload" not in words(refused)
+
+
+def test_links_of_the_page_one_is_back_on_lead_where_they_led(browser: Client, acme: Organisation) -> None:
+    members = "/orgs/acme/members"
+    join(acme, email=make_user().email)
+    assert 'href="?member=' in browser.get(members).content.decode()
+    form = form_on(browser, members, 'value="invite"')
+    session_ends(browser)
+    page = signed_in_again(browser, sent(browser, members, {**form, "email": "new@acme.example"})).content.decode()
+    assert 'value="new@acme.example"' in page
+    assert f'href="{members}?member=' in page
+    assert 'href="?' not in page
+
+
+def test_forms_of_the_page_one_is_back_on_are_sent_where_they_were(browser: Client, acme: Organisation) -> None:
+    edit = "/orgs/acme/namespaces/chat/edit"
+    form = form_on(browser, edit, 'id="rename-title"')
+    session_ends(browser)
+    page = signed_in_again(browser, sent(browser, edit, {**form, "name": "Our chat"})).content.decode()
+    assert 'value="Our chat"' in page
+    bare = [tag for tag in re.findall(r"<form[^>]*>", page) if " action=" not in tag]
+    assert bare == []
+    assert page.count(f'action="{edit}"') == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "having", "anchor"),
+    [("/orgs/acme", RENAME, ""), (POLICY, 'name="revision"', "policy-form"), ("/", 'id="ttl-fleet"', "ttl-fleet")],
+)
+def test_the_note_leads_to_the_form(browser: Client, path: str, having: str, anchor: str) -> None:
+    form = form_on(browser, path, having)
+    session_ends(browser)
+    page = signed_in_again(browser, sent(browser, "/fleet/ttl" if path == "/" else path, form, page=path))
+    text = page.content.decode()
+    leads = re.search(r'<a href="#([^"]+)">To the form</a>', text)
+    assert leads is not None
+    assert leads[1].startswith(anchor)
+    assert len(re.findall(rf'<form [^>]*id="{leads[1]}"', text)) == 1
+
+
+REFUSED = {
+    "a time to live": ("/", 'id="ttl-fleet"', "/fleet/ttl", {"amount": "nonsense"}),
+    "an agent's deed": ("/fleet/agents/agent-1", "/revoke", "/fleet/agents/agent-1/revoke", {"confirm": "another"}),
+    "a test request": ("/orgs/acme/start", "/start#outcome", "/orgs/acme/start", {"namespace": "nowhere"}),
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_a_live_page_with_a_refused_form_says_so_to_its_scripts(browser: Client, refused: str) -> None:
+    page, having, path, wrong = REFUSED[refused]
+    make_agent()
+    form = form_on(browser, page, having)
+    assert b"data-typed" not in browser.get(page).content
+    answer = sent(browser, path, form | wrong, page=page)
+    assert answer.status_code == 422
+    assert b"data-live=" in answer.content
+    assert b"data-typed" in answer.content
+
+
+def test_a_live_page_that_one_is_back_on_says_so_to_its_scripts(browser: Client) -> None:
+    form = form_on(browser, "/", 'id="ttl-fleet"')
+    session_ends(browser)
+    page = signed_in_again(browser, sent(browser, "/fleet/ttl", {**form, "amount": "17"}, page="/"))
+    assert re.search(r'<div class="note[^>]* data-typed>', page.content.decode())
+
+
+def test_a_format_that_is_not_offered_any_more_is_still_read(browser: Client) -> None:
+    form = form_on(browser, "/settings/quality", 'name="confirm"')
+    typed = {**form, "model": "m", "model_revision": "abc123", "kv_dtype": "int1", "note": "Ticket"}
+    session_ends(browser)
+    page = signed_in_again(browser, sent(browser, "/settings/quality", typed))
+    assert "For this there is no place on the page any more: kv_dtype: int1" in words(page)
+
+
+@pytest.mark.parametrize("told", ["Origin", "Referer"])
+def test_behind_a_proxy_it_is_kept_as_django_itself_checks_it(browser: Client, told: str) -> None:
+    typed = form_on(browser, "/orgs/acme", RENAME) | {"edit-name": "Acme Sons"}
+    session_ends(browser)
+    proxied = {"Origin": "http://localhost:8000", "Referer": "http://localhost:8000/orgs/acme?find=x"}
+    headers = proxied if told == "Origin" else {"Referer": proxied["Referer"]}
+    refused = browser.post("/orgs/acme", typed, headers=headers)
+    assert refused.status_code == 403
+    kept = unsealed(inputs(refused.content.decode())["kept"], reader=User.objects.get().pk, now=time.time())
+    assert kept is not None
+    assert kept.page == "/orgs/acme?find=x"
+
+
+@pytest.mark.parametrize("header", ["Origin", "Referer"])
+def test_an_address_that_is_none_is_nobodys(browser: Client, header: str) -> None:
+    typed = form_on(browser, "/orgs/acme", RENAME) | {"edit-name": "Planted"}
+    browser.cookies.pop("luminet_csrf")
+    answer = browser.post("/orgs/acme", typed, headers={header: "http://[nowhere"})
+    assert answer.status_code == 403
+    assert b"Planted" not in answer.content
+
+
+def test_what_is_read_and_copied_is_all_that_was_typed() -> None:
+    typed = {"strategy": ["canary"], "model_revision": ["abc123"], "note": ["why"]}
+    hidden = {"seen": ["1"], "once": ["2"], "edit-revision": ["3"], "do": ["silence"], "publish": ["yes"], "x": [""]}
+    assert dict(readable(Kept("/x", "/x", typed | hidden, 7))) == {name: one[0] for name, one in typed.items()}
+
+
+def test_nothing_that_is_typed_is_named_as_what_a_page_hides() -> None:
+    from controlplane.dashboard import urls  # noqa: F401  # with every form there is
+
+    visible = {
+        (form.__name__, name)
+        for form in every(forms.Form)
+        if form.__module__.startswith("controlplane.dashboard")
+        for name, one in form.base_fields.items()
+        if not one.widget.is_hidden
+    }
+    assert ("OverrideForm", "model_revision") in visible
+    assert not [one for one in visible if is_of_page(one[1])]
+
+
 def test_it_is_kept_for_an_hour_for_one_person_and_not_changed(browser: Client) -> None:
-    kept = Kept("/orgs/acme", "/orgs", {"name": ["x", "\ud83d"], "b": []})
+    kept = Kept("/orgs/acme", "/orgs", {"name": ["x", "\ud83d"], "b": []}, 7)
     now = time.time()
-    told = sealed(kept, author=7, now=now)
+    told = sealed(kept, now=now)
     assert unsealed(told, reader=7, now=now + 3599) == kept
     assert unsealed(told, reader=8, now=now) is None
     assert unsealed(told, reader=7, now=now + timedelta(hours=1, seconds=1).total_seconds()) is None
@@ -287,6 +422,16 @@ def test_a_part_whose_page_is_older_than_the_session_says_so(browser: Client) ->
     answer = browser.post(f"{POLICY}/check", form, headers={"HX-Request": "true", "Origin": HERE})
     assert answer.status_code == 286
     assert "You have signed in again since this page was opened." in answer.content.decode()
+
+
+def test_a_part_of_somebody_signed_out_says_that_the_session_has_ended_though_its_token_is_old(browser: Client) -> None:
+    form = form_on(browser, POLICY, 'name="revision"')
+    session_ends(browser)
+    browser.cookies.pop("luminet_csrf")
+    answer = browser.post(f"{POLICY}/check", form, headers={"HX-Request": "true", "Origin": HERE})
+    assert answer.status_code == 286
+    assert "Your session has ended." in answer.content.decode()
+    assert "signed in again since" not in answer.content.decode()
 
 
 # Roles that are taken while a page is open

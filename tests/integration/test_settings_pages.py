@@ -266,6 +266,7 @@ def test_a_wrong_group_is_refused_by_field(operator_client: Client, wrong: dict[
 # Quality
 
 WHERE = {"model": "luminet-demo", "revision": "r1", "backend": "torch-cpu", "kv_dtype": "int4"}
+TYPED = {"model_revision" if name == "revision" else name: value for name, value in WHERE.items()}
 
 
 def result(**more: Any) -> QualityResult:
@@ -283,7 +284,7 @@ def test_results_are_shown_as_measured(operator_client: Client) -> None:
 
 def test_a_format_is_let_through_with_a_reason_that_stays(operator_client: Client) -> None:
     result()
-    told = {**WHERE, "note": f"Ticket 4712 {HOSTILE}", "confirm": "on"}
+    told = {**TYPED, "note": f"Ticket 4712 {HOSTILE}", "confirm": "on"}
     assert operator_client.post(QUALITY, told).status_code == 302
     page = operator_client.get(QUALITY)
     assert "let through unmeasured may serve" in words(page)
@@ -301,14 +302,14 @@ def test_a_format_is_let_through_with_a_reason_that_stays(operator_client: Clien
         ({"note": ""}, "required"),
         ({"note": "n" * 501}, "Why, for whoever asks later:"),
         ({"model": HOSTILE}, "cannot be the name of a model"),
-        ({"revision": ""}, "required"),
+        ({"model_revision": ""}, "required"),
         ({"backend": "b" * 21}, "at most 20 characters"),
     ],
 )
 def test_an_override_that_cannot_be_lets_nothing_through(
     operator_client: Client, wrong: dict[str, str], said: str
 ) -> None:
-    answer = operator_client.post(QUALITY, {**WHERE, "note": "Ticket", "confirm": "on", **wrong})
+    answer = operator_client.post(QUALITY, {**TYPED, "note": "Ticket", "confirm": "on", **wrong})
     assert answer.status_code == 422
     assert said in words(answer)
     assert HOSTILE not in answer.content.decode()
@@ -322,7 +323,7 @@ def test_an_override_that_cannot_be_lets_nothing_through(
 def test_customers_find_no_settings(customer_client: Client, path: str) -> None:
     assert customer_client.get(path).status_code == 404
     if path != "/settings":
-        assert customer_client.post(path, {**PRICE, **WHERE, "name": "x", "slug": "x"}).status_code == 404
+        assert customer_client.post(path, {**PRICE, **TYPED, "name": "x", "slug": "x"}).status_code == 404
     assert (revision_now(), QualityResult.objects.count(), OperatorToken.objects.count()) == (0, 0, 0)
 
 

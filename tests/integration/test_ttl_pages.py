@@ -114,6 +114,8 @@ def test_an_operator_is_led_on_to_where_it_can_be_held_or_taken_back(
     assert page in operator_client.get(fragment).content.decode()
     assert page not in customer_client.get(fragment).content.decode(), "that page is not theirs"
     assert "it goes on step by step, while its guards are kept" in published_words(rollout, done=1, total=2)
+    rollout.state, rollout.why = Rollout.State.ROLLED_BACK, "No agent acknowledged it within 3600 s."
+    assert published_words(rollout, done=1, total=2).endswith("No agent acknowledged it within 1 h.")
 
 
 def test_somebody_elses_rollout_is_not_told_of(customer_client: Client, acme: Organisation) -> None:

@@ -131,9 +131,8 @@ def _row(one: Pair, name: str, total: int, *, is_own: bool = False) -> PairRow:
 
 @dataclass(frozen=True, slots=True)
 class FleetRow:
-    """`by` took from `victim`."""
+    """Who took, which the row names, from `victim`."""
 
-    by: str
     victim: str
     address: str  # of the victim's page; "" where there is none
     row: PairRow
@@ -149,4 +148,4 @@ def fleet_title(found: Sequence[Pair]) -> str:
 def fleet_rows(found: Sequence[Pair], addresses: Mapping[int, str]) -> list[FleetRow]:
     """`percent` is of the largest pair."""
     largest = max((one.blocks for one in found), default=0)
-    return [FleetRow(one.by, one.victim, addresses.get(one.victim_id, ""), _row(one, one.by, largest)) for one in found]
+    return [FleetRow(one.victim, addresses.get(one.victim_id, ""), _row(one, one.by, largest)) for one in found]

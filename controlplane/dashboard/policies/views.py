@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from controlplane.dashboard.pages import FORMS, page, part
 from controlplane.dashboard.policies.at import At, at
-from controlplane.dashboard.policies.authors import author_name, was_published
+from controlplane.dashboard.policies.authors import author_name, published_by, was_published
 from controlplane.dashboard.policies.fields import Typed, first
 from controlplane.dashboard.policies.formats import Result, formats
 from controlplane.dashboard.policies.forms import (
@@ -87,7 +87,7 @@ def policy(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse:
     levels = levels_of(here.place)
     if request.method != "POST":
         if (kept := kept_shown(request)) is not None:
-            return _shown(request, here, levels, _sent(here, levels, kept))
+            return _shown(request, here, levels, _sent(here, levels, _unpressed(kept)))
         return _shown(request, here, levels, _untouched(levels, request.GET.get("ttl_seconds", "")))
     draft = _sent(here, levels, _typed(request))
     if "publish" in request.POST:
@@ -103,9 +103,7 @@ def policy_check(request: HttpRequest, org: str = "", ns: str = "") -> HttpRespo
     """What the draft would do and what is wrong with it: swapped in while somebody types."""
     here = at(request, org, ns)
     levels = levels_of(here.place)
-    typed = {
-        name: told for name, told in _typed(request).items() if name not in BUTTONS
-    }  # HTMX sends the last one, too
+    typed = _unpressed(_typed(request))  # HTMX sends the last button, too
     draft = _sent(here, levels, typed) if request.method == "POST" else _untouched(levels)
     return render(request, "dashboard/policies/_check.html", _context(request, here, levels, draft, swapped=True))
 
@@ -115,6 +113,11 @@ def policy_check(request: HttpRequest, org: str = "", ns: str = "") -> HttpRespo
 
 def _typed(request: HttpRequest) -> Typed:
     return cast(Typed, dict(request.POST.lists()))
+
+
+def _unpressed(typed: Typed) -> Typed:
+    """What is pressed again is theirs to do."""
+    return {name: told for name, told in typed.items() if name not in BUTTONS}
 
 
 def _untouched(levels: list[PolicyLevel], ttl: str = "") -> Draft:
@@ -165,14 +168,19 @@ def _said_by(here: At, number: int, level: PolicyLevel) -> Values:
 
 
 def _stale(here: At, since: int, level: PolicyLevel, old: Values) -> Stale:
-    last = was_published(level, level.revision, here.actor)
-    count = level.revision - since
-    what = last if count == 1 else f"{count} revisions were published meanwhile. {last.replace(' meanwhile', ' last')}"
     words = (
-        f"{what}. What you typed is kept, what you left alone shows what is published now. "
+        f"{_meanwhile(here, since, level)}. What you typed is kept, what you left alone shows what is published now. "
         f"Look through it and send it again to publish it as revision {level.revision + 1}."
     )
     return Stale(since, level.revision, tuple(said_between(old, level.policy)), words)
+
+
+def _meanwhile(here: At, since: int, level: PolicyLevel) -> str:
+    count, last = level.revision - since, level.revision
+    if count == 1:
+        return was_published(level, last, here.actor)
+    by = published_by(level, last, here.actor)
+    return f"{count} revisions were published meanwhile. Revision {last} was published last {by}"
 
 
 def _renewed(here: At, draft: Draft, levels: list[PolicyLevel]) -> Draft:

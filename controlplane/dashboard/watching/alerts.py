@@ -47,7 +47,7 @@ def alerts_now(request: HttpRequest) -> HttpResponse:
     return render(request, "dashboard/watching/_alerts.html", context)
 
 
-def _listed(request: HttpRequest, actors: "list[Actor]") -> dict[str, Any]:
+def _listed(request: HttpRequest, actors: list[Actor]) -> dict[str, Any]:
     now = timezone.now()
     query = {name: request.GET.get(name, "") for name in ("state", "page")}
     query["state"] = query["state"] if query["state"] in STATES else ""
@@ -74,7 +74,7 @@ def _listed(request: HttpRequest, actors: "list[Actor]") -> dict[str, Any]:
     }
 
 
-def _heard(request: HttpRequest, actors: "list[Actor]") -> dict[str, Any]:
+def _heard(request: HttpRequest, actors: list[Actor]) -> dict[str, Any]:
     """By which socket the page learns that time goes on: the fleet's, or that of somebody's first organisation."""
     if user_of(request).is_operator:
         pulse = pulse_latest()
@@ -164,7 +164,7 @@ def _may(actor: Actor) -> str:
     return ""
 
 
-def _visible(actors: "list[Actor]") -> "QuerySet[Alert]":
+def _visible(actors: list[Actor]) -> "QuerySet[Alert]":
     """What anybody whom somebody speaks for may see."""
     if not actors:
         return Alert.objects.none()
@@ -173,7 +173,7 @@ def _visible(actors: "list[Actor]") -> "QuerySet[Alert]":
     return reduce(or_, [selectors.alerts_visible(one) for one in actors])
 
 
-def _found(actors: "list[Actor]", alert_id: UUID) -> tuple[Actor, Alert]:
+def _found(actors: list[Actor], alert_id: UUID) -> tuple[Actor, Alert]:
     for actor in actors:
         permit(actor, STATS_READ)
         try:
@@ -183,6 +183,6 @@ def _found(actors: "list[Actor]", alert_id: UUID) -> tuple[Actor, Alert]:
     raise NotFound("alert")
 
 
-def _row(found: Alert, actors: "list[Actor]", now: Any) -> AlertRow:
+def _row(found: Alert, actors: list[Actor], now: Any) -> AlertRow:
     actor = next(one for one in actors if one.organisation_id in (None, found.organisation_id))
     return alert_row(alert_shown(found, [], actor), by_operator=found.by_operator, now=now)

@@ -131,7 +131,7 @@ class PriceForm(RefusableForm):
 class PriceRemoveForm(forms.Form):
     model = forms.CharField(required=False, max_length=200)
     valid_from = DayField(label="Day")
-    revision = forms.IntegerField(min_value=0, max_value=LARGEST_REVISION)
+    revision = forms.IntegerField(min_value=0, max_value=LARGEST_REVISION, widget=forms.HiddenInput)
 
 
 class TokenForm(RefusableForm):
@@ -174,8 +174,12 @@ class GroupForm(RefusableForm):
 
 
 class OverrideForm(RefusableForm):
+    """`model_revision`: a `revision` is what a page hides in a form, and this one is typed."""
+
+    places = {"revision": "model_revision"}
+
     model = forms.CharField(label="Model", max_length=200, widget=forms.TextInput(attrs=PLAIN))
-    revision = forms.CharField(label="Revision", max_length=100, widget=forms.TextInput(attrs=PLAIN))
+    model_revision = forms.CharField(label="Revision", max_length=100, widget=forms.TextInput(attrs=PLAIN))
     backend = forms.CharField(label="Backend", max_length=20, widget=forms.TextInput(attrs=PLAIN))
     kv_dtype = WordField(label="KV format", choices=[(name, name) for name in FORMATS if name != BASELINE])
     note = forms.CharField(

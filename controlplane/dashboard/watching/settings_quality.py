@@ -15,7 +15,7 @@ from controlplane.fleet.quality_results import quality_list, quality_override
 from tenants.access import OPERATE, OPERATE_READ, permit
 from tenants.errors import InvalidFields
 
-PLACE = ("model", "revision", "backend", "kv_dtype")
+PLACE = {"model": "model", "revision": "model_revision", "backend": "backend", "kv_dtype": "kv_dtype"}  # in the form
 
 
 @page(methods=FORMS)
@@ -26,9 +26,10 @@ def settings_quality(request: HttpRequest) -> HttpResponse:
         return _page(request)
     form = OverrideForm(request.POST)
     if form.is_valid():
-        told = {name: form.cleaned_data[name] for name in (*PLACE, "note")}
+        typed = form.cleaned_data
+        told = {name: typed[field] for name, field in PLACE.items()}
         try:
-            made = quality_override(actor=actor, **told)
+            made = quality_override(actor=actor, **told, note=typed["note"])
         except InvalidFields as error:
             form.refuse(error.problems)
         else:
@@ -41,7 +42,7 @@ def settings_quality(request: HttpRequest) -> HttpResponse:
 def _page(request: HttpRequest, *, form: OverrideForm | None = None, status: int = 200) -> HttpResponse:
     found = quality_list()
     pages = pager({"page": request.GET.get("page", "")}, len(found))
-    begun = {name: request.GET.get(name, "")[:200] for name in PLACE}
+    begun = {field: request.GET.get(name, "")[:200] for name, field in PLACE.items()}
     context: dict[str, Any] = {
         "headline": quality_headline(found),
         "rows": [quality_row(one) for one in found[pages.start : pages.end]],

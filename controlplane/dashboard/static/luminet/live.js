@@ -44,6 +44,7 @@ function connect(path) {
 
 // Whether something was typed on the page and not sent: a reload would lose it.
 function isTyped() {
+  if (document.querySelector("[data-typed]")) return true; // the server filled it in
   return [...document.querySelectorAll("main form[method=post] :is(input, textarea, select)")].some((one) => {
     if (one.type === "hidden") return false;
     if (one.type === "checkbox" || one.type === "radio") return one.checked !== one.defaultChecked;
