@@ -82,7 +82,7 @@ function markLines(told, ink) {
 function durationTicks(chart, ticks) {
   let last = -Infinity;
   return ticks.map((tick) => {
-    const at = tick === null ? last : chart.valToPos(tick, "x");
+    const at = chart.valToPos(tick, "x");
     if (at - last < LABEL_SPACE) return "";
     last = at;
     return durationText(tick);
@@ -93,7 +93,7 @@ function axes(told, box) {
   const axis = { stroke: colour(box, "muted"), grid: { stroke: colour(box, "hairline"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
   const across = told.across === "time"
     ? { ...axis, space: 64, incrs: CLOCK_STEPS, size: 32, values: (chart, ticks) => ticks.map((tick) => timeText(tick, told.xs.at(-1) - told.xs[0])) }
-    : { ...axis, space: 56, size: 32, splits: () => told.xs, values: durationTicks };
+    : { ...axis, space: 56, size: 32, splits: () => told.xs, filter: (_, ticks) => ticks, values: durationTicks };
   return [across, { ...axis, size: 64, values: (_, ticks) => ticks.map(TEXTS[told.unit]) }];
 }
 
