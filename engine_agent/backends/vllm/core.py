@@ -85,6 +85,7 @@ class VllmCore:
         self._zeroed_pages = self._zeroed_bytes = 0
         self._beside = ThreadPoolExecutor(1, "luminet-foretelling")
         self._scheduler.on_step = self._step
+        self._scheduler.on_scheduled = self._zero
         self._scheduler.on_admitted = self._admitted
         self._scheduler.on_finished = self._finished
         if hasattr(core, "output_queue"):
@@ -209,14 +210,15 @@ class VllmCore:
 
     def _step(self) -> None:
         self.steps += 1
-        self._zero()
         self.pins.warm()
 
     def _warm(self) -> None:
         self.pins.warm()
 
     def _zero(self) -> None:
-        """What was purged, in the workers' memory, before anybody else has it."""
+        """What was purged, in the workers' memory. After a step is planned, which may let go of pages and give them to
+        others at once, and before it is computed: what is zeroed nobody else has written to.
+        """
         pages = [page for one in self.manager.take_operations() if isinstance(one, Zero) for page in one.pages]
         if pages:
             blocks = self._scheduler.kv_cache_config.num_blocks

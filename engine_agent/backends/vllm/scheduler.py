@@ -70,6 +70,7 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
         )
         self.tell: Tell = self._keep
         self.on_step: Callable[[], None] = lambda: None
+        self.on_scheduled: Callable[[], None] = lambda: None  # before anybody computes
         self.on_admitted: Callable[[Request, Admission], None] = lambda request, admission: None
         self.on_finished: Callable[[Request], None] = lambda request: None
         self.preemptions = 0
@@ -97,7 +98,9 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
         self._end()
         self.on_step()
         self.waiting.let_return(self._may_return)
-        return super().schedule(*args, **kwargs)
+        output: SchedulerOutput = super().schedule(*args, **kwargs)
+        self.on_scheduled()
+        return output
 
     def update_from_output(self, *args: Any, **kwargs: Any) -> dict[int, EngineCoreOutputs]:
         found: dict[int, EngineCoreOutputs] = super().update_from_output(*args, **kwargs)

@@ -4,6 +4,7 @@ import itertools
 from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -18,8 +19,10 @@ from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
 from engine_agent.backends.vllm.asked import FIELD, Asked
+from engine_agent.backends.vllm.core import VllmCore
 from engine_agent.backends.vllm.governor import Setup
 from engine_agent.backends.vllm.scheduler import PolicyAsyncScheduler, PolicyScheduler
+from engine_agent.cache.sequences import Sequence as BlockSequence
 from engine_agent.config import CHECKOUT
 
 BLOCK = 16
@@ -54,6 +57,27 @@ class Clock:
         return self.now
 
 
+class Workers:
+    """As far as pages go: who wrote what into which, and that nothing is zeroed that whoever has it has written."""
+
+    def __init__(self) -> None:
+        self.sequences: Mapping[str, BlockSequence] = {}
+        self.zeroed: list[int] = []
+        self._writers: dict[int, str] = {}
+
+    def compute(self, table: Sequence[int], request_id: str, begin: int, tokens: int) -> None:
+        self._writers |= dict.fromkeys(table[begin // BLOCK : -(-(begin + tokens) // BLOCK)], request_id)
+
+    def collective_rpc(self, method: str, args: tuple[Sequence[int], int]) -> list[int]:
+        assert method == "luminet_zero"
+        owners = {page: request_id for request_id, one in self.sequences.items() for page in one.pages}
+        for page in args[0]:
+            written = self._writers.pop(page, None)
+            assert written is None or written != owners.get(page), f"page {page} of {written} was zeroed in use"
+        self.zeroed += args[0]
+        return [len(args[0])]
+
+
 class World:
     """One scheduler with so many blocks, and open namespaces with policies."""
 
@@ -75,6 +99,9 @@ class World:
         self.clock = Clock()
         by_hand = type("SchedulerByHand", (kind,), {"clock": self.clock})
         self.scheduler = by_hand(config, kv_config, StructuredOutputManager(config), BLOCK)
+        self.workers = Workers()
+        self.core = VllmCore(SimpleNamespace(scheduler=self.scheduler, model_executor=self.workers))
+        self.workers.sequences = self.scheduler.kv_cache_manager.sequences
         governor = self.scheduler.governor
         self.governor, self.manager = governor, governor.manager
         self.told: list[EngineCoreOutput] = []
@@ -132,12 +159,13 @@ class World:
                 self.tables[request_id] = list(blocks[0]) if blocks else []
             elif blocks:
                 self.tables[request_id] += blocks[0]
-        for request_id in output.num_scheduled_tokens:
+        for request_id, tokens in output.num_scheduled_tokens.items():
             sequence = self.scheduler.kv_cache_manager.sequences[request_id]
             assert self.tables[request_id] == sequence.pages, "the workers have another table"
             request = self.scheduler.requests[request_id]
             assert len(sequence.pages) * BLOCK >= request.num_computed_tokens
             assert 0 not in sequence.pages, "vLLM's null block is nobody's"
+            self.workers.compute(sequence.pages, request_id, request.num_computed_tokens - tokens, tokens)
 
     def abort(self, request: Request) -> None:
         self.scheduler.finish_requests(request.request_id, RequestStatus.FINISHED_ABORTED)

@@ -234,6 +234,41 @@ def test_a_purge_while_answers_run_has_a_receipt_when_they_end() -> None:
     assert world.run(prompt(4, seed=1), "bolt")["cached_tokens"] == 4 * BLOCK
 
 
+def test_what_a_purge_lets_go_within_a_step_is_zeroed_before_anybody_computes_into_it() -> None:
+    world = World({"acme": {}, "bolt": {}}, blocks=16)
+    other = world.request(prompt(4), "bolt", max_tokens=100)
+    purged = world.request(prompt(8), max_tokens=60)
+    world.step()
+    world.governor.set_open("acme", {}, epoch=1)
+    while not purged.num_preemptions:
+        assert not world.workers.zeroed
+        world.step()
+    assert len(world.workers.zeroed) >= 8, "zeroed in the step that let go of it"
+    world.until_idle()
+    assert (other.num_output_tokens, purged.num_output_tokens) == (100, 60)
+
+
+def test_what_was_purged_is_zeroed_where_nothing_runs_and_before_its_receipt_is_told() -> None:
+    world = World({"acme": {}, "bolt": {}}, blocks=64)
+    for name, verb in (("acme", "tick"), ("bolt", "receipts")):
+        world.run(prompt(4), name)
+        before = len(world.workers.zeroed)
+        world.governor.set_open(name, {}, epoch=1)
+        world.core.ask(verb)
+        assert len(world.workers.zeroed) - before >= 4
+
+
+def test_a_receipt_of_what_was_in_use_comes_when_its_pages_are_zeroed() -> None:
+    world = World({"acme": {}}, blocks=64)
+    world.request(prompt(4), max_tokens=3)
+    world.step()
+    world.governor.set_open("acme", {}, epoch=1)
+    world.until_idle()
+    (told,) = world.core.ask("receipts")["ok"]
+    assert told["is_done"]
+    assert len(world.workers.zeroed) == told["blocks"]
+
+
 def test_reasons_say_who_needed_the_room() -> None:
     world = World({"acme": {}, "flood": {}}, blocks=32)
     world.run(prompt(20))
