@@ -70,10 +70,8 @@ class Admissions:
         sequence = self._sequence(request, [])
         try:
             self._put(request, sequence, is_known=is_known)
-        except NeverFits as problem:
-            raise _overlong(request, problem) from problem
-        except WaitingRoomFull as problem:
-            raise Overloaded("", f"{self.waiting:,} requests wait already: try again in a moment") from problem
+        except (NeverFits, WaitingRoomFull) as problem:
+            raise _refusal(request, problem) from problem
 
     def hold_back(self, request: Request) -> None:
         """It gave its blocks back: it waits again, in the place its arrival gives it."""
@@ -84,9 +82,8 @@ class Admissions:
 
     def can_return(self, request: Request, owner: Namespace) -> bool:
         """Whether it could ever have again what it needs by now."""
-        page_bytes = self._manager.page_bytes(request.kv_format)
-        most = min(owner.accounts[DEVICE].shares.limit_bytes, self._manager.reachable_bytes(owner))
-        return request.blocks(self._manager.cache.block_tokens) * page_bytes <= most
+        blocks = request.blocks(self._manager.cache.block_tokens)
+        return can_return(self._manager, owner, blocks * self._manager.page_bytes(request.kv_format))
 
     def announce(self, request: Request) -> Admission | None:
         """Its blocks are all there: from here on it runs. Its admission, if this is the first."""
@@ -173,12 +170,10 @@ class Admissions:
         """Whether it would not at once take the blocks that those who run need next."""
         if not self.running or self._manager.cache.now() - request.held_since >= PATIENCE_SECONDS:
             return True
-        account = sequence.owner.accounts[DEVICE]
-        page_bytes = self._manager.page_bytes(request.kv_format)
-        need = (request.blocks(self._manager.cache.block_tokens) + self.answers) * page_bytes
-        within_limit = account.shares.limit_bytes - account.resident_bytes + account.idle_bytes
-        others = any(other.namespace == request.namespace for other in self.running)
-        return need <= self._manager.room_bytes(account) and (need <= within_limit or not others)
+        blocks = request.blocks(self._manager.cache.block_tokens) + self.answers
+        runs_own = any(other.namespace == request.namespace for other in self.running)
+        need_bytes = blocks * self._manager.page_bytes(request.kv_format)
+        return may_return(self._manager, sequence.owner, need_bytes, runs_own=runs_own)
 
     def _run(self, request: Request, sequence: Sequence, answer: Admitted) -> None:
         request.state = "running"
@@ -205,15 +200,30 @@ def missed_tokens(sequence: Sequence, answer: Admitted) -> Mapping[str, int]:
     return MappingProxyType({reason: tokens for reason, tokens in found.items() if tokens})
 
 
-def _overlong(request: Request, problem: NeverFits) -> Overlong:
-    field = "max_tokens" if request.params.max_tokens else "prompt"
-    mib = problem.wanted_bytes / 2**20, problem.most_bytes / 2**20
-    return Overlong(field, f"{len(request.prompt):,} tokens and the answer take {mib[0]:,.1f} MiB of {mib[1]:,.1f} MiB")
+def can_return(manager: BlockManager, owner: Namespace, need_bytes: int) -> bool:
+    """Whether its namespace could ever have so much again."""
+    return need_bytes <= min(owner.accounts[DEVICE].shares.limit_bytes, manager.reachable_bytes(owner))
 
 
-def _refusal(request: Request, problem: CacheError) -> RequestError:
+def may_return(manager: BlockManager, owner: Namespace, need_bytes: int, *, runs_own: bool) -> bool:
+    """Whether so much is there for it now. `runs_own`: of its namespace others run, whom its limit concerns as well."""
+    account = owner.accounts[DEVICE]
+    within_limit = account.shares.limit_bytes - account.resident_bytes + account.idle_bytes
+    return need_bytes <= manager.room_bytes(account) and (need_bytes <= within_limit or not runs_own)
+
+
+def refusal(problem: CacheError, *, prompt_tokens: int, is_bounded: bool) -> RequestError:
+    """What a client is told when the block manager does not take its request. `is_bounded`: it said `max_tokens`."""
     if isinstance(problem, NeverFits):
-        return _overlong(request, problem)
+        mib = problem.wanted_bytes / 2**20, problem.most_bytes / 2**20
+        said = f"{prompt_tokens:,} tokens and the answer take {mib[0]:,.1f} MiB of {mib[1]:,.1f} MiB"
+        return Overlong("max_tokens" if is_bounded else "prompt", said)
+    if isinstance(problem, WaitingRoomFull):
+        return Overloaded("", f"{problem.value:,} requests wait already: try again in a moment")
     if isinstance(problem, UnknownNamespace):
         return UnknownTenant("", "the namespace is gone")
     return EngineFailed("", f"no blocks: {problem}")
+
+
+def _refusal(request: Request, problem: CacheError) -> RequestError:
+    return refusal(problem, prompt_tokens=len(request.prompt), is_bounded=bool(request.params.max_tokens))

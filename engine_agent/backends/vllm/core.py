@@ -27,7 +27,7 @@ from engine_agent.cache.manager import BlockManager
 from engine_agent.cache.operations import Zero
 from engine_agent.cache.prefixes import PurgeReceipt
 from engine_agent.engine.asked import Generate
-from engine_agent.engine.errors import BadRequest, Overloaded
+from engine_agent.engine.errors import BadRequest, Overloaded, RequestError
 from engine_agent.engine.foretelling import Foreteller, foretellers
 from engine_agent.engine.notices import Notices
 from engine_agent.engine.outputs import Admission
@@ -87,6 +87,7 @@ class VllmCore:
         self._scheduler.on_step = self._step
         self._scheduler.on_scheduled = self._zero
         self._scheduler.on_admitted = self._admitted
+        self._scheduler.on_refused = self._refused
         self._scheduler.on_finished = self._finished
         if hasattr(core, "output_queue"):
             self._scheduler.tell = self._tell
@@ -245,6 +246,10 @@ class VllmCore:
     def _admitted(self, request: Request, admission: Admission) -> None:
         if sink := self._warming.get(request.request_id):
             sink.admitted(0, admission)
+
+    def _refused(self, request: Request, error: RequestError) -> None:
+        if sink := self._warming.pop(request.request_id, None):
+            sink.failed(error)
 
     def _finished(self, request: Request) -> None:
         self.computed_tokens += request.num_computed_tokens

@@ -6,6 +6,7 @@ numbers. A request's blocks are taken when it is admitted (`admission_queue.py`)
 """
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from vllm.v1.core.kv_cache_manager import KVCacheBlocks, KVCacheManager
@@ -92,13 +93,16 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
         return self._told(sequence.pages[had:])
 
     def cache_blocks(self, request: Request, num_computed_tokens: int) -> None:
-        """Tokens that were not known when their blocks were taken."""
+        """Tokens that were not known when their blocks were taken. Where there is no room for them, the next step says
+        what becomes of the request.
+        """
         sequence = self.sequences.get(request.request_id)
         if sequence is None:
             return
         computed = min(num_computed_tokens, request.num_tokens)
-        if self._grow(sequence, request, computed) is None:
-            self._fill(sequence, computed)
+        with suppress(NeverFits):
+            if self._grow(sequence, request, computed) is None:
+                self._fill(sequence, computed)
 
     def free(self, request: Request) -> None:
         sequence = self.sequences.pop(request.request_id, None)

@@ -24,11 +24,11 @@ from engine_agent.backends.vllm.governor import Governor, Setup
 from engine_agent.backends.vllm.kv_manager import PolicyKVCacheManager, UnsupportedModel, flat_pages
 from engine_agent.backends.vllm.plugin import register
 from engine_agent.cache.books import DEVICE
-from engine_agent.cache.errors import CacheError, NeverFits, WaitingRoomFull
+from engine_agent.cache.errors import CacheError, InvalidValue, NeverFits
 from engine_agent.cache.manager import Admitted, Deferred
 from engine_agent.cache.sequences import Sequence
-from engine_agent.engine.admissions import PATIENCE_SECONDS
-from engine_agent.engine.errors import BadRequest, Overloaded, Overlong, RequestError
+from engine_agent.engine.admissions import PATIENCE_SECONDS, can_return, may_return, refusal
+from engine_agent.engine.errors import BadRequest, RequestError
 from engine_agent.engine.outputs import Admission
 from engine_agent.engine.victims import Holder, victim
 
@@ -60,7 +60,7 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
         pages = flat_pages(self.kv_cache_manager, setup.kv_formats)
         self.governor = Governor(pages, setup, block_tokens=self.block_size, clock=type(self).clock)
         self.kv_cache_manager = PolicyKVCacheManager(self.kv_cache_manager, self.governor.manager)
-        self.kv_cache_manager.make_room, self.kv_cache_manager.cut = self._make_room, self._cut
+        self.kv_cache_manager.make_room, self.kv_cache_manager.cut = self._make_room, self._cut_in_step
         self.waiting = AdmissionQueue(
             self.governor.room,
             free_seats=lambda: self.max_num_active_reqs - len(self.running),
@@ -72,6 +72,7 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
         self.on_step: Callable[[], None] = lambda: None
         self.on_scheduled: Callable[[], None] = lambda: None  # before anybody computes
         self.on_admitted: Callable[[Request, Admission], None] = lambda request, admission: None
+        self.on_refused: Callable[[Request, RequestError], None] = lambda request, error: None
         self.on_finished: Callable[[Request], None] = lambda request: None
         self.preemptions = 0
         self._known: dict[str, _Known] = {}
@@ -101,6 +102,10 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
         output: SchedulerOutput = super().schedule(*args, **kwargs)
         self.on_scheduled()
         return output
+
+    def get_num_unfinished_requests(self) -> int:
+        """With those that end between this step and the next, or vLLM would take no next one to tell them."""
+        return int(super().get_num_unfinished_requests()) + len(self._ends)
 
     def update_from_output(self, *args: Any, **kwargs: Any) -> dict[int, EngineCoreOutputs]:
         found: dict[int, EngineCoreOutputs] = super().update_from_output(*args, **kwargs)
@@ -180,23 +185,30 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
         if request.num_output_tokens and isinstance(problem, NeverFits):
             self._cut(request)
             return
-        error = _as_request_error(problem)
+        error = problem if isinstance(problem, RequestError) else self._refusal(request, problem)
+        self.on_refused(request, error)
         said = {FIELD: {"refused": [type(error).__name__, error.field, error.problem]}}
         output = EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ERROR, kv_transfer_params=said)
         self._ends.append((request, RequestStatus.FINISHED_ERROR, output))
+
+    def _refusal(self, request: Request, problem: CacheError) -> RequestError:
+        if isinstance(problem, InvalidValue):
+            return BadRequest(problem.field, problem.message)
+        is_bounded = self._known[request.request_id].asked.room_for_tokens > 0
+        return refusal(problem, prompt_tokens=request.num_prompt_tokens, is_bounded=is_bounded)
 
     # Who gives way
 
     def _make_room(self, request: Request, deferred: Deferred) -> None:
         """vLLM takes blocks from the last of its list; of those it has not come to in this step, the one that has to
-        give way stands there afterwards. Whoever is alone ends where it is.
+        give way stands there afterwards. Whoever is alone, or could never return, ends where it is.
         """
         place = self.running.index(request)
         holders = {one.request_id: self._holder(one) for one in self.running[place:]}
         asking = holders[request.request_id]
         chosen = victim(holders.values(), asking, is_own_limit=deferred.reason == "limit").key
         namespace = asking.namespace
-        if chosen is request and len(self.running) == 1:
+        if chosen is request and (len(self.running) == 1 or not self._can_return(request)):
             self.governor.notices.add("answer_cut", namespace, "an answer ended early: there is no block left for it")
             self._cut(request)
         else:
@@ -204,8 +216,17 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
             missing = f"{deferred.missing_bytes:,} bytes were missing for request {request.request_id}"
             said = f"request {chosen.request_id} is computed again later: {missing}; raise {why}"
             self.governor.notices.add("preemption", self._known[chosen.request_id].asked.namespace, said)
-        self.running.remove(chosen)
-        self.running.append(chosen)
+        self._put_last(chosen)
+
+    def _cut_in_step(self, request: Request) -> None:
+        """It gives its own blocks back, and nobody else's are taken for it."""
+        self._cut(request)
+        if request in self.running:
+            self._put_last(request)
+
+    def _put_last(self, request: Request) -> None:
+        self.running.remove(request)
+        self.running.append(request)
 
     def _holder(self, request: Request) -> Holder[Request]:
         known, sequence = self._known[request.request_id], self.kv_cache_manager.sequences[request.request_id]
@@ -221,19 +242,29 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
             account.shares.weight,
         )
 
+    def _can_return(self, request: Request) -> bool:
+        """Whether it could ever have again what it needs by now."""
+        owner = self.kv_cache_manager.sequences[request.request_id].owner
+        return can_return(self.governor.manager, owner, self._bytes(self._blocks(request)))
+
     def _may_return(self, request: Request) -> bool:
         """Whether it would not at once take the blocks that those who run need next."""
         manager, known = self.governor.manager, self._known[request.request_id]
         if not self.running or manager.cache.now() - known.held_since >= PATIENCE_SECONDS:
             return True
-        tenant = self.governor.known(known.asked.namespace)
-        if tenant is None:
+        namespace = known.asked.namespace
+        if self.governor.known(namespace) is None:
             return True
-        account = manager.cache.namespace(known.asked.namespace).accounts[DEVICE]
-        blocks = -(-request.num_tokens // self.block_size) + 1 + len(self.running)
-        need = blocks * manager.page_bytes(self.governor.setup.kv_formats[0])
-        within_limit = account.shares.limit_bytes - account.resident_bytes + account.idle_bytes
-        return bool(need <= manager.room_bytes(account) and need <= within_limit)
+        runs_own = any(self.namespace_of(other) == namespace for other in self.running)
+        need_bytes = self._bytes(self._blocks(request) + len(self.running))
+        return may_return(manager, manager.cache.namespace(namespace), need_bytes, runs_own=runs_own)
+
+    def _blocks(self, request: Request) -> int:
+        """What it takes with everything it has generated, and the next token."""
+        return -(-(int(request.num_tokens) + 1) // self.governor.manager.cache.block_tokens)
+
+    def _bytes(self, blocks: int) -> int:
+        return blocks * self.governor.manager.page_bytes(self.governor.setup.kv_formats[0])
 
     def _cut(self, request: Request) -> None:
         output = EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.LENGTH)
@@ -252,14 +283,3 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
 
 class PolicyAsyncScheduler(PolicyScheduler, AsyncScheduler):  # type: ignore[misc]
     """For where vLLM schedules a step before it knows the tokens of the one before."""
-
-
-def _as_request_error(problem: CacheError | RequestError) -> RequestError:
-    if isinstance(problem, RequestError):
-        return problem
-    if isinstance(problem, NeverFits):
-        mib = problem.wanted_bytes / 2**20, problem.most_bytes / 2**20
-        return Overlong("prompt", f"with its answer it takes {mib[0]:,.1f} MiB of {mib[1]:,.1f} MiB")
-    if isinstance(problem, WaitingRoomFull):
-        return Overloaded("", f"{problem.value:,} requests wait already: try again in a moment")
-    return BadRequest(problem.field, problem.message)

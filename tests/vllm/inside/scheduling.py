@@ -79,7 +79,7 @@ class Workers:
 
 
 class World:
-    """One scheduler with so many blocks, and open namespaces with policies."""
+    """One scheduler with so many blocks, and open namespaces with policies, or none: then a snapshot has them."""
 
     def __init__(
         self,
@@ -89,10 +89,13 @@ class World:
         budget: int = 512,
         seats: int = 32,
         runs_ahead: bool = False,
+        most_waiting: int = 1000,
+        is_open: bool = True,
     ) -> None:
         config = vllm_config(budget=budget, seats=seats)
         config.cache_config.num_gpu_blocks = blocks + 1
-        config.additional_config = Setup(model="demo", revision="r", kv_formats=FORMATS, boot="boot-1").packed()
+        setup = Setup("demo", "r", FORMATS, "boot-1", most_waiting=most_waiting, is_open=is_open)
+        config.additional_config = setup.packed()
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=32, dtype=torch.float8_e4m3fn)
         kv_config = KVCacheConfig(blocks + 1, [], [KVCacheGroupSpec(["layer"], spec)])
         kind = PolicyAsyncScheduler if runs_ahead else PolicyScheduler
@@ -100,7 +103,8 @@ class World:
         by_hand = type("SchedulerByHand", (kind,), {"clock": self.clock})
         self.scheduler = by_hand(config, kv_config, StructuredOutputManager(config), BLOCK)
         self.workers = Workers()
-        self.core = VllmCore(SimpleNamespace(scheduler=self.scheduler, model_executor=self.workers))
+        around = {"model_executor": self.workers, "add_request": self.scheduler.add_request}
+        self.core = VllmCore(SimpleNamespace(scheduler=self.scheduler, **around))
         self.workers.sequences = self.scheduler.kv_cache_manager.sequences
         governor = self.scheduler.governor
         self.governor, self.manager = governor, governor.manager

@@ -184,7 +184,49 @@ def test_what_could_never_fit_is_refused_with_both_sizes() -> None:
     assert (kind, field) == ("Overlong", "prompt")
     assert "MiB of" in said
     request = world.request(prompt(2), max_tokens=100, room_for_tokens=100)
-    assert world.refusal(request)[0] == "Overlong"
+    assert world.refusal(request)[:2] == ["Overlong", "max_tokens"]
+
+
+def test_who_waits_and_can_never_run_any_more_is_told_though_nothing_else_runs() -> None:
+    world = World({"acme": {}}, blocks=64)
+    request = world.request(prompt(10), max_tokens=4)
+    world.governor.set_open("acme", {"limit_share": 0.05})
+    world.until_idle()
+    assert world.refusal(request)[:2] == ["Overlong", "prompt"]
+    assert request.is_finished()
+    assert not world.scheduler.has_requests()
+
+
+def test_whose_namespace_is_gone_while_it_waits_is_told_so() -> None:
+    world = World({"acme": {}}, blocks=64)
+    request = world.request(prompt(4))
+    world.manager.remove_namespace("acme")
+    world.until_idle()
+    assert world.refusal(request) == ["UnknownTenant", "", "the namespace is gone"]
+
+
+@pytest.mark.parametrize("runs_ahead", [False, True], ids=["in-step", "ahead"])
+def test_a_limit_lowered_below_an_answer_under_way_ends_that_one_alone(runs_ahead: bool) -> None:
+    world = World({"acme": {}, "bolt": {}}, blocks=64, runs_ahead=runs_ahead)
+    cut = world.request(prompt(4), max_tokens=100)
+    others = [world.request(prompt(2, seed=seed), "bolt", max_tokens=60) for seed in (1, 2)]
+    for _ in range(4):
+        world.step()
+    world.governor.set_open("acme", {"limit_share": 0.05})
+    world.until_idle()
+    assert cut.get_finished_reason().name == "LENGTH"
+    assert 3 <= cut.num_output_tokens < 2 * BLOCK
+    assert [(one.num_preemptions, one.num_output_tokens) for one in others] == [(0, 60), (0, 60)]
+
+
+def test_an_answer_that_could_never_return_ends_where_it_is() -> None:
+    world = World({"acme": {}, "bolt": {"reserved_share": 0.5}}, blocks=32)
+    other = world.request(prompt(2, seed=1), "bolt", max_tokens=350)
+    request = world.request(prompt(4), max_tokens=400)
+    world.until_idle()
+    assert other.num_output_tokens == 350
+    assert request.get_finished_reason().name == "LENGTH"
+    assert 200 < request.num_output_tokens < 250
 
 
 def test_an_answer_alone_in_a_pool_too_small_for_it_ends_there() -> None:

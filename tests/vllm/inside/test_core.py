@@ -1,0 +1,54 @@
+"""What is asked of vLLM's engine process, in vLLM's real scheduler: a snapshot, its pins, their warm-ups."""
+
+import base64
+from typing import Any
+
+from engine_agent.protocol import Snapshot, policy_hash, snapshot_build, snapshot_encode
+from tests.vllm.inside.scheduling import BLOCK, World, prompt
+
+POLICY = {"kv_dtype": "fp8", "request_kv_dtypes": [], "ttl_seconds": 3600, "pin_share": 0.5}
+
+
+def governed(**fields: Any) -> World:
+    world = World({}, is_open=False, **fields)
+    assert world.core.ask("apply", snapshot_encode(snapshot())) == {"ok": snapshot().hash}
+    return world
+
+
+def snapshot() -> Snapshot:
+    key = base64.b64encode(bytes(32)).decode()
+    pin = {"org": "acme", "ns": "acme", "name": "p", "model": "demo", "kind": "token_ids", "bytes": 4 * (4 * BLOCK)}
+    entries: dict[str, Any] = {
+        "org/acme": {"org": "acme", "slug": "acme", "state": "active", "limits": {}},
+        "ns/acme": {
+            "org": "acme",
+            "slug": "acme",
+            "epoch": 1,
+            "key": key,
+            "revision": 1,
+            "policy": policy_hash(POLICY),
+        },
+        "pin/p": {**pin, "expires_at": None},
+    }
+    return snapshot_build("engine", entries, {policy_hash(POLICY): POLICY})
+
+
+def pinned(world: World) -> Any:
+    (found,) = world.core.ask("pins")["ok"]
+    return found
+
+
+def test_a_pin_is_computed() -> None:
+    world = governed()
+    world.core.ask("pin_content", "p", prompt(4, extra=0))
+    assert pinned(world)["is_warming"]
+    world.until_idle()
+    assert (pinned(world)["resident_blocks"], pinned(world)["problem"], pinned(world)["is_warming"]) == (4, "", False)
+
+
+def test_a_pin_whose_warm_up_is_refused_says_why() -> None:
+    world = governed(most_waiting=1)
+    world.request(prompt(2))
+    world.core.ask("pin_content", "p", prompt(4, extra=0))
+    assert pinned(world)["problem"] == "1 requests wait already: try again in a moment"
+    assert not pinned(world)["is_warming"]
