@@ -16,6 +16,7 @@ from typing import Any
 
 from vllm.v1.engine import EngineCoreOutput, EngineCoreRequest
 from vllm.v1.engine.core_client import AsyncMPClient
+from vllm.v1.engine.exceptions import EngineDeadError
 
 from engine_agent.backends.base import Internal, ModelCard
 from engine_agent.backends.block_pages import BlockPages, Found, Question
@@ -66,6 +67,7 @@ class _Generation:
         self.admitted: dict[int, Admission] = {}
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._outputs: asyncio.Queue[Delta | RequestError | None] = asyncio.Queue()
+        self._deadline: asyncio.TimerHandle | None = None
         self.is_over = False
 
     @property
@@ -85,6 +87,10 @@ class _Generation:
     def fail(self, error: RequestError) -> None:
         self._finish(error)
 
+    def end_within(self, seconds: float) -> None:
+        late = DeadlinePassed("", "the request's time is over")
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self.fail, late)
+
     def admit(self, prompt: int, admission: Admission) -> None:
         self.admitted.setdefault(prompt, admission)
         if len(self.admitted) == len(self.asked.prompts) and not self.ready.done():
@@ -102,6 +108,8 @@ class _Generation:
         if self.is_over:
             return
         self.is_over = True
+        if self._deadline is not None:
+            self._deadline.cancel()
         if self.choices:
             self._abort(list(self.choices))
         if error is not None and not self.ready.done():
@@ -177,9 +185,7 @@ class VllmBackend:
         generation = _Generation(request, self._abort)
         wanted = self._requests(request, generation)
         if request.deadline_seconds is not None:
-            seconds = min(request.deadline_seconds, LONGEST_SECONDS)
-            late = DeadlinePassed("", "the request's time is over")
-            self._loop.call_later(seconds, generation.fail, late)
+            generation.end_within(min(request.deadline_seconds, LONGEST_SECONDS))
         try:
             for one in wanted:
                 await self._send(one)
@@ -339,6 +345,8 @@ class VllmBackend:
             raise EngineFailed("", "the engine is closed")
         try:
             said = await self._client.call_utility_async("luminet", verb, list(arguments))
+        except EngineFailed:
+            raise
         except Exception as problem:
             raise EngineFailed("", f"vLLM's engine did not answer: {problem}") from problem
         if "error" in said:
@@ -400,7 +408,10 @@ class VllmBackend:
     async def _send(self, request: EngineCoreRequest) -> None:
         if self.is_dead or self._is_closing:
             raise EngineFailed("", "the engine is closed")
-        await self._client.add_request_async(request)
+        try:
+            await self._client.add_request_async(request)
+        except EngineDeadError as problem:
+            raise EngineFailed("", f"vLLM's engine takes no request: {problem}") from problem
 
     def _abort(self, request_ids: list[str]) -> None:
         for one in request_ids:
@@ -421,6 +432,9 @@ class VllmBackend:
         for generation, _ in list(self._generations.values()):
             generation.fail(EngineFailed("", "the engine was stopped"))
         self._generations.clear()
+        for answer in self._client.utility_results.values():  # vLLM's client leaves who asked for them waiting
+            if not answer.done():
+                answer.set_exception(EngineFailed("", "the engine was stopped"))
 
     async def _tick(self) -> None:
         """vLLM's loop sleeps while nothing runs; what ends and what is pinned does not wait for the next request."""

@@ -3,6 +3,8 @@
 import os
 import signal
 import subprocess
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from tests.conformance.fleet_engine import START_SECONDS, fleet_engine, until
 from tests.engine_processes import DEMO, engine, state_folder
 
 VLLM_OPTIONS = ("--backend", "vllm", "--context", "1024")
+TOLD_SECONDS = 20  # less than a process that ends waits for what still runs
 
 
 def refusal(*options: str, model: Path = DEMO) -> str:
@@ -43,14 +46,23 @@ def test_an_unknown_version_is_refused_before_anything_is_loaded() -> None:
     assert ran.stdout == ""
 
 
-def test_when_vllms_engine_dies_the_process_ends_and_leaves_nothing() -> None:
+def test_when_vllms_engine_dies_who_asks_is_told_and_the_process_ends_and_leaves_nothing() -> None:
     with fleet_engine("vllm") as agent:
         agent.govern(one={})
         assert agent.complete("one", agent.fresh(1)).status == 200
         front = agent.engine.process.pid
         (core,) = [pid for pid in children(front) if "EngineCore" in Path(f"/proc/{pid}/cmdline").read_text()]
         (worker, *_) = children(core)
-        os.kill(core, signal.SIGKILL)
+        prompt = agent.fresh(1)
+        os.kill(core, signal.SIGSTOP)  # what is asked from here on is under way when it dies
+        with ThreadPoolExecutor() as threads:
+            asking = [
+                threads.submit(agent.engine.admin, "GET", "/stats"),
+                threads.submit(agent.complete, "one", prompt),
+            ]
+            time.sleep(1)
+            os.kill(core, signal.SIGKILL)
+            assert all(one.result(TOLD_SECONDS).status >= 500 for one in asking)
         assert agent.engine.process.wait(60) == 1
         assert any("vLLM's engine has ended" in line for line in agent.engine.logged)
         until(lambda: not Path(f"/proc/{worker}").exists())
