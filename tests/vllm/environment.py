@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from controlplane.stack.bootstrap import CHECKOUT, run_quietly
@@ -37,7 +37,13 @@ def main(arguments: Sequence[str]) -> int:
     environ = os.environ | OFFLINE | {ASKED_FOR: "1"}
     inside = [str(python), "-m", "pytest", *INSIDE, *arguments]
     beside = [sys.executable, "-m", "pytest", "tests/conformance", "tests/vllm/beside", *arguments]
-    return max(subprocess.run(command, cwd=CHECKOUT, env=environ).returncode for command in (inside, beside))
+    return status_of([inside, beside], environ)
+
+
+def status_of(commands: Sequence[Sequence[str]], environ: Mapping[str, str]) -> int:
+    """One after the other, each of them. 1 where one failed, also by a signal, whose number is below 0."""
+    codes = [subprocess.run(command, cwd=CHECKOUT, env=environ).returncode for command in commands]
+    return int(any(codes))
 
 
 def ready_python() -> Path:

@@ -1,5 +1,8 @@
 """An engine with vLLM goes on in vLLM's own virtualenv, and where there is none it says what to do."""
 
+import os
+import signal
+import sys
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from engine_agent.backends.vllm.launch import check_room
 from engine_agent.config import CHECKOUT, EngineConfig, engine_config, engine_options
 from engine_agent.engine.config import read_config
 from engine_agent.engine.errors import BadSetting
+from tests.vllm.environment import status_of
 
 
 def config(*options: str) -> EngineConfig:
@@ -50,6 +54,16 @@ def test_a_pool_in_which_the_context_does_not_fit_is_told_with_both_numbers() ->
     check_room(model, 1024 * token_bytes, 1024, element_bytes=1)
     with pytest.raises(BadSetting, match="hold 1,023 tokens, fewer than the context of 1,024: raise --pool, or lower"):
         check_room(model, 1024 * token_bytes - 1, 1024, element_bytes=1)
+
+
+def test_a_run_of_tests_that_a_signal_ended_is_no_success(tmp_path: Path) -> None:
+    ends_well, ran = ("true",), tmp_path / "ran"
+    assert status_of([ends_well, ends_well], os.environ) == 0
+    for number in (signal.SIGKILL, signal.SIGSEGV):
+        killed = (sys.executable, "-c", f"import os; os.kill(os.getpid(), {int(number)})")
+        assert status_of([killed, ends_well], os.environ) == 1
+    assert status_of([("false",), ("touch", str(ran))], os.environ) == 1
+    assert ran.exists(), "the second is run in any case"
 
 
 def _never(*what: object) -> None:
