@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine_agent.commands import Parser, run
-from engine_agent.engine.errors import EngineError
+from engine_agent.engine.errors import BadSetting, EngineError
 from engine_agent.engine.settings import EngineSettings
 
 CHECKOUT = Path(__file__).resolve().parents[1]
@@ -68,6 +68,7 @@ def engine_config(options: argparse.Namespace, environ: Mapping[str, str]) -> En
     state = options.state or default_state(environ, options.port)
     if options.policy and options.identity_secret_file:
         raise BadOption("--policy", "is for an engine alone; with --identity-secret-file policies come as snapshots")
+    _check_backend(options)
     return EngineConfig(
         model=options.model,
         name=_name(options),
@@ -86,6 +87,18 @@ def engine_config(options: argparse.Namespace, environ: Mapping[str, str]) -> En
         drain_seconds=options.drain_seconds,
         is_logging_json=options.json_logs,
     )
+
+
+def _check_backend(options: argparse.Namespace) -> None:
+    """What the backend would leave unheeded. Raises BadOption, BadSetting."""
+    if options.backend == "vllm":
+        if options.host_pool:
+            raise BadSetting("host_bytes", "vLLM has no host tier under policies: leave --host-pool out")
+        return
+    if options.kv_dtype != "auto":
+        raise BadOption("--kv-dtype", "is for --backend vllm; our own engine computes every format that policies name")
+    if options.vllm_python is not None:
+        raise BadOption("--vllm-python", "is for --backend vllm")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from engine_agent.config import BadOption, EngineConfig, default_state, engine_config, size_read
+from engine_agent.engine.errors import BadSetting, EngineError
 from engine_agent.engine.settings import EngineSettings
 from engine_agent.http.listening import CannotListen, bind_tcp, listen_unix
 from engine_agent.server.command import main, parser
@@ -75,6 +76,24 @@ def test_an_identity_secret_makes_it_a_fleets() -> None:
     assert found.agent_id == "agent-1"
     with pytest.raises(BadOption, match="--policy: is for an engine alone"):
         config("--identity-secret-file", "a", "--policy", "policy.toml")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ("--backend", "vllm", "--host-pool", "1GiB"),
+            "host_bytes: vLLM has no host tier under policies: leave --host",
+        ),
+        (("--kv-dtype", "fp8"), "--kv-dtype: is for --backend vllm"),
+        (("--backend", "paged", "--vllm-python", "python3"), "--vllm-python: is for --backend vllm"),
+    ],
+)
+def test_what_the_backend_would_leave_unheeded_is_refused(options: tuple[str, ...], said: str) -> None:
+    with pytest.raises(EngineError) as refused:
+        config(*options)
+    assert str(refused.value).startswith(said)
+    assert isinstance(refused.value, BadOption | BadSetting)
 
 
 def test_each_port_has_a_state_of_its_own_where_people_expect_it() -> None:

@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from engine_agent.backends.vllm.formats import VLLM_DTYPES
+from engine_agent.backends.vllm.versions import check_version, installed_version
 from engine_agent.config import CHECKOUT, EngineConfig
 from engine_agent.engine.errors import BadSetting
 
@@ -23,13 +24,18 @@ def go_to_vllms_python(
     arguments: Sequence[str],
     *,
     has_vllm: Callable[[], bool] = lambda: find_spec("vllm") is not None,
+    version: Callable[[], str | None] = installed_version,
     become: Callable[[str, list[str], dict[str, str]], object] = os.execve,
 ) -> None:
-    """Returns where vLLM is at hand already. Raises BadSetting where it is nowhere, or computes no such format."""
+    """Returns where a vLLM that is known is at hand already, of which nothing was imported yet.
+
+    Raises BadSetting where it is nowhere, or computes no such format; UnknownVllm.
+    """
     if config.kv_dtype not in VLLM_DTYPES:
         served = ", ".join(VLLM_DTYPES)
         raise BadSetting("kv_dtype", f"{config.kv_dtype!r} is none of what vLLM computes here: {served}")
     if has_vllm():
+        check_version(version())
         return
     python = config.vllm_python or PYTHON
     if not os.access(python, os.X_OK):

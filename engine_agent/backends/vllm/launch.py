@@ -10,7 +10,6 @@ from typing import Any
 from engine_agent.backends.base import ModelCard
 from engine_agent.backends.vllm.formats import VLLM_DTYPES
 from engine_agent.backends.vllm.governor import Setup
-from engine_agent.backends.vllm.versions import UnknownVllm, check_version, installed_version
 from engine_agent.engine.config import ModelConfig, read_config
 from engine_agent.engine.errors import BadSetting, EngineFailed
 from engine_agent.engine.settings import EngineSettings
@@ -46,10 +45,6 @@ def launch(
     folder: Path, *, name: str, settings: EngineSettings, kv_format: str, tell: Callable[[str], None]
 ) -> Launched:
     """Takes half a minute. Raises BadModel, BadSetting, EngineFailed, OSError, each in words for an operator."""
-    try:
-        check_version(installed_version())
-    except UnknownVllm as problem:
-        raise EngineFailed("", str(problem)) from problem
     model = read_config(folder)
     for setting, value in ENVIRONMENT.items():
         os.environ.setdefault(setting, value)
@@ -103,7 +98,7 @@ def _launched(
     tell("starting vLLM")
     try:
         config = arguments.create_engine_config()
-        setup = Setup(name, revision, served_names(config), most_waiting=settings.most_waiting, is_open=False)
+        setup = Setup(name, revision, served_names(config), most_waiting=settings.most_waiting)
         config.additional_config = setup.packed()
         client = EngineCoreClient.make_async_mp_client(config, Executor.get_class(config), False)
     except Exception as problem:

@@ -1,6 +1,7 @@
-"""vLLM's entry points: `vllm.general_plugins` calls `register` in each of its processes, maybe more than once.
+"""What vLLM's own `EngineCore` is given: the method by which it is asked. `PolicyScheduler` calls `register` when it is
+made, in the process of each engine core, maybe more than once. There is no entry point of vLLM's yet.
 
-Imports vLLM when called, so that whoever lists entry points need not have it.
+Imports vLLM when called.
 """
 
 from typing import Any
@@ -9,15 +10,15 @@ from engine_agent.backends.vllm.versions import check_version, installed_version
 
 
 def register() -> None:
-    """`EngineCore` gets the method `luminet`, which vLLM calls between two steps."""
+    """`EngineCore` gets the method `luminet`, which vLLM calls between two steps. Raises UnknownVllm."""
+    check_version(installed_version())
     from vllm.v1.engine.core import EngineCore
 
-    check_version(installed_version())
     EngineCore.luminet = _asked
 
 
 def _asked(self: Any, verb: str, arguments: Any) -> Any:
-    """Connected when first asked: vLLM loads plugins while its engine is half made."""
+    """Connected when first asked: the scheduler is made while vLLM's engine is half made."""
     from engine_agent.backends.vllm.core import VllmCore
     from engine_agent.backends.vllm.scheduler import PolicyScheduler
 

