@@ -22,7 +22,6 @@ from engine_agent.backends.block_pages import answered
 from engine_agent.backends.vllm.asked import FIELD, Asked, admission_packed
 from engine_agent.backends.vllm.scheduler import PolicyScheduler
 from engine_agent.backends.vllm.telling import error_packed, found_packed, load_packed, question_unpacked
-from engine_agent.cache.errors import CacheError
 from engine_agent.cache.manager import BlockManager
 from engine_agent.cache.operations import Zero
 from engine_agent.cache.prefixes import PurgeReceipt
@@ -45,7 +44,7 @@ from engine_agent.protocol import news_decode
 
 LOG = logging.getLogger("luminet.vllm")
 PARENT_SECONDS = 0.5  # between two looks at whether it is there
-INTERNAL = "luminet/internal"  # no id of a request has a slash
+INTERNAL = "luminet/internal"  # every id of a request ends with a slash and a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +131,6 @@ class VllmCore:
             "integrity": self.manager.check_integrity,
             "levels": lambda: engine_levels(self),
             "look": self._look,
-            "namespace": self._set_namespace,
-            "namespaces": self._namespaces,
             "pin_content": self._set_pin_content,
             "pins": self.pins.status,
             "receipts": self._take_receipts,
@@ -188,24 +185,6 @@ class VllmCore:
         self.manager.tick()
         self._zero()
         self._warm()
-
-    # Namespaces of stock `vllm serve`
-
-    def _set_namespace(self, name: str, policy: Mapping[str, Any], epoch: int | None) -> None:
-        try:
-            self._governor.set_open(name, policy, epoch=epoch)
-        except CacheError as problem:
-            raise BadRequest(problem.field, str(problem.message)) from problem
-        self._zero()
-
-    def _namespaces(self) -> list[Mapping[str, Any]]:
-        found: list[Mapping[str, Any]] = []
-        for tenant in self._governor.open_namespaces():
-            stats = self.manager.stats(tenant.namespace)
-            counters = {name: getattr(stats.counters, name) for name in stats.counters.__dataclass_fields__}
-            about = {"namespace": tenant.namespace, "revision": tenant.revision, "epoch": tenant.epoch}
-            found.append({**about, "resident_blocks": stats.resident_blocks, "counters": counters})
-        return found
 
     # What happens by itself
 

@@ -1,7 +1,7 @@
 """By whose rules requests are admitted: the block manager over vLLM's blocks, the tenants, and the waiting room.
 
-Knows no vLLM. In a fleet, and behind our own server, namespaces come by snapshot. Under stock `vllm serve` they are set
-one by one; a request of no namespace that is known is the default one's, apart from others' by its `cache_salt`.
+Knows no vLLM. In a fleet, and behind our own server, namespaces come by snapshot. Where it is open they are set one by
+one; a request of no namespace that is known is the default one's, apart from others' by its `cache_salt`.
 """
 
 import secrets
@@ -39,7 +39,7 @@ class Setup:
     kv_formats: tuple[str, ...] = ("bf16",)  # the one that is computed, and other names it answers to
     boot: str = field(default_factory=lambda: secrets.token_hex(8))
     most_waiting: int = 1_000
-    is_open: bool = True  # namespaces are set one by one, and whoever names none is the default one's
+    is_open: bool = False  # else namespaces are set one by one, and whoever names none is the default one's
 
     def packed(self) -> dict[str, Any]:
         return {FIELD: asdict(self)}
@@ -69,7 +69,7 @@ class Governor:
             self.set_open(DEFAULT, {})
 
     def set_open(self, name: str, document: Mapping[str, Any], *, epoch: int | None = None) -> None:
-        """A namespace of stock vLLM: made or changed. A new epoch is a purge. Raises InvalidValue."""
+        """A namespace without a snapshot: made or changed. A new epoch is a purge. Raises InvalidValue."""
         known = self._open.get(name)
         policy = NamespacePolicy.from_effective({"kv_dtype": self.setup.kv_formats[0], **document})
         is_purge = known is None or (epoch is not None and epoch > known.epoch)
@@ -78,9 +78,6 @@ class Governor:
         self.manager.set_namespace(name, key=key, epoch=number, policy=policy)
         revision = known.revision + 1 if known else 1
         self._open[name] = Tenant(name, name, "", "", True, revision, number, key, policy)
-
-    def open_namespaces(self) -> Sequence[Tenant]:
-        return list(self._open.values())
 
     def tenant(self, namespace: str) -> Tenant:
         """Raises UnknownTenant."""

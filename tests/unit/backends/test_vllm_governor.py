@@ -1,0 +1,21 @@
+"""Whose a request is, before any vLLM is asked."""
+
+import pytest
+
+from engine_agent.backends.vllm.asked import Asked
+from engine_agent.backends.vllm.flat_pages import FlatPages
+from engine_agent.backends.vllm.governor import Governor, Setup
+from engine_agent.engine.errors import UnknownTenant
+
+
+def governor(**setup: bool) -> Governor:
+    return Governor(FlatPages(range(1, 9), 1024, ("bf16",)), Setup(**setup), block_tokens=16)  # type: ignore[arg-type]
+
+
+def test_where_nobody_said_otherwise_a_request_of_nobody_is_refused() -> None:
+    with pytest.raises(UnknownTenant, match="says not whose it is"):
+        governor().asked(None, "acme")
+
+
+def test_where_it_is_open_a_request_of_nobody_is_the_default_namespaces() -> None:
+    assert governor(is_open=True).asked(None, None) == Asked("default")
