@@ -29,13 +29,13 @@ clean:  ## stop, and delete the environments, the data, the secrets and every ca
 	@rm -rf .venv .venv-vllm .venv-litellm .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-test: python  ## run every test
+test: python  ## run every test but those that need vLLM
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m pytest $(PARALLEL)
 
-test-vllm: python  ## run the tests that need vLLM: installs it once, in .venv-vllm (about 2.5 GiB)
+test-vllm: python  ## run the tests that need vLLM, which nothing else runs: installs it once, in .venv-vllm (about 2.5 GiB)
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.vllm.environment
 
-check: python lint test  ## format, lint, types, import contracts, migrations, templates and every test: what CI runs
+check: python lint test  ## format, lint, types, import contracts, migrations, templates and `make test`: what CI runs
 
 lint: python  ## everything of `check` but the tests
 	@$(BOOTSTRAP) control dev engine
