@@ -9,7 +9,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ import torch
 from engine_agent.backends.base import Internal, ModelCard
 from engine_agent.backends.block_pages import BlockPages, Question, answered
 from engine_agent.backends.block_pages import Found as FoundEvents
+from engine_agent.backends.generation import Told, probe_seconds
 from engine_agent.backends.opening import Tell, open_engine, served_name
 from engine_agent.block_events import Load, Page
 from engine_agent.cache.prefixes import PurgeReceipt
@@ -29,7 +30,6 @@ from engine_agent.engine.engine import Engine
 from engine_agent.engine.errors import BadRequest, EngineFailed, PagesFailed, RequestError
 from engine_agent.engine.foretelling import foretellers
 from engine_agent.engine.outputs import Admission, Delta
-from engine_agent.engine.params import SamplingParams
 from engine_agent.engine.reporting import (
     engine_brief,
     engine_events,
@@ -47,53 +47,9 @@ from engine_agent.protocol import Change, Snapshot
 LOG = logging.getLogger(__name__)
 IDLE_SECONDS = 0.2  # between two looks at the clock while nobody asks
 BLOCKED_SECONDS = 0.002  # while all who have work wait for memory, which only time or a purge can bring
-PROBE_SECONDS = 10.0
-PROBE_LOOK_SECONDS = 0.5
 GATHER_SECONDS = 0.05  # what comes of a few steps is told together
 
 Found = TypeVar("Found")
-
-
-class _Generation:
-    """One job, on the event loop's side."""
-
-    def __init__(self, prompts: int, cancel: Callable[[], None]) -> None:
-        self._admitted: dict[int, Admission] = {}
-        self._prompts = prompts
-        self._cancel = cancel
-        self._outputs: asyncio.Queue[Delta | RequestError | None] = asyncio.Queue()
-        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.is_over = False
-
-    @property
-    def admissions(self) -> tuple[Admission, ...]:
-        return tuple(self._admitted[place] for place in range(self._prompts))
-
-    async def __aiter__(self) -> AsyncIterator[Delta]:
-        """Deltas as they come. Raises the RequestError that ended it."""
-        while (output := await self._outputs.get()) is not None:
-            if isinstance(output, RequestError):
-                raise output
-            yield output
-
-    def cancel(self) -> None:
-        if not self.is_over:
-            self.is_over = True
-            self._outputs.put_nowait(None)
-            self._cancel()
-
-    # What the engine's thread tells, by way of the loop
-
-    def take(self, said: "_Said") -> None:
-        if isinstance(said, tuple):
-            self._admitted[said[0]] = said[1]
-            if len(self._admitted) == self._prompts and not self.ready.done():
-                self.ready.set_result(None)
-            return
-        if isinstance(said, RequestError) and not self.ready.done():
-            self.ready.set_exception(said)
-        self.is_over = self.is_over or not isinstance(said, Delta)
-        self._outputs.put_nowait(said)
 
 
 _Said = tuple[int, Admission] | Delta | RequestError | None
@@ -103,8 +59,8 @@ _Said = tuple[int, Admission] | Delta | RequestError | None
 class _Speaker:
     """A job's sink: collects for its generation."""
 
-    generation: _Generation
-    tell: Callable[[_Generation, _Said], None]
+    generation: Told
+    tell: Callable[[Told, _Said], None]
 
     def admitted(self, prompt: int, admission: Admission) -> None:
         self.tell(self.generation, (prompt, admission))
@@ -128,7 +84,7 @@ class PagedBackend:
         self.on_internal: Internal = lambda kind, namespace, admission: None
         self._loop = asyncio.get_running_loop()
         self._asked: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._said: list[tuple[_Generation, _Said]] = []
+        self._said: list[tuple[Told, _Said]] = []
         self._receipts: list[Mapping[str, Any]] = []
         self._is_closing = False
         self._door = threading.Lock()  # of the queue: nobody comes in after the thread has looked a last time
@@ -184,7 +140,7 @@ class PagedBackend:
 
     # Requests
 
-    async def generate(self, request: Generate) -> _Generation:
+    async def generate(self, request: Generate) -> Told:
         """Raises a RequestError. Cancelled while it waits, the request is withdrawn."""
         job: list[Job] = []
 
@@ -194,34 +150,13 @@ class PagedBackend:
 
         if not request.prompts:
             raise BadRequest("prompt", "no prompt at all")
-        generation = _Generation(len(request.prompts), lambda: self._asked.put(leave))
+        generation = Told(len(request.prompts), lambda: self._asked.put(leave))
         speaker = _Speaker(generation, self._tell)
-        try:
-            await self._ask(lambda: job.append(self.engine.submit(request, speaker)))
-            await generation.ready
-        except BaseException:
-            generation.cancel()
-            if generation.ready.done() and not generation.ready.cancelled():
-                generation.ready.exception()  # looked at: nobody else will
-            raise
+        await generation.ready(self._ask(lambda: job.append(self.engine.submit(request, speaker))))
         return generation
 
     async def probe(self) -> float:
-        """A token that somebody else is given meanwhile is as good: a busy engine is well."""
-        began, before = time.perf_counter(), self.engine.generated_tokens
-        asking = asyncio.create_task(self._probed())
-        while not (await asyncio.wait({asking}, timeout=PROBE_LOOK_SECONDS))[0]:
-            if self.engine.generated_tokens > before:
-                asking.cancel()
-                return time.perf_counter() - began
-        await asking
-        return time.perf_counter() - began
-
-    async def _probed(self) -> None:
-        params = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
-        asked = Generate("probe", NOBODY, ((1, 1),), params, kind="probe", deadline_seconds=PROBE_SECONDS)
-        async for _ in await self.generate(asked):
-            pass
+        return await probe_seconds(self.generate, lambda: self.engine.generated_tokens)
 
     # The tenants
 
@@ -397,7 +332,7 @@ class PagedBackend:
             while True:
                 self._asked.get_nowait()()
 
-    def _tell(self, generation: _Generation, said: _Said) -> None:
+    def _tell(self, generation: Told, said: _Said) -> None:
         self._said.append((generation, said))
 
     def _hand_over(self) -> None:
@@ -421,9 +356,14 @@ def _nothing() -> None:
     """What the thread does when it is only to be woken."""
 
 
-def _deliver(said: Sequence[tuple[_Generation, _Said]]) -> None:
+def _deliver(said: Sequence[tuple[Told, _Said]]) -> None:
     for generation, one in said:
-        generation.take(one)
+        if isinstance(one, tuple):
+            generation.admit(*one)
+        elif isinstance(one, Delta):
+            generation.say(one)
+        else:
+            generation.end(one)
 
 
 def _card(engine: Engine, name: str, folder: Path) -> ModelCard:

@@ -7,7 +7,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -20,6 +20,7 @@ from vllm.v1.engine.exceptions import EngineDeadError
 
 from engine_agent.backends.base import Internal, ModelCard
 from engine_agent.backends.block_pages import BlockPages, Found, Question
+from engine_agent.backends.generation import Told, probe_seconds
 from engine_agent.backends.vllm.answering import Choice, logprobs_of
 from engine_agent.backends.vllm.asked import FIELD, Asked, admission_unpacked
 from engine_agent.backends.vllm.launch import Launched, launch
@@ -41,7 +42,7 @@ from engine_agent.engine.errors import (
     Overlong,
     RequestError,
 )
-from engine_agent.engine.outputs import Admission, Delta, FinishReason
+from engine_agent.engine.outputs import FinishReason
 from engine_agent.engine.params import SamplingParams
 from engine_agent.engine.sampler import check_tokens
 from engine_agent.engine.settings import EngineSettings
@@ -53,68 +54,33 @@ from engine_agent.protocol import Change, Snapshot, change_encode, snapshot_enco
 LOG = logging.getLogger(__name__)
 TICK_SECONDS = 0.5  # between two looks at what is over, and at pins, while nobody asks
 FOLLOW_SECONDS = 0.1  # between two looks for events, while a gateway waits for some
-PROBE_SECONDS = 10.0
 LONGEST_SECONDS = 86_400.0
 _FINISHES: Mapping[str, FinishReason] = {"stop": "stop", "length": "length", "repetition": "stop"}
 
 
-class _Generation:
+class _Generation(Told):
     """One job: a request of vLLM's for each choice of each prompt."""
 
     def __init__(self, asked: Generate, abort: Callable[[list[str]], None]) -> None:
-        self.asked, self._abort = asked, abort
+        super().__init__(len(asked.prompts), lambda: abort(list(self.choices)))
         self.choices: dict[str, Choice] = {}  # those that are not over, by vLLM's request
-        self.admitted: dict[int, Admission] = {}
-        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._outputs: asyncio.Queue[Delta | RequestError | None] = asyncio.Queue()
         self._deadline: asyncio.TimerHandle | None = None
-        self.is_over = False
-
-    @property
-    def admissions(self) -> tuple[Admission, ...]:
-        return tuple(self.admitted[place] for place in range(len(self.asked.prompts)))
-
-    async def __aiter__(self) -> AsyncIterator[Delta]:
-        """Deltas as they come. Raises the RequestError that ended it."""
-        while (output := await self._outputs.get()) is not None:
-            if isinstance(output, RequestError):
-                raise output
-            yield output
-
-    def cancel(self) -> None:
-        self._finish(None)
-
-    def fail(self, error: RequestError) -> None:
-        self._finish(error)
 
     def end_within(self, seconds: float) -> None:
         late = DeadlinePassed("", "the request's time is over")
         self._deadline = asyncio.get_running_loop().call_later(seconds, self.fail, late)
 
-    def admit(self, prompt: int, admission: Admission) -> None:
-        self.admitted.setdefault(prompt, admission)
-        if len(self.admitted) == len(self.asked.prompts) and not self.ready.done():
-            self.ready.set_result(None)
+    def end(self, error: RequestError | None) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        super().end(error)
 
-    def say(self, request_id: str, deltas: Sequence[Delta]) -> None:
-        for delta in deltas:
-            self._outputs.put_nowait(delta)
+    def is_said(self, request_id: str) -> None:
+        """Of one choice, what it has said by now."""
         if self.choices[request_id].is_over:
             del self.choices[request_id]
         if not self.choices:
-            self._finish(None)
-
-    def _finish(self, error: RequestError | None) -> None:
-        if self.is_over:
-            return
-        self.is_over = True
-        if self._deadline is not None:
-            self._deadline.cancel()
-        if self.choices:
-            self._abort(list(self.choices))
-        if error is not None and not self.ready.done():
-            self.ready.set_exception(error)
-        self._outputs.put_nowait(error)
+            self.end(None)
 
 
 class VllmBackend:
@@ -186,15 +152,7 @@ class VllmBackend:
         wanted = self._requests(request, generation)
         if request.deadline_seconds is not None:
             generation.end_within(min(request.deadline_seconds, LONGEST_SECONDS))
-        try:
-            for one in wanted:
-                await self._send(one)
-            await generation.ready
-        except BaseException:
-            generation.cancel()
-            if generation.ready.done() and not generation.ready.cancelled():
-                generation.ready.exception()  # looked at: nobody else will
-            raise
+        await generation.ready(self._send(wanted))
         return generation
 
     def _requests(self, asked: Generate, generation: _Generation) -> list[EngineCoreRequest]:
@@ -253,21 +211,7 @@ class VllmBackend:
         )
 
     async def probe(self) -> float:
-        """A token that somebody else is given meanwhile is as good: a busy engine is well."""
-        began, before = time.perf_counter(), self._generated
-        params = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
-        asked = Generate("probe", NOBODY, ((1, 1),), params, kind="probe", deadline_seconds=PROBE_SECONDS)
-        asking = asyncio.create_task(self._probed(asked))
-        while not (await asyncio.wait({asking}, timeout=TICK_SECONDS))[0]:
-            if self._generated > before:
-                asking.cancel()
-                return time.perf_counter() - began
-        await asking
-        return time.perf_counter() - began
-
-    async def _probed(self, asked: Generate) -> None:
-        async for _ in await self.generate(asked):
-            pass
+        return await probe_seconds(self.generate, lambda: self._generated)
 
     # The tenants
 
@@ -400,23 +344,25 @@ class VllmBackend:
             ids, values, *_ = output.new_logprobs
             logprobs = logprobs_of(ids, values, choice.params.logprobs)
         was_over = output.finish_reason is not None
-        deltas = list(choice.push(output.new_token_ids, logprobs, finish))
+        for delta in choice.push(output.new_token_ids, logprobs, finish):
+            generation.say(delta)
         if choice.is_over and not was_over:
             self._abort([output.request_id])
-        generation.say(output.request_id, deltas)
+        generation.is_said(output.request_id)
 
-    async def _send(self, request: EngineCoreRequest) -> None:
-        if self.is_dead or self._is_closing:
-            raise EngineFailed("", "the engine is closed")
+    async def _send(self, requests: Sequence[EngineCoreRequest]) -> None:
         try:
-            await self._client.add_request_async(request)
+            for one in requests:
+                if self.is_dead or self._is_closing:
+                    raise EngineFailed("", "the engine is closed")
+                await self._client.add_request_async(one)
         except EngineDeadError as problem:
             raise EngineFailed("", f"vLLM's engine takes no request: {problem}") from problem
 
     def _abort(self, request_ids: list[str]) -> None:
         for one in request_ids:
             self._generations.pop(one, None)
-        if self.is_dead or self._is_closing:
+        if self.is_dead or self._is_closing or not request_ids:
             return
         sending = asyncio.ensure_future(self._client.abort_requests_async(request_ids))
         self._sending.add(sending)
