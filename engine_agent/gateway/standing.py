@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 STEP_SECONDS = 0.05  # an engine that takes so much longer to look up from its work counts as one request busier
 MOST_MEASURED = 100
+LEAST_FREE = 0.05  # of a pool: with less, who waits there may wait for blocks, whatever seats are free
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,17 @@ class Standing:
 
     @property
     def queued(self) -> int:
-        """Of these, those that have no seat."""
-        return max(self.waiting, self.requests - self.seats if self.seats else 0)
+        """Of these, those that others have to end for. Who was told as waiting while seats and blocks were free had
+        only just come: by the time that is read, it has its seat.
+        """
+        if not self.seats:
+            return self.waiting
+        unseated = max(0, self.requests - self.seats)
+        return max(self.waiting, unseated) if self._is_out_of_blocks else unseated
+
+    @property
+    def _is_out_of_blocks(self) -> bool:
+        return self.free_blocks < LEAST_FREE * self.pool_blocks
 
     @property
     def load(self) -> int:

@@ -25,4 +25,4 @@ def test_the_pins_name_versions_and_no_host() -> None:
 def test_make_clean_deletes_it_and_git_never_has_it() -> None:
     assert LITELLM.folder == CHECKOUT / ".venv-litellm"
     assert any(".venv-litellm" in line.split() for line in planned("clean") if "rm -rf" in line)
-    assert ".venv-litellm/" in (CHECKOUT / ".gitignore").read_text().splitlines()
+    assert ".venv-litellm" in (CHECKOUT / ".gitignore").read_text().splitlines()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from engine_agent.gateway.scoring import (
     REQUEST_TOKENS,
     TIE_TOKENS,
+    WAITING_TOKENS,
     Candidate,
     Sight,
     attachment,
@@ -65,6 +66,15 @@ def test_more_to_do_never_costs_less(in_flight: int, waiting: int, seats: int, m
     less = Standing(in_flight=in_flight, waiting=waiting, seats=seats)
     assert queue_cost(less) <= queue_cost(Standing(in_flight=in_flight + more, waiting=waiting, seats=seats))
     assert queue_cost(less) <= queue_cost(Standing(in_flight=in_flight, waiting=waiting + more, seats=seats))
+
+
+def test_who_has_only_just_come_holds_nobody_up_as_one_does_who_waits_for_others_to_end() -> None:
+    """What an engine tells is up to a second old: a session would leave its cache for a wait that is over."""
+    just_come = Standing(running=1, waiting=1, seats=8, free_blocks=90, pool_blocks=100)
+    no_seat = Standing(running=1, waiting=1, seats=1, free_blocks=90, pool_blocks=100)
+    no_blocks = Standing(running=1, waiting=1, seats=8, free_blocks=4, pool_blocks=100)
+    assert queue_cost(just_come) == 2 * REQUEST_TOKENS
+    assert queue_cost(no_seat) == queue_cost(no_blocks) == REQUEST_TOKENS + WAITING_TOKENS
 
 
 def test_a_pool_costs_what_of_the_prompt_finds_no_room() -> None:
