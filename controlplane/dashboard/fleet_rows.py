@@ -7,8 +7,9 @@ from typing import Any
 
 from controlplane.analytics.agents import Hits
 from controlplane.dashboard.charts import Bar
+from controlplane.dashboard.policies.fields import reason_words
 from controlplane.dashboard.tiles import rate
-from controlplane.dashboard.words import bake_word, counted, lengths_in_words
+from controlplane.dashboard.words import bake_word, counted
 from controlplane.fleet.canaries import NEVER, Isolation
 
 NO_HITS = Hits()
@@ -157,7 +158,7 @@ def rollout_row(seen: Mapping[str, Any], steps: Mapping[str, Any], *, now: datet
         state=Tag(_stage(seen, now), TONES.get(seen["state"], "info")),
         progress=f"step {seen['step'] + 1} of {len(seen['steps'])} · {done} of {total} agents have acknowledged",
         percent=round(100 * done / total) if total else 0,
-        why=lengths_in_words(seen["why"]),
+        why=reason_words(seen["why"]),
         findings=tuple(
             FindingRow(
                 f"{GUARDS.get(one['guard'], one['guard'])}: {one['words']}",

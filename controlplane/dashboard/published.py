@@ -10,8 +10,9 @@ from django.shortcuts import render
 from django.urls import reverse
 
 from controlplane.dashboard.pages import part
+from controlplane.dashboard.policies.fields import reason_words
 from controlplane.dashboard.requests import STOP_ASKING, user_of
-from controlplane.dashboard.words import counted, lengths_in_words
+from controlplane.dashboard.words import counted
 from controlplane.fleet.models import OperationStep
 from controlplane.rollouts.models import Rollout
 from controlplane.rollouts.selectors import rollouts_visible
@@ -69,7 +70,7 @@ def _published(rollout: Rollout, address: str) -> Published:
 def published_words(rollout: Rollout, *, done: int, total: int) -> str:
     begin = f"{place_words(rollout.place)}: revision {rollout.revision} is published."
     if rollout.state not in (*Rollout.OPEN, Rollout.State.DONE):
-        return f"{begin} {lengths_in_words(rollout.why)}".rstrip()
+        return f"{begin} {reason_words(rollout.why)}".rstrip()
     if done == total:
         return f"{begin} {'All ' if total > 1 else ''}{counted(total, 'agent')} acknowledged it."
     onwards = (

@@ -1,5 +1,7 @@
 """What a caller of the cache can break: each error names field and value. What only we can break is an assert."""
 
+from engine_agent.cache.words import sizes_apart
+
 
 class CacheError(Exception):
     """The root of this package's errors."""
@@ -34,7 +36,8 @@ class NeverFits(CacheError):
     def __init__(self, field: str, *, wanted_bytes: int, most_bytes: int, what: str = "the pool") -> None:
         self.wanted_bytes = wanted_bytes
         self.most_bytes = most_bytes
-        super().__init__(field, wanted_bytes, f"{wanted_bytes} bytes wanted, {what} has {most_bytes}")
+        wanted, most = sizes_apart(wanted_bytes, most_bytes)
+        super().__init__(field, wanted_bytes, f"{wanted} wanted, {what} has {most}")
 
 
 class ClockWentBack(CacheError):
@@ -53,7 +56,8 @@ class PinOverBudget(CacheError):
     def __init__(self, pin_id: str, *, wanted_bytes: int, budget_bytes: int) -> None:
         self.wanted_bytes = wanted_bytes
         self.budget_bytes = budget_bytes
-        super().__init__("pin", pin_id, f"{wanted_bytes} bytes wanted, {budget_bytes} left of the pins' budget")
+        wanted, left = sizes_apart(wanted_bytes, budget_bytes)
+        super().__init__("pin", pin_id, f"{wanted} wanted, {left} left of the pins' budget")
 
 
 class UnknownPin(CacheError):

@@ -152,7 +152,8 @@ def test_a_canary_is_shown_by_step_with_who_is_reached_and_what_comes_next(
     assert "1. 50 % of the engines now 0 of 1 acknowledged" in said
     assert "2. everybody to come" in said
     assert (
-        "Revision 2 changes 1 value against revision 1 “Chats pause longer” ttl_seconds was 300 → becomes 600" in said
+        "Revision 2 changes 1 value against revision 1 “Chats pause longer” Time to live: was 5 min → becomes 10 min"
+        in said
     )
     (reached,) = rollout.reached
     other = "agent-2" if reached == "agent-1" else "agent-1"

@@ -7,6 +7,7 @@ from typing import Any
 
 from controlplane.dashboard.caches.reasons import token_bar
 from controlplane.dashboard.charts import Bar, Chart, Mark, Series, bytes_text, share_text
+from controlplane.dashboard.policies.fields import value_words, what_words
 from controlplane.dashboard.tiles import LEAST_POINTS, LEAST_REQUESTS, measured, noun, rate
 from controlplane.dashboard.words import counted, duration
 from tenants.policy import Change
@@ -145,22 +146,8 @@ def _mark(one: Revised) -> Mark:
 
 
 def _changed(change: Change) -> str:
-    model = f" for {change.model}" if change.model else ""
-    return f"{change.field}{model} {_value(change.field, change.before)} → {_value(change.field, change.after)}"
-
-
-def _value(field: str, value: Any) -> str:
-    if field.endswith("_seconds") and isinstance(value, int):
-        return duration(value)
-    if field.endswith("_share") and isinstance(value, int | float):
-        return f"{100 * value:g} %"
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value)) or "nothing"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, int | float):
-        return f"{value:g}"
-    return "not set" if value is None else str(value)
+    name = what_words(change.field, change.model)
+    return f"{name}: {value_words(change.field, change.before)} → {value_words(change.field, change.after)}"
 
 
 def in_force(values: Mapping[str, Any]) -> str:

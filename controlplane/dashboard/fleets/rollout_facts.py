@@ -9,8 +9,9 @@ from controlplane.dashboard.charts import Bar, bar
 from controlplane.dashboard.fleet_rows import GUARDS, Tag
 from controlplane.dashboard.fleets import rollout_words as words
 from controlplane.dashboard.fleets.rollout_words import Seen
-from controlplane.dashboard.trail_rows import TrailChange, changes_of
-from controlplane.dashboard.words import counted, duration, lengths_in_words
+from controlplane.dashboard.policies.fields import reason_words
+from controlplane.dashboard.policies.previews import DiffLine, said_between
+from controlplane.dashboard.words import counted, duration
 
 MOST_AGENTS = 200
 MOST_NAMED = 8
@@ -74,7 +75,7 @@ def rollout_now(seen: Seen, *, now: datetime) -> RolloutNow:
     counts = {"reached": len(reached), "acknowledged": done}
     return RolloutNow(
         headline=words.headline(seen, **counts, total=len(agents)),
-        why=lengths_in_words(seen["why"]),
+        why=reason_words(seen["why"]),
         next=words.what_next(seen, **counts, now=now),
         state=words.state_tag(seen, now),
         seen=seen_as(seen),
@@ -110,7 +111,7 @@ def _agent(one: Any) -> AgentOf:
         state = Tag("holds it", "ok")
     else:
         state = Tag("awaited", "warn") if one.reached else Tag("not reached", "info")
-    return AgentOf(one.agent, one.kind, state, one.why or "")
+    return AgentOf(one.agent, one.kind, state, reason_words(one.why or ""))
 
 
 # Steps
@@ -220,11 +221,11 @@ class Contents:
 
     title: str
     note: str
-    changes: tuple[TrailChange, ...]
+    changes: tuple[DiffLine, ...]
 
 
 def contents(seen: Seen, before: Mapping[str, Any], after: Mapping[str, Any], note: str) -> Contents:
-    found = tuple(changes_of(before, after))
+    found = tuple(said_between(before, after))
     what = counted(len(found), "value") if found else "nothing"
     if seen["base_revision"]:
         said = f"changes {what} against revision {seen['base_revision']}"
@@ -270,7 +271,7 @@ def _event(record: Mapping[str, Any]) -> Event:
         at=record["at"],
         what=f"{VERBS.get(verb, verb)}, step {after['step'] + 1}" if "step" in after else VERBS.get(verb, verb),
         who=record["actor"]["name"],
-        why=" ".join(filter(None, [after.get("why", ""), whom])),
+        why=" ".join(filter(None, [reason_words(after.get("why", "")), whom])),
     )
 
 

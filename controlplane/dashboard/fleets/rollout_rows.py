@@ -8,7 +8,8 @@ from uuid import UUID
 
 from controlplane.dashboard.fleet_rows import Tag
 from controlplane.dashboard.fleets.rollout_words import place_in_steps, place_words, state_tag
-from controlplane.dashboard.words import counted, lengths_in_words
+from controlplane.dashboard.policies.fields import reason_words
+from controlplane.dashboard.words import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ def rollout_line(seen: Mapping[str, Any], counts: Mapping[str, int], *, now: dat
         revision=seen["revision"],
         way="all at once" if seen["strategy"] == "all" else place_in_steps(seen),
         state=state_tag(seen, now),
-        why=lengths_in_words(seen["why"]),
+        why=reason_words(seen["why"]),
         percent=100 * done // total if total else 0,
         progress=f"{done} of {counted(total, 'agent')}" if total else "not kept",
         by=seen["created_by"],

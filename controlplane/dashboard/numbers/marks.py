@@ -9,7 +9,7 @@ from controlplane.analytics.hindsight import FIELDS as FORETOLD
 from controlplane.analytics.predicting import Effect
 from controlplane.dashboard.charts import Mark
 from controlplane.dashboard.effect_words import error_words, measured_words, predicted_words
-from controlplane.dashboard.policies.fields import FIELDS, value_words
+from controlplane.dashboard.policies.fields import value_words, what_words
 from controlplane.dashboard.words import counted
 from tenants.policy import Change
 
@@ -93,11 +93,8 @@ def marks_title(touched: Sequence[Touched], *, window: str) -> str:
 
 
 def _change(change: Change) -> ChangeRow:
-    name = FIELDS[change.field].label if change.field in FIELDS else change.field
-    model = f" of {change.model}" if change.model else ""
-    return ChangeRow(
-        f"{name}{model}", value_words(change.field, change.before), value_words(change.field, change.after)
-    )
+    name = what_words(change.field, change.model)
+    return ChangeRow(name, value_words(change.field, change.before), value_words(change.field, change.after))
 
 
 def _why_not(one: Touched) -> str:

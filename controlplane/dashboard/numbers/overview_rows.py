@@ -8,8 +8,9 @@ from typing import Any
 from controlplane.analytics.movers import Moved, Movement
 from controlplane.dashboard.charts import bytes_text
 from controlplane.dashboard.fleet_rows import TONES, Tag
+from controlplane.dashboard.policies.fields import reason_words
 from controlplane.dashboard.tiles import LEAST_POINTS, measured, rate
-from controlplane.dashboard.words import counted, duration, lengths_in_words
+from controlplane.dashboard.words import counted, duration
 
 MOST_POOLS = 8
 MOST_LINES = 5
@@ -117,7 +118,7 @@ def rollouts(found: Sequence[Mapping[str, Any]], total: int, addresses: Sequence
         Line(
             id=str(one["id"]),
             title=f"{one['place']}, revision {one['revision']}",
-            words=lengths_in_words(one["why"]).removesuffix(".") or f"step {one['step'] + 1} of {len(one['steps'])}",
+            words=reason_words(one["why"]).removesuffix(".") or f"step {one['step'] + 1} of {len(one['steps'])}",
             tag=Tag(one["state"], TONES.get(one["state"], "info")),
             since=one["created_at"],
             address=address,

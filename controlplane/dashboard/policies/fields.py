@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from controlplane.dashboard.ttl_forms import SIZES, in_words, split
-from controlplane.dashboard.words import duration
+from controlplane.dashboard.words import duration, lengths_in_words
 from controlplane.fleet.quality import FORMATS
 from tenants.policy import WEEK_SECONDS, YEAR_SECONDS
 
@@ -97,6 +97,9 @@ FIELDS: dict[str, Field] = {
         ),
     )
 }
+
+
+_PATH = re.compile(rf"(?<![\w.])policy\.(?:models\.(?P<model>\S+)\.)?(?P<field>{'|'.join(FIELDS)})(?!\w)")
 
 
 class Unreadable(ValueError):
@@ -240,6 +243,12 @@ def percent(share: float) -> str:
     return f"{number_text(100 * share)} %"
 
 
+def what_words(name: str, model: str | None) -> str:
+    """A field as pages call it: "KV format of tiny"."""
+    label = FIELDS[name].label
+    return f"{label} of {model}" if model else label
+
+
 def value_words(name: str, value: Any) -> str:
     """With its unit: "5 min", "12 % of each pool", "int4"."""
     field = FIELDS[name]
@@ -282,6 +291,17 @@ def problem_words(name: str, message: str) -> str:
         said = message
     said = labelled(said.replace("null is no value here", "no cap is no choice here"))
     return said if said.endswith((".", "!", "?")) else f"{said}."
+
+
+def reason_words(said: str) -> str:
+    """Why something of a policy is as it is, told by services and agents: "policy.models.tiny.kv_dtype" is "KV format"
+    of tiny, and many seconds are minutes and hours."""
+    return lengths_in_words(labelled(_PATH.sub(_path_words, said)))
+
+
+def _path_words(found: re.Match[str]) -> str:
+    of = f" of {found['model']}" if found["model"] else ""
+    return f"“{FIELDS[found['field']].label}”{of}"
 
 
 def labelled(message: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.dashboard.charts import bytes_text
-from controlplane.dashboard.policies.fields import FIELDS, INHERITED, labelled, same, value_words
+from controlplane.dashboard.policies.fields import FIELDS, INHERITED, labelled, same, value_words, what_words
 from controlplane.dashboard.policies.forms import MODELS
 from controlplane.dashboard.policies.rows import origin_words
 from controlplane.dashboard.ttl_forms import in_words
@@ -108,7 +108,7 @@ def _unchanged(own: Sequence[DiffLine], changes: Sequence[Change]) -> str:
 
 def _diff_line(one: Change, kind: str) -> DiffLine:
     return DiffLine(
-        _what(one.field, one.model),
+        what_words(one.field, one.model),
         f"{value_words(one.field, one.before)} ({_origin(kind, one.before_origin)})",
         f"{value_words(one.field, one.after)} ({_origin(kind, one.after_origin)})",
     )
@@ -116,11 +116,6 @@ def _diff_line(one: Change, kind: str) -> DiffLine:
 
 def _origin(kind: str, origin: str) -> str:
     return "for this model" if origin == "model" else origin_words(kind, origin)
-
-
-def _what(field: str, model: str | None) -> str:
-    label = FIELDS[field].label
-    return f"{label} of {model}" if model else label
 
 
 def said_between(before: Values, after: Values) -> list[DiffLine]:
@@ -139,7 +134,7 @@ def _differences(before: Values, after: Values, model: str | None) -> Iterator[D
     for name in FIELDS:
         old, new = before.get(name, INHERITED), after.get(name, INHERITED)
         if not same(name, old, new):
-            yield DiffLine(_what(name, model), value_words(name, old), value_words(name, new))
+            yield DiffLine(what_words(name, model), value_words(name, old), value_words(name, new))
 
 
 def diff_words(lines: Sequence[DiffLine]) -> list[str]:

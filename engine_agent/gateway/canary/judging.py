@@ -46,11 +46,11 @@ def judge(seen: Round) -> Verdict:
         if one.cached_tokens:
             return _leaked(one, "of a prompt that nobody had sent")
     if min(one.prompt_tokens for one in (seen.fresh, seen.unseen)) < LEAST_TOKENS:
-        return Verdict("failed", f"a prompt had {seen.fresh.prompt_tokens} tokens, and {LEAST_TOKENS} are needed")
+        return Verdict("failed", f"a prompt had {seen.fresh.prompt_tokens:,} tokens, and {LEAST_TOKENS} are needed")
     if not seen.again.cached_tokens:
         return Verdict("unkept", "the same tenant's second request found nothing cached")
     return Verdict("isolated", pair=(seen.foreign.milliseconds, seen.unseen.milliseconds))
 
 
 def _leaked(seen: Seen, whose: str) -> Verdict:
-    return Verdict("leaked", f"{seen.cached_tokens} of {seen.prompt_tokens} tokens {whose} were cached")
+    return Verdict("leaked", f"{seen.cached_tokens:,} of {seen.prompt_tokens:,} tokens {whose} were cached")

@@ -66,7 +66,7 @@ def test_an_absolute_life_that_passed_under_a_pin_ends_with_it() -> None:
 def test_pins_stay_within_their_budget() -> None:
     world = World(pages=20, policy=PINNING)
     pin(world, "first", 6)
-    with pytest.raises(PinOverBudget, match="500 bytes wanted, 400 left"):
+    with pytest.raises(PinOverBudget, match="500 bytes wanted, 400 bytes left"):
         pin(world, "second", 5, seed=1)
     pin(world, "second", 4, seed=1)
     assert residents(world) == {"first": ("active", 0, 6), "second": ("active", 0, 4)}

@@ -16,6 +16,7 @@ from controlplane.dashboard.fleets.rollout_words import (
     steps_of,
     what_next,
 )
+from controlplane.dashboard.policies.fields import reason_words
 from controlplane.dashboard.words import lengths_in_words
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -131,3 +132,33 @@ def test_what_is_dangerous_wants_the_places_name_and_says_how_many_it_concerns()
 
 def test_another_step_or_state_is_seen_otherwise() -> None:
     assert len({seen_as(seen()), seen_as(seen(step=1)), seen_as(seen(state="paused"))}) == 3
+
+
+def test_what_a_revision_says_is_told_in_the_names_and_units_of_the_editor() -> None:
+    before = {"ttl_seconds": 300, "reserved_share": 0.1}
+    after = {"ttl_seconds": 5, "reserved_share": 0.1, "models": {"tiny": {"kv_dtype": "int8"}}}
+    found = contents(seen(), before, after, "")
+    assert found.title == "Revision 7 changes 2 values against revision 6"
+    assert [(one.what, one.before, one.after) for one in found.changes] == [
+        ("Time to live", "5 min", "5 s"),
+        ("KV format of tiny", "inherited", "int8"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        (
+            "Breached. It cannot go back: policy.kv_dtype: no agent here can do nvfp4",
+            "Breached. It cannot go back: “KV format”: no agent here can do nvfp4",
+        ),
+        (
+            "policy.models.org/tiny-1.5.request_kv_dtypes: has no passing quality result",
+            "“Requests may ask for” of org/tiny-1.5: has no passing quality result",
+        ),
+        ("ttl_seconds is out; bakes for 3600 s", "“Time to live” is out; bakes for 1 h"),
+        ("Waiting for agent-1 (its.policy.kv_dtype is none of ours).",) * 2,
+    ],
+)
+def test_reasons_name_fields_as_the_editor_does(said: str, read: str) -> None:
+    assert reason_words(said) == read

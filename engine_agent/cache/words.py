@@ -1,0 +1,23 @@
+"""How sizes read in what the cache says to people; what programs read stays in bytes. Pure."""
+
+UNITS = ("KiB", "MiB", "GiB", "TiB")
+
+
+def size_text(size_bytes: int) -> str:
+    """ "512.0 KiB": in the unit in which it is at least one."""
+    if abs(size_bytes) < 1024:
+        return f"{size_bytes} bytes"
+    size = float(size_bytes)
+    for name in UNITS:
+        size /= 1024
+        if abs(size) < 1024 or name == UNITS[-1]:
+            break
+    return f"{size:,.1f} {name}"
+
+
+def sizes_apart(one_bytes: int, other_bytes: int) -> tuple[str, str]:
+    """Two sizes that are compared: exact where they would read alike."""
+    one, other = size_text(one_bytes), size_text(other_bytes)
+    if one == other and one_bytes != other_bytes:
+        return f"{one_bytes:,} bytes", f"{other_bytes:,} bytes"
+    return one, other
