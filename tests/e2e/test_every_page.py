@@ -69,6 +69,21 @@ def test_it_is_accessible_and_fits(one: Listed, window: tuple[Page, Page, str], 
     assert complaints == []
 
 
+def test_navigation_takes_two_rows_of_what_a_finger_hits_where_the_window_is_narrow(
+    window: tuple[Page, Page, str],
+) -> None:
+    operator, _, look = window
+    if not look.endswith("-narrow"):
+        return
+    operator.goto("/")
+    boxes = [link.bounding_box() for link in operator.locator(".nav a:visible").all()]
+    shown = [one for one in boxes if one is not None]
+    assert len(shown) == len(boxes) == 9
+    assert len({round(one["y"]) for one in shown}) <= 2
+    assert min(min(one["width"], one["height"]) for one in shown) >= 44
+    expect(operator.locator(".nav a[aria-current]")).to_be_in_viewport()
+
+
 @pytest.mark.parametrize("one", [one for one in SHOWN if one.audience != "operators"], ids=lambda one: one.view)
 def test_an_operator_finds_it_too(one: Listed, window: tuple[Page, Page, str]) -> None:
     operator, _, look = window

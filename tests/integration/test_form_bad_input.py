@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -195,6 +196,47 @@ def test_no_form_breaks_and_each_keeps_what_was_typed(world: Client) -> None:
             if answer.status_code == 422 and value.strip() and not is_shown(kept, page):
                 wrong.append((form.name, what, "lost what was typed"))
     assert not wrong, "; ".join(map(str, wrong))
+
+
+class Refusals(HTMLParser):
+    """Refusals that stand beside a field, by the ids around them; ids, and those that fields say explain them."""
+
+    VOID = frozenset({"input", "br", "meta", "link", "hr", "img", "use", "path", "rect", "wbr", "circle", "line"})
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.inside: list[tuple[str, str]] = []
+        self.refusals: list[set[str]] = []
+        self.ids: set[str] = set()
+        self.pointed: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        told = {name: value or "" for name, value in attrs}
+        self.ids.add(told.get("id", ""))
+        self.pointed.update(told.get("aria-describedby", "").split())
+        if tag not in self.VOID:
+            self.inside.append((tag, told.get("id", "")))
+        if "entry__error" in told.get("class", "").split():
+            self.refusals.append({one for _, one in self.inside if one})
+
+    def handle_endtag(self, tag: str) -> None:
+        while self.inside and tag in [one for one, _ in self.inside] and self.inside.pop()[0] != tag:
+            pass
+
+
+def test_what_is_refused_beside_a_field_is_what_the_field_says_explains_it(world: Client) -> None:
+    wrong, told = [], 0
+    for form in forms_of(world):
+        for value in ("", "{{ 7|add:7 }}", "x" * 10_000):
+            with undone():
+                answer = send(world, form, dict.fromkeys(form.typed, value))
+            found = Refusals(answer.content.decode())
+            told += len(found.refusals)
+            wrong += [f"{form.name}: no field says {sorted(ids)}" for ids in found.refusals if not ids & found.pointed]
+            wrong += [f"{form.name}: {one} is not there" for one in found.pointed - found.ids]
+    assert told > 50
+    assert not wrong, "\n".join(sorted(set(wrong)))
 
 
 def test_a_form_of_ten_thousand_fields_is_refused_before_anybody_reads_it(world: Client) -> None:

@@ -225,7 +225,7 @@ class BoundsForm(forms.Form):
                 for name in ("may", "min", "max", "allowed")
                 if f"{field}__{name}" in self.fields
             }
-            errors = [error for one in names.values() for error in one.errors]
+            errors = [(f"{one.auto_id}_error", one.errors) for one in names.values() if one.errors]
             hint = RANGES[field][1].hint if field in RANGES else ""
             yield {"field": field, "label": LABELS[field], "hint": hint, "errors": errors, **names}
 
