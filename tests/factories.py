@@ -59,11 +59,13 @@ def about_agent(**changes: Any) -> dict[str, Any]:
     model = {"name": "m", "revision": "r1", "kv_dtypes": formats, "context_tokens": 2048}
     about: dict[str, Any] = {
         "backend": "simulated",
+        "backend_version": "",
         "version": version(),
         "address": "http://127.0.0.1:8101",
         "accelerator": None,
         "models": [model],
         "kv_dtypes": formats,
+        "computed_as": {},
         "pool": {"capacity_bytes": 1 << 28, "block_tokens": 16, "block_bytes": {"bf16": 4096, "fp8": 2048}},
         "labels": {},
         "python": "3.11",

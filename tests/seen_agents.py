@@ -38,6 +38,21 @@ def make_agent(name: str = "agent-1", **details: Any) -> Agent:
     return Agent.objects.create(id=name, **{**told, **details})
 
 
+def make_vllm_agent(name: str = "agent-1", formats: tuple[str, ...] = ("fp8_e4m3", "fp8"), **details: Any) -> Agent:
+    """One with vLLM, as its sidecar tells it."""
+    model = {"name": "luminet-demo", "revision": "r", "kv_dtypes": [*formats], "context_tokens": 8192}
+    about = {
+        "backend": "vllm",
+        "backend_version": "0.32.0",
+        "version": "0.1.0",
+        "models": [model],
+        "kv_dtypes": [*formats],
+        "computed_as": dict.fromkeys(formats[1:], formats[0]),
+        "pool": {"capacity_bytes": 200, "block_tokens": 32, "block_bytes": {}},
+    }
+    return make_agent(name, about=about, **details)
+
+
 def hold(agent: str, organisation: Organisation, slug: str, size: int = 0, **formats: int) -> None:
     """`formats`: bytes of each; left out where the agent tells none."""
     namespace = Namespace.objects.get(organisation=organisation, slug=slug)

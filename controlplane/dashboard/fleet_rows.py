@@ -11,6 +11,7 @@ from controlplane.dashboard.policies.fields import reason_words
 from controlplane.dashboard.tiles import rate
 from controlplane.dashboard.words import bake_word, counted
 from controlplane.fleet.canaries import NEVER, Isolation
+from controlplane.fleet.quality import format_words
 
 NO_HITS = Hits()
 HASH_SHOWN = 8
@@ -191,7 +192,12 @@ def _what(seen: Mapping[str, Any]) -> str:
     if seen["kind"] == "gateway":
         return "gateway"
     on = seen["accelerator"]["name"] if seen["accelerator"] else "CPU"
-    return f"{seen['backend'] or 'engine'} · {on}"
+    return f"{backend_words(seen) or 'engine'} · {on}"
+
+
+def backend_words(seen: Mapping[str, Any]) -> str:
+    """ "vllm 0.32.0"; empty where it has not said."""
+    return " ".join(filter(None, (seen["backend"], seen["backend_version"])))
 
 
 def _snapshot(seen: Mapping[str, Any]) -> str:
@@ -206,7 +212,8 @@ def _pool_percent(pool: Mapping[str, Any]) -> int | None:
 
 
 def _serves(seen: Mapping[str, Any]) -> str:
-    models, formats = [one["name"] for one in seen["models"]], seen["kv_dtypes"]
+    models = [one["name"] for one in seen["models"]]
+    formats = [format_words(one, seen["computed_as"]) for one in seen["kv_dtypes"]]
     if seen["kind"] == "gateway":
         return seen["address"] or ""
     if not models:

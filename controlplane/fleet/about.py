@@ -42,12 +42,20 @@ def _of_policies(told: Any) -> Any:
     return told
 
 
+def _known_aliases(told: Any) -> Any:
+    """Without those either side of which nobody can ask for."""
+    if not isinstance(told, dict):
+        return told
+    return {name: as_ for name, as_ in _of_policies(told).items() if not isinstance(as_, str) or as_ in KNOWN_FORMATS}
+
+
 # What cannot be printed is nothing that people should be shown, and PostgreSQL keeps no NUL.
 Text = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Address = Annotated[str, StringConstraints(max_length=300, pattern=r"^[\x21-\x7e]+$"), AfterValidator(_address_check)]
 Number = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
 Formats = Annotated[list[KvDtype], Field(max_length=16), BeforeValidator(_of_policies)]
 BlockBytes = Annotated[dict[KvDtype, Number], Field(max_length=16), BeforeValidator(_of_policies)]
+Aliases = Annotated[dict[KvDtype, KvDtype], Field(max_length=16), BeforeValidator(_known_aliases)]
 
 
 class _Told(BaseModel):
@@ -74,11 +82,13 @@ class Pool(_Told):
 
 class About(_Told):
     backend: Literal["paged", "vllm", "gateway", "simulated"]
+    backend_version: Text = ""  # of what computes; a sidecar of before says none
     version: Text
     address: Address | None = None
     accelerator: Accelerator | None = None
     models: Annotated[list[Model], Field(max_length=MOST_MODELS)] = []
     kv_dtypes: Formats = []
+    computed_as: Aliases = {}  # formats that are computed as another, with that one
     pool: Pool = Pool()
     labels: Labels = {}
     python: Text = ""

@@ -20,6 +20,7 @@ Kind = Literal[
     "engine_differs",
     "behind",
     "capability_lost",
+    "unproven",
     "refusing",
     "version_skew",
     "clock_skew",
@@ -77,6 +78,7 @@ class AgentFacts:
     formats_once: Collection[str]  # it has ever said that it can do
     model_formats: Mapping[str, Collection[str]]
     needed: Collection[Needed]  # in its group
+    why_idle: str  # why the quality gate lets it have no requests at all; empty: it may have some
     refused: Collection[Refused]
     lost_reports: int
 
@@ -190,6 +192,10 @@ def _is_lost(facts: AgentFacts, needed: Needed) -> bool:
     return needed.model in facts.model_formats and needed.kv_dtype not in facts.model_formats[needed.model]
 
 
+def _unproven(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+    return (now, facts.why_idle) if facts.why_idle else None
+
+
 def _refusing(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
     recent = sorted((one for one in facts.refused if now - one.last_at < REFUSED_WITHIN), key=lambda one: one.last_at)
     if not recent:
@@ -227,6 +233,7 @@ _FINDERS: Mapping[Kind, Callable[[AgentFacts, datetime, float, str], Found]] = {
     "engine_differs": _engine_differs,
     "behind": _behind,
     "capability_lost": _capability_lost,
+    "unproven": _unproven,
     "refusing": _refusing,
     "version_skew": _version_skew,
     "clock_skew": _clock_skew,

@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -19,9 +19,11 @@ from controlplane.fleet.formats import NONE, formats_needed
 from controlplane.fleet.health import AgentFacts, Conditions, Needed, Refused, conditions
 from controlplane.fleet.models import Agent, AgentGeneration, RefusedCommands
 from controlplane.fleet.operations import agents_lock
+from controlplane.fleet.quality import BASELINE, Served, results_read, served_by
 from controlplane.version import version
 
 MOST_TEXTS = 4_096
+SERVING = ("accelerator", "kv_dtypes", "computed_as", "models")  # of what it says it is, as JSON: what is judged
 # The history of who holds what it is to hold.
 SETTLED: Mapping[str, Any] = {"is_held_known": True, "is_applied_known": True, "behind_since": None}
 
@@ -49,13 +51,14 @@ def conditions_update(*, now: datetime) -> list[str]:
     """Whose conditions are others than before, so that whoever looks at them can be told."""
     rows = list(_agents())
     stale_after = stale_after_seconds(cadence_seconds(len(rows)))
-    needed, refused = formats_needed(), _refused()
+    needed, refused, idle = formats_needed(), _refused(), _idle(rows)
     histories = _histories([row["id"] for row in rows if not _is_settled(row)])
     judged = [
         _judged(
             {**row, **histories.get(row["id"], SETTLED)},
             needed.get(row["group_id"], NONE),
             refused.get(row["id"], ()),
+            idle.get(row["id"], ""),
             now=now,
             stale_after=stale_after,
         )
@@ -68,7 +71,13 @@ def conditions_update(*, now: datetime) -> list[str]:
 def _agents() -> "QuerySet[Agent, dict[str, Any]]":
     """Of what they last said only what is judged: their counters are most of it. JSON comes as text, since nearly all
     of it is what another agent says too, or was there the last time."""
-    parts = ("heartbeat__engine", "heartbeat__applied", "about__version", "about__kv_dtypes", "about__models")
+    parts = (
+        "heartbeat__engine",
+        "heartbeat__applied",
+        "about__version",
+        "about__backend",
+        *(f"about__{one}" for one in SERVING),
+    )
     texts: dict[str, KeyTextTransform | Cast] = {f"{part}_text": KT(part) for part in parts}
     texts |= {f"{column}_text": Cast(column, TextField()) for column in ("conditions", "formats_once")}
     rows: QuerySet[Agent, dict[str, Any]] = (
@@ -125,20 +134,38 @@ def _refused() -> Mapping[str, list[Refused]]:
     return found
 
 
+def _idle(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, str]:
+    """By engine, why the quality gate lets it have no requests. Results are read where it could be so."""
+    found = {row["id"]: served for row in rows if row["kind"] == "engine" and (served := _without_baseline(row))}
+    if not found:
+        return {}
+    results = results_read({one.model for served in found.values() for one in served})
+    return {agent: " ".join(filter(None, map(results.why_idle, served))) for agent, served in found.items()}
+
+
+def _without_baseline(row: Mapping[str, Any]) -> list[Served]:
+    told = {one: said for one in SERVING if (said := _read(row[f"about__{one}_text"])) is not None}
+    served = served_by(row["id"], {**told, "backend": row["about__backend_text"]})
+    return [one for one in served if BASELINE not in one.formats]
+
+
 def _judged(
     row: Mapping[str, Any],
     needed: Collection[Needed],
     refused: Collection[Refused],
+    why_idle: str,
     *,
     now: datetime,
     stale_after: float,
 ) -> Judged:
-    facts, before = _facts(row, needed, refused), _read(row["conditions_text"])
+    facts, before = _facts(row, needed, refused, why_idle), _read(row["conditions_text"])
     after = conditions(facts, before=before, now=now, stale_after=stale_after, ours=version())
     return Judged(row["id"], before, after, _read(row["formats_once_text"]), facts.formats_once)
 
 
-def _facts(row: Mapping[str, Any], needed: Collection[Needed], refused: Collection[Refused]) -> AgentFacts:
+def _facts(
+    row: Mapping[str, Any], needed: Collection[Needed], refused: Collection[Refused], why_idle: str
+) -> AgentFacts:
     formats = _read(row["about__kv_dtypes_text"]) or ()
     models = _model_formats(row["about__models_text"])
     once = _formats_once(row["formats_once_text"], row["about__kv_dtypes_text"], row["about__models_text"])
@@ -162,6 +189,7 @@ def _facts(row: Mapping[str, Any], needed: Collection[Needed], refused: Collecti
         formats_once=once,
         model_formats=models,
         needed=needed,
+        why_idle=why_idle,
         refused=refused,
         lost_reports=row["lost_reports"],
     )

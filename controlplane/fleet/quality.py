@@ -14,6 +14,8 @@ from controlplane.fleet.models import Agent, QualityResult
 from tenants.policy import BUILT_IN
 
 BASELINE = "bf16"
+# Each of these has results on a CPU and on an accelerator apart: what one computes says nothing of the other's kernels.
+BACKENDS = {"paged": ("torch-cpu", "triton-cuda"), "vllm": ("vllm-cpu", "vllm-cuda")}
 LET_THROUGH = (QualityResult.Verdict.PASSED, QualityResult.Verdict.OVERRIDDEN)
 FORMATS = ("bf16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8", "k8v4", "int4", "nvfp4")
 DEFAULT = BUILT_IN["kv_dtype"]
@@ -29,6 +31,7 @@ class Served:
     revision: str
     backend: str
     formats: tuple[str, ...]  # that it can do
+    computed_as: tuple[tuple[str, str], ...] = ()  # formats that are computed as another, with that one
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -38,6 +41,9 @@ class Served:
     def name(self) -> str:
         return f"{self.model} at {self.revision[:12]} on {self.backend}"
 
+    def computed(self, kv_dtype: str) -> str:
+        return dict(self.computed_as).get(kv_dtype, kv_dtype)
+
 
 @dataclass(frozen=True, slots=True)
 class Results:
@@ -46,8 +52,11 @@ class Results:
     verdicts: Mapping[tuple[str, str, str], Mapping[str, str]] = field(default_factory=dict)
 
     def verdict(self, served: Served, kv_dtype: str) -> str | None:
-        """None where nobody has measured it."""
-        return "passed" if kv_dtype == BASELINE else self.verdicts.get(served.key, {}).get(kv_dtype)
+        """None where nobody has measured it. What is computed as another format is judged as that one, unless it has a
+        result under its own name."""
+        known = self.verdicts.get(served.key, {})
+        own = "passed" if kv_dtype == BASELINE else known.get(kv_dtype)
+        return own or known.get(served.computed(kv_dtype))
 
     def may_serve(self, served: Served, kv_dtype: str) -> bool:
         return self.verdict(served, kv_dtype) in LET_THROUGH
@@ -58,24 +67,40 @@ class Results:
 
     def why_not(self, served: Served, kv_dtype: str) -> str:
         """The result and what there is instead, as one sentence."""
-        verdict = self.verdict(served, kv_dtype)
-        result = "was not measured" if verdict is None else f"is {verdict}"
+        result = self._result(served, kv_dtype)
         instead = ", ".join(self.allowed(served)) or "nothing"
-        return f"{kv_dtype} {result} on {served.name}; there is {instead}"
+        return f"{format_words(kv_dtype, dict(served.computed_as))} {result} on {served.name}; there is {instead}"
+
+    def why_idle(self, served: Served) -> str:
+        """Why an engine gets no request for a model, where nothing that it can do may carry traffic; else empty."""
+        if not served.formats or self.allowed(served):
+            return ""
+        computed = dict.fromkeys(served.computed(one) for one in served.formats)
+        said = ", ".join(f"{one} {self._result(served, one)}" for one in computed)
+        return f"it gets no requests: {said} on {served.name}; {BASELINE} needs no result"
+
+    def _result(self, served: Served, kv_dtype: str) -> str:
+        verdict = self.verdict(served, kv_dtype)
+        return "was not measured" if verdict is None else f"is {verdict}"
+
+
+def format_words(kv_dtype: str, computed_as: Mapping[str, str]) -> str:
+    """A format as people are to read it of an engine that computes it as another one."""
+    return f"{kv_dtype} (computed as {computed_as[kv_dtype]})" if kv_dtype in computed_as else kv_dtype
 
 
 def backend_of(about: Mapping[str, Any]) -> str:
-    """What computes there: our own engine says `paged`, and the suite measures it on a CPU and a GPU apart."""
-    if about.get("backend") != "paged":
-        return str(about.get("backend", ""))
-    return "triton-cuda" if about.get("accelerator") else "torch-cpu"
+    """What computes there, as results are told apart by it; others than these by their own name."""
+    backend = str(about.get("backend", ""))
+    return BACKENDS.get(backend, (backend, backend))[bool(about.get("accelerator"))]
 
 
 def served_by(agent: str, about: Mapping[str, Any]) -> list[Served]:
     """All models of one engine, as it described itself."""
     own, backend = about.get("kv_dtypes", ()), backend_of(about)
+    computed_as = tuple(sorted(about.get("computed_as", {}).items()))
     return [
-        Served(agent, one["name"], one["revision"], backend, tuple(one.get("kv_dtypes") or own))
+        Served(agent, one["name"], one["revision"], backend, tuple(one.get("kv_dtypes") or own), computed_as)
         for one in about.get("models", ())
     ]
 

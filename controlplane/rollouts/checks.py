@@ -160,7 +160,7 @@ def _judged(
         return PreviewWarning("format_lacking", where.removeprefix(f"{root}."), message)
     if len(open_ones) < len(able):
         shut = [one for one in able if one not in open_ones]
-        message = f"{_results_of(shut, wanted.kv_dtype, results)}. Requests that would need it there get 400."
+        message = f"{_results_of(shut, wanted.kv_dtype, results)}. Requests for it go to others, or get 400."
         return PreviewWarning("format_unproven", where.removeprefix(f"{root}."), message)
     return None
 

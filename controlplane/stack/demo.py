@@ -14,6 +14,7 @@ from django.utils import timezone
 from controlplane.fleet.shipped import shipped_quality_ensure
 from controlplane.stack.config import StackConfig
 from controlplane.stack.demo_fleet import demo_fleet_seed
+from controlplane.stack.demo_formats import demo_formats_seed
 from controlplane.stack.demo_memory import Memory, Remembered, part, text
 from controlplane.stack.demo_organisations import ORGANISATIONS, DemoOrganisation
 from controlplane.stack.demo_prices import demo_prices_seed
@@ -49,6 +50,7 @@ def demo_write(config: StackConfig) -> None:
     with audited():
         demo = demo_seed(memory, gateway=config.gateway_url if runs_fleet(config) else None)
         shipped_quality_ensure(actor=DEMO)
+        demo_formats_seed(config, actor=DEMO)
         demo_fleet_seed(config, actor=DEMO)
         demo_prices_seed(actor=DEMO, now=timezone.now())
         write_private(config.demo_file, json.dumps(demo, indent=2) + "\n")

@@ -18,8 +18,8 @@ from controlplane.stack.config import GATEWAY, AgentPlaces, StackConfig, join_to
 from controlplane.stack.services import luminet
 
 CONTROL_PLANE = ("web", "worker", "beat")
-# vLLM has one format, so it has the one that policies ask for unless they say otherwise.
-OF_VLLM = ("--backend", "vllm", "--kv-dtype", "fp8")
+# vLLM has one format from its start, and of the demo model no result with it: only the reference needs none.
+OF_VLLM = ("--backend", "vllm", "--kv-dtype", "bf16")
 
 
 def runs_fleet(config: StackConfig) -> bool:

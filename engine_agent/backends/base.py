@@ -33,6 +33,9 @@ class ModelCard:
     pool_bytes: int = 0
     block_bytes: Mapping[str, int] = field(default_factory=dict)  # by format
     accelerator: Mapping[str, Any] | None = None  # {"name", "memory_bytes"}
+    backend: str = "paged"  # who computes: our own engine, or vLLM
+    backend_version: str = ""
+    computed_as: Mapping[str, str] = field(default_factory=dict)  # formats that are computed as another, with that one
 
 
 class Generation(Protocol):

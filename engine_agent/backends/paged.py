@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
-
+from engine_agent.backends.accelerator import accelerator
 from engine_agent.backends.base import Internal, ModelCard
 from engine_agent.backends.block_pages import BlockPages, Question, answered
 from engine_agent.backends.block_pages import Found as FoundEvents
@@ -43,6 +42,7 @@ from engine_agent.engine.settings import EngineSettings
 from engine_agent.engine.tenants import NOBODY
 from engine_agent.engine.tokenizer import Tokenizer
 from engine_agent.protocol import Change, Snapshot
+from engine_agent.version import luminet_version
 
 LOG = logging.getLogger(__name__)
 IDLE_SECONDS = 0.2  # between two looks at the clock while nobody asks
@@ -380,12 +380,6 @@ def _card(engine: Engine, name: str, folder: Path) -> ModelCard:
         dtype=str(parts.model.embedding.dtype).removeprefix("torch."),
         pool_bytes=parts.settings.pool_bytes,
         block_bytes={name: parts.pages.layouts[name].page_bytes for name in engine.kv_formats},
-        accelerator=_accelerator(parts.pages.arena.device),
+        accelerator=accelerator(parts.pages.arena.device),
+        backend_version=luminet_version(),
     )
-
-
-def _accelerator(device: torch.device) -> Mapping[str, Any] | None:
-    if device.type != "cuda":
-        return None
-    found = torch.cuda.get_device_properties(device)
-    return {"name": found.name, "memory_bytes": found.total_memory}

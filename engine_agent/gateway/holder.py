@@ -17,8 +17,8 @@ from engine_agent.protocol import (
     news_decode,
     snapshot_build,
 )
-from engine_agent.sidecar.admin import luminet_version
 from engine_agent.sidecar.holder import HolderMismatch, HolderRejected, HolderState, JournalBoot, JournalPage, Proof
+from engine_agent.version import luminet_version
 
 
 def about_gateway(address: str, labels: Mapping[str, str]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -22,6 +21,7 @@ from engine_agent.sidecar.holder import (
     JournalPage,
     Proof,
 )
+from engine_agent.version import luminet_version
 
 TIMEOUT = aiohttp.ClientTimeout(total=10, connect=2)
 SLOW_TIMEOUT = aiohttp.ClientTimeout(total=60, connect=2)
@@ -73,12 +73,15 @@ class AdminHolder:
         card = stats["model"]
         model = {name: card[name] for name in ("name", "revision", "kv_dtypes", "context_tokens")}
         return {
-            "backend": "paged",
+            # An engine of before says neither: it is our own.
+            "backend": card.get("backend", "paged"),
+            "backend_version": card.get("backend_version", ""),
             "version": luminet_version(),
             "address": self._advertised.address or stats["address"],
             "accelerator": card["accelerator"],
             "models": [model],
             "kv_dtypes": card["kv_dtypes"],
+            "computed_as": card.get("computed_as", {}),
             "pool": {
                 "capacity_bytes": stats["pool"]["capacity_bytes"],
                 "block_tokens": card["block_tokens"],
@@ -238,10 +241,3 @@ def _refusal(status: int, content: bytes, rejected: Sequence[str]) -> HolderAway
         return HolderAway(f"{message} ({status} {code})")
     where = f"{error['entry']}: " if error.get("entry") else ""
     return HolderRejected(f"{where}{error.get('problem') or message}")
-
-
-def luminet_version() -> str:
-    try:
-        return version("luminet")
-    except PackageNotFoundError:
-        return "uninstalled"

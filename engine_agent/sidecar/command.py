@@ -15,7 +15,7 @@ from typing import Any
 
 from engine_agent.commands import Parser, loop_factory, run
 from engine_agent.logs import log_to_stderr
-from engine_agent.sidecar.admin import AdminHolder, Advertised, EngineFace, luminet_version
+from engine_agent.sidecar.admin import AdminHolder, Advertised, EngineFace
 from engine_agent.sidecar.config import SidecarConfig
 from engine_agent.sidecar.credentials import Credentials
 from engine_agent.sidecar.engine_child import EngineChild, engine_command, options_check
@@ -24,6 +24,7 @@ from engine_agent.sidecar.errors import BadHome, SidecarError
 from engine_agent.sidecar.runtime import Runtime
 from engine_agent.sidecar.spool import replace_file
 from engine_agent.sidecar.status import status_served
+from engine_agent.version import luminet_version
 
 ABOUT = "A machine of the fleet: joins a control plane, and has an engine obey it."
 EXAMPLES = """examples:
@@ -254,10 +255,17 @@ def _identity(credentials: Credentials) -> bytes:
     return (credentials.keys["identity"] or "").encode()
 
 
+def _backend_of(engine_options: Sequence[str]) -> str:
+    """Who will compute. Of an engine that somebody else runs nothing is known yet, and so our own is said."""
+    reader = argparse.ArgumentParser(add_help=False)
+    reader.add_argument("--backend", default="paged")
+    return str(reader.parse_known_args(engine_options)[0].backend)
+
+
 def _about(options: AgentOptions) -> dict[str, Any]:
     """Before its engine has told more."""
     return {
-        "backend": "paged",
+        "backend": _backend_of(options.engine_options),
         "version": luminet_version(),
         "address": options.advertised.address or f"http://127.0.0.1:{options.port}",
         "accelerator": None,

@@ -24,9 +24,9 @@ from engine_agent.protocol import (
     news_decode,
     snapshot_build,
 )
-from engine_agent.sidecar.admin import luminet_version
 from engine_agent.sidecar.holder import HolderMismatch, HolderRejected, HolderState, JournalBoot, JournalPage, Proof
 from engine_agent.sidecar.simulated_journal import Asked, SimulatedJournal
+from engine_agent.version import luminet_version
 from engine_agent.wire import TTFT_SECONDS
 
 log = logging.getLogger("luminet.simulated")

@@ -37,6 +37,12 @@ def test_the_format_that_is_said_is_the_one_that_is_computed(agent: FleetEngine)
     assert answer.headers["x-luminet-kv-dtype"] == {"paged": "fp8", "vllm": "fp8_e4m3"}[agent.backend]
 
 
+def test_who_computes_is_said_with_its_version_and_what_formats_are_computed_as(agent: FleetEngine) -> None:
+    card = agent.stats["model"]
+    assert (card["backend"], bool(card["backend_version"])) == (agent.backend, True)
+    assert card["computed_as"] == {"paged": {}, "vllm": {"fp8": "fp8_e4m3"}}[agent.backend]
+
+
 def test_two_namespaces_never_meet(agent: FleetEngine) -> None:
     agent.govern(left={}, right={})
     prompt = agent.fresh(3)

@@ -14,12 +14,14 @@ from django.utils import timezone
 from controlplane.analytics.models import PoolMinute
 from controlplane.fleet.agents import agent_drain
 from controlplane.fleet.enrolment import enrol
+from controlplane.fleet.health_update import conditions_update
 from controlplane.fleet.models import Agent, CanaryMinute, CanaryStanding, JoinToken, OperationStep
 from tenants.actor import SYSTEM
 from tenants.models import AuditRecord, Operation
 from tests.api import make_organisation
 from tests.factories import about_agent, make_group, make_join_token
-from tests.seen_agents import HASH, OTHER, count_minute, hold, make_agent
+from tests.rollouts import make_shipped_results
+from tests.seen_agents import HASH, OTHER, count_minute, hold, make_agent, make_vllm_agent
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("still_clock")]
 TOKENS = "/fleet/join-tokens"
@@ -53,6 +55,29 @@ def test_an_agent_is_shown_with_what_it_holds_is_to_hold_and_can_do(operator_cli
     assert "Model luminet-demo · 8,192 tokens of context · revision r" in said
     assert "Labels tier=canary" in said
     assert "Accelerator none: CPU" in said
+
+
+def test_one_with_vllm_says_so_and_what_its_formats_are_computed_as(operator_client: Client) -> None:
+    make_vllm_agent()
+    acme = make_organisation("acme")
+    hold("agent-1", acme, "default", fp8=20)
+    said = look(operator_client)
+    assert "Kind engine · vllm 0.32.0" in said
+    assert "Formats fp8_e4m3, fp8 (computed as fp8_e4m3)" in said
+    assert "acme/default 20 B 10.0 % fp8 (computed as fp8_e4m3)" in said
+    listed = words(operator_client.get("/fleet"))
+    assert "vllm 0.32.0 · CPU" in listed
+    assert "luminet-demo · fp8_e4m3, fp8 (computed as fp8_e4m3)" in listed
+
+
+def test_one_none_of_whose_formats_is_proven_says_that_it_gets_no_requests(operator_client: Client) -> None:
+    make_vllm_agent(desired_generation=7)
+    make_shipped_results()
+    conditions_update(now=timezone.now())
+    why = "it gets no requests: fp8_e4m3 was not measured on luminet-demo at r on vllm-cpu; bf16 needs no result"
+    said = look(operator_client)
+    assert f"Its formats are unproven {why}" in said
+    assert why in words(operator_client.get("/fleet"))
 
 
 def test_one_that_is_behind_says_why_and_since_when(operator_client: Client) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import stat
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,13 @@ from django.utils import timezone
 
 from controlplane.fleet.join_tokens import join_token_spend
 from controlplane.fleet.models import Agent, JoinToken, QualityResult
+from controlplane.fleet.quality import results_read, served_by
 from controlplane.stack.config import StackConfig, folders_make, join_token_file, read_stack_config
 from controlplane.stack.demo import OPERATOR_EMAIL, demo_write
 from tenants.access import actor_for_token
 from tenants.actor import SYSTEM
 from tenants.audit import audit_verify
+from tenants.levels import FLEET, level_of
 from tenants.limits import Limits
 from tenants.models import ApiKey, AuditRecord, Member, OperatorToken, Organisation, PolicyRevision, User
 from tenants.services.keys import key_revoke
@@ -23,7 +26,7 @@ from tenants.services.namespaces import default_group
 from tenants.services.organisations import limits_put, organisation_create, organisation_delete, remains_remove
 from tenants.services.people import password_change
 from tests.api import REST_SCOPES, Api
-from tests.factories import make_user
+from tests.factories import make_user, publish
 
 pytestmark = pytest.mark.django_db
 SLUGS = ["acme", "globex", "initech"]
@@ -312,6 +315,29 @@ def test_the_demos_model_may_be_served_in_the_formats_that_passed(config: StackC
     seed(config)
     found = QualityResult.objects.filter(model="luminet-demo", kv_dtype="fp8")
     assert [one.verdict for one in found] == ["passed"], "stored once"
+
+
+def with_vllm(config: StackConfig) -> StackConfig:
+    return replace(config, backends=("paged", "vllm"))
+
+
+def test_with_vllm_the_fleet_keeps_the_format_that_both_backends_may_serve(config: StackConfig) -> None:
+    seed(config)
+    assert level_of(FLEET).revision == 0
+    seed(with_vllm(config))
+    seed(with_vllm(config))
+    level = level_of(FLEET)
+    assert (level.revision, level.policy["kv_dtype"]) == (1, "bf16")
+    model = {"name": "luminet-demo", "revision": "r", "kv_dtypes": ["bf16"], "context_tokens": 2048}
+    for backend in ("paged", "vllm"):
+        (served,) = served_by("agent", {"backend": backend, "models": [model]})
+        assert results_read().may_serve(served, level.policy["kv_dtype"])
+
+
+def test_what_was_published_for_the_fleet_stays_when_vllm_joins(config: StackConfig) -> None:
+    publish(FLEET, ttl_seconds=60)
+    seed(with_vllm(config))
+    assert (level_of(FLEET).revision, level_of(FLEET).policy) == (1, {"ttl_seconds": 60})
 
 
 def test_prices_of_the_demo_are_examples_and_say_so(config: StackConfig) -> None:

@@ -68,6 +68,21 @@ def test_a_format_that_no_agent_can_do_is_refused_naming_them(acme: Api) -> None
     }
 
 
+def test_what_passed_on_our_engine_is_unproven_on_vllm_and_one_preview_says_both(acme: Api) -> None:
+    assert refused(acme, kv_dtype="bf16") == {}
+    demo_engine("agent-2", ["fp8_e4m3", "fp8"], backend="vllm", computed_as={"fp8": "fp8_e4m3"})
+    make_shipped_results()
+    unproven = f"was not measured on luminet-demo at {REVISION[:12]} on vllm-cpu; there is nothing"
+    told = f"fp8 (computed as fp8_e4m3) {unproven}"
+    assert refused(acme, kv_dtype="fp8") == {"policy.kv_dtype": f"has no passing quality result: {told}"}
+    demo_engine("agent-1")
+    preview = said(acme.post(f"{PATH}/preview", {"policy": {"kv_dtype": "fp8"}}))
+    assert [one["message"] for one in preview["warnings"] if one["code"] == "format_unproven"] == [
+        f"{told}. Requests for it go to others, or get 400."
+    ]
+    assert refused(acme, kv_dtype="fp8") == {}
+
+
 def test_a_format_that_some_cannot_do_is_shown_in_the_preview(acme: Api) -> None:
     demo_engine("agent-1")
     demo_engine("agent-2", ["bf16", "fp8"])

@@ -15,6 +15,7 @@ import redis
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from engine_agent.sidecar.engine_child import peer_of
+from engine_agent.version import luminet_version
 from tests.control_planes import AGENT, ControlPlane, control_plane, is_listening, login_make, sidecar
 from tests.engine_processes import DEMO, Engine, asked, engine, state_folder
 from tests.engines.snapshots import make_snapshot
@@ -80,6 +81,7 @@ def test_it_joins_pulls_what_it_is_to_hold_and_obeys_what_is_pushed(site: Site) 
         about = plane.told("about")[-1]
         assert about["models"][0]["name"] == "demo"
         assert about["pool"]["capacity_bytes"] > 31 * 2**20
+        assert (about["backend"], about["backend_version"]) == ("paged", luminet_version())
         assert set(about["kv_dtypes"]) == set(about["pool"]["block_bytes"])
         for name in ("credentials", "snapshot", "spool"):
             assert stat.S_IMODE((site.home / name).stat().st_mode) == 0o600

@@ -28,6 +28,23 @@ def test_formats_that_no_policy_can_name_are_left_out_and_the_rest_is_believed()
     assert told["pool"]["block_bytes"] == {"bf16": 4}
 
 
+def test_a_sidecar_of_before_tells_no_version_of_what_computes_and_no_format_by_another_name() -> None:
+    told = about_agent(backend="paged")
+    del told["backend_version"], told["computed_as"]
+    read = about_read(told)
+    assert (read["backend"], read["backend_version"], read["computed_as"]) == ("paged", "", {})
+
+
+def test_formats_computed_as_another_are_believed_where_policies_know_both() -> None:
+    told = about_agent(backend="vllm", backend_version="0.32.0", computed_as={"fp8": "fp8_e4m3", "fp8_e5m2": "fp7"})
+    read = about_read(told)
+    assert (read["backend"], read["backend_version"], read["computed_as"]) == (
+        "vllm",
+        "0.32.0",
+        {"fp8": "fp8_e4m3"},
+    )
+
+
 def test_a_gateway_need_not_say_what_only_engines_have() -> None:
     told = about_read({"backend": "gateway", "version": "0.1.0", "address": "http://127.0.0.1:8080"})
     assert told["models"] == told["kv_dtypes"] == []
@@ -37,6 +54,9 @@ def test_a_gateway_need_not_say_what_only_engines_have() -> None:
 BAD: list[tuple[str, dict[str, Any]]] = [
     ("about.backend", {"backend": "abacus"}),
     ("about.version", {"version": 1}),
+    ("about.backend_version", {"backend_version": "0.32\n"}),
+    ("about.computed_as", {"computed_as": ["fp8"]}),
+    ("about.computed_as.fp8", {"computed_as": {"fp8": 8}}),
     ("about.version", {"version": "x" * 201}),
     ("about.version", {"version": "0.1\x00"}),
     ("about.platform", {"platform": "a\nb"}),

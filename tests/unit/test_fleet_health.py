@@ -52,6 +52,7 @@ HEALTHY = AgentFacts(
     formats_once=("bf16", "fp8"),
     model_formats={"m": ("bf16", "fp8")},
     needed=(Needed("fp8"),),
+    why_idle="",
     refused=(),
     lost_reports=0,
 )
@@ -107,6 +108,11 @@ ILL: dict[str, tuple[AgentFacts, datetime, str]] = {
         replace(HEALTHY, formats=("bf16",), model_formats={"m": ("bf16",)}),
         NOW,
         "a policy needs fp8, which it cannot do any more",
+    ),
+    "unproven": (
+        replace(HEALTHY, why_idle="it gets no requests: fp8 was not measured on m at r on vllm-cpu"),
+        NOW,
+        "it gets no requests: fp8 was not measured on m at r on vllm-cpu",
     ),
     "refusing": (
         replace(HEALTHY, refused=[Refused("forged", 3, ago(9), "apply 7"), Refused("expired", 1, ago(60))]),

@@ -139,7 +139,57 @@ def test_what_one_engine_may_has_no_gate() -> None:
 def test_our_engine_is_measured_on_a_cpu_and_a_gpu_apart() -> None:
     assert backend_of({"backend": "paged", "accelerator": None}) == "torch-cpu"
     assert backend_of({"backend": "paged", "accelerator": {"name": "H100"}}) == "triton-cuda"
-    assert backend_of({"backend": "vllm", "accelerator": {"name": "H100"}}) == "vllm"
+
+
+def test_vllms_results_are_its_own_and_tell_a_cpu_from_a_gpu() -> None:
+    assert backend_of({"backend": "vllm", "accelerator": None}) == "vllm-cpu"
+    assert backend_of({"backend": "vllm", "accelerator": {"name": "H100"}}) == "vllm-cuda"
+    assert backend_of({"backend": "simulated", "accelerator": None}) == "simulated"
+
+
+def vllm_agent(*formats: str) -> Served:
+    about = {
+        "backend": "vllm",
+        "kv_dtypes": [*formats],
+        "computed_as": {"fp8": "fp8_e4m3"},
+        "models": [{"name": "m", "revision": "r1", "kv_dtypes": [*formats]}],
+    }
+    (found,) = served_by("agent-2", about)
+    return found
+
+
+def test_a_format_measured_on_one_backend_is_not_proven_on_another() -> None:
+    ours, theirs = engine("agent-1", "bf16", "fp8", "int8"), vllm_agent("fp8_e4m3", "fp8")
+    known = results(fp8="passed", int8="passed", fp8_e4m3="passed")
+    assert (known.allowed(ours), known.allowed(theirs)) == (("bf16", "fp8", "int8"), ())
+    proven = results(theirs.key, fp8_e4m3="passed", int8="passed")
+    assert (proven.allowed(ours), proven.allowed(theirs)) == (("bf16",), ("fp8_e4m3", "fp8"))
+
+
+def test_a_fleet_of_both_keeps_a_format_that_one_of_them_may_serve() -> None:
+    assert refused_formats([engine("agent-1", "bf16", "fp8"), vllm_agent("fp8_e4m3", "fp8")], PASSED) == {
+        "m": {"fp8_e4m3": "fp8_e4m3 was not measured on m at r1 on vllm-cpu; there is nothing"}
+    }
+
+
+def test_the_reference_needs_no_result_on_any_backend() -> None:
+    assert Results().allowed(vllm_agent("bf16")) == ("bf16",)
+    assert Results().why_idle(vllm_agent("bf16")) == ""
+
+
+def test_a_format_is_judged_by_what_is_computed_under_its_name_unless_that_was_judged_itself() -> None:
+    theirs = vllm_agent("fp8_e4m3", "fp8")
+    assert results(theirs.key, fp8="overridden").allowed(theirs) == ("fp8",)
+    assert results(theirs.key, fp8_e4m3="passed", fp8="failed").allowed(theirs) == ("fp8_e4m3",)
+    said = results(theirs.key, fp8_e4m3="unresolved").why_not(theirs, "fp8")
+    assert said == "fp8 (computed as fp8_e4m3) is unresolved on m at r1 on vllm-cpu; there is nothing"
+
+
+def test_an_engine_none_of_whose_formats_may_carry_traffic_says_why_it_gets_none() -> None:
+    assert PASSED.why_idle(vllm_agent("fp8_e4m3", "fp8")) == (
+        "it gets no requests: fp8_e4m3 was not measured on m at r1 on vllm-cpu; bf16 needs no result"
+    )
+    assert PASSED.why_idle(engine("agent-1", "bf16", "int8")) == ""
 
 
 def test_every_model_of_an_agent_counts_with_its_own_formats() -> None:

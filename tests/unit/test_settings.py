@@ -163,7 +163,7 @@ def test_an_agent_of_vllm_has_its_engine_started_with_it() -> None:
     config = read_stack_config({"LUMINET_BACKENDS": "paged,vllm"})
     ours, vllms = (engine_service(places, after=()).command for places in config.agents)
     assert "--backend" not in ours
-    assert vllms[vllms.index("--backend") :] == ("--backend", "vllm", "--kv-dtype", "fp8")
+    assert vllms[vllms.index("--backend") :] == ("--backend", "vllm", "--kv-dtype", "bf16")
 
 
 def test_one_web_process_keeps_its_metrics_in_memory_and_several_share_a_folder() -> None:

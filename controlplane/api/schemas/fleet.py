@@ -123,6 +123,7 @@ AGENT = {
     "id": "agent-1",
     "kind": "engine",
     "backend": "paged",
+    "backend_version": "0.1.0",
     "state": "ready",
     "in_sync": True,
     "desired_hash": HASH,
@@ -130,6 +131,7 @@ AGENT = {
     "last_seen_seconds": 0.4,
     "models": [{"name": "luminet-demo", "revision": "3f9a1c", "kv_dtypes": ["bf16", "fp8"], "context_tokens": 2048}],
     "kv_dtypes": ["bf16", "fp8"],
+    "computed_as": {},
     "pool": {
         "capacity_bytes": 268_435_456,
         "used_bytes": 31_457_280,
@@ -167,7 +169,10 @@ class AgentShown(Given):
 
     id: str
     kind: AgentKind
-    backend: str | None = Field(description="null: it has not said.")
+    backend: str | None = Field(
+        description="Who computes: `paged` is our own engine, `vllm` is vLLM. null: it has not said."
+    )
+    backend_version: str | None = Field(description="Of what computes, such as 0.32.0; null: it has not said.")
     state: AgentState
     in_sync: bool = Field(description="Whether it holds what it is to hold, by its own word and by its engine's.")
     desired_hash: str | None = Field(description="Of the snapshot it is to hold; null: none yet.")
@@ -175,11 +180,14 @@ class AgentShown(Given):
     last_seen_seconds: float | None = Field(description="How long ago it was last heard; null: never.")
     models: list[AgentModel]
     kv_dtypes: list[KvDtype] = Field(description="Formats it can really do.")
+    computed_as: dict[KvDtype, KvDtype] = Field(
+        description="Formats that it computes as another one, with that one: `fp8` is `fp8_e4m3` on vLLM."
+    )
     pool: AgentPool
     why: str | None = Field(description="What is wrong with it, the gravest; null: nothing.")
     conditions: dict[str, ConditionShown] = Field(
         description="Everything that is wrong: `stale`, `engine_down`, `rejected`, `unknown_hash`, `engine_differs`, "
-        "`behind`, `capability_lost`, `refusing`, `version_skew`, `clock_skew`, `lost_reports`."
+        "`behind`, `capability_lost`, `unproven`, `refusing`, `version_skew`, `clock_skew`, `lost_reports`."
     )
     group: str
     labels: dict[str, str]

@@ -17,7 +17,7 @@ Revision = Annotated[
 Backend = Annotated[
     str,
     StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,19}$"),
-    Field(description="What computes: `torch-cpu`, `triton-cuda`, `vllm`."),
+    Field(description="What computes: `torch-cpu`, `triton-cuda`, `vllm-cpu`, `vllm-cuda`."),
 ]
 Verdict = Annotated[
     Literal["passed", "failed", "unresolved", "overridden"],

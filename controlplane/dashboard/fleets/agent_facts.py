@@ -9,11 +9,12 @@ from uuid import UUID
 
 from controlplane.analytics.agents import Hits
 from controlplane.dashboard.charts import bytes_text
-from controlplane.dashboard.fleet_rows import ISOLATION, TONES, Tag
+from controlplane.dashboard.fleet_rows import ISOLATION, TONES, Tag, backend_words
 from controlplane.dashboard.tiles import rate
 from controlplane.dashboard.words import counted, duration
 from controlplane.fleet.agents import SECONDS
 from controlplane.fleet.canaries import ADVANTAGE, Isolation
+from controlplane.fleet.quality import format_words
 
 Seen = Mapping[str, Any]  # what fleet.views.agent_view says
 CONDITIONS = {
@@ -24,6 +25,7 @@ CONDITIONS = {
     "engine_differs": "Engine and sidecar differ",
     "behind": "Behind",
     "capability_lost": "Cannot do a format any more",
+    "unproven": "Its formats are unproven",
     "refusing": "Refuses commands",
     "version_skew": "Another version",
     "clock_skew": "Its clock is off",
@@ -106,7 +108,7 @@ def headline(seen: Seen) -> str:
 def _advice(seen: Seen) -> str:
     if seen["why"]:
         return f"{seen['why'][:1].upper()}{seen['why'][1:]}."
-    what = "A gateway" if seen["kind"] == "gateway" else f"An engine ({seen['backend'] or 'backend not told'})"
+    what = "A gateway" if seen["kind"] == "gateway" else f"An engine ({backend_words(seen) or 'backend not told'})"
     return f"{what} of the group {seen['group']}. Nothing is wrong with it."
 
 
@@ -168,7 +170,7 @@ class Fact:
 
 def facts(seen: Seen) -> list[Fact]:
     found = [
-        Fact("Kind", f"{seen['kind']} · {seen['backend'] or 'backend not told'}"),
+        Fact("Kind", f"{seen['kind']} · {backend_words(seen) or 'backend not told'}"),
         Fact("Group", seen["group"]),
         Fact("Labels", ", ".join(f"{name}={value}" for name, value in sorted(seen["labels"].items())) or "none"),
         Fact("Address", seen["address"] or "not told"),
@@ -192,7 +194,7 @@ def _engine_facts(seen: Seen) -> Iterator[Fact]:
     for model in seen["models"] or []:
         said = f"{model['name']} · {model['context_tokens']:,} tokens of context · revision {model['revision'][:12]}"
         yield Fact("Model", said)
-    yield Fact("Formats", ", ".join(seen["kv_dtypes"]) or "none told")
+    yield Fact("Formats", ", ".join(format_words(one, seen["computed_as"]) for one in seen["kv_dtypes"]) or "none told")
     pool = seen["pool"]
     yield Fact("Pool", f"{bytes_text(pool['capacity_bytes'])} · blocks of {pool['block_tokens']} tokens")
     sizes = ", ".join(f"{name} {bytes_text(size)}" for name, size in sorted(pool["block_bytes"].items()))

@@ -112,7 +112,7 @@ def _now(found: Agent) -> dict[str, Any]:
     now = timezone.now()
     view = agent_view(found, now=now, cadence=selectors.fleet_cadence_seconds())
     held = pools_held([found.pk], top=MOST_NAMESPACES).get(found.pk, NOTHING)
-    filled = pool(view["pool"], held)
+    filled = pool(view["pool"], held, view["computed_as"])
     hits = hits_of_agents([found.pk], now=now).get(found.pk, Hits())
     steps = OperationStep.objects.filter(agent=found).select_related("operation").order_by("-pk")[:MOST_STEPS]
     is_engine = found.kind == "engine"
@@ -121,7 +121,7 @@ def _now(found: Agent) -> dict[str, Any]:
         "view": view,
         "now": agent_now(view, hits, filled.percent, found.heartbeat.get("engine", {}).get("hash")),
         "pool": filled if is_engine else None,
-        "held": held_rows(held, view["pool"]["capacity_bytes"]),
+        "held": held_rows(held, view["pool"]["capacity_bytes"], view["computed_as"]),
         "canary": canary(isolations_read([found.pk], now=now).get(found.pk, NEVER)) if is_engine else None,
         "steps": step_rows(steps),
         "observed_at": now,

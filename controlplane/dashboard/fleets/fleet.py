@@ -88,7 +88,7 @@ def _agents(views: Sequence[dict[str, Any]], pools: FleetPools, now: datetime) -
             one,
             probed.get(one["id"], NEVER),
             hits=hits.get(one["id"], NO_HITS),
-            pool=fleet_bar(one["pool"], pools.by_agent.get(one["id"], ()), pools.top),
+            pool=fleet_bar(one["pool"], pools.by_agent.get(one["id"], ()), pools.top, one["computed_as"]),
         )
         for one in views
     ]

@@ -1,18 +1,21 @@
 """An agent's pool as a stacked bar: what fills it, by namespace and KV format, as agents tell it. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 from controlplane.analytics.agents import FleetPools, Held, PoolHeld
 from controlplane.dashboard.charts import Bar, bar, bytes_text, share_text
 from controlplane.dashboard.words import counted
+from controlplane.fleet.quality import format_words
 
 KINDS = ("first", "second", "fourth")  # of what holds most; how many are named in a bar
 OTHERS = "third"
 NOTHING = PoolHeld((), 0, 0)
 NOT_TOLD = "not told"
+PLAIN: Mapping[str, str] = MappingProxyType({})  # every format is computed as it is called
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +38,14 @@ class HeldRow:
     kind: str  # its colour in the bar
 
 
-def pool(told: dict[str, Any], held: PoolHeld) -> Pool:
+def pool(told: dict[str, Any], held: PoolHeld, computed_as: Mapping[str, str] = PLAIN) -> Pool:
     """`told`: an agent's pool as fleet.views.agent_view says it. Of `held` as many are named as there are KINDS."""
     capacity, used = told["capacity_bytes"], told["used_bytes"]
     if not capacity or used is None:
         return Pool("Its pool is not known yet", None, "–", None, None)
     percent = round(100 * used / capacity)
     named, rest = held.top[: len(KINDS)], held.top[len(KINDS) :]
-    parts = [(label(one), float(one.bytes), kind) for one, kind in zip(named, KINDS, strict=False)]
+    parts = [(label(one, computed_as), float(one.bytes), kind) for one, kind in zip(named, KINDS, strict=False)]
     many, others = held.others + len(rest), held.others_bytes + sum(one.bytes for one in rest)
     if others:
         parts.append((f"{counted(many, 'other')}", float(others), OTHERS))
@@ -57,14 +60,21 @@ def pool(told: dict[str, Any], held: PoolHeld) -> Pool:
     )
 
 
-def label(one: Held) -> str:
-    return f"{one.namespace} · {one.kv_dtype}" if one.kv_dtype else one.namespace
+def label(one: Held, computed_as: Mapping[str, str] = PLAIN) -> str:
+    """`computed_as`: of the one agent whose pool it is."""
+    return f"{one.namespace} · {format_words(one.kv_dtype, computed_as)}" if one.kv_dtype else one.namespace
 
 
-def held_rows(held: PoolHeld, capacity: int) -> list[HeldRow]:
+def held_rows(held: PoolHeld, capacity: int, computed_as: Mapping[str, str] = PLAIN) -> list[HeldRow]:
     kinds = [*KINDS, *[OTHERS] * len(held.top)]
     rows = [
-        HeldRow(one.namespace, bytes_text(one.bytes), share_text(one.bytes, capacity), one.kv_dtype or NOT_TOLD, kind)
+        HeldRow(
+            one.namespace,
+            bytes_text(one.bytes),
+            share_text(one.bytes, capacity),
+            format_words(one.kv_dtype, computed_as) if one.kv_dtype else NOT_TOLD,
+            kind,
+        )
         for one, kind in zip(held.top, kinds, strict=False)
     ]
     if held.others:
@@ -76,12 +86,14 @@ def held_rows(held: PoolHeld, capacity: int) -> list[HeldRow]:
 # All agents' pools beside each other: colours mean the same in each
 
 
-def fleet_bar(told: dict[str, Any], held: Sequence[int], top: Sequence[Held]) -> Bar | None:
+def fleet_bar(
+    told: dict[str, Any], held: Sequence[int], top: Sequence[Held], computed_as: Mapping[str, str] = PLAIN
+) -> Bar | None:
     """Of one agent; `held`: bytes of each of `top`, then of all others."""
     capacity = told["capacity_bytes"]
     if not capacity or told["used_bytes"] is None:
         return None
-    names = [*(label(one) for one in top), "others"]
+    names = [*(label(one, computed_as) for one in top), "others"]
     kinds = [*KINDS[: len(top)], OTHERS]
     parts = [(name, float(size), kind) for name, size, kind in zip(names, held, kinds, strict=False) if size]
     listed = ", ".join(f"{name} {bytes_text(size)}" for name, size, _ in parts)

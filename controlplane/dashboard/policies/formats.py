@@ -18,6 +18,7 @@ WHAT = {
     "nvfp4": "4 bits, FP4 with scales",
 }
 MOST_QUALITIES = 3
+MOST_NAMED = 3
 COMPARED = ("fp8", "fp8_e4m3")  # the product's default, and what vLLM means by fp8
 
 
@@ -37,7 +38,7 @@ class Format:
     what: str
     cost: str
     qualities: tuple[Quality, ...]
-    cannot: str  # who of the agents cannot do it; empty: all can
+    caveat: str  # who of the agents cannot do it, and who computes it as another; empty: all do what its name says
 
     @property
     def words(self) -> str:
@@ -72,15 +73,32 @@ def _format(
 ) -> Format:
     able = [one for one in served if name in one.formats]
     lacking = sorted({one.agent for one in served if name not in one.formats})
-    cannot = ""
+    caveats = [f"{_named(agents)} {_computes(len(agents))} it as {other}" for other, agents in _otherwise(name, able)]
     if served and not able:
-        cannot = "no agent here can do it"
+        caveats = ["no agent here can do it"]
     elif lacking:
-        named = ", ".join(lacking[:3]) + (f" and {len(lacking) - 3} more" if len(lacking) > 3 else "")
-        cannot = f"{named} cannot do it: requests for it go to the others"
-    places = list(dict.fromkeys(one.key for one in able))
-    told = tuple(_quality(name, key, results, is_only=len(places) == 1) for key in places[:MOST_QUALITIES])
-    return Format(name, WHAT[name], cost(name, pools), told, cannot)
+        caveats.append(f"{_named(lacking)} cannot do it: requests for it go to the others")
+    places = list(dict.fromkeys((one.key, one.computed(name)) for one in able))
+    told = tuple(
+        _quality(name, key, computed, results, is_only=len(places) == 1) for key, computed in places[:MOST_QUALITIES]
+    )
+    return Format(name, WHAT[name], cost(name, pools), told, "; ".join(caveats))
+
+
+def _otherwise(name: str, able: Sequence[Served]) -> list[tuple[str, list[str]]]:
+    """What agents compute that was called otherwise, each with who does."""
+    others = sorted({one.computed(name) for one in able} - {name})
+    return [(other, sorted({one.agent for one in able if one.computed(name) == other})) for other in others]
+
+
+def _named(agents: Sequence[str]) -> str:
+    return ", ".join(agents[:MOST_NAMED]) + (
+        f" and {len(agents) - MOST_NAMED} more" if len(agents) > MOST_NAMED else ""
+    )
+
+
+def _computes(agents: int) -> str:
+    return "computes" if agents == 1 else "compute"
 
 
 def cost(name: str, pools: Sequence[AgentPool]) -> str:
@@ -118,11 +136,11 @@ def bytes_exact(size: float) -> str:
 
 
 def _quality(
-    name: str, key: tuple[str, str, str], results: Mapping[tuple[str, ...], Result], *, is_only: bool
+    name: str, key: tuple[str, str, str], computed: str, results: Mapping[tuple[str, ...], Result], *, is_only: bool
 ) -> Quality:
     model, revision, backend = key
     of = "" if is_only else f"{model} at {revision[:12]} on {backend}"
-    result = results.get((*key, name))
+    result = results.get((*key, name)) or results.get((*key, computed))
     if name == BASELINE:
         return Quality(of, "the baseline", "may always be served", "ok")
     if result is None:

@@ -42,7 +42,7 @@ class Option:
     is_closed: bool = False  # not among what this person may choose
     what: str = ""
     cost: str = ""
-    cannot: str = ""
+    caveat: str = ""
     qualities: tuple[Quality, ...] = ()
 
 
@@ -275,7 +275,7 @@ def _options(
             found.append(Option(value, label, chosen == value, is_closed))
         else:
             found.append(
-                Option(value, label, chosen == value, is_closed, fact.what, fact.cost, fact.cannot, fact.qualities)
+                Option(value, label, chosen == value, is_closed, fact.what, fact.cost, fact.caveat, fact.qualities)
             )
     return tuple(found)
 
@@ -292,7 +292,7 @@ def _formats(ground: Ground, one: Field, key: str, typed: Typed, old: Any) -> tu
             name in ticked,
             name not in before and not _may_choose(ground, one.name, name),
             cost=fact.cost,
-            cannot=fact.cannot,
+            caveat=fact.caveat,
             qualities=fact.qualities,
         )
         for name, fact in ground.formats.items()

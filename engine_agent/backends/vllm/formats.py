@@ -1,5 +1,6 @@
 """What KV formats are called: by vLLM, by us, and which of vLLM's are served at all. Standard library only."""
 
+from collections.abc import Sequence
 from typing import Any
 
 # By vLLM's `kv_cache_dtype`, the name of what is really computed and other names it answers to. All else that vLLM
@@ -28,6 +29,11 @@ def names_of(kv_cache_dtype: str, model_dtype: str) -> tuple[str, ...]:
     raise UnservedFormat(
         f"kv_cache_dtype {kv_cache_dtype!r} is not served under policies, only auto, {', '.join(FORMATS)}"
     )
+
+
+def aliases(names: Sequence[str]) -> dict[str, str]:
+    """Of the names of one format: those that are not what is computed, with the one that is."""
+    return dict.fromkeys(names[1:], names[0])
 
 
 def served_names(vllm_config: Any) -> tuple[str, ...]:

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from engine_agent.backends.base import ModelCard
-from engine_agent.backends.vllm.formats import VLLM_DTYPES
+from engine_agent.backends.vllm.formats import VLLM_DTYPES, aliases
 from engine_agent.backends.vllm.governor import Setup
+from engine_agent.backends.vllm.versions import installed_version
 from engine_agent.engine.config import ModelConfig, read_config
 from engine_agent.engine.errors import BadSetting, EngineFailed
 from engine_agent.engine.settings import EngineSettings
@@ -68,6 +69,7 @@ def _launched(
     from vllm.v1.engine.core_client import EngineCoreClient
     from vllm.v1.executor import Executor
 
+    from engine_agent.backends.accelerator import accelerator
     from engine_agent.backends.vllm.formats import served_names
 
     is_gpu = torch.cuda.is_available() and settings.device != "cpu"
@@ -117,7 +119,10 @@ def _launched(
         dtype=str(config.model_config.dtype).removeprefix("torch."),
         pool_bytes=(blocks - 1) * page_bytes,
         block_bytes=dict.fromkeys(setup.kv_formats, page_bytes),
-        accelerator=None,
+        accelerator=accelerator(torch.device("cuda" if is_gpu else "cpu")),
+        backend="vllm",
+        backend_version=installed_version() or "",
+        computed_as=aliases(setup.kv_formats),
     )
     return Launched(client, card, replace(settings, context_tokens=card.context_tokens), model, secrets.token_hex(32))
 

@@ -50,6 +50,18 @@ def test_each_format_of_a_namespace_is_a_piece_of_its_own() -> None:
     assert [one.kv_dtype for one in rows] == ["fp8", "not told"]
 
 
+def test_a_format_of_an_agent_that_computes_it_as_another_says_so() -> None:
+    there, as_told = PoolHeld((held("acme/chat", 20, "fp8"), held("a", 5, "bf16")), 0, 0), {"fp8": "fp8_e4m3"}
+    found = pool(told(), there, as_told)
+    assert found.bar is not None
+    assert [one.label for one in found.bar.pieces] == ["acme/chat · fp8 (computed as fp8_e4m3)", "a · bf16"]
+    rows = held_rows(there, 100, as_told)
+    assert [one.kv_dtype for one in rows] == ["fp8 (computed as fp8_e4m3)", "bf16"]
+    bar = fleet_bar(told(), (20, 5, 0), there.top, as_told)
+    assert bar is not None
+    assert bar.title == "Holds acme/chat · fp8 (computed as fp8_e4m3) 20 B, a · bf16 5 B"
+
+
 def test_the_table_below_a_bar_has_its_colours() -> None:
     rows = held_rows(PoolHeld(tuple(held(f"n{n}", 1) for n in range(5)), others=2, others_bytes=1), 100)
     assert [one.kind for one in rows] == ["first", "second", "fourth", "third", "third", "third"]

@@ -1,9 +1,11 @@
 """An engine's answers as its sidecar takes them: what is odd is no answer, and only what is final is a rejection."""
 
 import asyncio
+import json
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -48,6 +50,31 @@ def answered(status: int, body: str, *asks: Ask) -> list[BaseException | object]
 @pytest.mark.parametrize("body", ["<html>", "{}", "[]", "7", '{"pins": 7, "pool": 7, "model": []}', "[" * 100_000])
 def test_an_odd_answer_is_as_good_as_none(body: str) -> None:
     assert {type(one) for one in answered(200, body, *ASKED)} == {HolderAway}
+
+
+CARD = {
+    "name": "demo", "revision": "r", "kv_dtypes": ["fp8_e4m3", "fp8"], "context_tokens": 512, "block_tokens": 32,
+    "block_bytes": {}, "accelerator": None,
+}  # fmt: skip
+
+
+def told_about(**card: object) -> Mapping[str, Any]:
+    """What the sidecar tells of an engine that says this of itself."""
+    stats = {"model": {**CARD, **card}, "address": "http://127.0.0.1:8101", "pool": {"capacity_bytes": 1}}
+    (found,) = answered(200, json.dumps(stats), lambda holder: holder.about())
+    assert isinstance(found, dict), found
+    return found
+
+
+def test_who_computes_is_handed_on_as_the_engine_says_it() -> None:
+    about = told_about(backend="vllm", backend_version="0.32.0", computed_as={"fp8": "fp8_e4m3"})
+    assert (about["backend"], about["backend_version"]) == ("vllm", "0.32.0")
+    assert about["computed_as"] == {"fp8": "fp8_e4m3"}
+
+
+def test_an_engine_of_before_that_does_not_say_who_computes_is_our_own() -> None:
+    about = told_about()
+    assert (about["backend"], about["backend_version"], about["computed_as"]) == ("paged", "", {})
 
 
 def error(code: str) -> str:

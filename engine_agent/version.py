@@ -1,0 +1,10 @@
+"""Which Luminet this is. Standard library only."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+
+def luminet_version() -> str:
+    try:
+        return version("luminet")
+    except PackageNotFoundError:
+        return "uninstalled"
