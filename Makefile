@@ -16,7 +16,7 @@ PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
 
-up: python  ## install what is missing and start everything; Ctrl-C stops it (BACKENDS=paged,vllm has vLLM in the second agent)
+up: python  ## install what is missing and start everything; Ctrl-C stops it (BACKENDS=paged,vllm: vLLM, too, in the second agent)
 	@$(BOOTSTRAP) control && $(if $(BACKENDS),LUMINET_BACKENDS=$(BACKENDS)) exec $(LUMINET) stack up
 
 down:  ## stop what `make up` started from this folder
@@ -69,8 +69,8 @@ quality: python  ## measure what each KV format costs in quality on the demo mod
 lock: python  ## pin every dependency anew in constraints.txt
 	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m controlplane.stack.lock
 
-lockvllm: python  ## pin all that `make bench` installs to measure beside vLLM anew in constraints-vllm.txt
-	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m tests.bench.vllm_env
+lockvllm: python  ## pin all that is installed for vLLM anew in constraints-vllm.txt
+	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m controlplane.stack.vllm_env
 
 locklitellm: python  ## pin all that `make bench` installs to measure beside LiteLLM anew in constraints-litellm.txt
 	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m tests.bench.litellm_env

@@ -21,3 +21,11 @@ class AlreadyRunning(StackError):
 class ChildFailed(StackError):
     def __init__(self, name: str, reason: str, log_file: str) -> None:
         super().__init__(f"{name} {reason}. Its log is {log_file}.")
+
+
+class VllmMissing(StackError):
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            "Nothing was started, because LUMINET_BACKENDS asks for vLLM and it is not to be had here "
+            f"({why.rstrip('.')}): `make up` without BACKENDS runs our own engine in both agents."
+        )

@@ -38,6 +38,7 @@ from controlplane.stack.services import (
 )
 from controlplane.stack.supervisor import Reporter, Supervisor
 from controlplane.stack.terminal import Terminal
+from controlplane.stack.vllm_ready import vllm_ensure
 from controlplane.stack.welcome import welcome
 
 NEEDED_BYTES = 300_000_000
@@ -53,6 +54,7 @@ def stack_up(config: StackConfig, environ: Mapping[str, str], terminal: Terminal
         for name in end_leftovers(config.status_file):
             terminal.say("luminet", f"ended {name}, left over from a run that was killed")
         services = describe(config, environ)
+        vllm_ensure(config)
         asyncio.run(_run(services, config, terminal))
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import psutil
 
+from controlplane.stack.vllm_env import VERSION
 from engine_agent.loadgen.server import Server
 from tests.bench.processes import Launched, launched
-from tests.bench.vllm_env import VERSION
 from tests.ports import free_port
 
 READY_SECONDS = 240.0  # vLLM takes 27 to 47 s where nothing else runs

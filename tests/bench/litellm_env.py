@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controlplane.stack.bootstrap import CHECKOUT, Group
-from tests.bench.environments import Environment, Step, pinned, resolved
+from controlplane.stack.environments import Environment, Step, pinned, resolved
 
 VERSION = "1.108.7"
 WANTED = f"litellm[proxy]=={VERSION}"

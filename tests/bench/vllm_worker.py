@@ -1,6 +1,6 @@
 """vLLM's side of rows C1 and C2: its `KVCacheManager` and `Request`, as its scheduler uses them, without a model.
 
-Runs in the virtualenv of `tests.bench.vllm_env`, where none of our packages are.
+Runs in the virtualenv of `controlplane.stack.vllm_env`, where none of our packages are.
 """
 
 from itertools import count

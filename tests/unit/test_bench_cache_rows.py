@@ -6,6 +6,7 @@ from statistics import median
 
 import pytest
 
+from controlplane.stack.vllm_env import VllmUnavailable
 from tests.bench import cache_rounds
 from tests.bench.cache_rounds import (
     FULL_HIT,
@@ -22,7 +23,6 @@ from tests.bench.registry import REGISTRY
 from tests.bench.results import RowResult
 from tests.bench.rows import cache
 from tests.bench.running import run_row
-from tests.bench.vllm_env import VllmUnavailable
 
 BLOCKS = PROMPT_TOKENS // cache_rounds.BLOCK_TOKENS
 
@@ -129,7 +129,7 @@ def without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     def unavailable(_: object) -> Path:
         raise VllmUnavailable("no wheels for this machine")
 
-    monkeypatch.setattr("tests.bench.vllm_env.VllmEnvironment.ready_python", unavailable)
+    monkeypatch.setattr("controlplane.stack.vllm_env.VllmEnvironment.ready_python", unavailable)
 
 
 def figures(result: RowResult) -> dict[str, str]:
@@ -151,7 +151,7 @@ def test_without_vllm_our_side_is_measured_and_the_row_says_what_is_missing(key:
 def test_beside_vllm_the_target_judges_the_ratio_and_the_evidence_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """With our own worker in the place of vLLM's, which `make test` must not need."""
     monkeypatch.setattr(cache, "THEIR_WORKER", cache.OUR_WORKER)
-    monkeypatch.setattr("tests.bench.vllm_env.VllmEnvironment.ready_python", lambda _: Path(sys.executable))
+    monkeypatch.setattr("controlplane.stack.vllm_env.VllmEnvironment.ready_python", lambda _: Path(sys.executable))
     result = run_row(ROW["C1"], repetitions=2)
     assert (result.error, result.skipped) == (None, None)
     (compared,) = [figure for figure in result.figures if figure.kind == "compare"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
+from controlplane.stack.vllm_env import VllmUnavailable
 from engine_agent.engine.config import read_config
 from engine_agent.loadgen.outcome import Outcome
 from engine_agent.loadgen.server import Server
@@ -20,7 +21,6 @@ from tests.bench.engine_worker import Stopwatch
 from tests.bench.registry import REGISTRY
 from tests.bench.rows import engine, engine_demo
 from tests.bench.running import run_row
-from tests.bench.vllm_env import VllmUnavailable
 from tests.bench.workers import worker_running
 from tests.unit.loadgen.openai_server import MODEL, Scripted
 from tests.unit.loadgen.test_command import served

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from controlplane.stack.bootstrap import CHECKOUT, run_quietly
-from tests.bench.environments import INSTALL, PIP, Unavailable, in_one_line
-from tests.bench.vllm_env import VLLM
+from controlplane.stack.environments import INSTALL, PIP, Unavailable, in_one_line
+from controlplane.stack.vllm_env import VLLM
 
 PINS = CHECKOUT / "constraints.txt"
 FOR_TESTS = ("pytest", "pluggy", "iniconfig", "hypothesis", "sortedcontainers")

@@ -16,7 +16,7 @@ from engine_agent.engine.errors import BadSetting
 
 MODULE = "engine_agent.server.command"
 PYTHON = CHECKOUT / ".venv-vllm" / "bin" / "python"
-HOW = "`make test-vllm` makes it; --vllm-python names another"
+HOW = "`make up BACKENDS=paged,vllm` makes it; --vllm-python names another"
 
 
 def go_to_vllms_python(

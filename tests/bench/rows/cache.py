@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from controlplane.stack.vllm_env import VERSION, VLLM, VllmUnavailable
 from tests.bench import Bench, Target, row
 from tests.bench.cache_rounds import BLOCK_TOKENS, FULL_HIT, NEW_PROMPT, POOL_BLOCKS, PROMPT_TOKENS, TENANTS, WHOLE
-from tests.bench.vllm_env import VERSION, VLLM, VllmUnavailable
 from tests.bench.workers import Worker, worker_running
 
 ROUNDS = 20  # in each sample, which is their median

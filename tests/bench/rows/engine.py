@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import run
 
+from controlplane.stack.vllm_env import VLLM, VllmUnavailable
 from tests.bench import Bench, Target, row
 from tests.bench.engine_asking import Side, asking
 from tests.bench.engine_serving import POOL_BYTES, THEIRS, our_engine, vllm_server
 from tests.bench.figures import Parameters
 from tests.bench.measuring import Sample
-from tests.bench.vllm_env import VLLM, VllmUnavailable
 from tests.bench.workers import Worker, worker_running
 
 PROMPT_TOKENS = 4096

@@ -8,8 +8,8 @@ from statistics import median
 
 import psutil
 
+from controlplane.stack.environments import Unavailable
 from tests.bench import Bench, Target, row
-from tests.bench.environments import Unavailable
 from tests.bench.figures import Parameters
 from tests.bench.fronts import instant_engine, litellm_proxy, our_gateway
 from tests.bench.growing import Chats, Shape

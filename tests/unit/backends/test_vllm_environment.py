@@ -61,7 +61,7 @@ def test_an_unknown_version_is_refused_by_the_command_before_anything_of_it_is_i
 
 
 def test_where_there_is_none_it_says_how_to_get_one(tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match=r"there is no .*/python \(`make test-vllm` makes it; --vllm-python names"):
+    with pytest.raises(BadSetting, match=r"there is no .*/python \(`make up BACKENDS=paged,vllm` makes it; --vllm-p"):
         go_to_vllms_python(config("--vllm-python", str(tmp_path / "python")), [], has_vllm=lambda: False, become=_never)
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from controlplane.stack.vllm_env import VERSION
 from engine_agent.backends.vllm.versions import TABLE, UNTESTED, UnknownVllm, check_version, installed_version
 from engine_agent.config import CHECKOUT
-from tests.bench.vllm_env import VERSION
 
 
 @pytest.mark.parametrize("found", ["0.32.0", "0.32.1", "0.32.0+cpu"])

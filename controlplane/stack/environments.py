@@ -1,4 +1,4 @@
-"""Somebody else's software for rows to measure beside, in a virtualenv of its own that is made when a row asks for it.
+"""Somebody else's software, in a virtualenv of its own that is made when somebody first asks for it.
 
 Apart from ours, because its dependencies are pinned otherwise. A file of pins lists all that goes in.
 """
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from controlplane.stack import bootstrap
 from controlplane.stack.bootstrap import BootstrapError, Group, run_quietly, say, show_progress
-from tests.bench.files import write_atomically
+from controlplane.stack.files import write_private
 
 STAMP_NAME = "luminet-installed"
 PIP = (sys.executable, "-m", "pip")
@@ -27,7 +27,7 @@ Step = tuple[Sequence[str], int]  # what pip is asked, and about how many packag
 
 
 class Unavailable(Exception):
-    """Why there is nothing to measure beside, in one line."""
+    """Why it is not to be had here, in one line."""
 
 
 @dataclass(slots=True)
@@ -84,14 +84,15 @@ class Environment(ABC):
         return hashlib.sha256(f"{sys.version_info[:2]}".encode() + self.pins.read_bytes()).hexdigest()
 
     def _install_problem(self) -> str | None:
-        """Install; None when it worked. What there is to say goes to stderr, as all progress of the bench."""
+        """Install; None when it worked. What there is to say goes to stderr: standard output is of whoever asks."""
         with redirect_stdout(sys.stderr):
             try:
                 with bootstrap.only_one_installer(self.folder):
                     if not self.is_installed():  # whoever we waited for may have installed it
                         self._install()
             except BootstrapError as error:
-                say(str(error))
+                if "\n" in str(error):  # the one line is whoever's who asks
+                    say(str(error))
                 return in_one_line(str(error))
         return None
 
@@ -104,7 +105,7 @@ class Environment(ABC):
             show_progress([*command, "--progress-bar", "off"], packages=packages)
         say("trying whether it loads")
         self._prove()
-        write_atomically(self.folder / STAMP_NAME, self._fingerprint().encode())
+        write_private(self.folder / STAMP_NAME, self._fingerprint())
         say(f"installed {self.name} in {time.monotonic() - began:.0f} s")
 
     def _make_venv(self) -> None:
