@@ -11,7 +11,7 @@ LUMINET = $(BIN)/python -m controlplane.cli
 # Files side by side, one process a core; each process starts the servers its tests ask for. In which order: tests/order.py
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help up down clean test test-vllm check format lint openapi alert-files bench bench-gpu quality lock lockvllm locklitellm python
+.PHONY: help up down clean test test-vllm check ci format lint openapi alert-files bench bench-gpu quality lock lockvllm locklitellm python
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -32,10 +32,13 @@ clean:  ## stop, and delete the environments, the data, the secrets and every ca
 test: python  ## run every test but those that need vLLM
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m pytest $(PARALLEL)
 
-test-vllm: python  ## run the tests that need vLLM, which nothing else runs: installs it once, in .venv-vllm (about 2.5 GiB)
+test-vllm: python  ## run the tests that need vLLM: installs it once, in .venv-vllm (about 2.5 GiB), and fails where it cannot
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.vllm.environment
 
-check: python lint test  ## format, lint, types, import contracts, migrations, templates and `make test`: what CI runs
+check: python lint test  ## format, lint, types, import contracts, migrations, templates and `make test`
+
+ci: check  ## what CI runs: `make check`, then `make test-vllm`; where vLLM cannot be installed that is said, and fails nothing
+	@exec $(BIN)/python -m tests.vllm.ci
 
 lint: python  ## everything of `check` but the tests
 	@$(BOOTSTRAP) control dev engine

@@ -1,6 +1,6 @@
 """`make test-vllm`: vLLM's own virtualenv with what tests need besides, and the tests in it and beside it.
 
-Without a vLLM for this machine it says so loudly, and fails: what was not run is not green.
+Without a vLLM for this machine it says so loudly, and ends with a status of its own: what was not run is not green.
 """
 
 import os
@@ -26,14 +26,15 @@ OFFLINE = {
     "OMP_NUM_THREADS": "1",
 }
 ASKED_FOR = "LUMINET_TEST_VLLM"  # set to 1: the tests of both backends run with real vLLM as well
+PASSED, FAILED, NOT_RUN = 0, 1, 3  # 2 is make's own
 
 
 def main(arguments: Sequence[str]) -> int:
     try:
         python = ready_python()
     except Unavailable as why:
-        print(f"\n{'!' * 80}\nNO TEST OF vLLM WAS RUN: {why}\n{'!' * 80}\n", file=sys.stderr)
-        return 1
+        print(banner(f"NO TEST OF vLLM WAS RUN: {why}"), file=sys.stderr)
+        return NOT_RUN
     environ = os.environ | OFFLINE | {ASKED_FOR: "1"}
     inside = [str(python), "-m", "pytest", *INSIDE, *arguments]
     beside = [sys.executable, "-m", "pytest", "tests/conformance", "tests/vllm/beside", *arguments]
@@ -41,9 +42,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def status_of(commands: Sequence[Sequence[str]], environ: Mapping[str, str]) -> int:
-    """One after the other, each of them. 1 where one failed, also by a signal, whose number is below 0."""
+    """One after the other, each of them. FAILED where one failed, also by a signal, whose number is below 0."""
     codes = [subprocess.run(command, cwd=CHECKOUT, env=environ).returncode for command in commands]
-    return int(any(codes))
+    return FAILED if any(codes) else PASSED
+
+
+def banner(*lines: str) -> str:
+    """What nobody is to miss at the end of a long output."""
+    return "\n".join(("", "!" * 80, *lines, "!" * 80, ""))
 
 
 def ready_python() -> Path:
