@@ -23,6 +23,7 @@ from controlplane.stack.files import write_private
 STAMP_NAME = "luminet-installed"
 PIP = (sys.executable, "-m", "pip")
 INSTALL = ("install", "--no-input", "--disable-pip-version-check")
+NO_REASON = "for help visit"  # what pip adds below the reason
 Step = tuple[Sequence[str], int]  # what pip is asked, and about how many packages that is
 
 
@@ -89,12 +90,20 @@ class Environment(ABC):
             try:
                 with bootstrap.only_one_installer(self.folder):
                     if not self.is_installed():  # whoever we waited for may have installed it
-                        self._install()
+                        self._install_or_leave_nothing()
             except BootstrapError as error:
                 if "\n" in str(error):  # the one line is whoever's who asks
                     say(str(error))
                 return in_one_line(str(error))
         return None
+
+    def _install_or_leave_nothing(self) -> None:
+        """What failed is no environment: nobody is to take it for one, and it may be large."""
+        try:
+            self._install()
+        except BootstrapError:
+            bootstrap.empty(self.folder)
+            raise
 
     def _install(self) -> None:
         began = time.monotonic()
@@ -133,7 +142,7 @@ class Environment(ABC):
 def in_one_line(told: str) -> str:
     """What a table has room for: the last error that was named, otherwise the last line."""
     lines = [line.strip() for line in told.splitlines() if line.strip()]
-    errors = [line for line in lines if re.match(r"(ERROR|\w*Error|\w*NotFound)\b", line)]
+    errors = [line for line in lines if re.match(r"(ERROR|\w*Error|\w*NotFound)\b", line) and NO_REASON not in line]
     return (errors or lines or [""])[-1]
 
 

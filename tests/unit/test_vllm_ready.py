@@ -47,6 +47,13 @@ def config(**more: str) -> StackConfig:
     return read_stack_config({**MIXED, **more})
 
 
+def python_that_ends_with(status: int, path: Path) -> None:
+    """Whatever it is asked."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\nexit {status}\n")
+    path.chmod(0o755)
+
+
 def no_wheel() -> None:
     raise Unavailable(NO_WHEEL)
 
@@ -64,10 +71,13 @@ def test_a_stack_without_it_does_not(tmp_path: Path, without: dict[str, str]) ->
 
 def test_where_nothing_may_be_installed_what_is_there_is_taken_and_what_is_not_is_told(tmp_path: Path) -> None:
     vllm, forbidden = Stood(tmp_path), config(LUMINET_INSTALL_ENGINE="no")
-    with pytest.raises(VllmMissing, match=r"there is no .*/bin/python, and LUMINET_INSTALL_ENGINE forbids to make it"):
+    telling = rf"there is none in {tmp_path}, and LUMINET_INSTALL_ENGINE forbids to install it"
+    with pytest.raises(VllmMissing, match=telling):
         vllm_ensure(forbidden, vllm)
-    vllm.python.parent.mkdir()
-    vllm.python.touch()
+    python_that_ends_with(1, vllm.python)  # a virtualenv that nobody has finished
+    with pytest.raises(VllmMissing, match=telling):
+        vllm_ensure(forbidden, vllm)
+    python_that_ends_with(0, vllm.python)
     vllm_ensure(forbidden, vllm)
     assert vllm.asked == 0
 
