@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -11,6 +11,9 @@ from controlplane.stack.services import database_url, redis_url
 from tests.order import Shares, place_of
 from tests.outliving import outlived_by_nothing
 from tests.ports import free_port
+
+if TYPE_CHECKING:
+    from tests.conformance.fleet_engine import FleetEngine
 
 POSTGRES_PORT = free_port()
 REDIS_PORT = free_port()
@@ -52,6 +55,15 @@ def redis_server() -> Iterator[str]:
     url = os.environ["LUMINET_REDIS_URL"]
     with temporary_home() as config, redis_running(config, port=REDIS_PORT, password=REDIS_PASSWORD, url=url):
         yield url
+
+
+@pytest.fixture(scope="session")
+def vllm_engine() -> Iterator["FleetEngine"]:
+    """A real vLLM behind our server, of the whole run: it takes half a minute to start, so there is one."""
+    from tests.conformance.fleet_engine import fleet_engine
+
+    with fleet_engine("vllm") as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -12,5 +12,8 @@ WITH_VLLM = os.environ.get("LUMINET_TEST_VLLM") == "1"
 
 @pytest.fixture(scope="session", params=[name for name in OPTIONS if WITH_VLLM or name != "vllm"])
 def agent(request: pytest.FixtureRequest) -> Iterator[FleetEngine]:
+    if request.param == "vllm":
+        yield request.getfixturevalue("vllm_engine")
+        return
     with fleet_engine(request.param) as running:
         yield running

@@ -114,11 +114,17 @@ def running(home: Path, port: int | None = None, **more: str) -> Iterator[Stack]
 
 
 @contextlib.contextmanager
-def running_fleet(home: Path) -> Iterator[Stack]:
+def running_fleet(home: Path, *, ready_seconds: float = READY_SECONDS, **more: str) -> Iterator[Stack]:
     """With its agents and its gateway, and all of them in sync."""
     ports = {"LUMINET_ENGINE_PORT": str(free_engine_port()), "LUMINET_GATEWAY_PORT": str(free_port())}
-    with running(home, None, LUMINET_RUN_ENGINE="yes", **ports) as stack:
-        wait_until(lambda: is_fleet_well(stack), "a fleet that serves", stack.process, told=lambda: fleet_told(stack))
+    with running(home, None, LUMINET_RUN_ENGINE="yes", **ports, **more) as stack:
+        wait_until(
+            lambda: is_fleet_well(stack),
+            "a fleet that serves",
+            stack.process,
+            seconds=ready_seconds,
+            told=lambda: fleet_told(stack),
+        )
         wait_until(lambda: models_served(stack), "a model at the gateway", stack.process)
         yield stack
 
