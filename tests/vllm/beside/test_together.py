@@ -33,7 +33,7 @@ from tests.e2e.stack import Stack, fleet_agents, luminet, wait_until
 from tests.vllm.beside.processes import core_of
 
 BACKEND_OF = {"agent-1": "paged", "agent-2": "vllm"}
-FORMAT_OF = {"agent-1": "fp8", "agent-2": "fp8_e4m3"}
+FORMAT = "bf16"  # what a mixed demo keeps: of other formats nothing was measured on vLLM
 OTHER = {"agent-1": "agent-2", "agent-2": "agent-1"}
 PROMPT = "What does the module json do, and when would I use it? " * 12  # blocks enough for either
 
@@ -93,7 +93,7 @@ def kept_by(stack: Stack, key: str, agent: str) -> str:
         assert chat(stack, key, prompt)["x-luminet-miss-reason"] == "cold"
         again = chat(stack, key, prompt)
     assert again["x-luminet-agent"] == agent
-    assert again["x-luminet-kv-dtype"] == FORMAT_OF[agent]
+    assert again["x-luminet-kv-dtype"] == FORMAT
     assert again["x-luminet-miss-reason"] == "none"
     assert int(str(again["x-luminet-cached-tokens"])) > 0
     return prompt
