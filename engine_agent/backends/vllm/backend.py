@@ -25,6 +25,7 @@ from engine_agent.backends.vllm.answering import Choice, logprobs_of
 from engine_agent.backends.vllm.asked import FIELD, Asked, admission_unpacked
 from engine_agent.backends.vllm.launch import Launched, launch
 from engine_agent.backends.vllm.sampling import vllm_params
+from engine_agent.backends.vllm.self_test import check_attention
 from engine_agent.backends.vllm.telling import (
     error_unpacked,
     found_unpacked,
@@ -123,6 +124,7 @@ class VllmBackend:
         backend = cls(launched, launched.client, tokenizer)
         try:
             await backend._ask("tick")
+            check_attention(backend.card.kv_dtypes[0], await backend._ask("attention_error"))
             await backend.probe()
             if snapshot is not None:
                 await backend.apply(snapshot)

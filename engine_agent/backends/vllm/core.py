@@ -124,6 +124,7 @@ class VllmCore:
         """`{"ok": …}` or `{"error": […]}`; what nobody raises on purpose is vLLM's to tell, and its log's."""
         verbs: Mapping[str, Callable[..., Any]] = {
             "apply": self._apply,
+            "attention_error": self._attention_error,
             "brief": lambda: engine_brief(self),
             "drain": self._drain,
             "events": lambda since, boot: engine_events(self, since, boot),
@@ -153,6 +154,12 @@ class VllmCore:
         self.pins.settle()
         self._warm()
         return self.tenants.snapshot.hash
+
+    def _attention_error(self) -> float:
+        """The worst of its workers'. Raises BadRequest."""
+        if self.steps:
+            raise BadRequest("", "attention is tested before anything is computed: it writes where requests do")
+        return max(float(one) for one in self._core.model_executor.collective_rpc("luminet_attention_error"))
 
     def _set_pin_content(self, pin_id: str, tokens: list[int]) -> None:
         if pin_id not in self.tenants.pins:

@@ -2,13 +2,13 @@
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from engine_agent.backends.base import ModelCard
-from engine_agent.backends.vllm.formats import VLLM_DTYPES, aliases
+from engine_agent.backends.vllm.formats import VLLM_DTYPES, WORKER, aliases
 from engine_agent.backends.vllm.governor import Setup
 from engine_agent.backends.vllm.versions import installed_version
 from engine_agent.engine.config import ModelConfig, read_config
@@ -18,10 +18,11 @@ from engine_agent.engine.weights import model_revision
 
 SCHEDULER = "engine_agent.backends.vllm.scheduler.PolicyScheduler"
 ASYNC_SCHEDULER = "engine_agent.backends.vllm.scheduler.PolicyAsyncScheduler"
-WORKER = "engine_agent.backends.vllm.zeroing.PageZeroing"
+ELEMENT_BYTES: Mapping[str, float] = {"auto": 2, "bf16": 2, "int4": 0.5, "nvfp4": 0.5}  # else 1, at least
 CPU_BLOCK_TOKENS = 32  # vLLM's attention on CPUs knows no smaller block
 # What vLLM must not do here: ask networks for models, tell of its use, listen elsewhere than on loopback, and write to
-# standard output, where an engine says that it is ready.
+# standard output, where an engine says that it is ready. What it leaves behind when it is ended early is no news after
+# the line that says why.
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
@@ -30,6 +31,7 @@ ENVIRONMENT = {
     "VLLM_HOST_IP": "127.0.0.1",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     "VLLM_LOGGING_LEVEL": "WARNING",
+    "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",
 }
 
 
@@ -76,7 +78,7 @@ def _launched(
     settings = settings.sized(gpu_free_bytes=torch.cuda.mem_get_info()[0] if is_gpu else None)
     settings = replace(settings, block_tokens=max(settings.block_tokens, 16 if is_gpu else CPU_BLOCK_TOKENS))
     context = settings.context_tokens or model.max_positions
-    check_room(model, settings.pool_bytes, context, element_bytes=1 if kv_format.startswith("fp8") else 2)
+    check_room(model, settings.pool_bytes, context, element_bytes=ELEMENT_BYTES.get(kv_format, 1))
     arguments = AsyncEngineArgs(
         model=str(folder),
         served_model_name=[name],
@@ -127,12 +129,12 @@ def _launched(
     return Launched(client, card, replace(settings, context_tokens=card.context_tokens), model, secrets.token_hex(32))
 
 
-def check_room(model: ModelConfig, pool_bytes: int, context_tokens: int, *, element_bytes: int) -> None:
+def check_room(model: ModelConfig, pool_bytes: int, context_tokens: int, *, element_bytes: float) -> None:
     """vLLM starts only where one request of the whole context fits, and takes half a minute to say so.
 
     Raises BadSetting. `element_bytes`: at least so many; what this lets pass vLLM may still refuse.
     """
     token_bytes = 2 * model.layers * model.kv_heads * model.head_size * element_bytes
-    if (tokens := pool_bytes // token_bytes) < context_tokens:
+    if (tokens := int(pool_bytes // token_bytes)) < context_tokens:
         said = f"{pool_bytes / 2**20:,.1f} MiB hold {tokens:,} tokens, fewer than the context of {context_tokens:,}"
         raise BadSetting("pool_bytes", f"{said}: raise --pool, or lower --context")

@@ -1,4 +1,4 @@
-"""Among vLLM's workers (`--worker-extension-cls …zeroing.PageZeroing`): what was purged is zeroed. Imports torch."""
+"""Among vLLM's workers: what was purged is zeroed. Imports torch."""
 
 from collections.abc import Sequence
 from typing import Any

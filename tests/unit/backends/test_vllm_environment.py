@@ -65,7 +65,7 @@ def test_where_there_is_none_it_says_how_to_get_one(tmp_path: Path) -> None:
         go_to_vllms_python(config("--vllm-python", str(tmp_path / "python")), [], has_vllm=lambda: False, become=_never)
 
 
-@pytest.mark.parametrize("name", ["int8_per_token_head", "int4", "nvfp4", "fp16"])
+@pytest.mark.parametrize("name", ["int8_per_token_head", "k8v4", "int2", "fp16"])
 def test_a_format_that_vllm_does_not_compute_is_named_before_anything_is_started(name: str) -> None:
     with pytest.raises(BadSetting, match=f"kv_dtype: '{name}' is none of what vLLM computes here: auto, bf16, fp8"):
         go_to_vllms_python(config("--kv-dtype", name), [], has_vllm=lambda: True, become=_never)

@@ -1,6 +1,7 @@
 """What cannot be started says why in one line, and what dies ends: no crash loop inside, and nothing left behind."""
 
 import os
+import re
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -54,3 +55,8 @@ def test_a_folder_without_a_model_is_named(tmp_path: Path) -> None:
 
 def test_a_pool_too_small_for_the_context_is_told_with_both_numbers() -> None:
     assert "fewer than the context of 1,024: raise --pool, or lower --context" in refusal("--pool", "64KiB")
+
+
+def test_a_format_that_vllm_takes_and_does_not_compute_is_refused_with_error_and_limit() -> None:
+    said = refusal("--kv-dtype", "int8")
+    assert re.search(r"int8: this vLLM's attention is off by \d+%, and rounding explains 3% at most", said), said

@@ -1,0 +1,99 @@
+"""Whether vLLM's attention computes the format it was started with: its layer, cache and kernels against plain torch.
+
+Some of vLLM's builds take formats that they do not compute, and answer nonsense without an error. Imports torch.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine_agent.engine.errors import EngineFailed
+
+TOKENS = 80  # of the prompt: ends within a block of 32 and of 64
+PROBED = TOKENS + 1  # so many are written
+SEED = 11
+# By what is computed, how far attention may be off, as a share of the reference's length. A format is off by what it
+# rounds (on the CPU build bf16 by 0.2 %, E4M3 by 7 %, E5M2 by 14 %), nonsense by about 100 %.
+LIMITS = {"bf16": 0.03, "fp16": 0.03, "fp32": 0.01, "int8": 0.03, "fp8_e4m3": 0.12, "fp8_e5m2": 0.24}
+LOOSEST = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    heads: int
+    kv_heads: int
+    head_size: int
+    scale: float
+
+
+def limit_of(kv_format: str) -> float:
+    return LIMITS.get(kv_format, LOOSEST)
+
+
+def check_attention(kv_format: str, error: float) -> None:
+    """Raises EngineFailed, in words for an operator."""
+    limit = limit_of(kv_format)
+    if not error <= limit:
+        said = f"{kv_format}: this vLLM's attention is off by {error:.0%}, and rounding explains {limit:.0%} at most"
+        raise EngineFailed(
+            "", f"{said}: it does not compute the format. Start it with another --kv-dtype, such as bf16"
+        )
+
+
+def attention_error(layer: Any, builder: Any, cache: Tensor, *, block_tokens: int, dtype: torch.dtype) -> float:
+    """Of a prompt and of one token after it. Writes to the cache's first blocks, which nobody may have."""
+    impl = layer.impl
+    shape = Shape(impl.num_heads, impl.num_kv_heads, impl.head_size, impl.scale)
+    device = cache.device
+    draw = torch.Generator().manual_seed(SEED)
+    query, key, value = (
+        torch.randn(PROBED, heads, shape.head_size, generator=draw).to(device=device, dtype=dtype)
+        for heads in (shape.heads, shape.kv_heads, shape.kv_heads)
+    )
+    found = torch.empty_like(query)
+    for begin, end in ((0, TOKENS), (TOKENS, PROBED)):
+        part = slice(begin, end)
+        asked = _asked(begin, end, block_tokens, device)
+        if not layer.attn_backend.forward_includes_kv_cache_update:
+            impl.do_kv_cache_update(layer, key[part], value[part], cache, asked.slot_mapping)
+        metadata = builder.build(0, asked)
+        impl.forward(layer, query[part], key[part], value[part], cache, metadata, output=found[part])
+    wanted = reference(query, key, value, shape.scale)
+    off = (found.float() - wanted).norm() / wanted.norm()
+    return float(off) if torch.isfinite(off) else float("inf")
+
+
+def reference(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+    """Causal attention in float32; several heads of the query share one of the keys."""
+    groups = query.shape[1] // key.shape[1]
+    keys, values = (one.float().repeat_interleave(groups, dim=1) for one in (key, value))
+    scores = torch.einsum("qhd,khd->hqk", query.float(), keys) * scale
+    tokens = query.shape[0]
+    later = torch.ones(tokens, tokens, dtype=torch.bool, device=query.device).triu(1)
+    return torch.einsum("hqk,khd->qhd", scores.masked_fill(later, float("-inf")).softmax(-1), values)
+
+
+def _asked(begin: int, end: int, block_tokens: int, device: torch.device) -> Any:
+    """One request whose tokens up to `begin` are cached, as vLLM's runner describes it. Its blocks are the cache's
+    first after the one that vLLM keeps empty."""
+    from vllm.v1.attention.backend import CommonAttentionMetadata
+
+    def whole(*numbers: int) -> Tensor:
+        return torch.tensor(numbers, dtype=torch.int32, device=device)
+
+    blocks = -(-PROBED // block_tokens)
+    starts = whole(0, end - begin)
+    return CommonAttentionMetadata(
+        query_start_loc=starts,
+        query_start_loc_cpu=starts.cpu(),
+        seq_lens=whole(end),
+        num_reqs=1,
+        num_actual_tokens=end - begin,
+        max_query_len=end - begin,
+        max_seq_len=end,
+        block_table_tensor=whole(*range(1, 1 + blocks))[None],
+        slot_mapping=torch.arange(block_tokens + begin, block_tokens + end, dtype=torch.int64, device=device),
+        positions=torch.arange(begin, end, dtype=torch.int64, device=device),
+    )

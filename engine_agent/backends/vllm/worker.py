@@ -1,0 +1,20 @@
+"""What is mixed into vLLM's worker (`--worker-extension-cls …worker.PolicyWorker`). Imports torch."""
+
+from engine_agent.backends.vllm.self_test import PROBED, attention_error
+from engine_agent.backends.vllm.zeroing import PageZeroing, zero_pages
+
+
+class PolicyWorker(PageZeroing):
+    def luminet_attention_error(self) -> float:
+        """Of the format that it was started with, in the cache that requests will have, before there are any. What it
+        wrote is zeroed."""
+        runner = self.model_runner
+        group = runner.attn_groups[0][0]
+        layer = runner.compilation_config.static_forward_context[group.layer_names[0]]
+        cache = layer.kv_cache
+        width = group.kernel_block_size or group.kv_cache_spec.block_size
+        dtype = runner.model_config.dtype
+        try:
+            return attention_error(layer, group.get_metadata_builder(), cache, block_tokens=width, dtype=dtype)
+        finally:
+            zero_pages(cache, range(1, 1 + -(-PROBED // width)), cache.shape[0])
