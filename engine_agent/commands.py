@@ -21,19 +21,23 @@ class Parser(argparse.ArgumentParser):
         self.exit(1, f"{self.prog}: {message}\n")
 
 
-def run(command: Callable[[], int], *problems: type[Exception]) -> int:
-    """Its exit status; 1, after one line, where it raised one of these, or the system refused something."""
+def run(
+    command: Callable[[], int], *problems: type[Exception], tell: Callable[[str], None] = lambda reason: None
+) -> int:
+    """Its exit status; 1, after one line, where it raised one of these, or the system refused something. `tell` hears
+    that as well.
+    """
     try:
         return command()
     except BrokenPipeError:
         raise  # whoever reads us has seen enough: no matter of ours
     except OSError as problem:
-        reason = f"{problem.filename}: {problem.strerror}" if problem.filename else problem
-        print(f"luminet: {reason}", file=sys.stderr)
-        return 1
+        reason = f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem)
     except problems as problem:
-        print(f"luminet: {problem}", file=sys.stderr)
-        return 1
+        reason = str(problem)
+    tell(reason)
+    print(f"luminet: {reason}", file=sys.stderr)
+    return 1
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

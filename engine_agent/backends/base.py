@@ -121,6 +121,7 @@ class OpenBackend(Backend, Protocol):
     on_internal: Internal
     on_death: Callable[[], None]  # in the event loop, when it cannot go on
     is_dead: bool
+    why_dead: str  # empty while it lives
 
     @property
     def settings(self) -> EngineSettings:

@@ -88,7 +88,7 @@ class PagedBackend:
         self._receipts: list[Mapping[str, Any]] = []
         self._is_closing = False
         self._door = threading.Lock()  # of the queue: nobody comes in after the thread has looked a last time
-        self.is_dead = False
+        self.is_dead, self.why_dead = False, ""
         self.on_death: Callable[[], None] = _nothing  # in the event loop, when the thread cannot go on
         self._foretelling = asyncio.Lock()
         self._block_pages = BlockPages(self._look_at_events, hidden=NOBODY)
@@ -288,8 +288,10 @@ class PagedBackend:
         try:
             while not self._is_closing:
                 self._turn()
-        except Exception:
+        except Exception as problem:
             LOG.critical("the engine's books or pages are wrong, so it serves no more", exc_info=True)
+            said = f"{type(problem).__name__}: {problem}".removesuffix(": ")
+            self.why_dead = f"the engine's books or pages are wrong, so it serves no more: {said}"
             self.is_dead = True
             self._shut()
             self._loop.call_soon_threadsafe(self.on_death)

@@ -167,6 +167,11 @@ class BlockManager:
             raise NeverFits("tokens", wanted_bytes=blocks * page_bytes, most_bytes=limit_bytes, what=what)
         return blocks
 
+    def is_within_limit(self, sequence: Sequence) -> bool:
+        """Whether its namespace may have as much as its pages come to: a limit is lowered while it runs."""
+        page_bytes = self._books.device.storage.page_bytes(sequence.kv_format)
+        return len(sequence.pages) * page_bytes <= sequence.owner.accounts[DEVICE].shares.limit_bytes
+
     def page_bytes(self, kv_format: str) -> int:
         return self._books.device.storage.page_bytes(kv_format)
 
@@ -222,7 +227,8 @@ class BlockManager:
         hold, own = sequence.held("grow"), token_array(tokens)
         more = max(0, self.check_fits(sequence, len(own) + room_for_tokens) - len(sequence.pages))
         shared = self._shared_to_write(sequence)
-        pages = self.cache.take(hold, more + len(shared))
+        wanted = more + len(shared)
+        pages = self.cache.take(hold, wanted) if wanted else []  # most tokens go into a page that is there
         if isinstance(pages, Refused):
             return Deferred(pages.reason, pages.missing_bytes)
         for block in shared:

@@ -79,8 +79,8 @@ class Sequence:
         self.tokens += tokens
         chain, width = self.chain, self.identity.block_tokens
         known = len(chain.digests)
-        parent = chain.digests[-1] if known else chain.root
         if len(self.tokens) // width > known:
+            parent = chain.digests[-1] if known else chain.root
             chain.digests += block_keys(parent, packed_tokens(self.tokens[known * width :]), width)
 
     def copy(self, hold: Hold) -> "Sequence":

@@ -18,9 +18,10 @@ from engine_agent.cache.errors import CacheError
 from engine_agent.commands import Parser, loop_factory, open_files_raise, run
 from engine_agent.config import engine_config, engine_options
 from engine_agent.engine.config import read_config
-from engine_agent.engine.errors import EngineError
+from engine_agent.engine.errors import EngineError, EngineFailed
 from engine_agent.http.listening import CannotListen, bind_tcp, listen_unix
 from engine_agent.journal import JournalError
+from engine_agent.last_words import last_words_leave
 from engine_agent.logs import log_to_stderr
 from engine_agent.server.doors import Doors
 from engine_agent.server.policy_file import PolicyFile, read_policy_file
@@ -49,6 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         CacheError,
         JournalError,
         CannotListen,
+        MemoryError,
+        tell=lambda why: last_words_leave(options.state, why) if options.state else None,
     )
 
 
@@ -114,7 +117,9 @@ async def _served(doors: Doors, began: float) -> int:
         bundle = Bundle.from_folder(config.model, vocab_size=backend.card.vocab_size)
         process = EngineProcess(doors, backend, backend.tokenizer, bundle)
         status = await process.run(lambda: _say_ready(doors, backend, kernels, began))
-        return 1 if backend.is_dead else status
+        if backend.is_dead:
+            raise EngineFailed("", backend.why_dead)
+        return status
     finally:
         await backend.close()
 

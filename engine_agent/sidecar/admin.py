@@ -57,6 +57,10 @@ class AdminHolder:
         self._offset_seconds = 0.0
         self.why_away = ""  # that nobody answers, in better words than the socket's
 
+    def has_answered(self) -> bool:
+        """Since it was said why it does not."""
+        return not self.why_away
+
     def say_why_away(self, why: str) -> None:
         self.why_away = why
 

@@ -197,7 +197,9 @@ async def _together(
         return
     command = _engine_command(options, options.model, credentials.agent, secret)
     socket, is_over = options.engine_state / "admin.sock", asyncio.Event()
-    child = EngineChild(command, socket, secret=_identity(credentials), tell=holder.say_why_away)
+    child = EngineChild(
+        command, socket, secret=_identity(credentials), tell=holder.say_why_away, has_answered=holder.has_answered
+    )
     looking_after = asyncio.create_task(child.run(stopping))
     looking_after.add_done_callback(lambda _: is_over.set())
     await runtime.run(is_over)

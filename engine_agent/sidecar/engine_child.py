@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
+from engine_agent.last_words import ended_by, last_words_take
 from engine_agent.sidecar.spool import replace_file
 
 log = logging.getLogger("luminet.sidecar")
@@ -28,8 +29,9 @@ _PEER = struct.Struct("3i")
 
 
 class EngineChild:
-    """`tell` hears why it does not answer. What an engine was started with, `secret` too, is told apart by a digest
-    beside its socket: one that was left behind and has another is ended, and the one that is asked for is started.
+    """`tell` hears why it does not answer, and `has_answered` says whether it did since. What an engine was started
+    with, `secret` too, is told apart by a digest beside its socket: one that was left behind and has another is ended,
+    and the one that is asked for is started.
     """
 
     def __init__(
@@ -39,8 +41,9 @@ class EngineChild:
         *,
         secret: bytes = b"",
         tell: Callable[[str], None] = lambda why: None,
+        has_answered: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._command, self._socket, self._tell = command, admin_socket, tell
+        self._command, self._socket, self._tell, self._has_answered = command, admin_socket, tell, has_answered
         self._digest_file = admin_socket.with_name(DIGEST_FILE)
         self._digest = sha256("\0".join(command).encode() + b"\0\0" + secret).hexdigest().encode()
 
@@ -54,11 +57,15 @@ class EngineChild:
                 await self._found(pid, until)
                 continue
             replace_file(self._digest_file, self._digest)
+            last_words_take(self._socket.parent)  # of one before that nobody looked after
             status = await self._child(until)
             if until.is_set():
                 return
-            wait = RESTART_SECONDS[0] if time.monotonic() - began > WELL_SECONDS else wait
-            why = f"the engine ended with status {status} and is started again in {wait:g} s"
+            # One that takes long to fail was never well: its next start waits like any other's.
+            was_well = self._has_answered() and time.monotonic() - began > WELL_SECONDS
+            wait = RESTART_SECONDS[0] if was_well else wait
+            said = last_words_take(self._socket.parent)
+            why = f"the engine {ended_by(status)} and is started again after {wait:g} s{said and f': {said}'}"
             self._tell(why)
             log.error(why)
             with contextlib.suppress(TimeoutError):

@@ -93,7 +93,7 @@ class VllmBackend:
         self.tokenizer = tokenizer
         self.on_internal: Internal = lambda kind, namespace, admission: None
         self.on_death: Callable[[], None] = lambda: None
-        self.is_dead = False
+        self.is_dead, self.why_dead = False, ""
         self._launched, self._client = launched, client
         self._loop = asyncio.get_running_loop()
         self._generations: dict[str, tuple[_Generation, int]] = {}  # by vLLM's request, with the prompt's place
@@ -120,7 +120,12 @@ class VllmBackend:
         launched = await asyncio.to_thread(
             launch, folder, name=name, settings=settings or EngineSettings(), kv_format=kv_format, tell=tell
         )
-        tokenizer = Tokenizer.from_folder(folder, launched.model)
+        try:
+            tokenizer = Tokenizer.from_folder(folder, launched.model)
+        except BaseException:
+            await asyncio.to_thread(launched.client.shutdown)
+            launched.listening.close()
+            raise
         backend = cls(launched, launched.client, tokenizer)
         try:
             await backend._ask("tick")
@@ -143,6 +148,7 @@ class VllmBackend:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.to_thread(self._client.shutdown)
+        self._launched.listening.close()
 
     # Requests
 
@@ -371,7 +377,10 @@ class VllmBackend:
         sending.add_done_callback(self._sending.discard)
 
     def _die(self, problem: Exception) -> None:
-        LOG.critical("vLLM's engine has ended, so nothing is served any more: %s", problem)
+        manager = self._client.resources.engine_manager
+        codes = [one.exitcode for one in manager.processes] if manager else []
+        self.why_dead = f"vLLM's engine has ended: {self._launched.listening.cause(codes, str(problem))}"
+        LOG.critical("%s", self.why_dead)
         self.is_dead = True
         self._abandon()
         self.on_death()

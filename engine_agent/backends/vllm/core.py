@@ -44,7 +44,7 @@ from engine_agent.protocol import news_decode
 
 LOG = logging.getLogger("luminet.vllm")
 PARENT_SECONDS = 0.5  # between two looks at whether it is there
-INTERNAL = "luminet/internal"  # every id of a request ends with a slash and a number
+INTERNAL = "luminet/internal"  # no client's id is like it, or begins and ends so: those end with a slash and a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class VllmCore:
             "pin_content": self._set_pin_content,
             "pins": self.pins.status,
             "receipts": self._take_receipts,
-            "stats": lambda: engine_stats(self),
+            "stats": self._stats,
             "tick": self._tick,
         }
         try:
@@ -172,6 +172,10 @@ class VllmCore:
         self._keep(self.manager.take_receipts())
         taken, self._receipts = self._receipts, []
         return taken
+
+    def _stats(self) -> Mapping[str, Any]:
+        self._scheduler.kv_cache_manager.catch_up(self._scheduler.running)
+        return engine_stats(self)
 
     def _drain(self, is_draining: bool) -> int:
         self.is_draining = is_draining
@@ -219,7 +223,7 @@ class VllmCore:
     def _submit_pin(self, asked: Generate, sink: Warmed) -> None:
         if self.is_draining:
             raise Overloaded("", "the engine is being drained")
-        request_id = f"{asked.request_id}/{next(self._numbers)}"
+        request_id = f"{INTERNAL} pin {next(self._numbers)}"
         params = SamplingParams(max_tokens=1, temperature=0.0, ignore_eos=True)
         params.extra_args = Asked(asked.namespace, kind="pin").packed()
         self._warming[request_id] = sink

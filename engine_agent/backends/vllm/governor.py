@@ -7,7 +7,7 @@ one; a request of no namespace that is known is the default one's, apart from ot
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from engine_agent.backends.vllm.asked import FIELD, Asked
@@ -49,7 +49,7 @@ class Setup:
         said = config.get(FIELD) if isinstance(config, Mapping) else None
         if not isinstance(said, Mapping):
             return otherwise
-        return cls(**{**said, "kv_formats": tuple(said["kv_formats"])})
+        return replace(otherwise, **{**said, "kv_formats": tuple(said.get("kv_formats", otherwise.kv_formats))})
 
 
 class Governor:

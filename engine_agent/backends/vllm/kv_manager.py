@@ -80,6 +80,8 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
         sequence = self.sequences[request.request_id]
         computed = request.num_computed_tokens + num_new_computed_tokens + num_new_tokens
         upto = min(computed + num_lookahead_tokens, self.max_model_len)
+        if self._goes_on_within_its_last_block(sequence, min(computed, request.num_tokens), upto):
+            return self.empty_kv_cache_blocks
         had = len(sequence.pages)
         try:
             deferred = self._grow(sequence, request, upto)
@@ -147,6 +149,26 @@ class PolicyKVCacheManager(KVCacheManager):  # type: ignore[misc]
 
     def new_step_starts(self) -> None:
         self.manager.tick()
+
+    def catch_up(self, requests: Iterable[Request]) -> None:
+        """Every token that has room is known to its sequence: for who counts them, as steps within a block do not."""
+        for request in requests:
+            sequence = self.sequences.get(request.request_id)
+            if sequence is not None:
+                room = len(sequence.pages) * self.manager.cache.block_tokens
+                fresh = request.all_token_ids[len(sequence.tokens) : min(request.num_tokens, room)]
+                self.manager.grow(sequence, fresh)
+
+    def _goes_on_within_its_last_block(self, sequence: BlockSequence, computed: int, upto: int) -> bool:
+        """Most steps of most answers: no block is completed, none is lacking, and nobody lowered its limit. Its tokens
+        are told with the next that matter.
+        """
+        width = self.manager.cache.block_tokens
+        return (
+            upto <= len(sequence.pages) * width
+            and computed // width == sequence.filled_tokens // width
+            and self.manager.is_within_limit(sequence)
+        )
 
     def _grow(self, sequence: BlockSequence, request: Request, upto: int) -> Deferred | None:
         known = len(sequence.tokens)

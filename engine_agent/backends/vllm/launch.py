@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine_agent.backends.base import ModelCard
+from engine_agent.backends.vllm.dying import Listening, exit_codes_in, said_of
 from engine_agent.backends.vllm.formats import VLLM_DTYPES, WORKER, aliases
 from engine_agent.backends.vllm.governor import Setup
 from engine_agent.backends.vllm.versions import installed_version
@@ -31,7 +32,7 @@ ENVIRONMENT = {
     "VLLM_HOST_IP": "127.0.0.1",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     "VLLM_LOGGING_LEVEL": "WARNING",
-    "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",
+    "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",  # of processes that were killed: it would stand below the reason
 }
 
 
@@ -42,6 +43,7 @@ class Launched:
     settings: EngineSettings
     model: ModelConfig
     secret: str = field(repr=False)
+    listening: Listening
 
 
 def launch(
@@ -100,13 +102,16 @@ def _launched(
         generation_config="vllm",
     )
     tell("starting vLLM")
+    listening = Listening()
     try:
         config = arguments.create_engine_config()
         setup = Setup(name, revision, served_names(config), most_waiting=settings.most_waiting)
         config.additional_config = setup.packed()
         client = EngineCoreClient.make_async_mp_client(config, Executor.get_class(config), False)
     except Exception as problem:
-        raise EngineFailed("", f"vLLM did not start: {problem}") from problem
+        why = listening.cause(exit_codes_in(str(problem)), said_of(problem))
+        listening.close()
+        raise EngineFailed("", f"vLLM did not start: {why}") from problem
     blocks, width = int(config.cache_config.num_gpu_blocks), int(config.cache_config.block_size)
     page_bytes = settings.pool_bytes // max(1, blocks)
     card = ModelCard(
@@ -126,7 +131,8 @@ def _launched(
         backend_version=installed_version() or "",
         computed_as=aliases(setup.kv_formats),
     )
-    return Launched(client, card, replace(settings, context_tokens=card.context_tokens), model, secrets.token_hex(32))
+    settings = replace(settings, context_tokens=card.context_tokens)
+    return Launched(client, card, settings, model, secrets.token_hex(32), listening)
 
 
 def check_room(model: ModelConfig, pool_bytes: int, context_tokens: int, *, element_bytes: float) -> None:

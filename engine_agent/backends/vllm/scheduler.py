@@ -123,7 +123,8 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
     def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
         super()._preempt_request(request, *args, **kwargs)
         self._known[request.request_id].held_since = self.governor.manager.cache.now()
-        self.preemptions += 1
+        is_cut = any(request is one for one, _, _ in self._ends)  # its blocks go this way, and it never comes back
+        self.preemptions += not is_cut
 
     def namespace_of(self, request: Request) -> str:
         known = self._known.get(request.request_id)

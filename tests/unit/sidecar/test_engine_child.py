@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from engine_agent.sidecar import engine_child
 from engine_agent.sidecar.engine_child import EngineChild, peer_of
 
 LISTEN = "import os,socket,sys,time;p=sys.argv[1];s=socket.socket(socket.AF_UNIX);os.path.exists(p) and os.remove(p)"
@@ -80,3 +81,48 @@ def test_why_an_engine_does_not_answer_is_told(path: Path) -> None:
     child = EngineChild([sys.executable, "-c", "raise SystemExit(3)"], path, tell=why.append)
     asyncio.run(_looked_after(child, path, lambda peer: len(why) > 1))
     assert "ended with status 3" in why[1]
+
+
+def leaves(path: Path, words: str) -> list[str]:
+    """An engine that ends, and says why in its state folder."""
+    written = f"import pathlib; pathlib.Path({str(path.with_name('last-words'))!r}).write_text({words!r})"
+    return [sys.executable, "-c", f"{written}; raise SystemExit(1)"]
+
+
+def test_what_an_engine_said_last_is_told_in_one_line(path: Path) -> None:
+    why: list[str] = []
+    child = EngineChild(leaves(path, "no such\nmodel"), path, tell=why.append)
+    asyncio.run(_looked_after(child, path, lambda peer: len(why) > 1))
+    assert why[1] == "the engine ended with status 1 and is started again after 0.5 s: no such model"
+
+
+def test_what_an_engine_of_before_said_is_not_told_of_the_next(path: Path) -> None:
+    path.with_name("last-words").write_text("of before")
+    why: list[str] = []
+    child = EngineChild([sys.executable, "-c", "raise SystemExit(3)"], path, tell=why.append)
+    asyncio.run(_looked_after(child, path, lambda peer: len(why) > 1))
+    assert "of before" not in why[1]
+
+
+def test_an_engine_that_was_killed_is_told_of_as_such(path: Path) -> None:
+    why: list[str] = []
+    child = EngineChild([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"], path, tell=why.append)
+    asyncio.run(_looked_after(child, path, lambda peer: len(why) > 1))
+    assert "was ended by SIGKILL, as the system does where memory runs out" in why[1]
+
+
+@pytest.mark.parametrize(
+    ("has_answered", "waits"),
+    [(False, ["0.05", "0.1", "0.2"]), (True, ["0.05", "0.05", "0.05"])],
+    ids=["never", "once"],
+)
+def test_an_engine_that_takes_long_to_fail_waits_longer_each_time_unless_it_served(
+    path: Path, monkeypatch: pytest.MonkeyPatch, has_answered: bool, waits: list[str]
+) -> None:
+    monkeypatch.setattr(engine_child, "RESTART_SECONDS", (0.05, 30.0))
+    monkeypatch.setattr(engine_child, "WELL_SECONDS", 0.0)
+    why: list[str] = []
+    command = [sys.executable, "-c", "raise SystemExit(1)"]
+    child = EngineChild(command, path, tell=why.append, has_answered=lambda: has_answered)
+    asyncio.run(_looked_after(child, path, lambda peer: len(why) > 3))
+    assert [line.split("after ")[1].split(" s")[0] for line in why[1:4]] == waits

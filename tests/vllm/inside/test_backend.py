@@ -4,6 +4,8 @@ import asyncio
 import gc
 import weakref
 from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,10 +18,11 @@ from engine_agent.backends.base import ModelCard
 from engine_agent.backends.vllm import backend as backends
 from engine_agent.backends.vllm.asked import FIELD, admission_packed
 from engine_agent.backends.vllm.backend import VllmBackend
+from engine_agent.backends.vllm.dying import Listening
 from engine_agent.backends.vllm.launch import Launched
 from engine_agent.engine.asked import Generate
 from engine_agent.engine.config import read_config
-from engine_agent.engine.errors import EngineFailed
+from engine_agent.engine.errors import BadModel, EngineFailed
 from engine_agent.engine.outputs import Admission
 from engine_agent.engine.params import SamplingParams
 from engine_agent.engine.settings import EngineSettings
@@ -42,6 +45,7 @@ class Client(AsyncMPClient):  # type: ignore[misc]
         self.client_index, self.core_engine = 0, b""
         self.requests: list[EngineCoreRequest] = []
         self.is_asked = asyncio.Event()
+        self.is_shut = False
 
     def _ensure_output_queue_task(self) -> None:
         """Nothing comes but what a test says."""
@@ -57,6 +61,7 @@ class Client(AsyncMPClient):  # type: ignore[misc]
 
     def shutdown(self, timeout: float | None = None) -> None:
         """There is nothing to end."""
+        self.is_shut = True
 
     def say(self, tokens: list[int], **fields: Any) -> None:
         output = EngineCoreOutput(self.requests[-1].request_id, tokens, **fields)
@@ -68,7 +73,8 @@ class Client(AsyncMPClient):  # type: ignore[misc]
 
 
 def launched(client: Client) -> Launched:
-    return Launched(client, CARD, EngineSettings().sized(gpu_free_bytes=None), read_config(DEMO), "secret")
+    settings = EngineSettings().sized(gpu_free_bytes=None)
+    return Launched(client, CARD, settings, read_config(DEMO), "secret", Listening())
 
 
 def with_backend(story: Callable[[VllmBackend, Client], Awaitable[None]]) -> None:
@@ -131,6 +137,32 @@ def test_an_engine_that_dies_while_it_is_opened_is_told_of(monkeypatch: pytest.M
             client.die()
             with pytest.raises(EngineFailed):
                 await opening
+
+    asyncio.run(told())
+
+
+def test_what_killed_the_engine_is_said() -> None:
+    async def story(backend: VllmBackend, client: Client) -> None:
+        client.resources.engine_manager = SimpleNamespace(processes=[SimpleNamespace(exitcode=-9)])
+        is_told = asyncio.Event()
+        backend.on_death = is_told.set
+        client.die()
+        await is_told.wait()
+        client.resources.engine_manager = None
+        assert backend.why_dead.startswith("vLLM's engine has ended: one of its processes was ended by SIGKILL")
+
+    with_backend(story)
+
+
+def test_where_no_tokenizer_can_be_read_vllms_processes_are_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def told() -> None:
+        client = Client()
+        monkeypatch.setattr(backends, "launch", lambda *_, **__: launched(client))
+        with pytest.raises(BadModel, match="is missing"):
+            await VllmBackend.open(tmp_path, name="demo")
+        assert client.is_shut
 
     asyncio.run(told())
 

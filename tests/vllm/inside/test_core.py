@@ -1,6 +1,7 @@
 """What is asked of vLLM's engine process, in vLLM's real scheduler: a snapshot, its pins, their warm-ups."""
 
 import base64
+import re
 from typing import Any
 
 from engine_agent.protocol import Snapshot, policy_hash, snapshot_build, snapshot_encode
@@ -38,12 +39,31 @@ def pinned(world: World) -> Any:
     return found
 
 
+def test_every_token_of_an_answer_under_way_is_counted() -> None:
+    world = governed()
+    request = world.request(prompt(2, extra=0), max_tokens=200)
+    for _ in range(BLOCK + 5):
+        world.step()
+        world.core.ask("stats")
+        (sequence,) = world.scheduler.kv_cache_manager.sequences.values()
+        room = len(sequence.pages) * BLOCK
+        assert list(sequence.tokens) == request.all_token_ids[:room]
+
+
 def test_a_pin_is_computed() -> None:
     world = governed()
     world.core.ask("pin_content", "p", prompt(4, extra=0))
     assert pinned(world)["is_warming"]
     world.until_idle()
     assert (pinned(world)["resident_blocks"], pinned(world)["problem"], pinned(world)["is_warming"]) == (4, "", False)
+
+
+def test_no_clients_request_can_be_called_as_a_pins_warm_up_is() -> None:
+    """Whatever a client calls its request: the backend adds a slash and a number."""
+    world = governed()
+    world.core.ask("pin_content", "p", prompt(4, extra=0))
+    (request,) = world.scheduler.waiting
+    assert not re.search(r"/\d+$", request.request_id)
 
 
 def test_a_pin_whose_warm_up_is_refused_says_why() -> None:

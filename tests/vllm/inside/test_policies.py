@@ -217,6 +217,7 @@ def test_a_limit_lowered_below_an_answer_under_way_ends_that_one_alone(runs_ahea
     assert cut.get_finished_reason().name == "LENGTH"
     assert 3 <= cut.num_output_tokens < 2 * BLOCK
     assert [(one.num_preemptions, one.num_output_tokens) for one in others] == [(0, 60), (0, 60)]
+    assert world.core.preemptions == 0, "it was cut, and nobody is computed again"
 
 
 def test_an_answer_that_could_never_return_ends_where_it_is() -> None:
@@ -227,6 +228,7 @@ def test_an_answer_that_could_never_return_ends_where_it_is() -> None:
     assert other.num_output_tokens == 350
     assert request.get_finished_reason().name == "LENGTH"
     assert 200 < request.num_output_tokens < 250
+    assert (world.core.preemptions, world.governor.notices.counts) == (0, {"answer_cut": 1})
 
 
 def test_an_answer_alone_in_a_pool_too_small_for_it_ends_there() -> None:
@@ -235,6 +237,7 @@ def test_an_answer_alone_in_a_pool_too_small_for_it_ends_there() -> None:
     world.until_idle()
     assert 30 < request.num_output_tokens <= 8 * BLOCK
     assert request.get_finished_reason().name == "LENGTH"
+    assert world.core.preemptions == 0, "it was cut, and nobody is computed again"
     assert not world.manager.pool().sequences
 
 
