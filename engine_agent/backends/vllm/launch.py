@@ -32,7 +32,8 @@ ENVIRONMENT = {
     "VLLM_HOST_IP": "127.0.0.1",
     "VLLM_LOGGING_STREAM": "ext://sys.stderr",
     "VLLM_LOGGING_LEVEL": "WARNING",
-    "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",  # of processes that were killed: it would stand below the reason
+    # Of processes that were killed: it would stand below the reason.
+    "PYTHONWARNINGS": "ignore:resource_tracker:UserWarning",
 }
 
 
