@@ -71,6 +71,9 @@ class NamespacePolicy:
         return self.max_age_seconds if self.ttl_mode == "sliding" else min(self.ttl_seconds, self.max_age_seconds)
 
 
+POLICY_FIELDS = tuple(one.name for one in fields(NamespacePolicy))
+
+
 def ttl_cap_checked(seconds: float | None) -> float:
     """A request's own TTL, which only shortens; infinity when it has none."""
     return math.inf if seconds is None else _seconds_checked("ttl_seconds", seconds, LONGEST_TTL_SECONDS)

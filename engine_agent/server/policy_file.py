@@ -2,13 +2,13 @@
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from engine_agent.cache.errors import InvalidValue
-from engine_agent.cache.policy import NamespacePolicy
+from engine_agent.cache.policy import POLICY_FIELDS, NamespacePolicy
 from engine_agent.engine.errors import BadRequest, EngineError
 from engine_agent.http.errors import ApiError
 from engine_agent.http.strict_json import read_object
@@ -16,7 +16,6 @@ from engine_agent.server.pin_content import PinContent, pin_content
 
 MOST_PINS = 1_000
 MOST_FILE_BYTES = 64 * 2**20
-FIELDS = tuple(one.name for one in fields(NamespacePolicy))
 
 
 class BadPolicy(EngineError):
@@ -76,8 +75,8 @@ def _document(path: Path) -> dict[str, Any]:
 
 def _policy(told: dict[str, Any]) -> PolicyFile:
     policy, pins = {name: value for name, value in told.items() if name != "pins"}, told.get("pins", [])
-    for unknown in sorted(policy.keys() - set(FIELDS)):
-        raise BadRequest(ascii(unknown[:80])[1:-1], f"is none of {', '.join(FIELDS)}, pins")
+    for unknown in sorted(policy.keys() - set(POLICY_FIELDS)):
+        raise BadRequest(ascii(unknown[:80])[1:-1], f"is none of {', '.join(POLICY_FIELDS)}, pins")
     NamespacePolicy.from_effective(policy)
     if not isinstance(pins, list) or len(pins) > MOST_PINS or not all(isinstance(one, dict) for one in pins):
         raise BadRequest("pins", f"must be a list of at most {MOST_PINS:,} objects")

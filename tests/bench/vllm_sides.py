@@ -31,7 +31,6 @@ from engine_agent.backends.vllm.asked import Asked
 from engine_agent.backends.vllm.core import VllmCore
 from engine_agent.backends.vllm.governor import Setup
 from engine_agent.backends.vllm.launch import SCHEDULER as OUR_SCHEDULER
-from engine_agent.backends.vllm.launch import WORKER
 from engine_agent.backends.vllm.scheduler import PolicyScheduler
 from engine_agent.config import CHECKOUT
 from tests.bench.cache_rounds import BLOCK_TOKENS, POOL_BLOCKS, PROMPT_TOKENS, PROMPTS_IN_POOL, TENANTS, VOCABULARY
@@ -185,7 +184,6 @@ def config_of(side: str, **fields: Any) -> VllmConfig:
         disable_log_stats=True,
         generation_config="vllm",
         scheduler_cls=OUR_SCHEDULER if side == OURS else None,
-        worker_extension_cls=WORKER if side == OURS else "",
         **fields,
     ).create_engine_config()
     if side == OURS:

@@ -1,7 +1,7 @@
 """Whose a request is, as it travels in vLLM's own messages: `SamplingParams.extra_args["luminet"]`, plain types alone.
 
-Standard library only. Nothing here is to be trusted that a client could have written: our own server sets it, and
-whoever runs stock `vllm serve` puts a gateway in front that does.
+Standard library only. Nothing here is to be trusted that a client could have written: our own server sets it. Where
+vLLM's own server asks, what lacks the secret of our part in it (`front`) is nobody's (`governor.py`).
 """
 
 from collections.abc import Mapping
@@ -24,6 +24,7 @@ class Asked:
     elsewhere_tokens: int = 0
     room_for_tokens: int = 0  # of its answer, where it has a bound: a request that could never have them is refused
     is_told: bool = False  # of its admission, before the first token
+    front: str = field(default="", repr=False)  # the secret of who says all this, in vLLM's own server
 
     def packed(self) -> dict[str, Any]:
         return {FIELD: asdict(self)}

@@ -20,8 +20,10 @@ from vllm.v1.request import Request
 
 from engine_agent.backends.block_pages import answered
 from engine_agent.backends.vllm.asked import FIELD, Asked, admission_packed
+from engine_agent.backends.vllm.named import Namespaces, named_snapshot, purged_snapshot
 from engine_agent.backends.vllm.scheduler import PolicyScheduler
 from engine_agent.backends.vllm.telling import error_packed, found_packed, load_packed, question_unpacked
+from engine_agent.backends.vllm.zeroing import zero_worker_pages
 from engine_agent.cache.manager import BlockManager
 from engine_agent.cache.operations import Zero
 from engine_agent.cache.prefixes import PurgeReceipt
@@ -40,7 +42,7 @@ from engine_agent.engine.reporting import (
 )
 from engine_agent.engine.tenants import Tenants
 from engine_agent.engine.warming import PinWarming, Warmed
-from engine_agent.protocol import news_decode
+from engine_agent.protocol import Change, Snapshot, news_decode
 
 LOG = logging.getLogger("luminet.vllm")
 PARENT_SECONDS = 0.5  # between two looks at whether it is there
@@ -123,17 +125,20 @@ class VllmCore:
     def ask(self, verb: str, *arguments: Any) -> Any:
         """`{"ok": …}` or `{"error": […]}`; what nobody raises on purpose is vLLM's to tell, and its log's."""
         verbs: Mapping[str, Callable[..., Any]] = {
+            "adopt": self._adopt,
             "apply": self._apply,
             "attention_error": self._attention_error,
             "brief": lambda: engine_brief(self),
             "drain": self._drain,
             "events": lambda since, boot: engine_events(self, since, boot),
             "foretell": self._foretell,
+            "govern": self._govern,
             "integrity": self.manager.check_integrity,
             "levels": lambda: engine_levels(self),
             "look": self._look,
             "pin_content": self._set_pin_content,
             "pins": self.pins.status,
+            "purge": self._purge,
             "receipts": self._take_receipts,
             "stats": self._stats,
             "tick": self._tick,
@@ -147,8 +152,22 @@ class VllmCore:
             return {"error": said}
         return found if isinstance(found, Future) else {"ok": found}
 
+    def _adopt(self, secret: str, namespaces: Namespaces) -> str:
+        """vLLM's own server has begun, maybe again. `namespaces`: for an engine that was told of none yet."""
+        self._governor.adopt(secret)
+        return self._govern(namespaces) if not self.tenants.snapshot.entries else self.tenants.snapshot.hash
+
+    def _govern(self, namespaces: Namespaces) -> str:
+        return self._obey(named_snapshot(self.tenants.snapshot, namespaces, kv_formats=self.kv_formats))
+
+    def _purge(self, namespaces: list[str]) -> str:
+        return self._obey(purged_snapshot(self.tenants.snapshot, namespaces))
+
     def _apply(self, message: bytes) -> str:
-        receipts = self.tenants.apply(news_decode(bytes(message)))
+        return self._obey(news_decode(bytes(message)))
+
+    def _obey(self, news: Snapshot | Change) -> str:
+        receipts = self.tenants.apply(news)
         self._keep(receipts)
         self._zero()
         self.pins.settle()
@@ -213,7 +232,7 @@ class VllmCore:
         pages = [page for one in self.manager.take_operations() if isinstance(one, Zero) for page in one.pages]
         if pages:
             blocks = self._scheduler.kv_cache_config.num_blocks
-            zeroed = self._core.model_executor.collective_rpc("luminet_zero", args=(pages, blocks))
+            zeroed = self._core.model_executor.collective_rpc(zero_worker_pages, args=(pages, blocks))
             self._zeroed_pages += len(pages)
             self._zeroed_bytes += sum(zeroed)
 

@@ -39,7 +39,8 @@ class Setup:
     kv_formats: tuple[str, ...] = ("bf16",)  # the one that is computed, and other names it answers to
     boot: str = field(default_factory=lambda: secrets.token_hex(8))
     most_waiting: int = 1_000
-    is_open: bool = False  # else namespaces are set one by one, and whoever names none is the default one's
+    is_open: bool = False  # namespaces are set one by one, and whoever names none is the default one's
+    is_stock: bool = False  # vLLM's own server asks, which clients reach: believed is who knows a front's secret
 
     def packed(self) -> dict[str, Any]:
         return {FIELD: asdict(self)}
@@ -65,6 +66,7 @@ class Governor:
         self.room = WaitingRoom(self.manager, most=setup.most_waiting)
         self.notices = Notices()
         self._open: dict[str, Tenant] = {}
+        self._fronts: set[str] = set()
         if setup.is_open:
             self.set_open(DEFAULT, {})
 
@@ -79,6 +81,10 @@ class Governor:
         revision = known.revision + 1 if known else 1
         self._open[name] = Tenant(name, name, "", "", True, revision, number, key, policy)
 
+    def adopt(self, secret: str) -> None:
+        """A server's own part that says whose requests are; each server process has one."""
+        self._fronts.add(secret)
+
     def tenant(self, namespace: str) -> Tenant:
         """Raises UnknownTenant."""
         return self._open[namespace] if namespace in self._open else self.tenants.tenant(namespace)
@@ -88,6 +94,8 @@ class Governor:
 
     def asked(self, extra_args: Mapping[str, Any] | None, cache_salt: str | None) -> Asked:
         """Whose a request is. Raises UnknownTenant."""
+        if self.setup.is_stock and not self._is_of_front(extra_args):
+            raise UnknownTenant("", "a request that says not whose it is")
         asked = Asked.unpacked(extra_args)
         if not self.setup.is_open:
             if asked is None:
@@ -99,6 +107,12 @@ class Governor:
                 cache_salt or "" if is_name else DEFAULT, salt="" if is_name else (cache_salt or "").encode().hex()
             )
         return asked
+
+    def _is_of_front(self, extra_args: Mapping[str, Any] | None) -> bool:
+        """Looked at before anything else that it says: clients reach these arguments."""
+        said = (extra_args or {}).get(FIELD)
+        front = said.get("front") if isinstance(said, Mapping) else None
+        return isinstance(front, str) and front in self._fronts
 
     def sequence(
         self, asked: Asked, tokens: Sequence[int], *, apart: str = "", is_private: bool = False

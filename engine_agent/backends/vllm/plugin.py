@@ -1,7 +1,7 @@
-"""What vLLM's own `EngineCore` is given: the method by which it is asked. `PolicyScheduler` calls `register` when it is
-made, in the process of each engine core, maybe more than once. There is no entry point of vLLM's yet.
+"""What vLLM's own processes are given. Imports vLLM when called.
 
-Imports vLLM when called.
+`check` is the entry point that each of them calls where `luminet-vllm` is installed. `PolicyScheduler` calls `register`
+when it is made, in the process of each engine core, maybe more than once.
 """
 
 from typing import Any
@@ -9,9 +9,14 @@ from typing import Any
 from engine_agent.backends.vllm.versions import check_version, installed_version
 
 
+def check() -> None:
+    """vLLM starts with a version that was tested, or not at all. Raises UnknownVllm."""
+    check_version(installed_version())
+
+
 def register() -> None:
     """`EngineCore` gets the method `luminet`, which vLLM calls between two steps. Raises UnknownVllm."""
-    check_version(installed_version())
+    check()
     from vllm.v1.engine.core import EngineCore
 
     EngineCore.luminet = _asked

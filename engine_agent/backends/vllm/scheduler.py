@@ -55,7 +55,8 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._refuse_what_is_unsupported()
         names = served_names(self.vllm_config)
-        otherwise = Setup(model=self.vllm_config.model_config.served_model_name or "model", kv_formats=names)
+        served = self.vllm_config.model_config.served_model_name or "model"
+        otherwise = Setup(model=served, kv_formats=names, is_stock=True)
         setup = Setup.unpacked(self.vllm_config.additional_config, otherwise)
         pages = flat_pages(self.kv_cache_manager, setup.kv_formats)
         self.governor = Governor(pages, setup, block_tokens=self.block_size, clock=type(self).clock)
@@ -138,6 +139,7 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
         try:
             known = self._known.get(request_id) or self._remember(request)
             sequence = self._sequence(known.asked, request)
+            request.cache_salt = sequence.chain.root.hex()  # whatever it said: keyed, by namespace and epoch
             is_customer = known.asked.kind in ("customer", "sibling")
             left = known.asked.room_for_tokens - request.num_output_tokens if not request.num_preemptions else 0
             governor.room.submit(

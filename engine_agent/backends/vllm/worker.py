@@ -1,10 +1,14 @@
 """What is mixed into vLLM's worker (`--worker-extension-cls …worker.PolicyWorker`). Imports torch."""
 
+from typing import Any
+
 from engine_agent.backends.vllm.self_test import PROBED, attention_error
-from engine_agent.backends.vllm.zeroing import PageZeroing, zero_pages
+from engine_agent.backends.vllm.zeroing import zero_pages
 
 
-class PolicyWorker(PageZeroing):
+class PolicyWorker:
+    model_runner: Any  # vLLM's
+
     def luminet_attention_error(self) -> float:
         """Of the format that it was started with, in the cache that requests will have, before there are any. What it
         wrote is zeroed."""

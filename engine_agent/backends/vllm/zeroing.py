@@ -1,17 +1,12 @@
-"""Among vLLM's workers: what was purged is zeroed. Imports torch."""
+"""Among vLLM's workers: what was purged is zeroed. Imports torch when called."""
 
 from collections.abc import Sequence
 from typing import Any
 
 
-class PageZeroing:
-    """Mixed into vLLM's worker."""
-
-    model_runner: Any
-
-    def luminet_zero(self, pages: Sequence[int], blocks: int) -> int:
-        """How many bytes. `blocks`: how many there are, by which their dimension of a layer's cache is known."""
-        return sum(zero_pages(cache, pages, blocks) for cache in self.model_runner.kv_caches)
+def zero_worker_pages(worker: Any, pages: Sequence[int], blocks: int) -> int:
+    """How many bytes. `blocks`: how many there are, by which their dimension of a layer's cache is known."""
+    return sum(zero_pages(cache, pages, blocks) for cache in worker.model_runner.kv_caches)
 
 
 def zero_pages(cache: Any, pages: Sequence[int], blocks: int) -> int:

@@ -1,5 +1,7 @@
 """Whose a request is, before any vLLM is asked."""
 
+from typing import Any
+
 import pytest
 
 from engine_agent.backends.vllm.asked import Asked
@@ -19,3 +21,14 @@ def test_where_nobody_said_otherwise_a_request_of_nobody_is_refused() -> None:
 
 def test_where_it_is_open_a_request_of_nobody_is_the_default_namespaces() -> None:
     assert governor(is_open=True).asked(None, None) == Asked("default")
+
+
+def test_behind_vllms_own_server_believed_is_who_knows_the_fronts_secret() -> None:
+    stock = governor(is_stock=True)
+    stock.adopt("secret")
+    asked = Asked("acme", front="secret")
+    assert stock.asked(asked.packed(), None) == asked
+    forged: list[Any] = [None, {}, {"luminet": "acme"}, {"luminet": {"namespace": "acme", "nonsense": 1}}]
+    for said in (*forged, Asked("acme", front="another").packed(), {"luminet": {"front": ["secret"]}}):
+        with pytest.raises(UnknownTenant):
+            stock.asked(said, "acme")

@@ -22,6 +22,7 @@ from engine_agent.backends.vllm.asked import FIELD, Asked
 from engine_agent.backends.vllm.core import VllmCore
 from engine_agent.backends.vllm.governor import Setup
 from engine_agent.backends.vllm.scheduler import PolicyAsyncScheduler, PolicyScheduler
+from engine_agent.backends.vllm.zeroing import zero_worker_pages
 from engine_agent.cache.sequences import Sequence as BlockSequence
 from engine_agent.config import CHECKOUT
 
@@ -68,8 +69,8 @@ class Workers:
     def compute(self, table: Sequence[int], request_id: str, begin: int, tokens: int) -> None:
         self._writers |= dict.fromkeys(table[begin // BLOCK : -(-(begin + tokens) // BLOCK)], request_id)
 
-    def collective_rpc(self, method: str, args: tuple[Sequence[int], int]) -> list[int]:
-        assert method == "luminet_zero"
+    def collective_rpc(self, method: object, args: tuple[Sequence[int], int]) -> list[int]:
+        assert method is zero_worker_pages
         owners = {page: request_id for request_id, one in self.sequences.items() for page in one.pages}
         for page in args[0]:
             written = self._writers.pop(page, None)

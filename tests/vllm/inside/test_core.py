@@ -72,3 +72,14 @@ def test_a_pin_whose_warm_up_is_refused_says_why() -> None:
     world.core.ask("pin_content", "p", prompt(4, extra=0))
     assert pinned(world)["problem"] == "1 requests wait already: try again in a moment"
     assert not pinned(world)["is_warming"]
+
+
+def test_vllms_own_salt_is_the_servers_by_namespace_and_epoch_and_the_clients_folded_in() -> None:
+    world = World({"acme": {}, "bolt": {}})
+    asked = [("acme", ""), ("acme", "aa"), ("bolt", "aa"), ("acme", "aa")]
+    salts = [world.request(prompt(1), name, salt=salt).cache_salt for name, salt in asked]
+    world.governor.set_open("acme", {}, epoch=1)
+    salts.append(world.request(prompt(1), "acme", salt="aa").cache_salt)
+    assert salts[1] == salts[3]
+    assert len(set(salts)) == 4
+    world.until_idle()

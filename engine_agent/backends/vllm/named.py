@@ -1,0 +1,79 @@
+"""Namespaces by name and policy alone, for a vLLM without a control plane, as the snapshot that would say the same.
+
+Pure. Keys and epochs are made here, so that nobody outside knows one: an engine that starts again has other keys, and
+an empty cache.
+"""
+
+import base64
+import math
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from engine_agent.cache.errors import InvalidValue
+from engine_agent.cache.keys import KEY_BYTES
+from engine_agent.cache.policy import POLICY_FIELDS, NamespacePolicy
+from engine_agent.engine.errors import BadRequest
+from engine_agent.protocol import Entry, Policy, Snapshot, policy_hash, snapshot_build
+
+LOCAL = "local"  # the organisation of them all; those of a control plane are numbers
+Namespaces = Mapping[str, Policy]
+
+
+def named_snapshot(held: Snapshot, wanted: Namespaces, *, kv_formats: Sequence[str]) -> Snapshot:
+    """All namespaces there are from now on. Those that stay keep key and epoch, and so their blocks.
+
+    Raises BadRequest, MalformedMessage.
+    """
+    policies = {name: _policy(name, policy, kv_formats) for name, policy in wanted.items()}
+    entries: dict[str, Entry] = {name: _entry(held, name, policy) for name, policy in policies.items()}
+    return _snapshot(entries, {policy_hash(policy): policy for policy in policies.values()})
+
+
+def purged_snapshot(held: Snapshot, names: Collection[str]) -> Snapshot:
+    """The same with a new epoch and key for these, or for all where none is named. Raises BadRequest."""
+    entries = {key.removeprefix("ns/"): entry for key, entry in held.entries.items() if key.startswith("ns/")}
+    if any(entry["org"] != LOCAL for entry in entries.values()):
+        raise BadRequest("namespaces", "came by a snapshot: there a purge is a snapshot with a higher epoch")
+    if unknown := sorted(set(names) - entries.keys()):
+        raise BadRequest("namespaces", f"{unknown[0][:80]!r} is no namespace here")
+    for name in names or entries:
+        entries[name] = {**entries[name], "epoch": entries[name]["epoch"] + 1, "key": _key()}
+    return _snapshot(entries, held.policies)
+
+
+def _snapshot(entries: Mapping[str, Entry], policies: Mapping[str, Policy]) -> Snapshot:
+    organisation = {"org": LOCAL, "slug": LOCAL, "state": "active", "limits": {}}
+    namespaces = {f"ns/{name}": entry for name, entry in entries.items()}
+    return snapshot_build("engine", {f"org/{LOCAL}": organisation, **namespaces}, policies)
+
+
+def _entry(held: Snapshot, name: str, policy: Policy) -> dict[str, Any]:
+    known, told = held.entries.get(f"ns/{name}"), policy_hash(policy)
+    about = {"org": LOCAL, "slug": name, "policy": told}
+    if known is None:
+        return {**about, "epoch": 0, "key": _key(), "revision": 1}
+    revision = known["revision"] + (known["policy"] != told)
+    return {**about, "epoch": known["epoch"], "key": known["key"], "revision": revision}
+
+
+def _policy(name: str, said: Policy, kv_formats: Sequence[str]) -> Policy:
+    """As a snapshot has it. Raises BadRequest."""
+    where = f"namespaces.{name[:80]}"
+    if not isinstance(said, Mapping):
+        raise BadRequest(where, "must be an object of policy fields, {} for the built-in ones")
+    for unknown in sorted(said.keys() - set(POLICY_FIELDS)):
+        raise BadRequest(f"{where}.{unknown[:80]}", f"is none of {', '.join(POLICY_FIELDS)}")
+    told = {"kv_dtype": kv_formats[0], **said}
+    try:
+        NamespacePolicy.from_effective(told)
+    except InvalidValue as problem:
+        raise BadRequest(f"{where}.{problem.field}", problem.message) from problem
+    if told["kv_dtype"] not in kv_formats:
+        served = ", ".join(kv_formats)
+        raise BadRequest(f"{where}.kv_dtype", f"{told['kv_dtype']!r} is not served here, only {served}")
+    return {field: None if value == math.inf else value for field, value in told.items()}  # as JSON says "no bound"
+
+
+def _key() -> str:
+    return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()

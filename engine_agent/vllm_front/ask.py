@@ -1,0 +1,66 @@
+"""One HTTP request under way: whose it is, and what the engine has told of its prompts."""
+
+import asyncio
+from collections.abc import Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from engine_agent.engine.outputs import Admission
+from engine_agent.http.errors import ApiError
+from engine_agent.http.headers import COUNTED
+from engine_agent.server.headers import percent
+from engine_agent.server.records import FULL_HIT
+from engine_agent.vllm_front.whose import Caller
+
+
+@dataclass(eq=False)
+class Ask:
+    caller: Caller
+    prompts: int = 0  # that are or will be sent to the engine for it
+    settled: int = 0  # admitted, refused, or never sent
+    admissions: list[Admission] = field(default_factory=list)
+    refusal: ApiError | None = None
+    told: asyncio.Event = field(default_factory=asyncio.Event)  # of every prompt is known what it hit
+    _seen: set[str] = field(default_factory=set)
+
+    def expect(self) -> None:
+        self.prompts += 1
+        self.told.clear()
+
+    def is_first(self, prompt_id: str) -> bool:
+        """Whether a prompt was not sent before: further choices of it are its siblings, and not counted again."""
+        is_first = prompt_id not in self._seen
+        self._seen.add(prompt_id)
+        return is_first
+
+    def settle(self, told: Admission | ApiError | None = None) -> None:
+        if isinstance(told, Admission):
+            self.admissions.append(told)
+        elif told is not None:
+            self.refusal = self.refusal or told
+        self.settled += 1
+        if self.settled >= self.prompts or self.refusal:
+            self.told.set()
+
+
+CURRENT: ContextVar[Ask | None] = ContextVar("luminet_ask", default=None)
+
+
+def cache_headers(ask: Ask, agent_id: str) -> Sequence[tuple[str, str]]:
+    """What all its prompts hit; none where none was admitted."""
+    if not ask.admissions:
+        return ()
+    first = ask.admissions[0]
+    prompt_tokens = sum(one.prompt_tokens for one in ask.admissions)
+    cached_tokens = sum(one.cached_tokens for one in ask.admissions)
+    values = (
+        percent(cached_tokens, prompt_tokens),
+        str(cached_tokens),
+        str(prompt_tokens),
+        first.kv_dtype,
+        ask.caller.slug,
+        str(first.policy_revision),
+        next((one.miss_reason for one in ask.admissions if one.miss_reason != FULL_HIT), FULL_HIT),
+        agent_id,
+    )
+    return tuple(zip(COUNTED, values, strict=True))

@@ -1,0 +1,102 @@
+"""Between vLLM's server and its engine, the one place each request passes: what says whose it is is written here, over
+whatever a client wrote there, and what the engine tells of it is taken off. Knows vLLM's client by its methods alone.
+"""
+
+import hmac
+import secrets
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import Any
+from weakref import WeakValueDictionary
+
+from engine_agent.backends.vllm.asked import FIELD, Asked, admission_unpacked
+from engine_agent.backends.vllm.telling import error_unpacked, request_error
+from engine_agent.engine.errors import EngineFailed
+from engine_agent.server.errors import api_error
+from engine_agent.vllm_front.ask import CURRENT, Ask
+
+KV_TRANSFER = "kv_transfer_params"  # a client's would make vLLM say that it hit what it did not
+
+
+class EngineDoor:
+    def __init__(self, client: Any) -> None:
+        """`client`: vLLM's `AsyncLLM`."""
+        self.secret = secrets.token_hex(32)
+        self._core = client.engine_core
+        self._asks: WeakValueDictionary[str, Ask] = WeakValueDictionary()
+        self._generate, self._add, self._send = client.generate, client.add_request, self._core.add_request_async
+        client.generate, client.add_request, self._core.add_request_async = self._generated, self._added, self._sent
+        # Not the engine's client: vLLM waits there already, past whatever is put in its place now.
+        outputs = client.output_processor
+        self._process, self._propagate = outputs.process_outputs, outputs.propagate_error
+        outputs.process_outputs, outputs.propagate_error = self._processed, self._propagated
+
+    async def ask(self, verb: str, *arguments: Any) -> Any:
+        """Of the engine, between two of its steps. Raises what it refused with."""
+        said = await self._core.call_utility_async("luminet", verb, list(arguments))
+        if "error" in said:
+            raise error_unpacked(said["error"])
+        return said["ok"]
+
+    def _generated(self, *args: Any, **kwargs: Any) -> Any:
+        """Called for each prompt before the first token of any is waited for."""
+        if ask := CURRENT.get():
+            ask.expect()
+        return self._generate(*args, **kwargs)
+
+    async def _added(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await self._add(*args, **kwargs)
+        except BaseException:
+            if ask := CURRENT.get():
+                ask.settle()
+            raise
+
+    async def _sent(self, request: Any) -> None:
+        ask = CURRENT.get()
+        if request.sampling_params is not None:
+            request.sampling_params = self._params(request, ask)
+        namespace = ask.caller.namespace if ask else ""
+        salted = f"{namespace}\0{request.cache_salt or ''}".encode()
+        request.cache_salt = hmac.digest(self.secret.encode(), salted, "sha256").hex()
+        await self._send(request)
+
+    def _params(self, request: Any, ask: Ask | None) -> Any:
+        """A copy: further choices of a prompt share theirs."""
+        params = copy(request.sampling_params)
+        extra = {name: value for name, value in (params.extra_args or {}).items() if name not in (FIELD, KV_TRANSFER)}
+        params.extra_args = {**extra, **(self._asked(request, ask) if ask else {})}
+        return params
+
+    def _asked(self, request: Any, ask: Ask) -> Mapping[str, Any]:
+        caller, is_first = ask.caller, ask.is_first(request.external_req_id or request.request_id)
+        self._asks[request.request_id] = ask
+        return Asked(
+            caller.namespace,
+            salt=(request.cache_salt or "").encode().hex(),
+            kind=caller.kind if is_first or caller.kind != "customer" else "sibling",
+            elsewhere_tokens=caller.elsewhere_tokens,
+            is_told=is_first,
+            front=self.secret,
+        ).packed()
+
+    def _processed(self, outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
+        return self._process([one for one in outputs if not self._is_taken(one)], *args, **kwargs)
+
+    def _propagated(self, problem: Exception) -> Any:
+        for ask in list(self._asks.values()):  # nothing more will be told of them
+            ask.settle(api_error(EngineFailed("", "the engine has ended"), {}))
+        return self._propagate(problem)
+
+    def _is_taken(self, output: Any) -> bool:
+        """Whether all it said was for us."""
+        said = (output.kv_transfer_params or {}).get(FIELD)
+        if said is None:
+            return False
+        output.kv_transfer_params = None
+        if ask := self._asks.pop(output.request_id, None):
+            if "admission" in said:
+                ask.settle(admission_unpacked(said["admission"]))
+            if "refused" in said:
+                ask.settle(api_error(request_error(*said["refused"]), {}))
+        return output.finish_reason is None

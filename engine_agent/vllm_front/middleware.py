@@ -1,0 +1,121 @@
+"""Each request to vLLM's server is somebody's, and its headers leave when its prompts are admitted: with what they hit,
+before the first token, also of a stream. ASGI alone.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from typing import Any
+
+from engine_agent.http.errors import ApiError
+from engine_agent.vllm_front.ask import CURRENT, Ask, cache_headers
+from engine_agent.vllm_front.whose import Caller
+
+ADMIN = "/luminet/"
+FIRST_ERROR = 400
+Message = MutableMapping[str, Any]
+Send = Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[Message]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+Whose = Callable[[Mapping[str, str]], Caller]
+
+
+class Identified:
+    """Whoever only looks (GET) is nobody in particular; all else that vLLM serves is asked for by somebody."""
+
+    def __init__(self, app: App, *, whose: Whose, agent_id: Callable[[], str]) -> None:
+        self._app, self._whose, self._agent_id = app, whose, agent_id
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        is_asking = scope["type"] == "websocket" or (scope["type"] == "http" and scope["method"] == "POST")
+        if not is_asking or scope["path"].removeprefix(scope.get("root_path", "")).startswith(ADMIN):
+            return await self._app(scope, receive, send)
+        try:
+            ask = Ask(self._whose(_headers(scope)))
+        except ApiError as refusal:
+            return await _refuse(scope, send, refusal)
+        token, answer = CURRENT.set(ask), _Answer(ask, send, self._agent_id())
+        try:
+            await self._app(scope, receive, answer.send)
+        finally:
+            CURRENT.reset(token)
+            answer.close()
+
+
+class _Answer:
+    """Holds the headers back until what they say is known. A refusal of the engine's takes the place of the answer."""
+
+    def __init__(self, ask: Ask, send: Send, agent_id: str) -> None:
+        self._ask, self._send, self._agent_id = ask, send, agent_id
+        self._start: Message | None = None
+        self._has_begun = False
+        self._is_refused = False
+        self._lock = asyncio.Lock()
+        self._beginning: asyncio.Task[None] | None = None
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._start = message
+            # An error of vLLM's own may come before any prompt was sent, and then nothing is ever told of it.
+            if self._ask.told.is_set() or not self._ask.prompts or message["status"] >= FIRST_ERROR:
+                await self._begin()
+            else:
+                self._beginning = asyncio.create_task(self._begin_when_told())
+        elif message["type"] == "http.response.body" and not self._has_begun:
+            if message.get("body", b"").startswith(b":"):
+                return  # a comment that keeps a stream alive: there is none yet
+            await self._begin_when_told()
+            await self._pass(message)
+        else:
+            await self._pass(message)
+
+    def close(self) -> None:
+        if self._beginning is not None:
+            self._beginning.cancel()
+
+    async def _begin_when_told(self) -> None:
+        if self._ask.prompts:
+            await self._ask.told.wait()
+        await self._begin()
+
+    async def _begin(self) -> None:
+        async with self._lock:
+            if self._has_begun or self._start is None:
+                return
+            self._has_begun = True
+            if self._ask.refusal is not None:
+                self._is_refused = True
+                await answer(self._send, self._ask.refusal)
+                return
+            said = cache_headers(self._ask, self._agent_id)
+            headers = [(name.encode(), value.encode("latin-1")) for name, value in said]
+            await self._send({**self._start, "headers": [*self._start.get("headers", []), *headers]})
+
+    async def _pass(self, message: Message) -> None:
+        async with self._lock:
+            if not self._is_refused:
+                await self._send(message)
+
+
+async def answer(send: Send, refusal: ApiError) -> None:
+    body = json.dumps(refusal.body).encode()
+    about = {"content-type": "application/json", "content-length": str(len(body)), **refusal.headers}
+    headers = [(name.encode(), value.encode("latin-1")) for name, value in about.items()]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _refuse(scope: Mapping[str, Any], send: Send, refusal: ApiError) -> None:
+    if scope["type"] == "websocket":
+        await send({"type": "websocket.close", "code": 1008, "reason": refusal.message})
+    else:
+        await answer(send, refusal)
+
+
+def _headers(scope: Mapping[str, Any]) -> dict[str, str]:
+    """One that stands twice is taken together, as HTTP has it: then it is no key and no signature."""
+    found: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        found[key] = f"{found[key]}, {text}" if key in found else text
+    return found

@@ -1,0 +1,1 @@
+"""Our part of vLLM's own server, without vLLM."""
