@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from controlplane.stack.vllm_env import VllmUnavailable
 from tests.bench.registry import REGISTRY
 from tests.bench.rows import vllm
 from tests.bench.running import run_row
 from tests.bench.vllm_asked import OURS
-from tests.bench.vllm_env import VllmUnavailable
 from tests.unit.replay.examples import PUBLIC_TRACE
 
 ROW = {row.key: row for row in REGISTRY.rows()}
@@ -43,7 +43,7 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> dict[str, StandIn]:
         yield running[command[-1]]
 
     monkeypatch.setattr(vllm, "worker_running", started)
-    monkeypatch.setattr("tests.bench.vllm_env.VllmEnvironment.ready_python", lambda _: Path(sys.executable))
+    monkeypatch.setattr("controlplane.stack.vllm_env.VllmEnvironment.ready_python", lambda _: Path(sys.executable))
     return running
 
 
@@ -52,7 +52,7 @@ def test_without_vllm_a_row_says_what_is_missing(key: str, monkeypatch: pytest.M
     def unavailable(_: object) -> Path:
         raise VllmUnavailable("no wheels for this machine")
 
-    monkeypatch.setattr("tests.bench.vllm_env.VllmEnvironment.ready_python", unavailable)
+    monkeypatch.setattr("controlplane.stack.vllm_env.VllmEnvironment.ready_python", unavailable)
     if key == "V2" and not PUBLIC_TRACE.exists():
         pytest.skip("the public trace is not in ../shared/traces")
     result = run_row(ROW[key], repetitions=2)

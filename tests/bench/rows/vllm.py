@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from controlplane.stack.vllm_env import VERSION, VLLM, VllmUnavailable
 from tests.bench import Bench, Target, row
 from tests.bench.figures import Parameters
 from tests.bench.rows.cache import ENVIRONMENT, SIZES
@@ -25,7 +26,6 @@ from tests.bench.vllm_asked import (
     TOGETHER,
     TRACE_HEAD,
 )
-from tests.bench.vllm_env import VERSION, VLLM, VllmUnavailable
 from tests.bench.workers import Worker, worker_running
 from tests.unit.replay.examples import PUBLIC_TRACE
 

@@ -12,10 +12,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from controlplane.stack.environments import INSTALL, PIP
+from controlplane.stack.vllm_env import VLLM
 from engine_agent.config import CHECKOUT
 from engine_agent.identity import HEADER, Identity, sign
-from tests.bench.environments import INSTALL, PIP
-from tests.bench.vllm_env import VLLM
 from tests.engine_processes import DEMO
 from tests.vllm.environment import OFFLINE
 
