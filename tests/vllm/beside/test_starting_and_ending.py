@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from engine_agent.last_words import last_words_take
 from tests.conformance.fleet_engine import START_SECONDS, FleetEngine, until
 from tests.engine_processes import DEMO, engine, state_folder
 from tests.vllm.beside.processes import children, core_of
@@ -37,7 +38,9 @@ def test_when_vllms_engine_dies_who_asks_is_told_and_the_process_ends_and_leaves
         os.kill(core, signal.SIGKILL)
         assert all(one.result(TOLD_SECONDS).status >= 500 for one in asking)
     assert agent.engine.process.wait(60) == 1
-    assert any("vLLM's engine has ended" in line for line in agent.engine.logged)
+    last = [line for line in agent.engine.logged if line.strip()][-1]
+    assert "vLLM's engine has ended: one of its processes was ended by SIGKILL" in last
+    assert last_words_take(agent.engine.state).removesuffix("…") in last
     until(lambda: not Path(f"/proc/{worker}").exists())
 
 
@@ -60,3 +63,14 @@ def test_a_pool_too_small_for_the_context_is_told_with_both_numbers() -> None:
 def test_a_format_that_vllm_takes_and_does_not_compute_is_refused_with_error_and_limit() -> None:
     said = refusal("--kv-dtype", "int8")
     assert re.search(r"int8: this vLLM's attention is off by \d+%, and rounding explains 3% at most", said), said
+
+
+def test_memory_that_is_not_there_is_named_in_the_last_line_and_beside_the_socket() -> None:
+    with state_folder() as state:
+        starting = engine(*VLLM_OPTIONS, "--pool", "64TiB", state=state, ready_seconds=START_SECONDS)
+        with pytest.raises(RuntimeError) as refused:
+            starting.__enter__()
+        last = str(refused.value).strip().splitlines()[-1]
+        assert "vLLM did not start: " in last
+        assert "memory" in last.lower()
+        assert last_words_take(state).removesuffix("…") in last
