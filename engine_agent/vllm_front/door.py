@@ -23,13 +23,16 @@ class EngineDoor:
         """`client`: vLLM's `AsyncLLM`."""
         self.secret = secrets.token_hex(32)
         self._core = client.engine_core
-        self._asks: WeakValueDictionary[str, Ask] = WeakValueDictionary()
+        self._asks: WeakValueDictionary[str, Ask] = WeakValueDictionary()  # of whose prompt is not told yet what it hit
+        self._siblings: WeakValueDictionary[str, Ask] = WeakValueDictionary()  # further choices, which nobody waits for
         self._generate, self._add, self._send = client.generate, client.add_request, self._core.add_request_async
         client.generate, client.add_request, self._core.add_request_async = self._generated, self._added, self._sent
         # Not the engine's client: vLLM waits there already, past whatever is put in its place now.
         outputs = client.output_processor
         self._process, self._propagate = outputs.process_outputs, outputs.propagate_error
         outputs.process_outputs, outputs.propagate_error = self._processed, self._propagated
+        self._abort, self._under_way = outputs.abort_requests, outputs.request_states
+        outputs.abort_requests = self._aborted
 
     async def ask(self, verb: str, *arguments: Any) -> Any:
         """Of the engine, between two of its steps. Raises what it refused with."""
@@ -70,7 +73,7 @@ class EngineDoor:
 
     def _asked(self, request: Any, ask: Ask) -> Mapping[str, Any]:
         caller, is_first = ask.caller, ask.is_first(request.external_req_id or request.request_id)
-        self._asks[request.request_id] = ask
+        (self._asks if is_first else self._siblings)[request.request_id] = ask
         return Asked(
             caller.namespace,
             salt=(request.cache_salt or "").encode().hex(),
@@ -83,6 +86,17 @@ class EngineDoor:
     def _processed(self, outputs: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
         return self._process([one for one in outputs if not self._is_taken(one)], *args, **kwargs)
 
+    def _aborted(self, *args: Any, **kwargs: Any) -> Any:
+        found = self._abort(*args, **kwargs)
+        for request_id in set(self._asks) - self._under_way.keys():
+            self._settle(request_id)
+        return found
+
+    def _settle(self, request_id: str) -> None:
+        """It ended before it was admitted: nothing more is told of it."""
+        if ask := self._asks.pop(request_id, None):
+            ask.settle()
+
     def _propagated(self, problem: Exception) -> Any:
         for ask in list(self._asks.values()):  # nothing more will be told of them
             ask.settle(api_error(EngineFailed("", "the engine has ended"), {}))
@@ -92,11 +106,13 @@ class EngineDoor:
         """Whether all it said was for us."""
         said = (output.kv_transfer_params or {}).get(FIELD)
         if said is None:
+            if output.finish_reason is not None:
+                self._settle(output.request_id)
             return False
         output.kv_transfer_params = None
-        if ask := self._asks.pop(output.request_id, None):
-            if "admission" in said:
-                ask.settle(admission_unpacked(said["admission"]))
-            if "refused" in said:
-                ask.settle(api_error(request_error(*said["refused"]), {}))
+        ask = self._asks.pop(output.request_id, None) or self._siblings.get(output.request_id)
+        if ask is not None and "admission" in said:
+            ask.settle(admission_unpacked(said["admission"]))
+        if ask is not None and "refused" in said:
+            ask.settle(api_error(request_error(*said["refused"]), {}))
         return output.finish_reason is None

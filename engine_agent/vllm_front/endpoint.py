@@ -38,7 +38,7 @@ class LuminetEndpoint:
             app.add_route(path, endpoint, methods=[method])
 
     async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
-        """Raises UnknownVllm, BadConfig, BadState, BadRequest: vLLM does not start then, and its last line says why."""
+        """Raises UnknownVllm, BadConfig, BadState, BadRequest: vLLM does not start then, and says why."""
         check()
         config = front_config(os.environ)
         _check_started_with(engine_client.vllm_config, config)

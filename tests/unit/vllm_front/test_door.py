@@ -22,10 +22,16 @@ class Client:
 
     sent: list[Any] = field(default_factory=list)
     processed: list[Any] = field(default_factory=list)
+    under_way: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.engine_core = SimpleNamespace(add_request_async=self._add, call_utility_async=None)
-        self.output_processor = SimpleNamespace(process_outputs=self._process, propagate_error=lambda problem: None)
+        self.output_processor = SimpleNamespace(
+            process_outputs=self._process,
+            propagate_error=lambda problem: None,
+            abort_requests=self._abort,
+            request_states=self.under_way,
+        )
 
     def generate(self, prompt: str) -> str:
         return prompt
@@ -35,6 +41,11 @@ class Client:
 
     async def _add(self, request: Any) -> None:
         self.sent.append(request)
+        self.under_way[request.request_id] = request
+
+    def _abort(self, request_ids: list[str]) -> None:
+        for one in request_ids:
+            del self.under_way[one]
 
     def _process(self, outputs: list[Any]) -> None:
         self.processed += outputs
@@ -130,3 +141,30 @@ async def test_what_was_never_sent_and_what_died_with_the_engine_is_not_waited_f
     assert ask.told.is_set()
     assert ask.refusal
     assert ask.refusal.status == 500
+
+
+@pytest.mark.parametrize("is_engines", [False, True])
+async def test_what_is_aborted_before_it_is_admitted_is_not_waited_for(ask: Ask, is_engines: bool) -> None:
+    client = Client()
+    EngineDoor(client)
+    client.generate("prompt")
+    await client.engine_core.add_request_async(request())
+    if is_engines:
+        end = SimpleNamespace(request_id="0_r-1", kv_transfer_params=None, finish_reason="abort")
+        client.output_processor.process_outputs([end])
+        assert client.processed == [end]
+    else:
+        client.output_processor.abort_requests(["0_r-1"])
+    assert ask.told.is_set()
+    assert ask.admissions == []
+
+
+async def test_the_end_of_a_further_choice_tells_nothing_of_another_prompt(ask: Ask) -> None:
+    client = Client()
+    EngineDoor(client)
+    client.generate("prompt")
+    for number in range(2):
+        await client.engine_core.add_request_async(request(number))
+    end = SimpleNamespace(request_id="1_r-1", kv_transfer_params=None, finish_reason="stop")
+    client.output_processor.process_outputs([end])
+    assert not ask.told.is_set()
