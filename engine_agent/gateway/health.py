@@ -22,6 +22,7 @@ class Health:
     requests: int = 0  # since it came back
     times: int = 0  # it was ejected, one soon after the other
     ejected_until: float = 0.0
+    has_been: bool = False  # there, at any time: who comes for the first time does not come back
     away_since: float | None = None
     back_since: float | None = None
 
@@ -44,9 +45,9 @@ class Health:
             self.away_since = now
 
     def back(self, now: float) -> None:
-        if self.away_since is not None and now - self.away_since >= AWAY_SECONDS:
+        if self.has_been and self.away_since is not None and now - self.away_since >= AWAY_SECONDS:
             self.back_since = now
-        self.away_since = None
+        self.has_been, self.away_since = True, None
 
     def is_ejected(self, now: float) -> bool:
         return now < self.ejected_until

@@ -133,8 +133,11 @@ class Router:
         return self._best(self._back(found), sight) if found else None
 
     def _back(self, found: Sequence[Candidate]) -> Sequence[Candidate]:
-        """Those that come back get their share of what they would get, and no more."""
-        kept = [pair for pair in found if pair[1].share >= 1 or self._random.random() < pair[1].share]
+        """Those that come back get their share of what they would get, and no more. It is one beside the others': where
+        all come back, nobody is there to spare them.
+        """
+        most = max(pair[1].share for pair in found)
+        kept = [pair for pair in found if pair[1].share >= most or self._random.random() * most < pair[1].share]
         return kept or found
 
     def _best(self, found: Sequence[Candidate], sight: Sight) -> Engine:

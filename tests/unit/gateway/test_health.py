@@ -83,6 +83,14 @@ def test_who_was_away_for_a_moment_is_back_at_once_and_who_was_away_for_long_slo
     assert health.share(NOW + AWAY_SECONDS) == LEAST_SHARE
 
 
+def test_who_comes_for_the_first_time_gets_all_it_would_get_at_once() -> None:
+    """A gateway is up before its engines are: the first prompts of a new fleet find the cache that others filled."""
+    health = Health()
+    health.gone(NOW)
+    health.back(NOW + 10 * AWAY_SECONDS)
+    assert health.share(NOW + 10 * AWAY_SECONDS) == 1.0
+
+
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 10)), max_size=200))
 def test_whatever_happens_a_share_is_a_share_and_nobody_is_ejected_for_ever(told: list[tuple[bool, float]]) -> None:
     health, now = Health(), NOW

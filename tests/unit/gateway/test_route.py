@@ -199,6 +199,15 @@ def test_who_comes_back_gets_its_share() -> None:
     assert 150 <= seen["agent-1"] <= 250  # half of a fifth
 
 
+def test_where_all_come_back_alike_the_cache_decides() -> None:
+    found, router = tables(*map(route, ALL[:2])), Router(random=Random(1))
+    sight = Sight({"agent-1": 4_000}, 4_000, b"session")
+    back = Standing(share=0.1)
+    groups = router.groups(found, wish(found))
+    picked = [router.pick(groups, lambda _: back, (), sight) for _ in range(100)]
+    assert {one.agent for one in picked if one} == {"agent-1"}
+
+
 def test_who_fails_is_asked_after_all_others_and_before_the_unreachable() -> None:
     found, router = tables(*map(route, ALL)), Router()
     standings = {"agent-1": Standing(is_ejected=True), "agent-2": Standing(is_reachable=False)}
