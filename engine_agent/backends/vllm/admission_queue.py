@@ -82,7 +82,10 @@ class AdmissionQueue(RequestQueue):  # type: ignore[misc]
         return iter([*self._front, *self._in_room.values(), *self._held_back])
 
     def _admit(self) -> None:
-        for sequence, answer in self._room.admit_waiting(seats=self._free_seats()):
+        """One at a time: what a request hits is looked up when the step has tokens left for it, so that it finds what
+        those before it had computed.
+        """
+        for sequence, answer in self._room.admit_waiting(seats=min(1, self._free_seats())):
             request = self._in_room.pop(sequence)
             del self._sequences[request.request_id]
             if isinstance(answer, Admitted):

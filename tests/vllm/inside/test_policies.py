@@ -25,6 +25,14 @@ def test_an_answer_is_a_prefix_of_what_follows_it() -> None:
     assert world.run(following)["cached_tokens"] == 4 * BLOCK
 
 
+def test_who_comes_with_another_finds_what_that_one_computed_while_the_step_had_no_tokens_left() -> None:
+    world = World({"acme": {}}, budget=4 * BLOCK)
+    first, second = world.request(prompt(8, extra=1)), world.request(prompt(8, extra=1))
+    world.until_idle()
+    assert world.admission(first)["cached_tokens"] == 0
+    assert world.admission(second)["cached_tokens"] == 8 * BLOCK
+
+
 def test_two_namespaces_never_meet() -> None:
     world = World({"acme": {}, "bolt": {}})
     world.run(prompt(4))
@@ -356,11 +364,12 @@ def test_counts_and_reuse_gaps_are_each_namespaces() -> None:
 
 
 def test_blocks_computed_twice_at_once_are_kept_once_and_no_table_changes() -> None:
-    world = World({"acme": {}}, blocks=64, budget=32)
-    first, second = world.request(prompt(4), max_tokens=30), world.request(prompt(4), max_tokens=3)
+    """The second finds the prompt that the first computes; what both answer they compute side by side."""
+    world = World({"acme": {}}, blocks=64)
+    first, second = world.request(prompt(4), max_tokens=40), world.request(prompt(4), max_tokens=20)
     world.until_idle()
-    assert first.num_output_tokens == 30
-    assert second.num_output_tokens == 3
+    assert first.num_output_tokens == 40
+    assert second.num_output_tokens == 20
     assert world.cached(prompt(4)) == 4 * BLOCK
     assert world.manager.stats("acme").counters.shared_blocks > 0
 
