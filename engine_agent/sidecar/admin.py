@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 import aiohttp
 
 from engine_agent.journal_records import entry_read
+from engine_agent.last_words import last_words_take
 from engine_agent.sidecar.holder import (
     HolderAway,
     HolderMismatch,
@@ -51,8 +52,10 @@ class Advertised:
 class AdminHolder:
     """To be used in one event loop, and closed there."""
 
-    def __init__(self, face: EngineFace, advertised: Advertised) -> None:
-        self._face, self._advertised = face, advertised
+    def __init__(self, face: EngineFace, advertised: Advertised, *, words_in: Path | None = None) -> None:
+        """`words_in`: where an engine that somebody else starts leaves why it ended."""
+        self._face, self._advertised, self._words_in = face, advertised, words_in
+        self._is_heard = False
         self._session: aiohttp.ClientSession | None = None
         self._offset_seconds = 0.0
         self.why_away = ""  # that nobody answers, in better words than the socket's
@@ -187,6 +190,9 @@ class AdminHolder:
         query = urlencode([("namespace", one) for one in namespaces])
         return await self._ask("GET", f"/gaps?{query}", within=SLOW_TIMEOUT)
 
+    def _last_words(self) -> str:
+        return last_words_take(self._words_in) if self._words_in else ""
+
     async def _ask(
         self,
         method: str,
@@ -201,8 +207,13 @@ class AdminHolder:
             async with self._open().request(method, self._base + path, data=body, timeout=within) as answer:
                 content = await answer.read()
         except (TimeoutError, aiohttp.ClientError, OSError) as problem:
+            self._is_heard = False
+            if said := self._last_words():
+                self.why_away = f"the engine ended: {said}"
             raise HolderAway(self.why_away or f"the engine does not answer: {type(problem).__name__}") from None
-        self.why_away = ""  # it does answer: when it ends, whoever looks after it says why
+        if not self._is_heard:
+            self._last_words()  # of one before it
+        self._is_heard, self.why_away = True, ""  # when it ends, whoever looks after it says why
         if answer.status < 300:
             with _read(path):
                 return dict(json.loads(content)) if content else {}

@@ -166,7 +166,8 @@ async def _served(options: AgentOptions) -> int:
         return 0
     credentials = joining.result()
     secret = _secret_written(options.engine_state, credentials)
-    holder = AdminHolder(EngineFace(options.engine_state / "admin.sock"), options.advertised)
+    words_in = options.engine_state if options.model is None else None
+    holder = AdminHolder(EngineFace(options.engine_state / "admin.sock"), options.advertised, words_in=words_in)
     runtime = Runtime(SidecarConfig(options.home), credentials, holder)
     try:
         async with status_served(runtime, host=options.status_host, port=options.status_port):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from engine_agent.last_words import last_words_leave
 from engine_agent.sidecar.admin import AdminHolder, Advertised, EngineFace
 from engine_agent.sidecar.holder import HolderAway, HolderError, HolderMismatch, HolderRejected
 
@@ -104,3 +105,16 @@ def test_a_pin_that_an_engine_does_not_take_is_rejected() -> None:
     ask: Ask = lambda holder: holder.pin_content("p1", {})  # noqa: E731
     assert [type(one) for one in answered(400, error("invalid_value"), ask)] == [HolderRejected]
     assert [type(one) for one in answered(401, error("unauthorized"), ask)] == [HolderAway]
+
+
+def test_an_engine_that_somebody_else_starts_is_away_for_the_reason_it_left(tmp_path: Path) -> None:
+    """Until it answers: `make up` starts engines and sidecars side by side."""
+    holder = AdminHolder(EngineFace(tmp_path / "admin.sock"), Advertised(), words_in=tmp_path)
+    last_words_leave(tmp_path, "vLLM's engine has ended: one of its processes was ended by SIGKILL")
+
+    async def looked_twice() -> list[str]:
+        found = await asyncio.gather(holder.state(), holder.state(), return_exceptions=True)
+        await holder.close()
+        return [str(one) for one in found]
+
+    assert [said.count("the engine ended: vLLM's engine has ended") for said in asyncio.run(looked_twice())] == [1, 1]
