@@ -1,6 +1,7 @@
 """The five minutes: for operators of a demonstration alone, one of a kind at a time, as measured, always undone."""
 
 import html
+import json
 import re
 import subprocess
 import threading
@@ -16,8 +17,8 @@ from django.http import HttpResponse
 from django.test import Client, override_settings
 from django.utils import timezone
 
-from controlplane.dashboard.starting import five_minutes
-from controlplane.dashboard.starting.asking import NotAnswered
+from controlplane.dashboard.starting import asking, five_minutes
+from controlplane.dashboard.starting.asking import CutShort, NotAnswered
 from controlplane.dashboard.starting.experiments import fault, flood, hit, isolation, policy, prompt_fix
 from controlplane.dashboard.starting.running import experiment_begin, experiment_told, left_put, left_take
 from controlplane.dashboard.starting.trials import NotPossible, Step, Told
@@ -334,6 +335,36 @@ def test_both_are_killed_once_and_requests_are_counted_meanwhile(
     assert "0 tokens apart" in said
     assert [one.tone for one in steps if one.verdict] == ["ok"]
     assert living_keys() == 0
+
+
+CUT_SHORT = fault.Asked("", "The gateway broke off: The engine was lost", is_cut_short=True)
+ANSWERED, REFUSED = fault.Asked("agent-2"), fault.Asked("", "The gateway answers 503: No engine")
+
+
+@pytest.mark.parametrize(
+    ("engine", "web", "is_shown"),
+    [
+        ([ANSWERED, ANSWERED], [ANSWERED], True),
+        ([CUT_SHORT, ANSWERED], [ANSWERED], True),  # under way as the engine died: nobody can go on with its answer
+        ([ANSWERED, CUT_SHORT], [ANSWERED], False),  # sent when it was dead already
+        ([REFUSED, ANSWERED], [ANSWERED], False),
+        ([ANSWERED], [CUT_SHORT], False),  # the web process answers nobody's request
+        ([], [], True),
+    ],
+)
+def test_the_one_request_that_was_under_way_may_be_cut_short_and_no_other(
+    engine: list[fault.Asked], web: list[fault.Asked], is_shown: bool
+) -> None:
+    assert fault.are_answered(engine, web) is is_shown
+
+
+def test_a_stream_that_ends_with_an_error_is_told_as_cut_short() -> None:
+    told = {"error": {"message": "The engine was lost while it answered: this answer is not complete."}}
+    with pytest.raises(CutShort, match="this answer is not complete"):
+        asking._event(b"data: " + json.dumps(told).encode())
+    assert fault._words([CUT_SHORT, ANSWERED]) == (
+        "1 of 2 requests answered, 1 cut short by the kill and told so (1 by agent-2)"
+    )
 
 
 def test_without_a_stack_nothing_is_killed(actor: Actor, monkeypatch: pytest.MonkeyPatch) -> None:

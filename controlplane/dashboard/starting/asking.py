@@ -29,6 +29,10 @@ class NotAnswered(Exception):
     """Its words are for people, and tell no address."""
 
 
+class CutShort(NotAnswered):
+    """The answer had begun, and its stream ended with an error that says so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What came back. `headers`: those of ours, in their order; `first_token_ms` as measured by who asked."""
@@ -155,7 +159,7 @@ def _event(line: bytes) -> dict[str, Any]:
     if not isinstance(told, dict):
         return {}
     if "error" in told:
-        raise NotAnswered(f"The gateway broke off: {_message(told)}")
+        raise CutShort(f"The gateway broke off: {_message(told)}")
     return told
 
 

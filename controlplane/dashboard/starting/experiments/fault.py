@@ -21,7 +21,7 @@ from django.db import DatabaseError, connection
 
 from controlplane.analytics.reconciliations import reconciliation_newest
 from controlplane.analytics.selectors import database_now
-from controlplane.dashboard.starting.asking import NotAnswered
+from controlplane.dashboard.starting.asking import CutShort, NotAnswered
 from controlplane.dashboard.starting.experiments.speaking import FIRST, Voice, speaking
 from controlplane.dashboard.starting.trials import About, NotPossible, Step
 from tenants.actor import Actor
@@ -53,6 +53,7 @@ class Service:
 class Asked:
     agent: str  # empty: not answered
     why: str = ""
+    is_cut_short: bool = False  # under way when its engine died, and told so: nobody else can go on with its answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +74,7 @@ def fault(actor: Actor) -> Iterator[Step | None]:
         every = [*engine, *web]
     yield Step("Both are back, requests have ended and the key is revoked. Now everything must have been counted.")
     found = yield from _reconciled(database_now())
-    answered = sum(bool(one.agent) for one in every)
-    is_shown = answered == len(every) and found is not None and found.tokens == 0
+    is_shown = are_answered(engine, web) and found is not None and found.tokens == 0
     compared = "nothing was compared in time" if found is None else f"{found.tokens:,} tokens apart in reconciliation"
     yield Step(
         "Nothing is left to undo: the supervisor has started both again.",
@@ -84,13 +84,19 @@ def fault(actor: Actor) -> Iterator[Step | None]:
             ("Reconciliation", compared, "engines, ledger, minutes and pieces, compared after both were back"),
         ],
         facts_title="What was answered meanwhile, and whether all was counted",
-        verdict=f"Fault: {answered} of {len(every)} requests answered meanwhile; {compared}",
+        verdict=f"Fault: {_counted(every)} meanwhile; {compared}",
         tone="ok" if is_shown else "warn",
     )
 
 
+def are_answered(engine: Sequence[Asked], web: Sequence[Asked]) -> bool:
+    """All but the one request that can have been under way when the engine was killed, if it was told so."""
+    cut_short = engine[0].is_cut_short if engine else False
+    return all(one.agent for one in [*engine[cut_short:], *web])
+
+
 def _killed(name: str, asked: Sequence[Asked]) -> Generator[Step | None, None, list[Asked]]:
-    """The generator's value: the requests that were sent while it was away."""
+    """The generator's value: the requests that were under way or sent while it was away."""
     service, before, began = _running(_services(), name), len(asked), time.monotonic()
     _kill(service)
     yield Step(f"{name}, process {service.pid}, got SIGKILL.")
@@ -152,7 +158,7 @@ def _asking(voice: Voice) -> Iterator[Sequence[Asked]]:
                 answer = voice.ask([{"role": "user", "content": f"Request {len(asked)}: are you there?"}])
                 asked.append(Asked(answer.header("agent")))
             except NotAnswered as error:
-                asked.append(Asked("", str(error)))
+                asked.append(Asked("", str(error), is_cut_short=isinstance(error, CutShort)))
 
     thread = threading.Thread(target=ask, daemon=True, name="five-minutes-asking")
     thread.start()
@@ -172,11 +178,20 @@ def _await(is_so: Callable[[], bool], seconds: float, words: str) -> None:
 
 
 def _words(asked: Sequence[Asked]) -> str:
-    answered = Counter(one.agent for one in asked if one.agent)
-    by = ", ".join(f"{many} by {agent}" for agent, many in sorted(answered.items()))
-    why = next((one.why for one in asked if not one.agent), "")
-    said = f"{answered.total()} of {len(asked)} requests answered"
-    return f"{said}{f' ({by})' if by else ''}{f'; of the others the first: {why}' if why else ''}".rstrip(".")
+    by = ", ".join(f"{many} by {agent}" for agent, many in sorted(Counter(_agents(asked)).items()))
+    why = next((one.why for one in asked if not one.agent and not one.is_cut_short), "")
+    said = f"{_counted(asked)}{f' ({by})' if by else ''}"
+    return f"{said}{f'; of the others the first: {why}' if why else ''}".rstrip(".")
+
+
+def _counted(asked: Sequence[Asked]) -> str:
+    cut_short = sum(one.is_cut_short for one in asked)
+    said = f"{len(_agents(asked))} of {len(asked)} requests answered"
+    return f"{said}, {cut_short} cut short by the kill and told so" if cut_short else said
+
+
+def _agents(asked: Sequence[Asked]) -> list[str]:
+    return [one.agent for one in asked if one.agent]
 
 
 def _reconciled(since: datetime) -> Generator[Step | None, None, Differences | None]:
