@@ -3,7 +3,7 @@
 import socket
 import time
 from http.client import HTTPException
-from urllib.request import ProxyHandler, build_opener
+from urllib.request import ProxyHandler, Request, build_opener
 
 import psycopg
 import redis
@@ -24,9 +24,10 @@ class NotReady(Exception):
 _direct = build_opener(ProxyHandler({}))
 
 
-def http_get(url: str, *, timeout_seconds: float = TIMEOUT_SECONDS + 2) -> bytes:
+def http_get(url: str, *, timeout_seconds: float = TIMEOUT_SECONDS + 2, bearer: str | None = None) -> bytes:
     """The body of a 200; anything else raises OSError or HTTPException."""
-    with _direct.open(url, timeout=timeout_seconds) as response:
+    request = Request(url, headers={"authorization": f"Bearer {bearer}"} if bearer else {})
+    with _direct.open(request, timeout=timeout_seconds) as response:
         body: bytes = response.read()
         return body
 

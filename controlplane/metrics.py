@@ -7,6 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.registry import REGISTRY
 
 from controlplane.version import version
+from controlplane.web_memory import WebMemory
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -43,6 +44,18 @@ reconciliation_differences = Gauge(
     "Tokens by which two who counted the same are apart, as the newest comparison found.",
     ["between"],
     multiprocess_mode="mostrecent",
+)
+agents_by_state = Gauge(
+    "luminet_agents", "Members of the fleet, by kind and state.", ["kind", "state"], multiprocess_mode="mostrecent"
+)
+agents_out_of_sync = Gauge(
+    "luminet_agents_out_of_sync",
+    "Members of the fleet that do not hold what they are to hold.",
+    ["kind"],
+    multiprocess_mode="mostrecent",
+)
+rollouts_under_way = Gauge(
+    "luminet_rollouts", "Rollouts that have not ended, by state.", ["state"], multiprocess_mode="mostrecent"
 )
 alerts_firing = Gauge(
     "luminet_alerts_firing",
@@ -81,4 +94,5 @@ def metrics_text(directory: Path | None) -> bytes:
         return generate_latest(REGISTRY)
     registry = CollectorRegistry()
     multiprocess.MultiProcessCollector(registry, path=str(directory))  # type: ignore[no-untyped-call]
+    registry.register(WebMemory(directory))
     return generate_latest(registry)

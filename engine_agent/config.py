@@ -9,12 +9,13 @@ import re
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine_agent.commands import Parser, run
 from engine_agent.engine.errors import BadSetting, EngineError
 from engine_agent.engine.settings import EngineSettings
+from engine_agent.scraping import Scrapers
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 DEFAULTS = EngineSettings()
@@ -51,6 +52,7 @@ class EngineConfig:
     backend: str = "paged"
     kv_dtype: str = "auto"  # of vLLM, which has one; our own engine has all
     vllm_python: Path | None = None
+    scrapers: Scrapers = field(default_factory=Scrapers)
 
     @property
     def is_alone(self) -> bool:
@@ -86,6 +88,7 @@ def engine_config(options: argparse.Namespace, environ: Mapping[str, str]) -> En
         settings=_settings(options),
         drain_seconds=options.drain_seconds,
         is_logging_json=options.json_logs,
+        scrapers=Scrapers.read(environ),
     )
 
 

@@ -1,4 +1,4 @@
-"""Registers the app under its short name, and its agents with the operations that await them."""
+"""Registers the app under its short name, its agents with the operations that await them, and what is told of them."""
 
 from django.apps import AppConfig
 
@@ -8,8 +8,11 @@ class FleetConfig(AppConfig):
     label = "fleet"
 
     def ready(self) -> None:
+        from controlplane.fleet.gauges import gauges_refresh
         from controlplane.fleet.operations import steps_begin
+        from controlplane.metrics import before_reading
         from tenants import hooks
 
         if steps_begin not in hooks.operation_begins:
             hooks.operation_begins.append(steps_begin)
+            before_reading.append(gauges_refresh)

@@ -1,4 +1,4 @@
-"""Registers the app under its short name, and what it has to say to publishing."""
+"""Registers the app under its short name, what it has to say to publishing, and what to Prometheus."""
 
 from django.apps import AppConfig
 
@@ -8,11 +8,14 @@ class RolloutsConfig(AppConfig):
     label = "rollouts"
 
     def ready(self) -> None:
+        from controlplane.metrics import before_reading
         from controlplane.rollouts.checks import formats_check
+        from controlplane.rollouts.gauges import gauges_refresh
         from controlplane.rollouts.services import levels_published
         from controlplane.rollouts.waking import after_commit
         from tenants import hooks
 
+        before_reading.append(gauges_refresh)
         hooks.after_commit.append(after_commit)
         hooks.publish_checks.append(formats_check)
         hooks.levels_published.append(levels_published)

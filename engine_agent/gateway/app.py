@@ -14,7 +14,7 @@ from engine_agent.gateway.forwarding import Forwarding, Ways
 from engine_agent.gateway.held import Held
 from engine_agent.gateway.keys import Caller, caller_of
 from engine_agent.gateway.limits import Limits
-from engine_agent.gateway.metrics import CONTENT_TYPE, model_label
+from engine_agent.gateway.metrics import model_label
 from engine_agent.gateway.models import model_list, models_served, names_served
 from engine_agent.gateway.permit import Permit
 from engine_agent.gateway.quotas.metering import Meter, Telling, tokens_asked
@@ -27,6 +27,7 @@ from engine_agent.http.bodies import Bodies
 from engine_agent.http.client import Client
 from engine_agent.http.errors import ApiError, model_not_found
 from engine_agent.http.headers import REQUEST_ID
+from engine_agent.scraping import Scrapers
 
 GENERATING = ("/v1/chat/completions", "/v1/completions")
 
@@ -40,6 +41,7 @@ class Door:
     ways: Ways
     limits: Limits
     collectors: Iterable[Collector] = ()  # of others in this process, for /metrics
+    scrapers: Scrapers = field(default_factory=Scrapers)  # who may read them
     quotas: Quotas = field(default_factory=Quotas)
     agent: str = ""  # this gateway, among those that share limits
     clock: Callable[[], float] = time.monotonic
@@ -50,7 +52,7 @@ class Door:
 
 class GatewayApp(Application):
     def __init__(self, door: Door) -> None:
-        super().__init__(write_seconds=door.limits.write_seconds)
+        super().__init__(write_seconds=door.limits.write_seconds, scrapers=door.scrapers)
         self._door, self.bodies, self._reader = door, Bodies(door.limits), Reader()
         self._paths: Mapping[str, tuple[str, Endpoint]] = {
             **{path: ("POST", self._generating(path)) for path in GENERATING},
@@ -172,11 +174,10 @@ class GatewayApp(Application):
         reachable = sum(standing(agent).is_reachable for agent in held.tables.engines)
         await client.answer_json(200, {"status": "ok", "engines": len(held.tables.engines), "reachable": reachable})
 
-    async def _metrics(self, client: Client) -> None:
+    async def _metrics_text(self) -> bytes:
         ways = self._door.ways
         engines = {agent: ways.engines.standing(agent) for agent in self._door.held.tables.engines}
-        text = ways.observer.exposition(engines, self._door.collectors, waiting=ways.gate.waiting)
-        await client.answer(200, text, [("content-type", CONTENT_TYPE)])
+        return ways.observer.exposition(engines, self._door.collectors, waiting=ways.gate.waiting)
 
 
 def _once(client: Client) -> str:

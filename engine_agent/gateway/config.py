@@ -9,6 +9,7 @@ from typing import get_args
 
 from engine_agent.gateway.quotas.gate import QUEUE_SECONDS
 from engine_agent.gateway.route import Routing
+from engine_agent.scraping import Scrapers
 from engine_agent.sidecar.command import default_home, joining_options, joining_read
 from engine_agent.sidecar.enrolment import Joining
 
@@ -29,6 +30,7 @@ class GatewayConfig:
     routing: Routing
     canary_seconds: float  # between two rounds of isolation probes at an engine; 0: none
     is_logging_json: bool
+    scrapers: Scrapers
 
 
 def gateway_config(options: argparse.Namespace, environ: Mapping[str, str]) -> GatewayConfig:
@@ -44,6 +46,7 @@ def gateway_config(options: argparse.Namespace, environ: Mapping[str, str]) -> G
         routing=options.routing,
         canary_seconds=options.canary_seconds,
         is_logging_json=options.json_logs,
+        scrapers=Scrapers.read(environ),
     )
 
 

@@ -4,24 +4,26 @@ Labels are bounded: agents and models are the fleet's, reasons and outcomes ours
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from engine_agent.gateway.quotas.gate import Waited
 from engine_agent.gateway.quotas.rates import Limit
 from engine_agent.gateway.standing import Standing
+from engine_agent.process_metrics import process_text
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 OTHER = "other"
 ROUTING_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1)
 HEADER_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 Outcome = Literal["answered", "refused", "broken", "left"]
 Retry = Literal["unreachable", "disconnected", "unavailable", "disbelieved"]
+# What the fleet itself is at fault for, or full of; every other code is counted from when it first comes.
+OWN_FAULTS: Final = ("deadline_exceeded", "draining", "engine_lost", "internal_error", "no_engine", "overloaded")
 WAITING_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
 MOST_ORGANISATIONS = 1_000  # that are named
 
@@ -74,6 +76,7 @@ class Observer:
             registry=registry,
         )
         self._organisations: set[str] = set()
+        self._begin_at_zero()
 
         names = {"predicted": "foretold to be cached", "cached": "that were cached", "prompt": "of these prompts"}
         self._tokens = {
@@ -84,6 +87,17 @@ class Observer:
             )
             for name, what in names.items()
         }
+
+    def _begin_at_zero(self) -> None:
+        """There from the start, so that a rate over them is right from the first event on."""
+        for reason in OWN_FAULTS:
+            self._errors.labels(reason)
+        for retry in get_args(Retry):
+            self._retries.labels(retry)
+        for outcome in get_args(Waited):
+            self._waiting.labels(outcome)
+        for limit in get_args(Limit):
+            self._limited.labels(OTHER, limit)
 
     def foretold(self, predicted: int, cached: int, prompt: int) -> None:
         for name, tokens in (("predicted", predicted), ("cached", cached), ("prompt", prompt)):
@@ -115,7 +129,7 @@ class Observer:
     def exposition(self, engines: Mapping[str, Standing], others: Iterable[Collector], *, waiting: int = 0) -> bytes:
         """All of it as text, with what others of this process count."""
         own = generate_latest(_Both(self.registry, engines, waiting))
-        return b"".join([own, *(generate_latest(one) for one in others)])
+        return b"".join([own, *(generate_latest(one) for one in others), process_text()])
 
 
 def model_label(model: str, known: Collection[str]) -> str:

@@ -141,6 +141,7 @@ class GatewayProcess:
             ways,
             limits,
             collectors,
+            self._config.scrapers,
             agent=runtime.credentials.agent,
         )
 

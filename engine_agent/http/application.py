@@ -5,9 +5,12 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
 from engine_agent.http.client import Client, ClientGone, Receive, Scope, Send
 from engine_agent.http.errors import ApiError, failed
 from engine_agent.http.headers import PREFLIGHT
+from engine_agent.scraping import REFUSAL, Scrapers
 
 log = logging.getLogger(__name__)
 Endpoint = Callable[[Client], Awaitable[None]]
@@ -18,8 +21,8 @@ _MODEL = "/v1/models/"
 class Application(ABC):
     _paths: Mapping[str, tuple[str, Endpoint]]  # the method that each takes, and what answers
 
-    def __init__(self, *, write_seconds: float) -> None:
-        self._write_seconds = write_seconds
+    def __init__(self, *, write_seconds: float, scrapers: Scrapers) -> None:
+        self._write_seconds, self._scrapers = write_seconds, scrapers
         self._is_stopping = False
 
     @abstractmethod
@@ -33,6 +36,15 @@ class Application(ABC):
     @abstractmethod
     def _stopping(self) -> ApiError:
         """What whoever is cut off is told."""
+
+    @abstractmethod
+    async def _metrics_text(self) -> bytes:
+        """What `/metrics` says now."""
+
+    async def _metrics(self, client: Client) -> None:
+        if not self._scrapers.may_read(client.headers, client.host):
+            raise ApiError(401, REFUSAL, code="invalid_metrics_token", headers={"www-authenticate": "Bearer"})
+        await client.answer(200, await self._metrics_text(), [("content-type", CONTENT_TYPE_LATEST)])
 
     def _endpoint(self, path: str) -> tuple[str, Endpoint]:
         if path.startswith(_MODEL):

@@ -36,6 +36,7 @@ class Client:
     def __init__(self, scope: Scope, receive: Receive, send: Send, *, write_seconds: float) -> None:
         self.headers = _headers(scope)
         self.query: bytes = scope.get("query_string", b"")
+        self.host: str | None = (scope.get("client") or (None,))[0]  # of the connection, whoever else it is for
         self.request_id = request_id_accept(self.headers.get(REQUEST_ID))
         self.has_answer = False  # its first line, at least
         self.is_for_browsers = True  # what is told without a key is not told to any page somebody has open

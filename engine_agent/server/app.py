@@ -13,6 +13,7 @@ from engine_agent.http.bodies import Bodies
 from engine_agent.http.client import Client, ClientGone
 from engine_agent.http.errors import ApiError, unavailable
 from engine_agent.journal import Journal
+from engine_agent.scraping import Scrapers
 from engine_agent.server.attempts import Attempt
 from engine_agent.server.chat import understand_chat
 from engine_agent.server.completions import understand_completion
@@ -22,7 +23,7 @@ from engine_agent.server.gateways import BUNDLES, GatewayDoor
 from engine_agent.server.guard import Guard
 from engine_agent.server.limits import Limits
 from engine_agent.server.meter import Meter
-from engine_agent.server.metrics import CONTENT_TYPE, Observer
+from engine_agent.server.metrics import Observer
 from engine_agent.server.models import model_list, model_object
 
 
@@ -38,19 +39,20 @@ def openai_app(
     observer: Observer | None = None,
     clock: Callable[[], float] = time.time,
     gateways: GatewayDoor | None = None,
+    scrapers: Scrapers | None = None,
 ) -> "OpenAiApp":
     """`limits` follow the model unless they are given; the journal is the caller's to open and close. `gateways`: what
-    those of its fleet find here, if it is in one.
+    those of its fleet find here, if it is in one. `scrapers`: who may read its metrics.
     """
     bounds = limits or Limits.of(backend.card, tokenizer)
     counting = observer or Observer(backend.card.name)
     face = Face(backend, tokenizer, chat_template, journal, guard, agent_id, bounds, counting, Bodies(bounds), clock)
-    return OpenAiApp(face, gateways)
+    return OpenAiApp(face, gateways, scrapers or Scrapers())
 
 
 class OpenAiApp(Application):
-    def __init__(self, face: Face, gateways: GatewayDoor | None = None) -> None:
-        super().__init__(write_seconds=face.limits.write_seconds)
+    def __init__(self, face: Face, gateways: GatewayDoor | None, scrapers: Scrapers) -> None:
+        super().__init__(write_seconds=face.limits.write_seconds, scrapers=scrapers)
         self._face, self._gateways = face, gateways
         self._paths: Mapping[str, tuple[str, Endpoint]] = {
             "/v1/chat/completions": ("POST", self._chat),
@@ -115,10 +117,9 @@ class OpenAiApp(Application):
             raise unavailable("The engine takes no more requests now: it finishes what runs.", "draining")
         await client.answer_json(200, {"status": "ok"})
 
-    async def _metrics(self, client: Client) -> None:
+    async def _metrics_text(self) -> bytes:
         stats, size = await self._stats(), self._face.journal.size_bytes
-        text = self._face.observer.exposition(stats, journal_bytes=size)
-        await client.answer(200, text, [("content-type", CONTENT_TYPE)])
+        return self._face.observer.exposition(stats, journal_bytes=size)
 
     async def _stats(self) -> Mapping[str, Any] | None:
         try:

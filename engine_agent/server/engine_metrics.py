@@ -6,6 +6,7 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 MOST_NAMESPACES = 1_000
+WARNINGS = ("answer_cut", "damaged_block", "preemption")  # there from the start: a rate needs two points
 GONE = ("expired", "evicted", "quota", "purged", "disabled")
 _VLLM, _OURS = ("model_name",), ("model",)
 _TENANT = ("organisation", "namespace", "model")
@@ -35,7 +36,8 @@ def _work(model: str, stats: Mapping[str, Any]) -> Iterator[Metric]:
     yield _counter("luminet_engine_steps", "Steps of the engine.", _OURS, [((model,), stats["steps"])])
     computed = [((model,), stats["computed_tokens"])]
     yield _counter("luminet_computed_tokens", "Tokens whose keys and values were computed.", _OURS, computed)
-    warnings = [((model, kind), count) for kind, count in stats.get("warning_counts", {}).items()]
+    counts = {**dict.fromkeys(WARNINGS, 0), **stats.get("warning_counts", {})}
+    warnings = [((model, kind), count) for kind, count in counts.items()]
     yield _counter("luminet_engine_warnings", "What the engine warned of.", ("model", "reason"), warnings)
 
 

@@ -9,16 +9,18 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
 from engine_agent.identity import Identity
 from engine_agent.journal_records import Closed, Opened
+from engine_agent.process_metrics import process_text
 from engine_agent.server.counters import EngineTotals, ScopeCounters
 from engine_agent.server.engine_metrics import MOST_NAMESPACES, engine_families
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 OTHER = "other"
+# What the engine itself is at fault for, or full of; every other code is counted from when it first comes.
+OWN_FAULTS = ("deadline_exceeded", "draining", "engine_failed", "engine_unavailable", "internal_error", "overloaded")
 TTFT_BUCKETS = (0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80, 160)
 TOKEN_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 10)
 _TENANT = ("organisation", "namespace", "model")
@@ -90,6 +92,8 @@ class Observer:
         )
         self._queries.labels(model)  # there from the start, with 0: a rate needs two points
         self._hits.labels(model)
+        for reason in OWN_FAULTS:
+            self._errors.labels(model, reason)
 
     def opened(self, record: Opened) -> None:
         """The headers leave, with these numbers."""
@@ -140,7 +144,7 @@ class Observer:
     def exposition(self, stats: Mapping[str, Any] | None, *, journal_bytes: int) -> bytes:
         """All of it as text. `stats` are the engine's own, None where it did not answer."""
         families = engine_families(self._model, stats, journal_bytes=journal_bytes)
-        return generate_latest(_Both(self.registry, families))
+        return generate_latest(_Both(self.registry, families)) + process_text()
 
     def _tenant(self, record: Opened) -> tuple[str, str, str]:
         name = (record.organisation, record.namespace)

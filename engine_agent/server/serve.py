@@ -95,6 +95,7 @@ class EngineProcess:
             observer=observer,
             clock=clock,
             gateways=gateways,
+            scrapers=self._config.scrapers,
         )
         admin: Any = AdminFace(
             backend,

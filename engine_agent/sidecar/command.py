@@ -15,6 +15,7 @@ from typing import Any
 
 from engine_agent.commands import Parser, loop_factory, run
 from engine_agent.logs import log_to_stderr
+from engine_agent.scraping import Scrapers
 from engine_agent.sidecar.admin import AdminHolder, Advertised, EngineFace
 from engine_agent.sidecar.config import SidecarConfig
 from engine_agent.sidecar.credentials import Credentials
@@ -53,6 +54,7 @@ class AgentOptions:
     status_port: int
     engine_options: tuple[str, ...]
     is_logging_json: bool
+    scrapers: Scrapers
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -123,6 +125,7 @@ def _read(options: argparse.Namespace, others: Sequence[str]) -> AgentOptions:
         status_port=status_port,
         engine_options=(*others, *_of_the_engine(options)),
         is_logging_json=options.json_logs,
+        scrapers=Scrapers.read(os.environ),
     )
 
 
@@ -170,7 +173,7 @@ async def _served(options: AgentOptions) -> int:
     holder = AdminHolder(EngineFace(options.engine_state / "admin.sock"), options.advertised, words_in=words_in)
     runtime = Runtime(SidecarConfig(options.home), credentials, holder)
     try:
-        async with status_served(runtime, host=options.status_host, port=options.status_port):
+        async with status_served(runtime, options.scrapers, host=options.status_host, port=options.status_port):
             await _together(options, credentials, secret, holder, runtime, stopping)
     finally:
         await holder.close()

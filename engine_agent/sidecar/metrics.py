@@ -6,6 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE
 from prometheus_client.exposition import generate_latest
 
+from engine_agent.process_metrics import process_text
 from engine_agent.wire import Report
 
 __all__ = ["CONTENT_TYPE", "SidecarMetrics"]
@@ -67,4 +68,4 @@ class SidecarMetrics:
         self._skew.set(skew_seconds)
 
     def exposition(self) -> bytes:
-        return generate_latest(self.registry)
+        return generate_latest(self.registry) + process_text()

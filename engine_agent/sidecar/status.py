@@ -7,12 +7,13 @@ from typing import Any
 
 from aiohttp import web
 
+from engine_agent.scraping import REFUSAL, Scrapers
 from engine_agent.sidecar.metrics import CONTENT_TYPE
 from engine_agent.sidecar.runtime import Runtime
 
 
 @asynccontextmanager
-async def status_served(runtime: Runtime, *, host: str, port: int) -> AsyncIterator[None]:
+async def status_served(runtime: Runtime, scrapers: Scrapers, *, host: str, port: int) -> AsyncIterator[None]:
     """Raises OSError where nothing can listen there."""
     app = web.Application()
 
@@ -20,6 +21,8 @@ async def status_served(runtime: Runtime, *, host: str, port: int) -> AsyncItera
         return web.json_response(status(runtime))
 
     async def metrics(request: web.Request) -> web.Response:
+        if not scrapers.may_read({name.lower(): value for name, value in request.headers.items()}, request.remote):
+            raise web.HTTPUnauthorized(text=f"{REFUSAL}\n", headers={"www-authenticate": "Bearer"})
         return web.Response(body=runtime.metrics.exposition(), headers={"content-type": CONTENT_TYPE})
 
     app.router.add_get("/health", health)

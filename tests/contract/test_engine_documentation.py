@@ -12,6 +12,7 @@ from engine_agent.cache.policy import NamespacePolicy
 from engine_agent.http.headers import COUNTED
 from engine_agent.identity import HEADER, Identity
 from engine_agent.journal import Closed, Opened
+from engine_agent.process_metrics import PROCESS
 from engine_agent.server.admin import AdminFace
 from engine_agent.server.command import parser
 from engine_agent.server.engine_metrics import engine_families
@@ -66,7 +67,8 @@ def test_every_metric_is_documented() -> None:
         **dict.fromkeys(("running", "waiting", "preemptions", "steps", "computed_tokens"), 0),
         **{"pool": pool, "host": None, "namespaces": [], "evictions": []},
     }
-    families = [*Observer("m").registry.collect(), *engine_families("m", stats, journal_bytes=0)]
+    own = [*Observer("m").registry.collect(), *PROCESS.collect()]
+    families = [*own, *engine_families("m", stats, journal_bytes=0)]
     assert len(families) > 20
     names = {family.name + "_total" * (family.type == "counter") for family in families}
     assert missing(names) == []

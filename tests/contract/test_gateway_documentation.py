@@ -49,7 +49,7 @@ async def test_every_metric_is_documented_and_none_that_is_not() -> None:
     text = Observer().exposition({"agent-1": Standing()}, [holding()]).decode()
     kinds = {"counter": "_total"}
     found = {one.name + kinds.get(one.type, "") for one in text_string_to_metric_families(text)}
-    ours = {name for name in found if name.startswith("luminet_") and not name.endswith("_created")}
+    ours = {name for name in found if name.startswith("luminet_gateway_") and not name.endswith("_created")}
     assert len(ours) >= 7
     assert set(re.findall(r"`(luminet_gateway_[a-z_]+)`", PAGE)) == ours
 

@@ -44,6 +44,7 @@ class Call:
     reads: int | None = None
     stalls_after: int | None = None
     pauses: float = 0.0  # seconds before each chunk
+    host: str = "127.0.0.1"
     left: asyncio.Event = field(default_factory=asyncio.Event)
     sent: "asyncio.Queue[Any]" = field(default_factory=asyncio.Queue)
 
@@ -57,6 +58,7 @@ class Call:
             "path": path,
             "headers": headers,
             "query_string": query.encode(),
+            "client": (self.host, 1),
         }
         self.task = asyncio.ensure_future(self.app(scope, self._receive, self._send))
 
@@ -116,11 +118,12 @@ class Asker:
         stalls_after: int | None = None,
         reads: int | None = None,
         pauses: float = 0.0,
+        host: str = "127.0.0.1",
     ) -> Call:
         """`body`: a document, or bytes as they are. An empty header takes away one of the usual ones."""
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         named = {name: value for name, value in {**self.headers, **(headers or {})}.items() if value}
-        return Call(self.app, method, path, named, chunks or [data], reads, stalls_after, pauses)
+        return Call(self.app, method, path, named, chunks or [data], reads, stalls_after, pauses, host)
 
     async def post(self, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answered:
         return await self.call(path, body, headers=headers).answered()

@@ -48,6 +48,15 @@ async def test_health_and_metrics_need_no_key(asker: Asker) -> None:
     assert (await asker.get("/metrics", headers={"authorization": ""})).status == 200
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+async def test_metrics_are_told_to_no_stranger(asker: Asker, method: str) -> None:
+    """Not even to one with a key: they say what every tenant does."""
+    answer = await asker.call("/metrics", method=method, host="10.0.0.7").answered()
+    assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
+    assert b"luminet_" not in answer.body
+    assert (await asker.call("/health", method="GET", host="10.0.0.7").answered()).status == 200
+
+
 async def test_nothing_a_client_says_makes_it_somebody_else(
     asker: Asker, backend: ScriptedBackend, journal: Journal
 ) -> None:

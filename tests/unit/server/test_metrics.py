@@ -82,6 +82,12 @@ async def test_how_fast_a_client_sends_is_in_no_time_of_the_engines(asker: Asker
     assert figures['vllm:time_to_first_token_seconds_sum{model_name="tiny"}'] <= most
 
 
+async def test_what_goes_wrong_is_counted_from_nought_so_that_a_rate_sees_the_first(asker: Asker) -> None:
+    figures = counters((await asker.get("/metrics")).body.decode())
+    assert figures['luminet_request_errors_total{model="tiny",reason="engine_failed"}'] == 0
+    assert figures['luminet_engine_warnings_total{model="tiny",reason="preemption"}'] == 0
+
+
 def test_a_hit_is_every_full_block() -> None:
     assert cache_use(opened()) == "miss"
     assert cache_use(opened(cached=32)) == "partial"
@@ -133,4 +139,4 @@ def test_what_is_on_nobodys_account_is_not_counted() -> None:
 def test_names_and_labels_are_as_prometheus_wants_them() -> None:
     text = Observer("tiny").exposition(STATS, journal_bytes=0).decode()
     for line in text.splitlines():
-        assert re.match(r"# (HELP|TYPE) (vllm:|luminet_)|(vllm:|luminet_)[a-z0-9_]+\{", line), line
+        assert re.match(r"# (HELP|TYPE) (vllm:|luminet_|process_)|(vllm:|luminet_)[a-z0-9_]+\{|process_", line), line

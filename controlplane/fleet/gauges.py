@@ -1,0 +1,30 @@
+"""What Prometheus is told of the fleet: read from the database by whichever web process is asked."""
+
+from collections import Counter
+from datetime import datetime
+
+from django.db import DatabaseError
+from django.utils import timezone
+
+from controlplane.fleet.cadence import cadence_seconds
+from controlplane.fleet.health import AGENT_STATES
+from controlplane.fleet.models import KINDS
+from controlplane.fleet.selectors import agents_living
+from controlplane.fleet.views import is_agent_in_sync, state_of
+from controlplane.metrics import agents_by_state, agents_out_of_sync
+
+
+def gauges_refresh(*, now: datetime | None = None) -> None:
+    """A database that does not answer changes none."""
+    try:
+        living = list(agents_living().defer("conditions", "about"))
+    except DatabaseError:
+        return
+    cadence = cadence_seconds(len(living))
+    states = Counter((one.kind, state_of(one, now=now or timezone.now(), cadence=cadence)) for one in living)
+    apart = Counter(one.kind for one in living if not is_agent_in_sync(one))
+    for kind in KINDS:
+        agents_out_of_sync.labels(kind).set(apart[kind])
+        for state in AGENT_STATES:
+            if state != "revoked":  # those are no members any more
+                agents_by_state.labels(kind, state).set(states[kind, state])
