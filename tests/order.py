@@ -31,6 +31,7 @@ LONGEST = (
     "tests/e2e/test_numbers.py",
     "tests/e2e/test_tiles.py",
     "tests/e2e/test_demo_traffic.py",
+    "tests/e2e/test_monitoring.py",
     "tests/integration/test_fleet_faults.py",
     "tests/unit/kernels/test_compiles_for_hopper.py",
     "tests/integration/test_gateway_fleet.py",

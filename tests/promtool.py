@@ -14,6 +14,7 @@ VARIABLE: Final = "LUMINET_PROMTOOL"
 REMEDY: Final = f"install prometheus (Debian: apt-get install prometheus) or set {VARIABLE}=/path"
 INSIDE: Final = "root/usr/bin/promtool"
 SECONDS: Final = 60.0
+FOUND_SOMETHING: Final = 3
 
 
 class PromtoolUnavailable(RuntimeError):
@@ -38,6 +39,15 @@ def promtool() -> Path:
 def judged(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """What it says of files in that folder."""
     return run_quietly([str(promtool()), *arguments], env=os.environ, timeout=SECONDS, cwd=cwd)
+
+
+def complaints(exposition: str) -> list[str]:
+    """What it finds wrong with metrics as a process tells them, a line each. Raises ValueError of what is none."""
+    command = [str(promtool()), "check", "metrics"]
+    done = subprocess.run(command, input=exposition, capture_output=True, text=True, timeout=SECONDS, check=False)
+    if done.returncode not in (0, FOUND_SOMETHING):
+        raise ValueError(done.stderr)
+    return (done.stdout + done.stderr).splitlines()
 
 
 def _works(copy: Path) -> bool:

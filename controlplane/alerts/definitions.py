@@ -310,6 +310,7 @@ class Watchdog:
 
 
 _EVALUATED = "luminet_alerts_evaluated_timestamp_seconds"
+_UP = 'up{instance="agent-1",job="luminet-engine"}'
 _JOURNAL = 'luminet_journal_bytes{instance="a",model="m"}'
 WATCHDOGS: Final[tuple[Watchdog, ...]] = (
     Watchdog(
@@ -321,6 +322,16 @@ WATCHDOGS: Final[tuple[Watchdog, ...]] = (
         "1m",
         {_EVALUATED: "0x90"},
         {_EVALUATED: "0+60x90"},
+    ),
+    Watchdog(
+        "LuminetTargetDown",
+        "A process of Luminet's does not answer Prometheus",
+        "Look whether it runs, and whether it has the token that Prometheus brings (`LUMINET_METRICS_TOKEN`).",
+        "ticket",
+        'up{job=~"luminet-.*"} == 0',
+        "2m",
+        {_UP: "1x20 0x70"},
+        {_UP: "1x90"},
     ),
     Watchdog(
         "LuminetJournalFillsUp",

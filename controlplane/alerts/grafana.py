@@ -1,124 +1,29 @@
-"""A dashboard for Grafana over the documented metrics and what Prometheus' rules ask. Pure: text comes out."""
+"""The dashboard as Grafana reads it: the rows of `board`, placed and spelt out. Pure: text comes out."""
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from string import ascii_uppercase
 from typing import Any, Final
 
+from controlplane.alerts.board.cache import CACHE
+from controlplane.alerts.board.control_plane import CONTROL_PLANE
+from controlplane.alerts.board.engines import ENGINES
+from controlplane.alerts.board.gateways import GATEWAYS
+from controlplane.alerts.board.glance import GLANCE
+from controlplane.alerts.board.parts import COLUMNS, GREEN, RED, Panel, Query, Row
+
 TITLE: Final = "Luminet"
+UID: Final = "luminet"
+PROVISIONED: Final = "luminet-prometheus"  # deploy/grafana/provisioning/datasources/luminet.yml has it under this id
 SOURCE: Final = {"type": "prometheus", "uid": "${source}"}
-COLUMNS, WIDTH, HEIGHT = 2, 12, 8
-
-
-@dataclass(frozen=True, slots=True)
-class Panel:
-    title: str
-    expression: str
-    legend: str
-    unit: str  # as Grafana names them
-    about: str
-    most: float | None = None
-    further: tuple[str, str] | None = (
-        None  # another expression and its legend: joined by `or`, alike labels would hide it
-    )
-
-    @property
-    def asked(self) -> tuple[tuple[str, str], ...]:
-        """Each expression with its legend."""
-        first = (self.expression, self.legend)
-        return (first,) if self.further is None else (first, self.further)
-
-
-PANELS: Final = (
-    Panel(
-        "Hit ratio by namespace",
-        "sum by (organisation, namespace) (rate(luminet_cached_tokens_total[5m]))"
-        " / sum by (organisation, namespace) (rate(luminet_prompt_tokens_total[5m]))",
-        "{{organisation}}/{{namespace}}",
-        "percentunit",
-        "Cached of all prompt tokens, of 5 minutes. The exact numbers are in Luminet itself.",
-        1,
-    ),
-    Panel(
-        "Prompt tokens a second",
-        "sum by (organisation, namespace) (rate(luminet_prompt_tokens_total[5m]))",
-        "{{organisation}}/{{namespace}}",
-        "short",
-        "How much is asked.",
-    ),
-    Panel(
-        "Pool held by requests",
-        'sum by (instance) (luminet_pool_used_bytes{tier="device"} - luminet_pool_evictable_bytes{tier="device"})'
-        ' / sum by (instance) (luminet_pool_capacity_bytes{tier="device"})',
-        "{{instance}}",
-        "percentunit",
-        "What is idle in the cache counts as free.",
-        1,
-    ),
-    Panel(
-        "Resident bytes by namespace",
-        "sum by (organisation, namespace) (luminet_resident_bytes)",
-        "{{organisation}}/{{namespace}}",
-        "bytes",
-        "What each holds in the caches.",
-    ),
-    Panel(
-        "Missed tokens a second by reason",
-        "sum by (reason) (rate(luminet_missed_tokens_total[5m]))",
-        "{{reason}}",
-        "short",
-        "Why tokens were computed again.",
-    ),
-    Panel(
-        "Blocks that left the cache, a second, by reason",
-        "sum by (reason) (rate(luminet_evicted_blocks_total[5m]))",
-        "{{reason}}",
-        "short",
-        "Expired, evicted, over a limit, or purged.",
-    ),
-    Panel(
-        "Time to the first token, 95th percentile",
-        "histogram_quantile(0.95, sum by (le, cache) (rate(luminet_time_to_first_token_seconds_bucket[5m])))",
-        "{{cache}}",
-        "s",
-        "By how much of the prompt was cached.",
-    ),
-    Panel(
-        "Requests a second by outcome",
-        "sum by (outcome) (rate(luminet_requests_total[5m]))",
-        "{{outcome}}",
-        "short",
-        "As engines ended them.",
-    ),
-    Panel(
-        "Requests running and waiting",
-        "sum by (instance) (luminet_requests_running)",
-        "{{instance}} running",
-        "short",
-        "At each engine.",
-        further=("sum by (instance) (luminet_requests_waiting)", "{{instance}} waiting"),
-    ),
-    Panel(
-        "Alerts that fire, by rule",
-        "max by (rule) (luminet_alerts_firing)",
-        "{{rule}}",
-        "short",
-        "As the control plane evaluates its rules.",
-    ),
-    Panel(
-        "Tokens by which numbers differ",
-        "max by (between) (luminet_reconciliation_difference_tokens)",
-        "{{between}}",
-        "short",
-        "Zero, or something is not counted as it should be.",
-    ),
-    Panel(
-        "Reports that sidecars have yet to hand over",
-        "max by (instance) (luminet_sidecar_spooled_reports)",
-        "{{instance}}",
-        "short",
-        "Rising: the control plane does not take them.",
-    ),
+ROWS: Final[tuple[Row, ...]] = (GLANCE, CACHE, ENGINES, GATEWAYS, CONTROL_PLANE)
+PANELS: Final[tuple[Panel, ...]] = tuple(panel for row in ROWS for panel in row.panels)
+# What can be chosen at the top: its name, what people call it, and of which series it is which label.
+CHOICES: Final = (
+    ("model", "Model", "luminet_engine_up", "model"),
+    ("engine", "Engine", "luminet_engine_up", "instance"),
+    ("gateway", "Gateway", "luminet_gateway_connections", "instance"),
+    ("organisation", "Organisation", "luminet_prompt_tokens_total", "organisation"),
 )
 
 
@@ -129,38 +34,111 @@ def dashboard_text() -> str:
 def _dashboard() -> Mapping[str, Any]:
     return {
         "title": TITLE,
-        "uid": "luminet",
-        "description": "Made by `make alert-files`: change controlplane/alerts/grafana.py, not this.",
+        "uid": UID,
+        "description": "Made by `make alert-files`: change controlplane/alerts/board, not this.",
         "schemaVersion": 39,
         "editable": True,
         "refresh": "15s",
         "tags": ["luminet"],
-        "time": {"from": "now-6h", "to": "now"},
+        "time": {"from": "now-1h", "to": "now"},
         "timezone": "browser",
-        "templating": {
-            "list": [{"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus"}]
-        },
-        "panels": list(_panels()),
+        "graphTooltip": 1,  # the line under the mouse is in every picture
+        "templating": {"list": [_source(), *(_choice(*one) for one in CHOICES)]},
+        "panels": [{"id": number, **one} for number, one in enumerate(_panels(), 1)],
+    }
+
+
+def _source() -> Mapping[str, Any]:
+    return {
+        "name": "source",
+        "label": "Prometheus",
+        "type": "datasource",
+        "query": "prometheus",
+        "current": {"text": TITLE, "value": PROVISIONED},
+    }
+
+
+def _choice(name: str, label: str, metric: str, of: str) -> Mapping[str, Any]:
+    asked = f"label_values({metric}, {of})"
+    return {
+        "name": name,
+        "label": label,
+        "type": "query",
+        "datasource": SOURCE,
+        "definition": asked,
+        "query": {"query": asked, "refId": name},
+        "refresh": 2,  # as often as the time that is looked at changes
+        "sort": 1,
+        "multi": True,
+        "includeAll": True,
+        "allValue": ".*",
+        "current": {"text": ["All"], "value": ["$__all"]},
     }
 
 
 def _panels() -> Iterator[Mapping[str, Any]]:
-    for place, one in enumerate(PANELS):
-        row, column = divmod(place, COLUMNS)
-        bounds = {"min": 0} if one.most is None else {"min": 0, "max": one.most}
+    y = 0
+    for row in ROWS:
         yield {
-            "id": place + 1,
-            "type": "timeseries",
-            "title": one.title,
-            "description": one.about,
-            "datasource": SOURCE,
-            "gridPos": {"x": column * WIDTH, "y": row * HEIGHT, "w": WIDTH, "h": HEIGHT},
-            "fieldConfig": {"defaults": {"unit": one.unit, **bounds}, "overrides": []},
-            "options": {"legend": {"displayMode": "table", "placement": "bottom", "calcs": ["lastNotNull"]}},
-            "targets": [_target(*asked) for asked in zip("AB", one.asked, strict=False)],
+            "type": "row",
+            "title": row.title,
+            "collapsed": False,
+            "gridPos": {"x": 0, "y": y, "w": COLUMNS, "h": 1},
+            "panels": [],
         }
+        x, y = 0, y + 1
+        for panel in row.panels:
+            if x + panel.width > COLUMNS:
+                x, y = 0, y + panel.height
+            yield _panel(panel, x, y)
+            x += panel.width
+        y += row.panels[-1].height
 
 
-def _target(name: str, asked: tuple[str, str]) -> Mapping[str, Any]:
-    expression, legend = asked
-    return {"refId": name, "datasource": SOURCE, "expr": expression, "legendFormat": legend}
+def _panel(one: Panel, x: int, y: int) -> Mapping[str, Any]:
+    return {
+        "type": one.kind,
+        "title": one.title,
+        "description": one.about,
+        "datasource": SOURCE,
+        "gridPos": {"x": x, "y": y, "w": one.width, "h": one.height},
+        "fieldConfig": {"defaults": _field(one), "overrides": []},
+        "options": _options(one),
+        "targets": [_target(name, query) for name, query in zip(ascii_uppercase, one.queries, strict=False)],
+    }
+
+
+def _field(one: Panel) -> Mapping[str, Any]:
+    return {
+        "unit": one.unit,
+        **({} if one.least is None else {"min": one.least}),
+        **({} if one.most is None else {"max": one.most}),
+        **(_thresholds(one) if one.kind == "stat" else {"custom": _lines(one)}),
+    }
+
+
+def _thresholds(one: Panel) -> Mapping[str, Any]:
+    steps: list[Mapping[str, Any]] = [{"color": GREEN if one.bad_from is not None else "text", "value": None}]
+    if one.bad_from is not None:
+        steps.append({"color": RED, "value": one.bad_from})
+    return {"color": {"mode": "thresholds"}, "thresholds": {"mode": "absolute", "steps": steps}}
+
+
+def _lines(one: Panel) -> Mapping[str, Any]:
+    stacking = {"mode": "normal" if one.is_stacked else "none", "group": "A"}
+    return {"fillOpacity": 30 if one.is_stacked else 5, "lineWidth": 1, "showPoints": "never", "stacking": stacking}
+
+
+def _options(one: Panel) -> Mapping[str, Any]:
+    if one.kind == "stat":
+        reduced = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+        return {"reduceOptions": reduced, "colorMode": "value", "graphMode": "area", "textMode": "value"}
+    return {
+        "legend": {"displayMode": "table", "placement": "bottom", "calcs": ["lastNotNull", "max"]},
+        "tooltip": {"mode": "multi", "sort": "desc"},
+    }
+
+
+def _target(name: str, query: Query) -> Mapping[str, Any]:
+    legend = {"legendFormat": query.legend} if query.legend else {}
+    return {"refId": name, "datasource": SOURCE, "expr": query.expression, **legend}

@@ -48,10 +48,9 @@ def environment_lines() -> str:
     lines = [f"LUMINET_{name.upper()}={make()}" for name, make in APPLICATION_SECRETS.items()]
     lines += [f"LUMINET_JOIN_TOKEN={random_join_token()}"]
     lines += [f"POSTGRES_PASSWORD={secrets.token_hex(24)}", f"REDIS_PASSWORD={secrets.token_hex(24)}"]
-    from tenants.crypto import secret_text  # heavy, and nothing else here wants it
-
     lines += [f"LUMINET_METRICS_TOKEN={secrets.token_hex(24)}"]
-    return "\n".join([*lines, f"LUMINET_JOIN_TOKEN={secret_text('ljt')}"])
+    lines += [f"GRAFANA_PASSWORD={secrets.token_hex(24)}", f"GRAFANA_SECRET_KEY={secrets.token_hex(24)}"]
+    return "\n".join(lines)
 
 
 def _ensure(file: Path, make: Callable[[], str]) -> str:

@@ -115,19 +115,22 @@ def test_no_secret_is_written_into_the_file() -> None:
 
 
 def test_each_service_sees_the_secrets_it_needs_and_no_other() -> None:
-    joining = {"LUMINET_JOIN_TOKEN"}
-    application = set(SECRETS) - {"LUMINET_METRICS_TOKEN"} - joining
+    joining, metrics = {"LUMINET_JOIN_TOKEN"}, {"LUMINET_METRICS_TOKEN"}
+    grafana = {"GRAFANA_PASSWORD", "GRAFANA_SECRET_KEY"}
+    application = set(SECRETS) - metrics - joining - grafana
     assert {name: secrets_seen_by(service) for name, service in SERVICES.items()} == {
         "postgres": {"POSTGRES_PASSWORD"},
         "redis": {"REDIS_PASSWORD"},
         "migrate": application | joining,
-        "web": set(SECRETS) - joining,
+        "web": application | metrics,
         "worker": application,
         "beat": application,
         "demo-traffic": application,
-        "gateway": joining,
-        "agent": joining,
-        "engine": set(),
+        "gateway": joining | metrics,
+        "agent": joining | metrics,
+        "engine": metrics,
+        "prometheus": metrics,
+        "grafana": grafana,
     }
 
 
@@ -157,6 +160,8 @@ def test_nothing_starts_before_what_it_works_on() -> None:
         "migrate": {"postgres"},
         **{name: {"migrate", "redis"} for name in ("web", "worker", "beat", "demo-traffic")},
         **{name: {"web"} for name in ("gateway", "agent")},
+        "prometheus": set(),
+        "grafana": {"prometheus"},
         "engine": {"agent"},  # which writes the secret that it believes gateways by
     }
 
@@ -191,10 +196,11 @@ def test_a_control_service_has_an_environment_the_settings_accept(name: str) -> 
     assert set(given) <= known
 
 
-def test_web_and_gateway_alone_are_published_and_by_default_on_loopback() -> None:
+def test_web_gateway_and_grafana_alone_are_published_and_by_default_on_loopback() -> None:
     assert {name: service["ports"] for name, service in SERVICES.items() if "ports" in service} == {
         "web": ["127.0.0.1:8000:8000"],
         "gateway": ["127.0.0.1:8080:8080"],
+        "grafana": ["127.0.0.1:3000:3000"],
     }
     elsewhere = compose_interpolated({**VARIABLES, "LUMINET_WEB_BIND": "0.0.0.0", "LUMINET_WEB_PORT": "80"})
     assert elsewhere["services"]["web"]["ports"] == ["0.0.0.0:80:8000"]
@@ -208,13 +214,17 @@ def test_web_listens_where_its_published_port_leads() -> None:
 
 def test_the_stores_and_the_fleet_are_on_networks_without_a_way_in_or_out() -> None:
     networks = compose_interpolated(VARIABLES)["networks"]
-    assert (networks["stores"]["internal"], networks["fleet"]["internal"]) == (True, True)
+    assert [name for name, network in networks.items() if (network or {}).get("internal")] == [
+        *("fleet", "stores", "monitoring")
+    ]
     assert {name: service["networks"] for name, service in SERVICES.items() if service["networks"] != ["stores"]} == {
         "web": ["edge", "stores", "fleet"],
         "worker": ["outside", "stores"],
         "redis": ["stores", "fleet"],
         "demo-traffic": ["stores", "fleet"],
         "gateway": ["door", "fleet"],
+        "prometheus": {"fleet": {}, "monitoring": {"aliases": ["prometheus-api"]}},
+        "grafana": ["monitoring", "pictures"],
         "agent": ["fleet"],
         "engine": ["fleet"],
     }
@@ -308,8 +318,14 @@ def test_the_database_and_who_joined_outlive_their_containers_and_nothing_else_d
         "gateway": ["gateway:/agent"],
         "agent": ["agent:/agent", "engine:/state"],
         "engine": ["./engine_agent/demo/model:/model:ro", "engine:/state"],
+        "prometheus": ["./deploy/prometheus:/etc/prometheus:ro", "prometheus:/prometheus"],
+        "grafana": [
+            "./deploy/grafana/provisioning:/etc/grafana/provisioning:ro",
+            "./deploy/grafana/luminet.json:/etc/grafana/dashboards/luminet.json:ro",
+            "grafana:/var/lib/grafana",
+        ],
     }
-    assert set(RAW["volumes"]) == {"postgres", "gateway", "agent", "engine"}
+    assert set(RAW["volumes"]) == {"postgres", "gateway", "agent", "engine", "prometheus", "grafana"}
 
 
 def test_who_is_told_to_stop_gets_the_time_it_takes() -> None:
@@ -325,7 +341,7 @@ def test_images_carry_a_tag() -> None:
     for stages in (STAGES, FLEET_STAGES):
         images += [stage.base for stage in stages.values() if stage.base not in stages]
     for image in images:
-        assert re.fullmatch(r"[a-z/]+:\d[\w.-]*", image), image
+        assert re.fullmatch(r"[a-z/]+:v?\d[\w.-]*", image), image
 
 
 def test_compose_builds_stages_the_dockerfile_has() -> None:

@@ -6,17 +6,24 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
+from controlplane.alerts.board.parts import Panel
 from controlplane.alerts.definitions import BUILT_IN, METRICS, WATCHDOGS
 from controlplane.alerts.generate import CHECKOUT, DOCS, PROMETHEUS, files
-from controlplane.alerts.grafana import PANELS
+from controlplane.alerts.grafana import CHOICES, PANELS, PROVISIONED, ROWS
 from controlplane.alerts.prometheus import RULES_FILE, prometheus_rules
 from controlplane.client.arguments import ALERT_METRICS
 from tests.promtool import judged
 
 FOLDER = CHECKOUT / PROMETHEUS
 RULES = (FOLDER / RULES_FILE).read_text()
-DOCUMENTED = "".join((CHECKOUT / "docs" / name).read_text() for name in ("engine.md", "operations.md", "gateway.md"))
+PAGES = ("engine.md", "operations.md", "gateway.md", "routing.md", "canary.md")
+DOCUMENTED = "".join((CHECKOUT / "docs" / name).read_text() for name in PAGES)
+DASHBOARD = json.loads((CHECKOUT / "deploy/grafana/luminet.json").read_text())
+PROVISIONING = CHECKOUT / "deploy/grafana/provisioning"
+CONFIG = yaml.safe_load((FOLDER / "prometheus.yml").read_text())
+UNITS = {"short", "percentunit", "reqps", "s", "bytes"}  # as Grafana names them
 SUFFIXES = re.compile(r"_(bucket|sum|count)$")
 
 
@@ -48,16 +55,16 @@ def test_rules_that_never_fire_would_be_found(tmp_path: Path) -> None:
 
 
 def metrics_in(text: str) -> set[str]:
-    return {SUFFIXES.sub("", one) for one in re.findall(r"\bluminet_[a-z_]+", text)}
+    return {SUFFIXES.sub("", one) for one in re.findall(r"\b(?:luminet|process)_[a-z_]+", text)}
 
 
 @pytest.mark.parametrize(
     "expression",
-    [*(one.expression for one in prometheus_rules()), *(asked for one in PANELS for asked, _ in one.asked)],
+    [*(one.expression for one in prometheus_rules()), *(query.expression for one in PANELS for query in one.queries)],
 )
 def test_only_documented_metrics_are_asked_for(expression: str) -> None:
     asked = metrics_in(expression)
-    assert asked
+    assert asked or re.search(r"\b(up|ALERTS)\{", expression)  # Prometheus' own
     assert {one for one in asked if f"`{one}" not in DOCUMENTED} == set()
 
 
@@ -74,18 +81,85 @@ def test_built_in_rules_are_about_what_is_measured_and_can_end() -> None:
 
 
 def test_the_dashboard_is_one_that_can_be_imported() -> None:
-    dashboard = json.loads((CHECKOUT / "deploy/grafana/luminet.json").read_text())
-    assert [one["title"] for one in dashboard["panels"]] == [one.title for one in PANELS]
-    places = [(one["gridPos"]["x"], one["gridPos"]["y"]) for one in dashboard["panels"]]
-    assert len(set(places)) == len(places)
-    assert dashboard["templating"]["list"][0]["type"] == "datasource"
+    panels = [one for one in DASHBOARD["panels"] if one["type"] != "row"]
+    assert [one["title"] for one in panels] == [one.title for one in PANELS]
+    assert [one["title"] for one in DASHBOARD["panels"] if one["type"] == "row"] == [one.title for one in ROWS]
+    assert len({one["id"] for one in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
+    assert DASHBOARD["templating"]["list"][0]["type"] == "datasource"
+
+
+def test_no_two_panels_overlap_and_none_is_wider_than_the_page() -> None:
+    cells: set[tuple[int, int]] = set()
+    for one in DASHBOARD["panels"]:
+        x, y, width, height = (one["gridPos"][side] for side in "xywh")
+        assert x + width <= 24, one["title"]
+        taken = {(column, line) for column in range(x, x + width) for line in range(y, y + height)}
+        assert not taken & cells, one["title"]
+        cells |= taken
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda one: one.title)
+def test_every_panel_says_what_it_shows_and_in_which_unit(panel: Panel) -> None:
+    assert panel.about.endswith(".")
+    assert panel.unit in UNITS
+    assert all(query.legend for query in panel.queries) or panel.kind == "stat"
+    assert len({query.legend for query in panel.queries}) == len(panel.queries), "they could not be told apart"
+
+
+@pytest.mark.parametrize("panel", PANELS, ids=lambda one: one.title)
+def test_a_legend_names_labels_that_its_series_have(panel: Panel) -> None:
+    for query in panel.queries:
+        for label in re.findall(r"\{\{(\w+)\}\}", query.legend):
+            assert re.search(rf"by \([^)]*\b{label}\b[^)]*\)", query.expression), query
+
+
+def test_what_is_chosen_at_the_top_is_heeded_and_only_that_can_be() -> None:
+    chosen = {name for one in PANELS for query in one.queries for name in re.findall(r"\$(\w+)", query.expression)}
+    assert chosen - {"__rate_interval", "__range"} == {name for name, *_ in CHOICES}
+
+
+def test_the_dashboard_and_grafanas_own_data_source_are_about_the_same_one() -> None:
+    (source,) = yaml.safe_load((PROVISIONING / "datasources/luminet.yml").read_text())["datasources"]
+    assert (source["uid"], source["type"], source["access"]) == (PROVISIONED, "prometheus", "proxy")
+    assert DASHBOARD["templating"]["list"][0]["current"]["value"] == source["uid"]
+    assert source["jsonData"]["timeInterval"] == CONFIG["global"]["scrape_interval"]
+    used = {json.dumps(one["datasource"]) for one in DASHBOARD["panels"] if "datasource" in one}
+    assert used == {json.dumps({"type": "prometheus", "uid": "${source}"})}
+
+
+@pytest.mark.parametrize("kind", ["datasources", "dashboards"])
+def test_what_grafana_is_provisioned_with_has_the_fields_it_reads(kind: str) -> None:
+    """A word it does not know it leaves unheeded, and says nothing."""
+    (file,) = (PROVISIONING / kind).glob("*.yml")
+    read = yaml.safe_load(file.read_text())
+    assert read.pop("apiVersion") == 1
+    assert set(read) <= {"prune", "datasources", "deleteDatasources", "providers"}
+    for one in read.get("datasources", ()):
+        assert set(one) <= {"name", "uid", "type", "access", "url", "isDefault", "editable", "jsonData", "orgId"}
+        assert set(one["jsonData"]) <= {"httpMethod", "timeInterval", "prometheusType", "prometheusVersion"}
+    for one in read.get("providers", ()):
+        known = {"name", "orgId", "folder", "type", "disableDeletion", "updateIntervalSeconds", "allowUiUpdates"}
+        assert set(one) <= {*known, "options"}
+        assert (one["type"], set(one["options"])) == ("file", {"path"})
+
+
+def test_promtool_takes_what_prometheus_is_told_to_ask() -> None:
+    done = judged("check", "config", "--syntax-only", "prometheus.yml", cwd=FOLDER)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert CONFIG["rule_files"] == [RULES_FILE]
+
+
+def test_every_process_of_ours_is_asked_with_the_token_and_is_named_as_rules_and_pictures_know_it() -> None:
+    ours = {one["job_name"]: one for one in CONFIG["scrape_configs"] if one["job_name"] != "prometheus"}
+    assert set(ours) == {f"luminet-{one}" for one in ("web", "gateway", "engine", "sidecar")}
+    assert all(one["authorization"] == {"credentials_file": "/run/luminet/metrics-token"} for one in ours.values())
 
 
 def test_every_series_of_a_panel_is_seen() -> None:
     """`a or b` shows of b only what has other labels: sums by the same ones are never seen."""
-    dashboard = json.loads((CHECKOUT / "deploy/grafana/luminet.json").read_text())
-    targets = {one["title"]: one["targets"] for one in dashboard["panels"]}
-    assert not [title for title, asked in targets.items() if any(" or " in one["expr"] for one in asked)]
+    targets = {one["title"]: one["targets"] for one in DASHBOARD["panels"] if "targets" in one}
+    joined = [one["expr"] for asked in targets.values() for one in asked if " or " in one["expr"]]
+    assert [one for one in joined if not one.endswith(") or vector(0)") or " by " in one] == []
     running, waiting = targets["Requests running and waiting"]
     assert ("running" in running["expr"], "waiting" in waiting["expr"]) == (True, True)
     assert running["legendFormat"] != waiting["legendFormat"]
