@@ -2,13 +2,17 @@
 
 import ast
 import json
+import threading
 from dataclasses import asdict, replace
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
+from django.conf import settings
+from django.test import override_settings
 
 from controlplane.dashboard.homes import Fact
 from controlplane.dashboard.starting.asking import Answer, NotAnswered, _answer, _event, _first_model, _refusal
-from controlplane.dashboard.starting.engines import Counted, counted_in
+from controlplane.dashboard.starting.engines import Counted, _metrics, counted_in
 from controlplane.dashboard.starting.experiments.flood import flood_trace
 from controlplane.dashboard.starting.rules import NOTHING, Own, rules
 from controlplane.dashboard.starting.sent import pair_headline, sent_rows, speed_words
@@ -166,6 +170,33 @@ def test_engines_counters_are_added_up_for_one_namespace_alone() -> None:
     found = counted_in([text, text], organisation="acme", namespace="default")
     assert found == Counted(0, 2_200, 120)
     assert found - Counted(0, 200, 20) == Counted(0, 2_000, 100)
+
+
+class Engine(BaseHTTPRequestHandler):
+    """Tells its metrics to the bearer of the token."""
+
+    def do_GET(self) -> None:
+        is_known = self.headers.get("authorization") == "Bearer hush"
+        self.send_response(200 if is_known else 401)
+        self.end_headers()
+        self.wfile.write(b"figures")
+
+    def log_message(self, *told: object) -> None:
+        """Nothing."""
+
+
+def test_engines_are_asked_with_the_token_of_the_fleet() -> None:
+    with HTTPServer(("127.0.0.1", 0), Engine) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        with override_settings(ENVIRONMENT=replace(settings.ENVIRONMENT, metrics_token="hush")):
+            assert _metrics(address) == "figures"
+        with (
+            override_settings(ENVIRONMENT=replace(settings.ENVIRONMENT, metrics_token=None)),
+            pytest.raises(OSError, match="401"),
+        ):
+            _metrics(address)
+        server.shutdown()
 
 
 # What experiments tell
