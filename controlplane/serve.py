@@ -12,6 +12,7 @@ KEPT_SECONDS = 75  # idle connections: agents of a large fleet speak every 5 s a
 def run_web() -> None:
     import uvicorn
 
+    from controlplane.live.protocol import MOST_BYTES, ListeningSocket
     from controlplane.settings.env import read_environment_or_exit
 
     environment = read_environment_or_exit(os.environ)
@@ -26,7 +27,8 @@ def run_web() -> None:
         workers=environment.web_workers,
         loop="uvloop",
         http="httptools",
-        ws="websockets-sansio",
+        ws=ListeningSocket,
+        ws_max_size=MOST_BYTES,
         # Messages of 300 bytes gain nothing, and each socket would keep a few hundred kB for it.
         ws_per_message_deflate=False,
         lifespan="off",

@@ -164,10 +164,11 @@ class _Weighing:
         elif report.kind == "receipt":
             self._receipt(told)
         elif report.kind == "rejected":
-            self._facts.rejected, self._facts.is_rejection_over = Rejected(told["hash"], told["reason"] or ""), False
+            reason = told.get("reason") or ""  # short texts may be missing
+            self._facts.rejected, self._facts.is_rejection_over = Rejected(told["hash"], reason), False
         elif report.kind == "refused":
             count, _ = self._facts.refused.get(told["reason"], (0, ""))
-            self._facts.refused[told["reason"]] = (min(count + told["count"], MOST), told["what"] or "")
+            self._facts.refused[told["reason"]] = (min(count + told["count"], MOST), told.get("what") or "")
         elif report.kind == "about":
             self._about(told)
         # usage, levels and gaps are added up by who counts, in the same transaction: recording.py

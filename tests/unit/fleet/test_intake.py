@@ -212,6 +212,14 @@ def test_refusals_add_up_by_reason_and_the_last_is_told() -> None:
     assert found.refused == {"forged": (5, ""), "older": (1, "x")}
 
 
+def test_a_short_text_that_is_missing_is_none() -> None:
+    """Whoever leaves it out is not to have its reports refused for ever."""
+    state = {"generation": 5, "hash": GENERATIONS[5], "at": 0.0}
+    told = facts(known(), Report("refused", {"reason": "forged", "at": 0.0, "count": 1}), Report("rejected", state))
+    assert told.refused == {"forged": (1, "")}
+    assert told.rejected == Rejected(GENERATIONS[5], "")
+
+
 def test_what_it_says_of_itself_is_checked_and_nonsense_left_out() -> None:
     assert facts(known(), Report("about", about_agent(version="9.9"))).about == about_agent(version="9.9")
     found = facts(known(), Report("about", {"backend": "steam"}))

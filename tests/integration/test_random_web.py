@@ -1,0 +1,155 @@
+"""Whatever reaches the control plane's port, it makes no mistake of its own, tells nothing of its insides, and goes on.
+
+As HTTP, as live sockets, at the door of agents; and an agent does so with whatever lies in its queue.
+"""
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from django.core.management import call_command
+
+from engine_agent.protocol import queue_name
+from tests.bad_bodies import odd_value
+from tests.factories import PASSWORD
+from tests.fleets import Fleet, fleet_running, inside, wait_for
+from tests.random_web import Sent, agent_case, complaints, frame, head, http_case, socket_case
+from tests.spoiling import hit, spoiled
+
+SEED = 12
+OPERATOR = "operator@luminet.example"
+GARBAGE = 8  # a worker that stumbles begins anew after a while, longer each time
+CASES = {"http": 600, "sockets": 150, "agents": 600}
+TOLD = ("django.security.DisallowedHost", "SuspiciousOperation")  # what Django itself says of a bad request
+JOIN = {"kind": "engine", "name": None, "about": {"backend": "simulated", "version": "0.1.0"}}
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    fleet: Fleet
+    cookie: str  # of an operator who is signed in
+    token: str  # of an agent
+
+    @property
+    def port(self) -> int:
+        return int(urlsplit(self.fleet.web).port or 0)
+
+    def sent(self, *cases: Sent) -> Mapping[int, int]:
+        """How often which status came back. Nothing else may have."""
+        web = self.fleet.parts["web"]
+        before, said = web.pid, len(web.said)
+        found, statuses = asyncio.run(complaints(self.port, cases))
+        assert found == [], f"seed {SEED}:\n" + errors(web.said[said:])
+        assert httpx.get(f"{self.fleet.web}/healthz").status_code == 200
+        assert web.pid == before, "the web has ended, and was started again"
+        assert errors(web.said[said:]) == ""
+        return statuses
+
+
+def errors(said: str) -> str:
+    lines = (line for line in said.splitlines() if '"level": "error"' in line)
+    return "\n".join(line for line in lines if not any(one in line for one in TOLD))[:8_000]
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with fleet_running() as fleet:
+        fleet.ask("POST", "/orgs", {"slug": "acme", "name": "Acme"})
+        told = httpx.post(f"{fleet.web}/agent/v1/enrol", json={**JOIN, "token": fleet.tokens["join"]}).json()
+        yield World(fleet, signed_in(fleet), told["token"])
+
+
+def signed_in(fleet: Fleet) -> str:
+    """As an operator; with the static files that pages name, which a fleet has no use for."""
+    inside(fleet, "tests.integration.test_random_web:files_collect")
+    fleet.parts["web"].stop()
+    fleet.parts["web"].start()
+    with httpx.Client(base_url=fleet.web) as client:
+        assert client.get("/sign-in").status_code == 200
+        form = {"csrfmiddlewaretoken": client.cookies["luminet_csrf"], "email": OPERATOR, "password": PASSWORD}
+        assert client.post("/sign-in", data=form).status_code == 302
+        return "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+
+
+def files_collect() -> str:
+    """Called with the settings of the fleet's own parts."""
+    call_command("collectstatic", interactive=False, verbosity=0)
+    return "collected"
+
+
+def test_the_same_seed_sends_the_same() -> None:
+    assert [http_case(one, seed=1, cookie="") for one in range(40)] == [
+        http_case(one, seed=1, cookie="") for one in range(40)
+    ]
+    assert socket_case(1, seed=1, cookie="") != socket_case(1, seed=2, cookie="")
+
+
+def test_bytes_that_are_nearly_http(world: World) -> None:
+    cases = [http_case(number, seed=SEED, cookie=world.cookie) for number in range(CASES["http"])]
+    assert {200, 400, 401, 403, 404, 405} <= set(world.sent(*cases))
+
+
+def test_live_sockets_that_make_no_sense(world: World) -> None:
+    cases = [socket_case(number, seed=SEED, cookie=world.cookie) for number in range(CASES["sockets"])]
+    assert {101, 400} <= set(world.sent(*cases))
+
+
+def test_a_page_that_sends_more_than_pages_do_is_cut_off(world: World) -> None:
+    """A page only listens: what it sends is held in memory until it is whole."""
+    told = {"upgrade": "websocket", "connection": "Upgrade", "origin": "http://127.0.0.1", "cookie": world.cookie}
+    told |= {"sec-websocket-version": "13", "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA=="}
+    start = head("GET", "/ws/live/fleet", told)
+    assert world.sent(Sent("much", [start, frame(bytes(2**20))], "is let in and says no more")) == {101: 1}
+
+
+def test_what_agents_say_spoiled(world: World) -> None:
+    join = world.fleet.tokens["join"]
+    cases = [agent_case(number, seed=SEED, token=world.token, join=join) for number in range(CASES["agents"])]
+    assert {200, 400, 401, 404, 405} <= set(world.sent(*cases))
+    part = world.fleet.simulate(1, prefix="good")  # and who makes sense is served as ever
+    wait_for(lambda: is_in_sync(world.fleet, "good-0001"), "an agent in sync after all that")
+    part.stop()
+
+
+def is_in_sync(fleet: Fleet, agent: str) -> bool:
+    found = fleet.rows(
+        "SELECT desired_hash <> '' AND applied_hash = desired_hash FROM fleet_agent WHERE id = %s", agent
+    )
+    return bool(found and found[0][0])
+
+
+def test_what_lies_in_an_agents_queue_and_is_no_command(world: World) -> None:
+    """Whoever could write there, by the broker's own password: the agent goes on, and obeys nothing of it."""
+    fleet, chance = world.fleet, random.Random(SEED)
+    part = fleet.simulate(1, prefix="queue")
+    wait_for(lambda: is_in_sync(fleet, "queue-0001"), "an agent in sync")
+    key = f"agent.queue-0001:{queue_name('queue-0001')}"
+    pid = part.pid
+    with fleet.broker() as broker:
+        part.pause()
+        fleet.ask("PUT", "/policy", {"policy": {"ttl_seconds": 777}})
+        message = wait_for(lambda: broker.lindex(key, 0), "a command on its way")
+        part.resume()
+        for number in range(GARBAGE):
+            broker.lpush(key, garbage(chance, number, bytes(message)))
+        wait_for(lambda: not broker.llen(key), "all of it to be taken")
+    fleet.ask("PUT", "/policy", {"policy": {"ttl_seconds": 778}})
+    wait_for(lambda: is_in_sync(fleet, "queue-0001"), "the agent at what the control plane says")
+    assert (part.is_running, part.pid) == (True, pid)
+
+
+def garbage(chance: random.Random, number: int, message: bytes) -> bytes:
+    match number % 4:
+        case 0:
+            return hit(chance, message)
+        case 1:
+            return json.dumps(spoiled(chance, json.loads(message))).encode()
+        case 2:
+            return json.dumps(odd_value(chance, depth=3)).encode()
+        case _:
+            return chance.randbytes(200)
