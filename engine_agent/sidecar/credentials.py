@@ -13,6 +13,8 @@ from engine_agent.sidecar.errors import BadCredentials
 from engine_agent.sidecar.spool import replace_file
 
 FILE = "credentials"
+KEY_BYTES = 32
+LONGEST_CADENCE_SECONDS = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ def credentials_told(told: Mapping[str, Any], *, url: str, token: str | None = N
         found.command_keys()
     except (KeyError, TypeError, ValueError, AttributeError) as problem:
         raise BadCredentials(f"the control plane's credentials lack or spoil {problem}") from None
-    if not found.token or len(found.sealing_key) != 32:
+    if not found.token or len(found.sealing_key) != KEY_BYTES:
         raise BadCredentials("the control plane's credentials have no token, or no key of 32 bytes")
     return found
 
@@ -64,11 +66,24 @@ def credentials_read(home: Path) -> Credentials | None:
     path = home / FILE
     try:
         kept = Credentials(**json.loads(path.read_text(encoding="utf-8")))
-        return replace(kept, plain_http_hosts=tuple(map(str, kept.plain_http_hosts)))
+        found = replace(kept, plain_http_hosts=tuple(map(str, kept.plain_http_hosts)))
+        _check(found)
+        return found
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError) as problem:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
         raise BadCredentials(f"{path}: {problem}; delete it and join again") from None
+
+
+def _check(found: Credentials) -> None:
+    """That a file says what one of ours says: or damage would be found out much later, and in no words of ours."""
+    texts = (found.url, found.agent, found.kind, found.group, found.token)
+    texts += tuple(found.broker[name] for name in ("url", "prefix", "queue"))
+    if not all(isinstance(one, str) and one for one in texts) or not isinstance(found.key_number, int):
+        raise ValueError("a value is missing or of another type")
+    found.command_keys()
+    if len(found.sealing_key) != KEY_BYTES or not 0 < found.cadence_seconds < LONGEST_CADENCE_SECONDS:
+        raise ValueError("the sealing key or the cadence is none")
 
 
 def credentials_keep(home: Path, credentials: Credentials) -> None:

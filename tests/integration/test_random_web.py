@@ -23,7 +23,7 @@ from tests.spoiling import hit, spoiled
 
 SEED = 12
 OPERATOR = "operator@luminet.example"
-GARBAGE = 8  # a worker that stumbles begins anew after a while, longer each time
+GARBAGE = 4  # a worker that stumbles begins anew after a while, longer each time
 CASES = {"http": 600, "sockets": 150, "agents": 600}
 TOLD = ("django.security.DisallowedHost", "SuspiciousOperation")  # what Django itself says of a bad request
 JOIN = {"kind": "engine", "name": None, "about": {"backend": "simulated", "version": "0.1.0"}}

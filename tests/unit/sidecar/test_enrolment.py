@@ -28,7 +28,8 @@ def test_nobody_joins_in_a_folder_that_another_has(tmp_path: Path) -> None:
 
 def test_a_host_that_was_named_for_plain_http_need_not_be_named_again(tmp_path: Path) -> None:
     keys = dict.fromkeys(("verifying", "sealing"), base64.b64encode(bytes(32)).decode())
-    kept = Credentials("http://web.invalid", "unit-1", "engine", "default", "lat_x", 1, {}, keys)
+    broker = {"url": "redis://127.0.0.1:1", "prefix": "agent.unit-1:", "queue": "agent.unit-1"}
+    kept = Credentials("http://web.invalid", "unit-1", "engine", "default", "lat_x", 1, broker, keys)
 
     def ensured() -> Credentials:
         return asyncio.run(credentials_ensured(tmp_path, Joining(), kind="engine", about={}))
