@@ -11,7 +11,7 @@ LUMINET = $(BIN)/python -m controlplane.cli
 # Files side by side, one process a core; each process starts the servers its tests ask for. In which order: tests/order.py
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help up down clean test test-vllm check ci format lint openapi alert-files bench bench-gpu quality lock lockvllm locklitellm python
+.PHONY: help up down clean test test-vllm check audit ci format lint openapi alert-files bench bench-gpu quality lock lockvllm locklitellm python
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -37,7 +37,11 @@ test-vllm: python  ## run the tests that need vLLM: installs it once, in .venv-v
 
 check: python lint test  ## format, lint, types, import contracts, migrations, templates and `make test`
 
-ci: check  ## what CI runs: `make check`, then `make test-vllm`; where vLLM cannot be installed that is said, and fails nothing
+audit: python  ## ask PyPI and npm whether anything that is pinned has a known vulnerability; fails where that cannot be had
+	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m tests.audit
+
+ci: check  ## what CI runs: `make check`, `make audit`, `make test-vllm`; where the last two cannot be had that is said, and fails nothing
+	@$(BIN)/python -m tests.audit.ci
 	@exec $(BIN)/python -m tests.vllm.ci
 
 lint: python  ## everything of `check` but the tests

@@ -1,0 +1,1 @@
+"""`make audit`: whether anything that is pinned here has a vulnerability that is known."""
