@@ -18,6 +18,7 @@ TOGETHER: Mapping[str, tuple[str, ...]] = {
         "tests/e2e/test_five_minutes.py",
         "tests/e2e/test_fleet.py",
         "tests/e2e/test_operator_journey.py",
+        "tests/e2e/test_secrecy.py",
     ),
     "stack": ("tests/e2e/test_journeys.py", "tests/e2e/test_links.py"),
 }

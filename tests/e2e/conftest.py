@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.e2e.chromium import LAUNCH_ARGS, ChromiumUnavailable, find_or_fetch
 from tests.e2e.pages import SIZES, Look, looker
+from tests.e2e.secrecy import leaks
 from tests.e2e.stack import Stack, new_home, running, running_fleet
 
 
@@ -25,6 +26,7 @@ def home() -> Iterator[Path]:
 def stack() -> Iterator[Stack]:
     with new_home() as home, running(home) as stack:
         yield stack
+        assert leaks(stack) == []
 
 
 @pytest.fixture(scope="package")
@@ -32,6 +34,7 @@ def fleet_stack() -> Iterator[Stack]:
     """One with two agents on the demo model and a gateway, all of them ready."""
     with new_home() as home, running_fleet(home) as stack:
         yield stack
+        assert leaks(stack) == []
 
 
 @pytest.fixture(scope="module")
