@@ -94,6 +94,14 @@ def test_bytes_that_are_nearly_http(world: World) -> None:
     assert {200, 400, 401, 403, 404, 405} <= set(world.sent(*cases))
 
 
+def test_of_two_framings_neither_is_believed(world: World) -> None:
+    """Or a proxy in front could take for one request what is two here."""
+    second = head("GET", "/healthz", {})
+    told = {"content-length": str(len(second) + 5), "transfer-encoding": "chunked", "content-type": "application/json"}
+    first = head("POST", "/api/v1/orgs", told) + b"0\r\n\r\n" + second
+    assert world.sent(Sent("two framings", [first], "listens")) == {400: 1}
+
+
 def test_live_sockets_that_make_no_sense(world: World) -> None:
     cases = [socket_case(number, seed=SEED, cookie=world.cookie) for number in range(CASES["sockets"])]
     assert {101, 400} <= set(world.sent(*cases))

@@ -2,7 +2,9 @@
 
 import json
 import os
+import random
 import signal
+import socket
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +21,7 @@ from engine_agent.version import luminet_version
 from tests.control_planes import AGENT, ControlPlane, control_plane, is_listening, login_make, sidecar
 from tests.engine_processes import DEMO, Engine, asked, engine, state_folder
 from tests.engines.snapshots import make_snapshot
+from tests.spoiling import hit
 
 
 @dataclass(slots=True)
@@ -101,6 +104,29 @@ def test_the_secret_by_which_gateways_are_believed_is_put_beside_the_engine(site
         assert secret.read_text().strip() == site.plane.identity
         assert stat.S_IMODE(secret.stat().st_mode) == 0o600
         assert site.plane.heartbeats[-1]["engine"]["state"] == "down"
+
+
+def test_whatever_is_asked_of_its_status_it_goes_on(site: Site) -> None:
+    good = b"GET /health HTTP/1.1\r\nhost: x\r\naccept: */*\r\ncontent-length: 0\r\n\r\n"
+    with sidecar(site.plane, site.home, *site.arguments) as running:
+        site.plane.until(lambda: site.plane.heartbeats, "a first heartbeat")
+        for number in range(80):
+            with socket.create_connection(("127.0.0.1", running.status_port), timeout=30) as near:
+                near.sendall(hit(random.Random(f"12 status {number}"), good))
+                near.shutdown(socket.SHUT_WR)
+                said = b"".join(iter(lambda near=near: near.recv(65_536), b""))
+                assert b" 500 " not in said[:40], number
+                assert b"Traceback" not in said, number
+        assert said_of(running.status_port)["agent"] == AGENT
+        assert running.process.poll() is None
+
+
+def said_of(port: int) -> dict[str, Any]:
+    connection = HTTPConnection("127.0.0.1", port, timeout=30)
+    connection.request("GET", "/health")
+    found: dict[str, Any] = json.loads(connection.getresponse().read())
+    connection.close()
+    return found
 
 
 def test_a_change_to_something_else_is_answered_by_pulling_the_whole(site: Site) -> None:

@@ -1,0 +1,52 @@
+"""What docs/security.md claims, a test holds: each claim names one, and each that is named is there."""
+
+import ast
+import re
+from functools import cache
+
+import pytest
+
+from controlplane.settings.env import CHECKOUT
+
+PAGE = (CHECKOUT / "docs" / "security.md").read_text(encoding="utf-8")
+POINTER = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+FEWEST_CLAIMS, FEWEST_FACES = 40, 18
+
+
+def section(title: str) -> str:
+    return PAGE.split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+CLAIMS = [line for line in section("What is claimed").splitlines() if line.startswith("- ")]
+FACES = [line for line in section("Random input at every face").splitlines() if line.startswith("| ")][1:]
+POINTERS = sorted(set(POINTER.findall(PAGE)))
+
+
+@cache
+def defined_in(file: str) -> frozenset[str]:
+    tree = ast.parse((CHECKOUT / file).read_text(encoding="utf-8"))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return frozenset(one.name for one in ast.walk(tree) if isinstance(one, kinds))
+
+
+def test_no_claim_and_no_face_is_without_a_test() -> None:
+    assert len(CLAIMS) >= FEWEST_CLAIMS
+    assert len(FACES) >= FEWEST_FACES
+    assert [line for line in (*CLAIMS, *FACES) if not POINTER.search(line)] == []
+
+
+def test_a_claim_is_one_sentence_and_then_its_tests() -> None:
+    sentences = [line[2:].split(" `tests/")[0] for line in CLAIMS]
+    assert [one for one in sentences if not one.endswith(".") or ". " in one] == []
+
+
+@pytest.mark.parametrize(("file", "name"), POINTERS, ids=[f"{file}::{name}" for file, name in POINTERS])
+def test_every_test_that_is_named_is_there(file: str, name: str) -> None:
+    assert (CHECKOUT / file).exists(), file
+    assert name in defined_in(file)
+
+
+def test_what_is_not_claimed_is_said() -> None:
+    told = section("What is not claimed").lower()
+    for word in ("legal erasure", "timing", "side channels", "denial of service", "operators", "compromised gateway"):
+        assert word in told, word
