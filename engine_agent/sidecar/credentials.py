@@ -77,9 +77,10 @@ def credentials_read(home: Path) -> Credentials | None:
 
 def _check(found: Credentials) -> None:
     """That a file says what one of ours says: or damage would be found out much later, and in no words of ours."""
-    texts = (found.url, found.agent, found.kind, found.group, found.token)
-    texts += tuple(found.broker[name] for name in ("url", "prefix", "queue"))
-    if not all(isinstance(one, str) and one for one in texts) or not isinstance(found.key_number, int):
+    broker = (found.broker[name] for name in ("url", "prefix", "queue"))
+    told: tuple[object, ...] = (found.url, found.agent, found.kind, found.group, found.token, *broker)
+    number: object = found.key_number
+    if not all(isinstance(one, str) and one for one in told) or not isinstance(number, int):
         raise ValueError("a value is missing or of another type")
     found.command_keys()
     if len(found.sealing_key) != KEY_BYTES or not 0 < found.cadence_seconds < LONGEST_CADENCE_SECONDS:

@@ -31,9 +31,13 @@ def _name(dist: Distribution) -> str:
 def _licences(dist: Distribution) -> set[str]:
     told = dist.metadata.get_all("Classifier") or []
     classified = [one.rpartition("::")[2].strip() for one in told if one.startswith("License ::")]
-    free_text = (dist.metadata.get("License") or "").strip().splitlines()[:1]
-    words = dist.metadata.get("License-Expression") or "; ".join(classified) or "".join(free_text)
+    free_text = _told(dist, "License").strip().splitlines()[:1]
+    words = _told(dist, "License-Expression") or "; ".join(classified) or "".join(free_text)
     return {one.strip().lower() for one in re.split(r"\bAND\b|\bOR\b|;", words) if one.strip()}
+
+
+def _told(dist: Distribution, name: str) -> str:
+    return str((dist.metadata.get_all(name) or [""])[0])
 
 
 def _installed() -> Iterator[Distribution]:
