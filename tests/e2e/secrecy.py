@@ -39,6 +39,7 @@ WORDS = (
 )
 # `make up` shows these to whoever starts it, on its own terminal: docs/tour.md.
 SHOWN_AT_START = "password of the demo"
+LOOKED_FOR = ("secrets/master_key", "secrets/pepper", "token of the demo", "api_key of the demo", "cache key")
 _remembered: dict[str, dict[str, str]] = {}
 
 
@@ -53,6 +54,8 @@ def leaks(stack: Stack) -> list[str]:
     known = {**_files(stack.home), **_demo(stack), **_remembered.get(str(stack.home), {}), **_stored(stack)}
     written = {**dict(_logs(stack.home)), **dict(_command_lines(stack)), "what the supervisor said": stack.said}
     assert len(written) > 5, "there are no logs to look through"
+    missing = [kind for kind in LOOKED_FOR if not any(kind in what for what in known)]
+    assert missing == [], "of what is always there nothing is looked for"
     return [found for where, text in written.items() for found in _found(where, text, known)]
 
 

@@ -66,9 +66,10 @@ def links_and_keys(stack: Stack) -> None:
         operator.delete(f"/orgs/acme/keys/{made['id']}")
         joining = {"name": "secrecy", "expires_in_seconds": 600}
         remember(stack, "join token", operator.post("/fleet/join-tokens", json=joining).json()["secret"])
-        rule = {"name": "secrecy", "metric": "silence", "threshold": 60, "webhook_url": "https://example.org/x"}
-        told = operator.post("/alert-rules", json=rule).json()
-        remember(stack, "webhook secret", str(told.get("webhook_secret") or told.get("secret") or ""))
+        rule = {"name": "secrecy", "metric": "hit_ratio", "comparison": "below", "threshold": 0.1, "place": "acme"}
+        told = operator.post("/alert-rules", json={**rule, "webhook_url": "https://hooks.acme.example/x"}).json()
+        remember(stack, "webhook secret", told["webhook_secret"])
+        operator.delete(f"/alert-rules/{told['id']}")
     with httpx.Client(base_url=stack.web, trust_env=False) as client:
         for path in (f"/invitation/{link}", f"/invitation/{link}/", f"/invitation/{link}?x=1", f"/reset/{link}"):
             client.get(path)
