@@ -5,13 +5,19 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn
 
+from controlplane.client import amounts
 from controlplane.client.arguments import REST_SCOPES, client_commands
 from controlplane.client.calc_arguments import calc_arguments
 from controlplane.version import version
 
 PARTS = ("web", "worker", "beat", "migrate", "demo-traffic")
+AREAS = (  # that the doctor examines, in its order
+    "versions", "reachability", "migrations", "permissions", "secrets", "clock", "disk", "machine", "gpu", "ports",
+    "chromium", "fleet", "numbers", "trail",
+)  # fmt: skip
 HEALTH = ("web", "worker", "beat", "database", "broker", "demo-traffic")
 Command = Callable[[argparse.Namespace], int]
 
@@ -56,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("part", choices=PARTS)
     health = _add(commands, "health", _health, "ask one part whether it does its work; status 1 when not")
     health.add_argument("part", choices=HEALTH)
+    _doctor_arguments(_add(commands, "doctor", _doctor, "say what is well here, what is not, and what to do"))
     _add(commands, "secrets", _secrets, "print a fresh set of production secrets for an .env file")
     operator = _add(
         commands, "create-operator", _create_operator, "create a person who runs the fleet, or make one of an account"
@@ -65,6 +72,22 @@ def parser() -> argparse.ArgumentParser:
     _local_commands(commands)
     client_commands(commands)
     return top
+
+
+def _doctor_arguments(doctor: argparse.ArgumentParser) -> None:
+    doctor.add_argument("area", nargs="*", type=_area, metavar="AREA", help=", ".join(AREAS) + "; none: all")
+    doctor.add_argument("--home", type=Path, metavar="DIR", help="of an agent or a gateway: examine that")
+    doctor.add_argument("--url", metavar="URL", help="of a control plane: examine that, from afar (LUMINET_URL)")
+    doctor.add_argument("--insecure", action="store_true", help="let the token travel over http to another machine")
+    doctor.add_argument("--seconds", type=amounts.seconds, default=7.0, help="how long a check may take (7)")
+    doctor.add_argument("--deep", action="store_true", help="walk the whole audit trail, too, however long that takes")
+    _for_programs(doctor)
+
+
+def _area(text: str) -> str:
+    if text not in AREAS:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(AREAS)}")
+    return text
 
 
 def _local_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -184,6 +207,12 @@ def _health(options: argparse.Namespace) -> int:
         return 1
     print(f"{options.part} answers")
     return 0
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from controlplane.doctor.command import doctor
+
+    return doctor(options)
 
 
 def _secrets(options: argparse.Namespace) -> int:

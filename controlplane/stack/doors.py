@@ -31,6 +31,11 @@ def up() -> int:
         return 2
     except StackError as error:
         print(f"luminet: {error}", file=sys.stderr)
+        if error.is_puzzling:
+            print(
+                "luminet: `.venv/bin/luminet doctor` says what is well here, what is not, and what to do",
+                file=sys.stderr,
+            )
         return 1
     return 0
 

@@ -4,6 +4,8 @@
 class StackError(Exception):
     """Shown to people as it is; ends `make up` with status 1."""
 
+    is_puzzling = False  # it says what happened, not why: the doctor may know
+
 
 class PortTaken(StackError):
     def __init__(self, *, host: str, port: int, setting: str) -> None:
@@ -19,8 +21,17 @@ class AlreadyRunning(StackError):
 
 
 class ChildFailed(StackError):
+    is_puzzling = True
+
     def __init__(self, name: str, reason: str, log_file: str) -> None:
         super().__init__(f"{name} {reason}. Its log is {log_file}.")
+
+
+class NoPulse(StackError):
+    is_puzzling = True
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"Nothing came from beat through the worker to the web within {seconds:.0f} s; see the logs.")
 
 
 class VllmMissing(StackError):

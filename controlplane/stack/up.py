@@ -15,7 +15,7 @@ from controlplane.stack.bootstrap import is_installed
 from controlplane.stack.child import Child, Service
 from controlplane.stack.config import StackConfig, folders_make, unprivileged_owner
 from controlplane.stack.credentials import credentials_ensure
-from controlplane.stack.errors import ChildFailed, PortTaken, StackError
+from controlplane.stack.errors import ChildFailed, NoPulse, PortTaken, StackError
 from controlplane.stack.files import write_private
 from controlplane.stack.fleet_services import (
     demo_traffic_service,
@@ -142,9 +142,7 @@ async def _pulse_through(web: str) -> None:
         if age is not None and age <= time.monotonic() - began + 1:
             return
         await asyncio.sleep(0.1)
-    raise StackError(
-        f"Nothing came from beat through the worker to the web within {PULSE_SECONDS:.0f} s; see the logs."
-    )
+    raise NoPulse(PULSE_SECONDS)
 
 
 def _readyz(web: str) -> dict[str, float | None]:

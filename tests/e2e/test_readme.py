@@ -97,6 +97,9 @@ def test_what_one_looks_around_with(shell: Shell, readers: Stack) -> None:
     assert json.loads(shell("curl -s http://127.0.0.1:8000/readyz"))["status"] == "ok"
     assert "luminet_build_info" in shell("curl -s http://127.0.0.1:8000/metrics")
     assert json.loads(shell("cat .luminet/demo.json"))["web"] == readers.web
+    said = shell(".venv/bin/luminet doctor")
+    assert "The last pulse came through" in said
+    assert re.search(r"^(\d+ warnings?, )?\d+ well", said.splitlines()[-1])
 
 
 ORGANISATIONS = (
@@ -191,6 +194,7 @@ RUN_ABOVE = {
     "make test",
     ".venv/bin/luminet stack status",
     ".venv/bin/luminet stack status --json",
+    ".venv/bin/luminet doctor",
     "curl -s http://127.0.0.1:8000/readyz",
     "curl -s http://127.0.0.1:8000/metrics",
     "cat .luminet/demo.json",

