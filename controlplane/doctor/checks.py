@@ -36,6 +36,8 @@ Findings = Iterable[Finding]
 
 
 def checks_of(place: Place, token: str = "") -> list[Check]:
+    if place.kind == "stack" and not place.is_checkout and place.supervisor is None:
+        return [Check("reachability", "place", lambda: [reaching.nowhere()])]
     of = {"stack": _of_the_stack, "processes": _of_processes, "agent": _of_an_agent}
     found = [*_of_versions(place), *(of[place.kind](place) if place.kind in of else _of_remote(place, token))]
     return sorted(found, key=lambda one: [*TITLES].index(one.area))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from controlplane.settings.env import CHECKOUT
+from tests.control_planes import AGENT, control_plane, sidecar
 from tests.fleets import Fleet, fleet_running, wait_for
 from tests.ports import free_port
 
@@ -176,6 +177,26 @@ def test_an_agent_that_hangs_is_stale(fleet: Fleet) -> None:
     name = fleet.value("SELECT id FROM fleet_agent WHERE id LIKE 'late%%'")
     assert (status, found[name]["status"]) == (1, "broken")
     assert "is stale" in found[name]["says"]
+
+
+def test_an_agents_home_says_whose_it_is_whether_it_runs_and_what_its_logins_can_do(
+    redis_server: str, tmp_path: Path
+) -> None:
+    home = tmp_path / "agent"
+    with control_plane(redis_server) as plane:
+        with sidecar(plane, home, "--engine-state", str(tmp_path / "engine")):
+            wait_for(lambda: (home / "credentials").exists(), "it to join")
+            _, found = told({}, "--home", str(home), "reachability", "permissions")
+            assert found["credentials"]["says"].startswith(f"This is the engine {AGENT} of")
+            assert {found[name]["status"] for name in ("process", "broker", "files")} == {"ok"}
+        (home / "credentials").chmod(0o644)
+        plane.token = "another"
+        status, found = told({}, "--home", str(home), "reachability", "permissions")
+    assert status == 1
+    assert {found[name]["status"] for name in ("process", "control-plane", "files")} == {"broken"}
+    assert "does not know its token" in found["control-plane"]["says"]
+    status, found = told({}, "--home", str(home), "reachability")
+    assert "does not answer" in found["control-plane"]["says"]
 
 
 def test_in_a_bare_place_it_says_make_up_and_whose_files_others_can_read(tmp_path: Path) -> None:

@@ -166,6 +166,13 @@ def nothing_runs(left_over: Sequence[str], *, is_installed: bool) -> Finding:
     return broken("stack", told, "make up")
 
 
+def nowhere() -> Finding:
+    """In a container of an agent, say: there is no stack, and no setting of a control plane."""
+    told = "There is no stack here, and no setting that says where a control plane is"
+    do = "luminet doctor --home DIR beside an agent or a gateway, luminet doctor --url URL for a control plane far away"
+    return broken("place", told, do)
+
+
 def certificate(host: str, problem: str | None, ends_at: datetime | None, now: datetime) -> Finding:
     if problem is not None or ends_at is None:
         told = f"The certificate of {host} is not good: {problem or 'it names no end'}"

@@ -10,10 +10,11 @@ import pytest
 from controlplane.cli import AREAS
 from controlplane.client.tables import Paper
 from controlplane.doctor import report
-from controlplane.doctor.checks import TITLES
+from controlplane.doctor.checks import TITLES, checks_of
 from controlplane.doctor.examining import Check, Examinations
 from controlplane.doctor.finding import Finding, NotExamined, Status, broken, not_examined, note, ok, warning
 from controlplane.doctor.once import Once
+from controlplane.doctor.place import Place
 
 
 def told(*checks: Check, seconds: float = 30.0) -> list[tuple[str, Status]]:
@@ -104,6 +105,12 @@ def test_programs_read_a_list_of_five_members() -> None:
 def test_only_what_is_broken_ends_with_status_one() -> None:
     assert report.exit_status(FOUND) == 1
     assert report.exit_status([one for one in FOUND if one[1].status is not Status.BROKEN]) == 0
+
+
+def test_where_there_is_neither_checkout_nor_setting_it_says_how_to_be_told_what_is_meant() -> None:
+    (check,) = checks_of(Place("stack", {}, is_checkout=False))
+    (found,) = check.look()
+    assert (found.status, "--home" in str(found.do)) == (Status.BROKEN, True)
 
 
 def test_the_command_and_the_checks_know_the_same_areas() -> None:
