@@ -14,7 +14,7 @@ from controlplane.client.asking import working
 from tenants.actor import SYSTEM
 from tenants.audit import audit_lines, audit_verify
 from tenants.errors import EmailTaken, TenantsError
-from tenants.models import User
+from tenants.models import AuditRecord, User
 from tenants.services.keys import operator_token_create
 from tenants.services.master_key import master_key_rotate
 from tenants.services.members import reset_link
@@ -119,9 +119,9 @@ def audit_check(remembered_head: str | None, *, as_json: bool = False) -> int:
 
 
 @_on_the_database
-def audit_export() -> int:
+def audit_export(*, after: int = 0) -> int:
     with _counting(sys.stderr.isatty() and not sys.stdout.isatty()) as seen:
-        for line in audit_lines(seen=seen):
+        for line in audit_lines(AuditRecord.objects.filter(seq__gt=after), seen=seen):
             print(line)
     return 0
 

@@ -103,13 +103,15 @@ def _local_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParse
     _for_programs(
         _add(commands, "rotate-master-key", _rotate_master_key, "encrypt everything anew under the present master key")
     )
+    _backup_commands(commands)
     audit = commands.add_parser("audit", help="the audit trail").add_subparsers(required=True)
     verify = _add(
         audit, "verify", _audit_verify, "name the first changed or missing record; status 1 when there is one"
     )
     verify.add_argument("--head", metavar="SEQ:HASH", help="the head an earlier run printed: shows a cut-off end too")
     _for_programs(verify)
-    _add(audit, "export", _audit_export, "print every record as a line of JSON, oldest first")
+    export = _add(audit, "export", _audit_export, "print every record as a line of JSON, oldest first")
+    export.add_argument("--after", type=int, default=0, metavar="SEQ", help="only those behind that number")
     calc = _add(commands, "calc", _calc, "count what a model's KV cache takes in each format, and what fits where")
     calc_arguments(calc)
     _for_programs(calc)
@@ -132,6 +134,24 @@ def _local_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParse
         door = commands.add_parser(name, help=about, add_help=False, prefix_chars="\0")
         door.add_argument("arguments", nargs=argparse.REMAINDER)
         door.set_defaults(command=command)
+
+
+def _backup_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    backup = _add(commands, "backup", _backup, "write the control plane's database into a file, while everything runs")
+    backup.add_argument("file", help="must not be there yet; - is standard output, to be encrypted on the way")
+    _for_programs(backup)
+    restore = _add(commands, "restore", _restore, "bring a backup back, so that the fleet takes it up")
+    what = restore.add_mutually_exclusive_group(required=True)
+    what.add_argument("file", nargs="?", help="what luminet backup wrote")
+    what.add_argument(
+        "--already-restored", action="store_true", help="the database was brought back by other means: begin its era"
+    )
+    restore.add_argument(
+        "--audit", metavar="FILE", help="a newer copy of the audit trail: what ended since, ends again"
+    )
+    restore.add_argument("--dry-run", action="store_true", help="do all of it, and then leave everything as it was")
+    restore.add_argument("--yes", action="store_true", help="do not ask")
+    _for_programs(restore)
 
 
 def _add(
@@ -255,6 +275,20 @@ def _rotate_master_key(options: argparse.Namespace) -> int:
     return rotate_master_key(as_json=options.json)
 
 
+def _backup(options: argparse.Namespace) -> int:
+    _beside_the_stack()
+    from controlplane.backups.doors import backup
+
+    return backup(options.file, as_json=options.json)
+
+
+def _restore(options: argparse.Namespace) -> int:
+    _beside_the_stack()
+    from controlplane.backups.doors import Asked, restore
+
+    return restore(Asked(options.file, options.audit, options.dry_run, options.yes, options.json))
+
+
 def _audit_verify(options: argparse.Namespace) -> int:
     _beside_the_stack()
     _django()
@@ -268,7 +302,7 @@ def _audit_export(options: argparse.Namespace) -> int:
     _django()
     from controlplane.administer import audit_export
 
-    return audit_export()
+    return audit_export(after=options.after)
 
 
 def _calc(options: argparse.Namespace) -> int:

@@ -36,6 +36,7 @@ LONGEST = (
     "tests/e2e/test_monitoring.py",
     "tests/integration/test_fleet_faults.py",
     "tests/integration/test_doctor.py",
+    "tests/integration/test_backups.py",
     "tests/unit/kernels/test_compiles_for_hopper.py",
     "tests/integration/test_gateway_fleet.py",
     "tests/integration/test_engine_process.py",

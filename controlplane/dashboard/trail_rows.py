@@ -24,6 +24,8 @@ DEEDS = {
     "agent.revoke": "Agent shut out",
     "agent.rotate-token": "Agent's token renewed",
     "agent.update": "Agent changed",
+    "backup.endings": "Endings carried over from a copy of the trail",
+    "backup.restore": "Brought back from a backup",
     "bounds.set": "Bounds set",
     "cache.purge": "Cache purged",
     "group.create": "Agent group created",

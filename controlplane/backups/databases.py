@@ -1,0 +1,80 @@
+"""Databases on the server as a whole: made, renamed, dropped, and who is connected. From another one beside them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from controlplane.backups.errors import BackupProblem
+
+BESIDE = "postgres"  # every server has it
+
+
+def database_name(url: str) -> str:
+    return str(conninfo_to_dict(url)["dbname"])
+
+
+def with_database(url: str, name: str) -> str:
+    """The same server and login; as a URL, for that is what settings are."""
+    head, mark, query = url.partition("?")
+    return f"{head.rpartition('/')[0]}/{name}{mark}{query}"
+
+
+class Server:
+    """Within `server_open`."""
+
+    def __init__(self, connection: "psycopg.Connection[tuple[object, ...]]") -> None:
+        self._connection = connection
+
+    def has(self, name: str) -> bool:
+        return self._connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone() is not None
+
+    def connected(self, name: str) -> int:
+        found = self._connection.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = %s", [name]).fetchone()
+        assert found is not None
+        return int(str(found[0]))
+
+    def create(self, name: str) -> None:
+        self._do(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+
+    def drop(self, name: str) -> None:
+        self._do(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def rename(self, name: str, to: str) -> None:
+        self._do(sql.SQL("ALTER DATABASE {} RENAME TO {}").format(sql.Identifier(name), sql.Identifier(to)))
+
+    def _do(self, statement: sql.Composed) -> None:
+        try:
+            self._connection.execute(statement)
+        except psycopg.Error as problem:
+            reason, _, _ = str(problem).strip().partition("\n")
+            raise BackupProblem(f"{statement.as_string(self._connection)}: {reason}") from None
+
+
+@contextmanager
+def server_open(url: str) -> Iterator[Server]:
+    place: dict[str, Any] = {**conninfo_to_dict(url), "dbname": BESIDE}
+    try:
+        connection = psycopg.connect(make_conninfo(**place), autocommit=True, connect_timeout=5)
+    except psycopg.OperationalError as problem:
+        reason, _, _ = str(problem).strip().partition("\n")
+        raise BackupProblem(f"the database does not answer: {reason}") from None
+    with connection:
+        yield Server(connection)
+
+
+def nobody_check(server: Server, name: str, *, ours: int = 0) -> None:
+    """What goes on writing to the old one, or would read the new one half made, has to be stopped first."""
+    if count := server.connected(name) - ours:
+        raise BackupProblem(
+            f"{count} connections to the database {name} are open: stop web, worker, beat and demo-traffic first"
+        )
+
+
+def aside_name(name: str, now: datetime) -> str:
+    """Names end at 63 bytes."""
+    return f"{name[:40]}_before_{now:%Y%m%d_%H%M%S}"

@@ -1,0 +1,219 @@
+"""`luminet backup` and `luminet restore`: what they print, and with which status they end."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from controlplane.backups.databases import Server, database_name, nobody_check, server_open, with_database
+from controlplane.backups.errors import BackupProblem
+from controlplane.backups.making import backup_make
+from controlplane.client.asking import agreed, working
+from controlplane.client.errors import ClientError
+
+if TYPE_CHECKING:  # what is below them wants settings
+    from controlplane.backups.endings import Endings
+    from controlplane.backups.era import Era
+
+URL = "LUMINET_DATABASE_URL"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Of `luminet restore`. Without a file the database is there already, brought back by other means."""
+
+    file: str | None
+    audit: str | None = None
+    dry_run: bool = False
+    yes: bool = False
+    as_json: bool = False
+
+
+def backup(file: str, *, as_json: bool = False) -> int:
+    try:
+        url = _url()
+        with working(lambda: f"writing {file}{_grown(file)}"):
+            made = backup_make(url, file)
+    except BackupProblem as problem:
+        return _failed(problem)
+    if as_json:
+        print(json.dumps(asdict(made), indent=2), file=sys.stderr if made.bytes is None else sys.stdout)
+    elif made.bytes is not None:
+        print(f"{made.file}: {made.bytes / 2**20:.1f} MiB in {made.seconds:.1f} s")
+        print("Keep LUMINET_MASTER_KEY apart from it: neither is of use without the other.", file=sys.stderr)
+    return 0
+
+
+def restore(asked: Asked) -> int:
+    try:
+        told = _in_place(asked) if asked.file is None else _brought_back(asked, Path(asked.file))
+    except (BackupProblem, ClientError) as problem:
+        return _failed(problem)
+    _tell(told, asked)
+    failed = (told["endings"] or {}).get("failed", [])
+    return 3 if failed else 0
+
+
+def _brought_back(asked: Asked, file: Path) -> dict[str, Any]:
+    url, now = _url(), datetime.now(UTC)
+    name = database_name(url)
+    fresh = f"{name[:48]}_restoring"
+    _django_with(with_database(url, fresh))
+    from controlplane.backups import restoring
+
+    restoring.backup_check(file)
+    with server_open(url) as server, _trail(asked.audit) as trail:
+        if not asked.dry_run:
+            nobody_check(server, name)
+            agreed(_question(server, name, file), name, yes=asked.yes)
+        server.drop(fresh)  # of one that was cut off
+        server.create(fresh)
+        try:
+            with working(f"reading {file} into {fresh}"):
+                restoring.backup_load(with_database(url, fresh), file)
+            with working("beginning a new era"):
+                restoring.schema_bring_up()
+                restoring.secrets_check()
+                era, endings = restoring.era_carry_out(trail, now=now)
+            restoring.connections_end()
+            if asked.dry_run:
+                server.drop(fresh)
+                aside = None
+            else:
+                aside = restoring.put_in_place(server, fresh=fresh, name=name, now=now)
+        except BaseException:
+            restoring.connections_end()
+            server.drop(fresh)
+            raise
+    return _facts(era, endings, aside)
+
+
+def _in_place(asked: Asked) -> dict[str, Any]:
+    """The database was brought back otherwise: a managed service's, or to a point in time. It has to begin its era."""
+    url, now = _url(), datetime.now(UTC)
+    _django_with(url)
+    from controlplane.backups import restoring
+
+    with server_open(url) as server, _trail(asked.audit) as trail:
+        if not server.has(database_name(url)):
+            raise BackupProblem(f"there is no database {database_name(url)}: name the backup's file")
+        nobody_check(server, database_name(url))
+        if not asked.dry_run:
+            question = f"The database {database_name(url)} begins a new era: every cache of the fleet is cold once"
+            agreed(question, database_name(url), yes=asked.yes)
+        try:
+            with working("beginning a new era"):
+                era, endings = _began(trail, now=now, dry_run=asked.dry_run)
+        finally:
+            restoring.connections_end()
+    return _facts(era, endings, None)
+
+
+def _facts(era: "Era", endings: "Endings | None", aside: str | None) -> dict[str, Any]:
+    return {"era": asdict(era), "endings": None if endings is None else endings.as_json(), "aside": aside}
+
+
+def _began(trail: TextIO | None, *, now: datetime, dry_run: bool) -> "tuple[Era, Endings | None]":
+    from django.db import transaction
+
+    from controlplane.backups import restoring
+
+    if not dry_run:
+        restoring.schema_bring_up()
+    restoring.secrets_check()
+    with transaction.atomic():
+        found = restoring.era_carry_out(trail, now=now)
+        if dry_run:
+            transaction.set_rollback(True)
+    return found
+
+
+def _question(server: Server, name: str, file: Path) -> str:
+    there = f"The database {name} is set aside and" if server.has(name) else f"The database {name}"
+    verb = "replaced by" if server.has(name) else "is made of"
+    return f"{there} {verb} what {file} holds; every cache of the fleet is cold once"
+
+
+def _django_with(url: str) -> None:
+    """Settings are read once: from here on this process knows that database alone."""
+    import django
+
+    os.environ[URL] = url
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
+    django.setup()
+
+
+def _url() -> str:
+    url = os.environ.get(URL)
+    if not url:
+        raise BackupProblem(f"{URL}: is not set, and no stack runs from here")
+    return url
+
+
+@contextmanager
+def _trail(file: str | None) -> Iterator[TextIO | None]:
+    if file is None:
+        yield None
+        return
+    try:
+        with open(file, encoding="utf-8") as lines:
+            yield lines
+    except OSError as problem:
+        raise BackupProblem(f"--audit: {file}: {problem.strerror}") from None
+
+
+def _grown(file: str) -> str:
+    part = Path(file).with_name(f".{Path(file).name}.part")
+    return f", {part.stat().st_size / 2**20:.0f} MiB" if part.exists() else ""
+
+
+def _tell(told: Mapping[str, Any], asked: Asked) -> None:
+    if asked.as_json:
+        print(json.dumps(told, indent=2))
+        return
+    for line in _lines(told, asked):
+        print(line)
+
+
+def _lines(told: Mapping[str, Any], asked: Asked) -> Iterator[str]:
+    era, endings = told["era"], told["endings"]
+    if asked.dry_run:
+        yield "Nothing was changed. It would have been:"
+    yield f"The backup's last deed is of {era['backup_until'] or 'nobody'}."
+    yield f"{era['namespaces']} namespaces have a new epoch: nothing cached before matches, purged or not."
+    yield f"Ended: {era['join_tokens']} join tokens, {era['links']} links, every session."
+    if era["rollouts"]:
+        yield f"Paused: {era['rollouts']} rollouts, to be resumed or aborted."
+    yield from _ending_lines(endings) if endings else [NO_TRAIL]
+    if told["aside"]:
+        yield f"What was there before is the database {told['aside']} now; drop it when you need it no more."
+    if not asked.dry_run:
+        yield "Next: luminet run migrate, then start web, worker and beat."
+
+
+NO_TRAIL = (
+    "Keys, tokens, members and agents that were ended after the backup are good again: end them once more, or restore "
+    "with --audit and a newer copy of the audit trail."
+)
+
+
+def _ending_lines(endings: Mapping[str, Any]) -> Iterator[str]:
+    yield f"Ended again, by the copy of the trail: {_counted(endings['carried_out'])}."
+    if endings["left"]:
+        yield f"Not done again, and to be done by you where it still matters: {_counted(endings['left'])}."
+    for one in endings["failed"]:
+        yield f"FAILED: {one}"
+
+
+def _counted(numbers: Mapping[str, int]) -> str:
+    return ", ".join(f"{verb} {count}" for verb, count in sorted(numbers.items())) or "nothing"
+
+
+def _failed(problem: Exception) -> int:
+    print(f"luminet: {problem}", file=sys.stderr)
+    return 1

@@ -1,0 +1,210 @@
+"""What ended after a backup was made, carried out again from a copy of the audit trail that is newer than the backup.
+
+Only endings: a key revoked, a member removed, an agent shut out must not come back with the backup. What was made or
+changed since is told, not repeated. The copy is believed record by record, by the chain that goes on from the backup's
+own head; whoever has not the signing key cannot have made one that fits.
+"""
+
+import hmac
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from controlplane.backups.errors import BackupProblem
+from controlplane.fleet.agents import agent_revoke
+from controlplane.fleet.models import Agent
+from engine_agent.protocol import canonical_json
+from tenants.actor import SYSTEM
+from tenants.audit import GENESIS, audited, record_hash
+from tenants.errors import TenantsError
+from tenants.models import ApiKey, AuditHead, AuditRecord, Member, Namespace, OperatorToken, Organisation, User
+from tenants.services.keys import key_revoke, operator_token_revoke
+from tenants.services.members import member_remove
+from tenants.services.namespaces import namespace_delete
+from tenants.services.organisations import organisation_delete, organisation_update
+from tenants.services.people import account_close
+
+VERB = "backup.endings"
+Line = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Endings:
+    """By verb how many. `failed` names those that could not be carried out."""
+
+    carried_out: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
+    failed: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"carried_out": dict(self.carried_out), "left": dict(self.left), "failed": self.failed}
+
+
+def endings_read(lines: Iterable[str]) -> list[Line]:
+    """The records behind the backup's own, every one of them proven. Raises BackupProblem. To be called before the era
+    begins, which adds to the trail."""
+    head = AuditHead.objects.filter(pk=1).first()
+    seq, last = (head.seq, bytes(head.hash)) if head else (0, GENESIS)
+    found: list[Line] = []
+    for number, told in _records(lines):
+        if told.seq < seq:
+            continue
+        if told.seq == seq and not found:
+            if bytes(told.hash) != last:
+                raise BackupProblem(f"record {seq} of the copy is another than the backup's: it is of another trail")
+            continue
+        if told.seq != seq + 1:
+            raise BackupProblem(f"line {number} of the copy: expected record {seq + 1}, found {told.seq}")
+        if not hmac.compare_digest(record_hash(last, told), bytes(told.hash)):
+            raise BackupProblem(f"record {told.seq} of the copy was changed, or is of another trail or signing key")
+        seq, last = told.seq, bytes(told.hash)
+        found.append(_line(told))
+    return found
+
+
+def endings_carry_out(lines: Iterable[Line]) -> Endings:
+    endings = Endings()
+    for line in lines:
+        end = ENDINGS.get(line["verb"])
+        if end is None:
+            endings.left[line["verb"]] += 1
+            continue
+        try:
+            with audited():
+                ended = end(line)
+        except TenantsError as problem:
+            endings.failed.append(f"record {line['seq']}, {line['verb']} {line['target']}: {problem}")
+            continue
+        (endings.carried_out if ended else endings.left)[line["verb"]] += 1
+    with audited() as journal:
+        journal.record(SYSTEM, VERB, "the fleet", after={**endings.as_json(), "failed": len(endings.failed)})
+    return endings
+
+
+def _records(lines: Iterable[str]) -> Iterator[tuple[int, AuditRecord]]:
+    for number, line in enumerate(lines, 1):
+        try:
+            yield number, _record(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError) as problem:
+            raise BackupProblem(f"line {number} of the copy is no record of an audit trail: {problem}") from None
+
+
+def _record(told: Mapping[str, Any]) -> AuditRecord:
+    """As `luminet audit export` prints them."""
+    actor = told["actor"]
+    return AuditRecord(
+        seq=int(told["seq"]),
+        at=datetime.fromisoformat(told["at"]),
+        actor_kind=actor["kind"],
+        actor_id=actor["id"],
+        actor_name=actor["name"],
+        organisation_id=told["organisation_id"],
+        verb=told["verb"],
+        target=told["target"],
+        before=canonical_json(told["before"]).decode(),
+        after=canonical_json(told["after"]).decode(),
+        address=told["address"] or "",
+        request_id=told["request_id"] or "",
+        hash=bytes.fromhex(told["hash"]),
+    )
+
+
+def _line(record: AuditRecord) -> Line:
+    return {
+        "seq": record.seq,
+        "verb": record.verb,
+        "target": record.target,
+        "organisation": record.organisation_id,
+        "before": json.loads(record.before) or {},
+        "after": json.loads(record.after) or {},
+    }
+
+
+# Each says whether there was something to end.
+
+
+def _key(line: Line) -> bool:
+    key = ApiKey.objects.select_related("organisation").filter(pk=line["before"]["id"], revoked_at=None).first()
+    if key is not None:
+        key_revoke(actor=SYSTEM, key=key)
+    return key is not None
+
+
+def _operator_token(line: Line) -> bool:
+    token = OperatorToken.objects.filter(pk=line["before"]["id"], revoked_at=None).first()
+    if token is not None:
+        operator_token_revoke(actor=SYSTEM, token=token)
+    return token is not None
+
+
+def _member(line: Line) -> bool:
+    theirs = Member.objects.select_related("organisation").filter(organisation=line["organisation"])
+    member = theirs.filter(email=line["before"]["email"]).first()
+    if member is not None:
+        member_remove(actor=SYSTEM, member=member)
+    return member is not None
+
+
+def _agent(line: Line) -> bool:
+    agent = Agent.objects.filter(pk=line["target"].removeprefix("agent "), revoked_at=None).first()
+    if agent is not None:
+        agent_revoke(actor=SYSTEM, agent=agent)
+    return agent is not None
+
+
+def _organisation_suspended(line: Line) -> bool:
+    """Also the other way about: the last of them counts."""
+    state = line["after"].get("state")
+    found = Organisation.objects.filter(pk=line["organisation"]).exclude(state=Organisation.State.DELETED).first()
+    if found is None or state == found.state or state not in ("active", "suspended"):
+        return False
+    organisation_update(actor=SYSTEM, organisation=found, expected=None, state=state)
+    return True
+
+
+def _organisation(line: Line) -> bool:
+    found = Organisation.objects.filter(pk=line["organisation"]).exclude(state=Organisation.State.DELETED).first()
+    if found is not None:
+        organisation_delete(actor=SYSTEM, organisation=found, expected=None)
+    return found is not None
+
+
+def _namespace(line: Line) -> bool:
+    theirs = Namespace.objects.select_related("organisation").filter(organisation=line["organisation"])
+    found = theirs.filter(slug=line["before"].get("slug"), deleted_at=None).first()
+    if found is not None:
+        namespace_delete(actor=SYSTEM, namespace=found, expected=None)
+    return found is not None
+
+
+def _password(line: Line) -> bool:
+    """The one of before would let somebody in again: whose it is needs a link to a new one (`luminet reset-link`)."""
+    user = User.objects.filter(email=line["target"]).first()
+    if user is not None:
+        user.set_unusable_password()
+        user.save(update_fields=["password"])
+    return user is not None
+
+
+def _account(line: Line) -> bool:
+    user = User.objects.filter(email=line["target"], is_active=True).first()
+    if user is not None:
+        account_close(actor=SYSTEM, user=user)
+    return user is not None
+
+
+ENDINGS: Mapping[str, Callable[[Line], bool]] = {
+    "account.close": _account,
+    "agent.revoke": _agent,
+    "key.revoke": _key,
+    "member.remove": _member,
+    "namespace.delete": _namespace,
+    "operator-token.revoke": _operator_token,
+    "organisation.delete": _organisation,
+    "organisation.update": _organisation_suspended,
+    "password.change": _password,
+    "password.reset": _password,
+}

@@ -1,0 +1,70 @@
+"""What is done to a database that was brought back, before anybody is served by it. One transaction. A service."""
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from django.contrib.sessions.models import Session
+from django.db.models import Q
+
+from controlplane.fleet.join_tokens import STANDING_NAME
+from controlplane.fleet.models import JoinToken
+from controlplane.rollouts.models import Rollout
+from controlplane.rollouts.services import rollout_pause
+from tenants.actor import SYSTEM
+from tenants.audit import GENESIS, audited, head_text
+from tenants.models import AuditHead, AuditRecord
+from tenants.services.eras import tenants_era_begin
+
+VERB = "backup.restore"
+WHY_PAUSED = "The database was brought back from a backup: look whether it had gone further, and resume or abort it."
+
+
+@dataclass(frozen=True, slots=True)
+class Era:
+    began_at: str
+    backup_until: str | None  # when the last record of the trail was written that the backup has
+    head: str  # of the trail that it has
+    namespaces: int
+    links: int
+    join_tokens: int
+    rollouts: int
+
+
+def era_begin(*, now: datetime) -> Era:
+    with audited() as journal:
+        head, until = _trail_end()
+        tenants = tenants_era_begin(now=now)
+        Session.objects.all().delete()
+        era = Era(
+            began_at=now.isoformat(),
+            backup_until=until,
+            head=head,
+            namespaces=tenants.namespaces,
+            links=tenants.links,
+            join_tokens=_join_tokens_end(now),
+            rollouts=_rollouts_pause(),
+        )
+        journal.record(SYSTEM, VERB, "the fleet", after=asdict(era))
+    return era
+
+
+def _trail_end() -> tuple[str, str | None]:
+    head = AuditHead.objects.filter(pk=1).first()
+    if head is None:
+        return head_text(0, GENESIS), None
+    at = AuditRecord.objects.filter(seq=head.seq).values_list("at", flat=True).first()
+    return head_text(head.seq, bytes(head.hash)), None if at is None else at.isoformat()
+
+
+def _join_tokens_end(now: datetime) -> int:
+    """One that was spent or revoked since would be good again. The environment's own is whoever's who sets it."""
+    open_ones = JoinToken.objects.filter(revoked_at=None).filter(Q(expires_at=None) | Q(expires_at__gt=now))
+    return open_ones.exclude(name=STANDING_NAME, created_by=SYSTEM.name).update(revoked_at=now)
+
+
+def _rollouts_pause() -> int:
+    """How far they came is not known: whoever goes on decides."""
+    running = list(Rollout.objects.filter(state=Rollout.State.RUNNING, strategy="canary"))
+    for one in running:
+        rollout_pause(actor=SYSTEM, rollout=one, why=WHY_PAUSED)
+    return len(running)

