@@ -22,12 +22,13 @@ from django.utils import timezone
 from engine_agent.protocol import canonical_json
 from tenants import hooks
 from tenants.actor import Actor, ActorKind
-from tenants.crypto import purpose_key
+from tenants.crypto import previous_signing_keys, purpose_key
 from tenants.models import AuditHead, AuditRecord, Organisation
 
 GENESIS = bytes(32)
 OPERATORS = frozenset({ActorKind.OPERATOR, ActorKind.OPERATOR_TOKEN, ActorKind.SYSTEM})
 PAGE = 2_000
+PURPOSE = "audit trail"  # of the key that its chain is made with
 
 
 @dataclass(slots=True)
@@ -127,9 +128,26 @@ def _head_locked() -> AuditHead:
     return AuditHead.objects.select_for_update().get(pk=1)
 
 
-def record_hash(previous: bytes, record: AuditRecord) -> bytes:
+def record_hash(previous: bytes, record: AuditRecord, key: bytes | None = None) -> bytes:
     """Keyed: whoever can write the table but has no secret of ours cannot make a chain that fits."""
-    return hmac.digest(purpose_key("signing_key", "audit trail"), previous + canonical_json(_hashed(record)), "sha256")
+    key = key or purpose_key("signing_key", PURPOSE)
+    return hmac.digest(key, previous + canonical_json(_hashed(record)), "sha256")
+
+
+class Links:
+    """Whether records fit one behind the other: by today's signing key or those before it, and never by an older one
+    than the record before: who got hold of an old key cannot write on with it."""
+
+    def __init__(self) -> None:
+        self._keys = [purpose_key("signing_key", PURPOSE), *previous_signing_keys(PURPOSE)]
+
+    def fits(self, previous: bytes, record: AuditRecord) -> bool:
+        hash_ = bytes(record.hash)
+        for place in reversed(range(len(self._keys))):
+            if hmac.compare_digest(record_hash(previous, record, self._keys[place]), hash_):
+                del self._keys[place + 1 :]
+                return True
+        return False
 
 
 def _hashed(record: AuditRecord) -> list[Any]:
@@ -173,14 +191,14 @@ def audit_verify(*, remembered_head: str | None = None, seen: Seen = _unwatched)
     """Walk the chain. `remembered_head` ("seq:hash", kept elsewhere) also shows a tail cut off with its head.
     `seen` is told of every page how many records it had."""
     head = AuditHead.objects.filter(pk=1).first() or AuditHead(seq=0, hash=GENESIS)
-    previous, seq = GENESIS, 0
+    previous, seq, links = GENESIS, 0, Links()
     remembered_seen = remembered_head in (None, head_text(0, GENESIS))
     for record in _records(AuditRecord.objects.filter(seq__lte=head.seq), seen):
         if record.seq <= seq:
             return Verdict(seq, head_text(seq, previous), f"record {record.seq} was inserted: numbers begin at 1")
         if record.seq != seq + 1:
             return Verdict(seq, head_text(seq, previous), _missing(seq + 1, record.seq - 1))
-        if not hmac.compare_digest(record_hash(previous, record), bytes(record.hash)):
+        if not links.fits(previous, record):
             return Verdict(seq, head_text(seq, previous), f"record {record.seq} was changed")
         previous, seq = bytes(record.hash), record.seq
         remembered_seen = remembered_seen or remembered_head == head_text(seq, previous)

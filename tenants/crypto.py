@@ -95,6 +95,15 @@ def key_check_secret() -> bytes:
 def purpose_key(secret: str, purpose: str) -> bytes:
     """A key for one purpose, derived from one of the environment's secrets: none is ever used for two."""
     root: bytes = getattr(settings.ENVIRONMENT.secrets, secret)
+    return _for_purpose(root, purpose)
+
+
+def previous_signing_keys(purpose: str) -> list[bytes]:
+    """What `purpose_key("signing_key", purpose)` was with the signing keys before this one, the newest first."""
+    return [_for_purpose(root, purpose) for root in settings.ENVIRONMENT.secrets.previous_signing_keys]
+
+
+def _for_purpose(root: bytes, purpose: str) -> bytes:
     return hmac.digest(root, b"luminet " + purpose.encode(), "sha256")
 
 

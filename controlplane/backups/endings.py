@@ -5,7 +5,6 @@ changed since is told, not repeated. The copy is believed record by record, by t
 own head; whoever has not the signing key cannot have made one that fits.
 """
 
-import hmac
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +17,7 @@ from controlplane.fleet.agents import agent_revoke
 from controlplane.fleet.models import Agent
 from engine_agent.protocol import canonical_json
 from tenants.actor import SYSTEM
-from tenants.audit import GENESIS, audited, record_hash
+from tenants.audit import GENESIS, Links, audited
 from tenants.errors import TenantsError
 from tenants.models import ApiKey, AuditHead, AuditRecord, Member, Namespace, OperatorToken, Organisation, User
 from tenants.services.keys import key_revoke, operator_token_revoke
@@ -49,6 +48,7 @@ def endings_read(lines: Iterable[str]) -> list[Line]:
     head = AuditHead.objects.filter(pk=1).first()
     seq, last = (head.seq, bytes(head.hash)) if head else (0, GENESIS)
     found: list[Line] = []
+    links = Links()
     for number, told in _records(lines):
         if told.seq < seq:
             continue
@@ -58,7 +58,7 @@ def endings_read(lines: Iterable[str]) -> list[Line]:
             continue
         if told.seq != seq + 1:
             raise BackupProblem(f"line {number} of the copy: expected record {seq + 1}, found {told.seq}")
-        if not hmac.compare_digest(record_hash(last, told), bytes(told.hash)):
+        if not links.fits(last, told):
             raise BackupProblem(f"record {told.seq} of the copy was changed, or is of another trail or signing key")
         seq, last = told.seq, bytes(told.hash)
         found.append(_line(told))

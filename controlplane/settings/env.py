@@ -28,6 +28,7 @@ class Secrets:
     master_key: bytes = field(repr=False)
     previous_master_key: bytes | None = field(repr=False)
     signing_key: bytes = field(repr=False)
+    previous_signing_keys: tuple[bytes, ...] = field(repr=False)  # newest first
     pepper: bytes = field(repr=False)
 
 
@@ -117,6 +118,7 @@ def _read_secrets(reader: SettingsReader) -> Secrets:
         master_key=reader.secret_bytes("LUMINET_MASTER_KEY", length=32),
         previous_master_key=reader.optional_secret_bytes("LUMINET_PREVIOUS_MASTER_KEY", length=32),
         signing_key=reader.secret_bytes("LUMINET_SIGNING_KEY", length=32),
+        previous_signing_keys=reader.optional_secrets_bytes("LUMINET_PREVIOUS_SIGNING_KEYS", length=32),
         pepper=reader.secret_bytes("LUMINET_PEPPER", length=32),
     )
 

@@ -102,8 +102,9 @@ class SettingsReader:
 
     def secret_bytes(self, name: str, *, length: int) -> bytes:
         value = self._secret_text(name)
-        if value is None:
-            return bytes(length)
+        return bytes(length) if value is None else self._bytes(name, value, length)
+
+    def _bytes(self, name: str, value: str, length: int) -> bytes:
         try:
             found = base64.b64decode(value, validate=True)
         except (binascii.Error, ValueError):
@@ -117,6 +118,13 @@ class SettingsReader:
     def optional_secret_bytes(self, name: str, *, length: int) -> bytes | None:
         """None when neither the variable nor its file is there."""
         return self.secret_bytes(name, length=length) if self._is_given(name) else None
+
+    def optional_secrets_bytes(self, name: str, *, length: int) -> tuple[bytes, ...]:
+        """Any number, separated by commas; none when neither the variable nor its file is there."""
+        if not self._is_given(name):
+            return ()
+        values = (self._secret_text(name) or "").split(",")
+        return tuple(self._bytes(name, value.strip(), length) for value in values)
 
     def optional_text_secret(self, name: str) -> str | None:
         """None when neither the variable nor its file is there."""

@@ -5,96 +5,26 @@ given out. Customers are served all the while.
 """
 
 import json
-import os
-import subprocess
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import psycopg
 import pytest
 
-from controlplane.stack.services import luminet
 from tests.fleets import Fleet, fleet_running, inside, wait_for
-from tests.recount import CACHED, PROMPT
-from tests.usage_chats import Customer
-from tests.usage_fleets import MODEL, customer, engine_agent, gateway, organisation_make, stored
+from tests.recount import CACHED
+from tests.uninterrupted import (
+    Asking,
+    all_in_sync,
+    asked,
+    control_plane_start,
+    control_plane_stop,
+    luminet_run,
+    printed,
+)
+from tests.usage_fleets import customer, engine_agent, gateway, organisation_make, stored
 
-PARTS = ("web", "worker", "beat")
-PAUSE_SECONDS = 0.25
 PURGED = "What this customer has said is confidential, and was to be forgotten by everybody. " * 6
-
-
-@dataclass(slots=True)
-class Asking:
-    """A customer who goes on asking, whatever happens to the control plane."""
-
-    url: str
-    customer: Customer
-    statuses: list[int] = field(default_factory=list)
-    prompt_tokens: int = 0
-
-    @contextmanager
-    def going_on(self) -> Iterator[None]:
-        over = threading.Event()
-
-        def ask() -> None:
-            while not over.wait(PAUSE_SECONDS):
-                self.ask(f"How late is it, at question {len(self.statuses)}?")
-
-        asking = threading.Thread(target=ask, daemon=True)
-        asking.start()
-        try:
-            yield
-        finally:
-            over.set()
-            asking.join()
-
-    def ask(self, question: str) -> tuple[int, int]:
-        """Its status, and how many tokens were cached."""
-        answer = asked(self.url, self.customer, question)
-        self.statuses.append(answer.status_code)
-        if answer.status_code == 200:
-            self.prompt_tokens += int(answer.headers[PROMPT])
-        return answer.status_code, int(answer.headers.get(CACHED, 0))
-
-
-def asked(url: str, one: Customer, question: str) -> httpx.Response:
-    body = {"model": MODEL, "messages": [{"role": "user", "content": question}], "max_tokens": 2}
-    headers = {"authorization": f"Bearer {one.key}"}
-    return httpx.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=60)
-
-
-def luminet_run(fleet: Fleet, *words: str) -> "subprocess.CompletedProcess[str]":
-    """With the settings of the control plane's own processes."""
-    environment = {**_kept(), **fleet.environment}
-    return subprocess.run(luminet(*words), env=environment, capture_output=True, text=True, check=False, timeout=300)
-
-
-def _kept() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith(("LUMINET_", "DJANGO_"))}
-
-
-def printed(fleet: Fleet, *words: str) -> Any:
-    done = luminet_run(fleet, *words, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
-
-
-def control_plane_stop(fleet: Fleet) -> None:
-    for name in PARTS:
-        fleet.parts[name].stop()
-
-
-def control_plane_start(fleet: Fleet) -> None:
-    for name in PARTS:
-        fleet.parts[name].start(is_awaited=False)
-    for name in PARTS:
-        fleet.parts[name].wait_ready()
 
 
 def database_destroy(fleet: Fleet) -> None:
@@ -106,12 +36,6 @@ def database_destroy(fleet: Fleet) -> None:
 
 def epochs(fleet: Fleet) -> dict[int, int]:
     return {int(pk): int(epoch) for pk, epoch in fleet.rows("SELECT id, epoch FROM tenants_namespace")}
-
-
-def all_in_sync(fleet: Fleet, names: Sequence[str]) -> bool:
-    items = fleet.ask("GET", "/fleet/agents?limit=200")["items"]
-    found = {one["id"]: one for one in items}
-    return all(name in found and found[name]["in_sync"] and found[name]["state"] == "ready" for name in names)
 
 
 def ids(fleet: Fleet, organisation: str) -> tuple[int, int]:
@@ -203,3 +127,31 @@ def stored_tokens(fleet: Fleet) -> dict[str, int]:
 def generations_of(fleet: Fleet) -> dict[str, int]:
     rows = fleet.rows("SELECT id, applied_generation FROM fleet_agent WHERE revoked_at IS NULL")
     return {str(name): int(number) for name, number in rows}
+
+
+def test_a_backup_is_tried_without_changing_anything(fleet: Fleet, tmp_path: Path) -> None:
+    backup = str(tmp_path / "luminet.backup")
+    printed(fleet, "backup", backup)
+    before = epochs(fleet)
+    tried = printed(fleet, "restore", backup, "--dry-run")
+    assert tried["aside"] is None
+    assert epochs(fleet) == before
+    databases = {name for (name,) in fleet.rows("SELECT datname FROM pg_database")}
+    assert not any(name.endswith("_restoring") for name in databases)
+
+
+def test_what_cannot_be_is_said_before_anything_is_touched(fleet: Fleet, tmp_path: Path) -> None:
+    backup = str(tmp_path / "luminet.backup")
+    printed(fleet, "backup", backup)
+    other = {"LUMINET_MASTER_KEY": "b3RoZXIgbWFzdGVyIGtleSBvdGhlciBtYXN0ZXIga2V5"[:43] + "="}
+    for words, change, said in (
+        (("backup", backup), {}, "is there already: no backup is written over another"),
+        (("restore", backup, "--yes"), {}, "connections to the database luminet are open: stop web, worker, beat"),
+        (("restore", __file__, "--yes"), {}, "is no backup: `luminet backup` makes one"),
+        (("restore", f"{backup}.not-there"), {}, "No such file or directory"),
+        (("restore", backup, "--dry-run"), other, "LUMINET_MASTER_KEY: another one than the backup's"),
+        (("backup", str(tmp_path / "nowhere" / "file")), {}, "No such file or directory"),
+    ):
+        done = luminet_run(fleet, *words, **change)
+        assert (done.returncode, said in done.stderr) == (1, True), (words, done.stderr)
+        assert "Traceback" not in done.stderr

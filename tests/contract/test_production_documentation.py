@@ -1,0 +1,67 @@
+"""What `docs/production.md` has readers type is understood by the commands themselves."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+import engine_agent.server.command
+import engine_agent.sidecar.command
+from controlplane.cli import parser
+from tests.contract.test_documentation import commands
+
+PAGE = (Path(__file__).parents[2] / "docs" / "production.md").read_text()
+BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`((?:docker compose [^`]*?)?luminet [^`]+)`")
+
+
+def in_blocks() -> list[list[str]]:
+    """Each command line from `luminet` on, without what the shell makes of the rest."""
+    lines = "\n".join(BLOCK.findall(PAGE)).replace("\\\n", " ").splitlines()
+    return [words for line in lines if (words := luminet_words(line))]
+
+
+def luminet_words(line: str) -> list[str]:
+    line = line.strip().removeprefix("export LUMINET_TOKEN=$(").removesuffix(")")
+    words = shlex.split(re.split(r" [|>]+ |  +#", line)[0], comments=False)
+    return words[words.index("luminet") + 1 :] if "luminet" in words else []
+
+
+def is_understood(words: list[str]) -> bool:
+    try:
+        options = parser().parse_args(words)
+        if words[0] == "agent":
+            agent, others = engine_agent.sidecar.command.parser().parse_known_args(options.arguments)
+            engine_agent.server.command.parser().parse_args(["--model", str(agent.model), *others])
+    except SystemExit:
+        return False
+    return True
+
+
+def test_there_is_something_to_type() -> None:
+    assert {words[0] for words in in_blocks()} >= {"secrets", "backup", "restore", "agent", "join-token", "calc", "run"}
+
+
+@pytest.mark.parametrize("words", in_blocks(), ids=" ".join)
+def test_every_command_of_a_block_is_understood(words: list[str]) -> None:
+    assert is_understood(words)
+
+
+def test_one_that_does_not_exist_would_show() -> None:
+    assert not is_understood(["backup", "--nowhere", "file"])
+    assert not is_understood(["agent", "--model", "m", "--nowhere"])
+
+
+def test_every_command_named_in_the_text_exists() -> None:
+    known = [one.removeprefix("luminet ").split() for one in commands(parser())]
+    for text in INLINE.findall(PAGE):
+        words = luminet_words(text.replace("…", "X"))
+        if words[:1] in ([], ["doctor"]):
+            continue  # a database of that name; what comes beside this page
+        assert any(words[: len(one)] == one for one in known), text
+
+
+def test_settings_named_are_documented() -> None:
+    operations = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+    assert {one for one in re.findall(r"LUMINET_[A-Z_]*[A-Z]", PAGE) if one not in operations} == set()
