@@ -57,8 +57,8 @@ def test_every_command_named_in_the_text_exists() -> None:
     known = [one.removeprefix("luminet ").split() for one in commands(parser())]
     for text in INLINE.findall(PAGE):
         words = luminet_words(text.replace("…", "X"))
-        if words[:1] in ([], ["doctor"]):
-            continue  # a database of that name; what comes beside this page
+        if not words:
+            continue  # a database of that name
         assert any(words[: len(one)] == one for one in known), text
 
 

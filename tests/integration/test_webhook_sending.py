@@ -1,22 +1,17 @@
 """Sending one webhook, to servers that do not behave. No database."""
 
-import ipaddress
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from controlplane.alerts import webhooks
 from controlplane.alerts.webhooks import IN_NO_TIME, NotTaken, Policy, send
+from tests.certificates import self_signed
 
 BODY = b"{}"
 Answer = Callable[[socket.socket, threading.Event], None]
@@ -24,23 +19,7 @@ Answer = Callable[[socket.socket, threading.Event], None]
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of 127.0.0.1, signed by itself; with its key, in one file."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "receiver")])
-    address = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(address, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    text = serialization.Encoding.PEM
-    file = tmp_path_factory.mktemp("tls") / "both.pem"
-    private = key.private_bytes(text, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    file.write_bytes(private + made.public_bytes(text))
-    return file
+    return self_signed(tmp_path_factory.mktemp("tls") / "both.pem")
 
 
 class Server:
