@@ -1,4 +1,5 @@
-"""What control plane and agents say to each other: snapshots, changes between them, the names of queues.
+"""What control plane and agents say to each other: snapshots, changes between them, the names of queues,
+and how brokers are reached.
 
 Both columns import it, as they do wire.py and sealing.py and nothing else, so it needs the standard library alone. A
 snapshot is all that one agent must hold, under one hash; `snapshot_build`, `snapshot_decode` and `change_apply` make
@@ -16,6 +17,7 @@ from datetime import datetime
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Literal
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 FORMAT = 1
 CANARIES = ("canary-a", "canary-b")  # organisations, and each one's namespace, of isolation probes: nobody's
@@ -107,6 +109,15 @@ class Change:
 def queue_name(agent_id: str) -> str:
     """The queue on which commands come down to one agent."""
     return f"agent.{agent_id}"
+
+
+def broker_url_verified(url: str) -> str:
+    """The same broker, whose certificate is looked at: Celery's transport takes any unless the URL says otherwise."""
+    parts = urlsplit(url)
+    options = parse_qsl(parts.query)
+    if parts.scheme != "rediss" or "ssl_cert_reqs" in dict(options):
+        return url
+    return urlunsplit(parts._replace(query=urlencode([*options, ("ssl_cert_reqs", "required")])))
 
 
 # Hashes: sha256 over the entry, over its organisation's entries, over all organisations. Nothing's place matters.

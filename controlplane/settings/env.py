@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from controlplane.settings.reader import MalformedSettings, SettingsReader
+from engine_agent.protocol import broker_url_verified
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PLACEHOLDER_HOSTS = ("missing", "malformed")  # what the reader answers for a URL it has already rejected
@@ -81,7 +82,7 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
         base_url=base_url,
         allowed_hosts=(_spelled_host(base_url), *_hosts(reader)),
         database_url=database_url,
-        redis_url=reader.url("LUMINET_REDIS_URL", REDIS_SCHEMES),
+        redis_url=broker_url_verified(reader.url("LUMINET_REDIS_URL", REDIS_SCHEMES)),
         agent_redis_url=_agent_redis_url(reader),
         join_token=_join_token(reader),
         secrets=_read_secrets(reader),
@@ -132,7 +133,7 @@ def _agent_redis_url(reader: SettingsReader) -> str | None:
     if {name for name, _ in parse_qsl(urlsplit(url).query)} & REDIS_SECRETS:
         names = ", ".join(sorted(REDIS_SECRETS))
         reader.reject("LUMINET_AGENT_REDIS_URL", f"takes none of {names} after the question mark: agents read it")
-    return url
+    return broker_url_verified(url)
 
 
 def _join_token(reader: SettingsReader) -> str | None:

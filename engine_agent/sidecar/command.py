@@ -99,6 +99,9 @@ def joining_options(group: "argparse._ArgumentGroup") -> None:
     group.add_argument(
         "--plain-http-host", action="append", default=[], metavar="HOST", help="may be spoken to without TLS"
     )
+    group.add_argument(
+        "--broker", metavar="URL", help="how the broker is reached from here (as the control plane says), every time"
+    )
 
 
 def joining_read(options: argparse.Namespace, environ: Mapping[str, str]) -> Joining:
@@ -106,7 +109,7 @@ def joining_read(options: argparse.Namespace, environ: Mapping[str, str]) -> Joi
     token = options.token or environ.get("LUMINET_JOIN_TOKEN", "").strip() or None
     if options.token_file:
         token = options.token_file.read_text(encoding="ascii").strip()
-    return Joining(options.join, token, options.name, tuple(options.plain_http_host))
+    return Joining(options.join, token, options.name, tuple(options.plain_http_host), options.broker)
 
 
 def _read(options: argparse.Namespace, others: Sequence[str]) -> AgentOptions:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 from engine_agent.sealing import verifying_key
 from engine_agent.sidecar.commands import Keys
-from engine_agent.sidecar.errors import BadCredentials
+from engine_agent.sidecar.errors import BadAddress, BadCredentials
 from engine_agent.sidecar.spool import replace_file
 
 FILE = "credentials"
@@ -89,6 +90,18 @@ def _check(found: Credentials) -> None:
 
 def credentials_keep(home: Path, credentials: Credentials) -> None:
     replace_file(home / FILE, json.dumps(asdict(credentials), indent=1).encode() + b"\n")
+
+
+def with_broker_at(credentials: Credentials, place: str) -> Credentials:
+    """The same login at the same broker, reached another way. Raises BadAddress."""
+    told, ours = urlsplit(credentials.broker["url"]), urlsplit(place)
+    if ours.scheme not in ("redis", "rediss") or not ours.hostname or ours.username or ours.password:
+        raise BadAddress(
+            f"--broker: {ours.hostname or place[:200]}: is no address like rediss://broker.example.com:6380/0"
+        )
+    login = told.netloc.rpartition("@")[0]
+    url = urlunsplit(ours._replace(netloc=f"{login}@{ours.netloc}" if login else ours.netloc))
+    return replace(credentials, broker={**credentials.broker, "url": url})
 
 
 def with_token(credentials: Credentials, token: str) -> Credentials:

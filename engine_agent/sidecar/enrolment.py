@@ -14,6 +14,7 @@ from engine_agent.sidecar.credentials import (
     credentials_keep,
     credentials_read,
     credentials_told,
+    with_broker_at,
 )
 from engine_agent.sidecar.errors import BadAddress, CannotJoin, ControlPlaneAway, ControlPlaneRefused
 from engine_agent.sidecar.home import home_lock
@@ -34,6 +35,7 @@ class Joining:
     token: str | None = field(default=None, repr=False)  # a join token
     name: str | None = None
     plain_http_hosts: tuple[str, ...] = ()
+    broker: str | None = None  # how this machine reaches it, where that is not as the control plane says
 
 
 async def credentials_ensured(home: Path, joining: Joining, *, kind: str, about: Mapping[str, Any]) -> Credentials:
@@ -43,7 +45,8 @@ async def credentials_ensured(home: Path, joining: Joining, *, kind: str, about:
     it again at once.
     """
     with closing(home_lock(home)):  # another's credentials are not written over
-        return await _ensured(home, joining, kind=kind, about=about)
+        found = await _ensured(home, joining, kind=kind, about=about)
+    return with_broker_at(found, joining.broker) if joining.broker else found
 
 
 async def _ensured(home: Path, joining: Joining, *, kind: str, about: Mapping[str, Any]) -> Credentials:

@@ -14,7 +14,7 @@ class BadHome(SidecarError):
 
 
 class BadAddress(SidecarError):
-    """A control plane that may not be spoken to like that."""
+    """A control plane, or its broker, that may not be spoken to like that."""
 
 
 class CannotJoin(SidecarError):

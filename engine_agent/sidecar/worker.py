@@ -15,6 +15,7 @@ from celery.bootsteps import CLOSE  # type: ignore[attr-defined]
 from celery.concurrency.thread import TaskPool
 from celery.worker import WorkController
 
+from engine_agent.protocol import broker_url_verified
 from engine_agent.wire import COMMAND_TASK
 
 log = logging.getLogger("luminet.sidecar")
@@ -92,7 +93,7 @@ class CommandWorker:
 
 
 def _app(url: str, prefix: str, queue: str) -> Celery:
-    app = Celery(queue, broker=url, set_as_current=False)
+    app = Celery(queue, broker=broker_url_verified(url), set_as_current=False)
     app.conf.update(
         accept_content=["json"],
         broker_connection_max_retries=None,

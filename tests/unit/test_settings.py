@@ -177,7 +177,22 @@ def test_one_web_process_keeps_its_metrics_in_memory_and_several_share_a_folder(
 def test_agents_reach_the_broker_as_we_do_unless_told_otherwise() -> None:
     assert read_environment(GOOD).agent_redis_url is None
     elsewhere = {"LUMINET_AGENT_REDIS_URL": "rediss://broker.example.com:6380/0"}
-    assert read_environment({**GOOD, **elsewhere}).agent_redis_url == "rediss://broker.example.com:6380/0"
+    assert read_environment({**GOOD, **elsewhere}).agent_redis_url == (
+        "rediss://broker.example.com:6380/0?ssl_cert_reqs=required"
+    )
+
+
+@pytest.mark.parametrize("name", ["LUMINET_REDIS_URL", "LUMINET_AGENT_REDIS_URL"])
+def test_a_brokers_certificate_is_looked_at_unless_somebody_says_not_to(name: str) -> None:
+    def read(url: str) -> str | None:
+        environment = read_environment({**GOOD, name: url})
+        return environment.redis_url if name == "LUMINET_REDIS_URL" else environment.agent_redis_url
+
+    assert read("rediss://broker/0?ssl_check_hostname=false") == (
+        "rediss://broker/0?ssl_check_hostname=false&ssl_cert_reqs=required"
+    )
+    for said in ("rediss://broker/0?ssl_cert_reqs=none", "redis://broker/0"):
+        assert read(said) == said
 
 
 WITH_A_LOGIN = ["redis://:secret@broker:6379/0", "redis://agent@broker", "redis://broker:6379/0?password=secret"]

@@ -120,6 +120,11 @@ def test_two_sets_of_production_secrets_share_nothing() -> None:
     assert not set(values[0].values()) & set(values[1].values())
 
 
+def test_every_production_secret_is_printed_once() -> None:
+    names = [line.partition("=")[0] for line in environment_lines().splitlines()]
+    assert sorted(set(names)) == sorted(names)
+
+
 def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "kept"
     write_private(file, "old")
