@@ -1,4 +1,4 @@
-"""Reads docker-compose.yml and deploy/Dockerfile as Docker would, as far as our tests need it. Starts nothing."""
+"""Reads our compose files and deploy/Dockerfile as Docker would, as far as our tests need it. Starts nothing."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -10,11 +10,13 @@ import yaml
 
 CHECKOUT = Path(__file__).parents[1]
 COMPOSE_FILE = CHECKOUT / "docker-compose.yml"
+COMPOSE_FILES = sorted(CHECKOUT.glob("docker-compose*.yml"))
 DOCKERFILE = CHECKOUT / "deploy" / "Dockerfile"
 DOCKERIGNORE = CHECKOUT / ".dockerignore"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DURATION = re.compile(r"(\d+)(ms|s|m|h)")
+OWNERS_OWN = ("./tls/",)  # files that are whoever's machine it is
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -123,6 +125,41 @@ def _braced(inside: str) -> Variable:
     if name is None or operator is None:
         raise ValueError(f"${{{inside}}} is nothing Compose understands")
     return Variable(name[0], operator[0], rest[operator.end() :])
+
+
+def dangling(file: Mapping[str, Any]) -> Iterator[str]:
+    """What services of an interpolated file name and is not there, and what is there and nobody names."""
+    services = file["services"]
+    used: dict[str, set[str]] = {"networks": set(), "volumes": set()}
+    for name, service in services.items():
+        used["networks"].update(service.get("networks", ()))
+        for volume in service.get("volumes", ()):
+            source = volume.split(":")[0]
+            if source[0] not in "./":
+                used["volumes"].add(source)
+                if source not in (file.get("volumes") or {}):
+                    yield f"{name}: volume {source} is not there"
+            elif source[0] == "." and not source.startswith(OWNERS_OWN) and not (CHECKOUT / source).exists():
+                yield f"{name}: {source} is not there"
+        missing = [one for one in service.get("networks", ()) if one not in (file.get("networks") or {})]
+        yield from (f"{name}: network {one} is not there" for one in missing)
+        yield from (f"{name}: waits for {one}" for one in _unmet(service, services))
+    for kind, names in used.items():
+        yield from (f"{kind.removesuffix('s')} {one} is nobody's" for one in set(file.get(kind) or {}) - names)
+
+
+def _unmet(service: Mapping[str, Any], services: Mapping[str, Any]) -> Iterator[str]:
+    """Those of its dependencies that can never be as it wants them."""
+    for needed, how in service.get("depends_on", {}).items():
+        other = services.get(needed)
+        if other is None:
+            yield f"{needed}, which is not there"
+        elif not set(other.get("profiles", ())) <= set(service.get("profiles", ())):
+            yield f"{needed}, which does not run wherever it does"
+        elif how["condition"] == "service_healthy" and "test" not in other.get("healthcheck", {}):
+            yield f"{needed}, which is never asked whether it is healthy"
+        elif how["condition"] == "service_completed_successfully" and other.get("restart") != "no":
+            yield f"{needed}, which never ends"
 
 
 def seconds(duration: str) -> float:

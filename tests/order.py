@@ -34,6 +34,7 @@ LONGEST = (
     "tests/e2e/test_tiles.py",
     "tests/e2e/test_demo_traffic.py",
     "tests/e2e/test_monitoring.py",
+    "tests/integration/test_compose_twin.py",
     "tests/integration/test_fleet_faults.py",
     "tests/integration/test_doctor.py",
     "tests/integration/test_backups.py",

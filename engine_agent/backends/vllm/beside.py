@@ -1,0 +1,32 @@
+"""What may be installed beside vLLM in its own Python: pins for pip, written while the image `vllm` is built.
+
+What is there keeps its version, whatever we pin elsewhere; of all else it is constraints.txt's. Standard library only,
+and nothing of ours: it runs before any of it is installed.
+"""
+
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.metadata import distributions
+from pathlib import Path
+
+
+def pins(constraints: Iterable[str], installed: Mapping[str, str]) -> list[str]:
+    """Lines of constraints for pip. `installed`: versions by name."""
+    there = {_normal(name): version for name, version in installed.items()}
+    wanted = (line.strip() for line in constraints)
+    others = [line for line in wanted if line and line[0] != "#" and _normal(line.partition("==")[0]) not in there]
+    return sorted([*(f"{name}=={version}" for name, version in there.items()), *others])
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).strip().lower()
+
+
+def main() -> None:
+    installed = {one.metadata["Name"]: one.version for one in distributions() if one.metadata["Name"]}
+    print(*pins(Path(sys.argv[1]).read_text(encoding="utf-8").splitlines(), installed), sep="\n")
+
+
+if __name__ == "__main__":
+    main()
