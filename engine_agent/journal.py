@@ -6,6 +6,7 @@ thread's; reading may be any other's. Standard library only.
 """
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections import deque
@@ -33,6 +34,7 @@ __all__ = [
 SEGMENT_BYTES = 4 * 2**20
 CLOSING_BYTES = 2**20  # what `opened` leaves free, so that what has begun can be closed
 MOST_WAITING = 100_000
+PROBE, PROBE_BYTES = "room", 64 * 1024
 
 
 class JournalError(Exception):
@@ -40,7 +42,11 @@ class JournalError(Exception):
 
 
 class JournalFull(JournalError):
-    """The record is not written. Nobody may be told what it says."""
+    """The record is not written. Nobody may be told what it says. `why`: for clients, who need not know where it is."""
+
+    def __init__(self, problem: str, why: str) -> None:
+        super().__init__(problem)
+        self.why = why
 
 
 class JournalInUse(JournalError):
@@ -101,6 +107,7 @@ class Journal:
         self._sequence = 0
         self._file: int | None = None
         self._waiting: deque[Closed] = deque()
+        self.problem = ""  # why the newest record could not be written; empty: it could
         self.dropped_records = 0  # without having been read, as far as we know
         self.lost_closings = 0  # closings for which no room was left, not even here
 
@@ -132,6 +139,10 @@ class Journal:
             raise
 
     @property
+    def _kept_free(self) -> int:
+        return min(CLOSING_BYTES, self._most_bytes // 4)
+
+    @property
     def waiting(self) -> int:
         """How many closings wait for room."""
         return len(self._waiting)
@@ -146,7 +157,7 @@ class Journal:
     def opened(self, record: Opened) -> int:
         """Its number. Raises JournalFull: then the headers must not leave."""
         self.flush()
-        return self._append(record, self._most_bytes - min(CLOSING_BYTES, self._most_bytes // 4))
+        return self._append(record, self._most_bytes - self._kept_free)
 
     def closed(self, record: Closed) -> int | None:
         """Its number; None where it has to wait for room, in memory, for the next call or `flush`."""
@@ -166,6 +177,12 @@ class Journal:
             number = self._append(self._waiting[0], self._most_bytes)
             self._waiting.popleft()
         return number
+
+    def look(self) -> str:
+        """Whether there is room again, without a record to write; what is wrong, or nothing."""
+        if self.problem and self._has_room():
+            self.problem = ""
+        return self.problem
 
     def close(self) -> None:
         """On disk for good, and free for another process."""
@@ -218,15 +235,37 @@ class Journal:
     def _append(self, record: Record, most_bytes: int) -> int:
         line = line_of(Entry(self._sequence + 1, record))
         try:
+            self._write_line(line, most_bytes)
+        except JournalFull as problem:
+            self.problem = str(problem)
+            raise
+        self.problem = ""
+        return self._sequence
+
+    def _write_line(self, line: bytes, most_bytes: int) -> None:
+        try:
             self._make_room(len(line), most_bytes)
             segment = self._segment(len(line))
             self._write(segment, line)
         except OSError as problem:
-            raise JournalFull(f"{self._folder}: cannot be written: {problem.strerror}") from problem
+            text = f"{self._folder}: cannot be written: {problem.strerror}"
+            raise JournalFull(text, f"its disk cannot be written: {problem.strerror}") from problem
         segment.size += len(line)
         self.size_bytes += len(line)
         segment.last = self._sequence = self._sequence + 1
-        return self._sequence
+
+    def _has_room(self) -> bool:
+        """As much as is tried, which is more than any record."""
+        probe = self._folder / PROBE
+        try:
+            self._make_room(PROBE_BYTES, self._most_bytes - self._kept_free)
+            probe.write_bytes(bytes(PROBE_BYTES))
+        except (JournalFull, OSError):
+            return False
+        finally:
+            with contextlib.suppress(OSError):
+                probe.unlink()
+        return True
 
     def _write(self, segment: Segment, line: bytes) -> None:
         """All of it, or none."""
@@ -235,7 +274,7 @@ class Journal:
         if written < len(line):
             self._leave_segment()  # wherever the half line ends, the next record begins a segment
             os.truncate(segment.path, segment.size)
-            raise OSError(0, f"{written} of {len(line)} bytes written: no space is left")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _segment(self, more_bytes: int) -> Segment:
         """The one to write to, with its file open."""
@@ -261,7 +300,8 @@ class Journal:
         while self.size_bytes + more_bytes > most_bytes:
             oldest = next(((folder, one) for folder in self._boots.values() for one in folder.segments), None)
             if not self._drops_oldest or oldest is None or self._is_written(oldest[1]):
-                raise JournalFull(f"{self._folder}: {self.size_bytes:,} bytes wait to be taken, and {most_bytes:,} may")
+                text = f"{self._folder}: {self.size_bytes:,} bytes wait to be taken, and {most_bytes:,} may"
+                raise JournalFull(text, "its journal is full, and nobody takes it")
             self.dropped_records += oldest[1].records
             self._remove(*oldest)
 

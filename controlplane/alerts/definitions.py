@@ -94,6 +94,22 @@ METRICS: Final[Mapping[str, Metric]] = {
             "`luminet get agent ID` says why: it refused the state, cannot be reached, or was changed by hand.",
         ),
         Metric(
+            "disk_wait",
+            "agent",
+            "seconds",
+            "For how long an agent has waited for room on its disk; 0 where it can write.",
+            "It has waited for room on its disk for {value}",
+            "Make room where its home is: `luminet get agent ID` names the folder. It goes on by itself.",
+        ),
+        Metric(
+            "clock_skew",
+            "agent",
+            "seconds",
+            "By how much an agent's clock and the control plane's are apart, either way.",
+            "Its clock is {value} off the control plane's",
+            "Set its machine's clock, or the control plane's where that of all agents is off. Nothing is dated by it.",
+        ),
+        Metric(
             "reconciliation",
             "agent and namespace",
             "tokens",
@@ -182,8 +198,10 @@ def _told(key: str, *, firing: str = "0x10 1x90") -> tuple[str, dict[str, str], 
     return f"max({series}) > 0", {series: firing}, {series: "0x90"}
 
 
-def _built_in(key: str, name: str, metric: str, threshold: float, seconds: int) -> BuiltIn:
-    return BuiltIn(key, name, metric, "above", threshold, threshold, seconds, "page", *_told(key))
+def _built_in(
+    key: str, name: str, metric: str, threshold: float, seconds: int, severity: Literal["page", "ticket"] = "page"
+) -> BuiltIn:
+    return BuiltIn(key, name, metric, "above", threshold, threshold, seconds, severity, *_told(key))
 
 
 _TENANT = 'organisation="acme",namespace="chat",model="m"'
@@ -268,6 +286,8 @@ BUILT_IN: Final[tuple[BuiltIn, ...]] = (
     ),
     _built_in("agent_stale", "Nothing is heard of an agent", "silence", 10.0, 15),
     _built_in("drift", "An agent holds something else than it is to hold", "drift", 60.0, 0),
+    _built_in("disk_full", "An agent waits for room on its disk", "disk_wait", 5.0, 0),
+    _built_in("clock_off", "An agent's clock is off", "clock_skew", 60.0, 60, "ticket"),
     _built_in("numbers_differ", "Counters, reports and windows differ", "reconciliation", 0.0, 120),
     _built_in("numbers_not_compared", "Nobody compares the numbers", "reconciliation_age", 900.0, 0),
     _built_in("isolation_failed", "An isolation probe failed", "isolation", 0.0, 0),

@@ -16,6 +16,7 @@ from typing import Final
 
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Q
 from django.utils import timezone
 
 from controlplane.alerts.models import AlertEvent, Delivery
@@ -74,7 +75,7 @@ SELECT id FROM (
     CROSS JOIN LATERAL (
         SELECT id, next_at FROM alerts_delivery WHERE rule_id = rule.number AND state = 'waiting'
         ORDER BY created_at, id LIMIT 1
-    ) waiting WHERE rule.webhook_url <> '' AND waiting.next_at <= %s
+    ) waiting WHERE rule.webhook_url <> '' AND (waiting.next_at <= %s OR waiting.next_at > %s)
 ) due WHERE place <= CASE WHEN is_operators THEN %s ELSE %s END
 ORDER BY is_operators DESC, next_at LIMIT %s
 """
@@ -82,8 +83,10 @@ ORDER BY is_operators DESC, next_at LIMIT %s
 
 @transaction.atomic
 def deliveries_claim(*, now: datetime) -> list[Claimed]:
-    ids = [one.pk for one in Delivery.objects.raw(OLDEST_DUE, [now, OF_OPERATORS, OF_ONE_ORGANISATION, AT_ONCE])]
-    waiting = Delivery.objects.filter(pk__in=ids, state=Delivery.State.WAITING, next_at__lte=now)
+    never = now + max(LONGEST_WAIT, LEASE)  # so late is nobody due, unless by a clock that was set back since
+    ids = [one.pk for one in Delivery.objects.raw(OLDEST_DUE, [now, never, OF_OPERATORS, OF_ONE_ORGANISATION, AT_ONCE])]
+    is_due = Q(next_at__lte=now) | Q(next_at__gt=never)
+    waiting = Delivery.objects.filter(is_due, pk__in=ids, state=Delivery.State.WAITING)
     found = list(waiting.select_related("rule", "alert").select_for_update(of=("self",), skip_locked=True))
     for one in found:
         one.attempts += 1

@@ -67,6 +67,16 @@ def _drift(living: Living, now: datetime) -> Measured:
     return _from_conditions(living, now, DRIFTING)
 
 
+def _disk_wait(living: Living, now: datetime) -> Measured:
+    return _from_conditions(living, now, ("unwritable",))
+
+
+def _clock_skew(living: Living, now: datetime) -> Measured:
+    """Of who never reported nothing is known."""
+    heard = {name: one for name, one in living.agents.items() if one.last_seen_at is not None}
+    return _agents(living, {name: abs(one.clock_skew_seconds) for name, one in heard.items()})
+
+
 def _integrity(living: Living, now: datetime) -> Measured:
     """An engine that could not look, or did not answer, has said nothing."""
     sql = """
@@ -183,6 +193,8 @@ MEASURES: Final[Mapping[str, Callable[[Living, datetime], Measured]]] = {
     "preemptions": _preemptions,
     "silence": _silence,
     "drift": _drift,
+    "disk_wait": _disk_wait,
+    "clock_skew": _clock_skew,
     "reconciliation": _reconciliation,
     "reconciliation_age": _reconciliation_age,
     "isolation": _isolation,

@@ -26,6 +26,7 @@ class AgentSeen:
     subject: Subject
     last_seen_at: datetime | None
     conditions: Mapping[str, Mapping[str, Any]]
+    clock_skew_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +38,12 @@ class Living:
 
 
 def living() -> Living:
-    agents = Agent.objects.filter(revoked_at=None).values_list("pk", "group_id", "last_seen_at", "conditions")
+    columns = ("pk", "group_id", "last_seen_at", "conditions", "clock_skew_seconds")
+    agents = Agent.objects.filter(revoked_at=None).values_list(*columns)
     there = Namespace.objects.filter(deleted_at=None).exclude(organisation__state=Organisation.State.DELETED)
     namespaces = there.values_list("pk", "slug", "group_id", "organisation_id", "organisation__slug")
     return Living(
-        {
-            pk: AgentSeen(Subject(f"agent {pk}", pk, group, agent=pk), last_seen_at, conditions)
-            for pk, group, last_seen_at, conditions in agents
-        },
+        {pk: AgentSeen(Subject(f"agent {pk}", pk, group, agent=pk), *seen) for pk, group, *seen in agents},
         {
             pk: Subject(f"namespace {pk}", f"{org}/{slug}", group, "", pk, organisation)
             for pk, slug, group, organisation, org in namespaces

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypedDict
 
 from django.db import DatabaseError
+from django.db.models import Q
 
 from controlplane.analytics.models import Reconciliation
 from controlplane.analytics.reconciling import BETWEEN, Counted, Difference, Found, Refused, reconciled
@@ -14,6 +15,7 @@ from controlplane.metrics import reconciliation_differences
 
 THE_RESULT: Final = 1
 MOST_KEPT: Final = 200  # differences; all are in the totals
+SET_BACK: Final = timedelta(minutes=10)  # what is so far ahead is by a clock that was set back, and not newer
 REST: Final = 10  # times as long as the last comparison took, the database is left alone
 
 
@@ -42,7 +44,7 @@ class ToldDifference(TypedDict):
 def reconciliation_run(*, now: datetime) -> bool:
     """Compare, and keep what was found. False where the last time took so long that it is too soon."""
     newest = reconciliation_newest()
-    if newest is not None and now - newest.at < timedelta(seconds=REST * newest.took_seconds):
+    if newest is not None and newest.at <= now < newest.at + timedelta(seconds=REST * newest.took_seconds):
         return False
     began = time.perf_counter()
     found = reconciled(now)
@@ -60,7 +62,8 @@ def reconciliation_keep(found: Found, *, took_seconds: float) -> None:
         "totals": _totals(found),
     }
     made, known = Reconciliation(pk=THE_RESULT, **values), Reconciliation.objects.filter(pk=THE_RESULT)
-    if known.filter(at__lte=found.at).update(**values) == 0:
+    is_over = Q(at__lte=found.at) | Q(at__gt=found.at + SET_BACK)
+    if known.filter(is_over).update(**values) == 0:
         Reconciliation.objects.bulk_create([made], ignore_conflicts=True)
 
 

@@ -22,6 +22,7 @@ MOST_BYTES: Final = 2**50  # in a cache: more than any machine has
 MOST_MODEL_CHARACTERS: Final = 200
 OLDEST_SECONDS: Final = 48 * 3600
 AHEAD_SECONDS: Final = 5 * 60
+SET_BACK_SECONDS: Final = 48 * 3600  # that the control plane's clock may be set back, and no request is lost by it
 FIELDS: Final = frozenset(
     {"minute", "organisation", "namespace", "model", "kv_dtype", "kind", "counts", "missed", "times"}
 )
@@ -99,8 +100,8 @@ class Judge:
         model, minute = told["model"], told["minute"]
         if type(minute) is not int or minute % MINUTE_SECONDS:
             return Problem("minute", f"must be unix seconds at which a minute begins, found {shown(minute)}")
-        if problem := self.time_problem("minute", minute):
-            return problem
+        if minute < self.oldest or minute > self.newest + SET_BACK_SECONDS:
+            return self.time_problem("minute", minute)
         if problem := self.namespace_problem("namespace", told["namespace"]):
             return problem
         is_canary = told["namespace"] in CANARY_NUMBERS
@@ -115,6 +116,11 @@ class Judge:
         if told["kind"] not in KINDS:
             return Problem("kind", f"must be one of {', '.join(KINDS)}, found {shown(told['kind'])}")
         return None
+
+    def counted_in(self, minute: int) -> int:
+        """Requests are dated by the control plane's clock. Where that was set back before they were told, the minute is
+        still to come, and they are counted in this one."""
+        return minute if minute <= self.newest else minute_of(self.newest - AHEAD_SECONDS)
 
     def time_problem(self, field: str, at: float) -> Problem | None:
         if at < self.oldest:

@@ -224,8 +224,9 @@ class Tally:
 
     def _count(self, agent: str, boot: str, row: Counted, upto: int) -> None:
         self.counted_rows += 1
-        self._add((agent, row.key, row.minute), row)
-        entry = (agent, boot, row.key.namespace, row.minute // DAY_SECONDS)
+        minute = self.judge.counted_in(row.minute)
+        self._add((agent, row.key, minute), row)
+        entry = (agent, boot, row.key.namespace, minute // DAY_SECONDS)
         sums = self.ledger.get(entry)
         if sums is None:
             sums = self.ledger[entry] = [0] * (len(LEDGER) + 1)
@@ -243,7 +244,8 @@ class Tally:
                 field = f"keys.{place}.{found.field}"
                 self._refuse(agent, number, Problem(field, found.problem), {"boot": boot, "of_key": told})
             return
-        sums = self.by_key.setdefault((agent, found.key, found.minute), [0] * len(found.added))
+        minute = self.judge.counted_in(found.minute)
+        sums = self.by_key.setdefault((agent, found.key, minute), [0] * len(found.added))
         for column, count in enumerate(found.added):
             sums[column] += count
 

@@ -22,8 +22,8 @@ AGENT_KINDS = ("engine", "gateway")
 TTL_MODES = ("sliding", "absolute")
 WINDOWS = ("1h", "24h", "7d", "30d")
 ALERT_METRICS = (
-    "pool_use", "hit_ratio", "evictions", "preemptions", "silence", "drift", "reconciliation", "reconciliation_age",
-    "isolation", "isolation_timing", "integrity", "refused_rows",
+    "pool_use", "hit_ratio", "evictions", "preemptions", "silence", "drift", "disk_wait", "clock_skew",
+    "reconciliation", "reconciliation_age", "isolation", "isolation_timing", "integrity", "refused_rows",
 )  # fmt: skip
 WAIT_SECONDS = 600.0
 

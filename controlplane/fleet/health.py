@@ -19,6 +19,7 @@ Kind = Literal[
     "unknown_hash",
     "engine_differs",
     "behind",
+    "unwritable",
     "capability_lost",
     "unproven",
     "refusing",
@@ -33,6 +34,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)  # the gravest first: of several, that 
 UP = ("ready", "draining")  # of an engine that answers requests
 BEHIND = timedelta(seconds=3)
 SKEW_SECONDS = 5.0
+AHEAD = timedelta(seconds=60)  # beyond what two web processes' clocks are apart: ours was set back
 REFUSED_WITHIN = timedelta(minutes=10)
 WHY_LENGTH = 400
 
@@ -136,6 +138,8 @@ Found = tuple[datetime, str] | None
 def _stale(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
     if facts.last_seen_at is None or not _is_silent(facts.last_seen_at, now, stale_after):
         return None
+    if facts.last_seen_at > now:
+        return now, "nothing heard of it since the control plane's clock was set back"
     # Without how long it has been: what changes by itself would be news every time.
     return facts.last_seen_at, f"nothing heard of it since {_text(facts.last_seen_at)}"
 
@@ -173,6 +177,13 @@ def _behind(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> 
     if facts.applied_hash == facts.desired_hash or facts.behind_since is None or now - facts.behind_since <= BEHIND:
         return None
     return facts.behind_since, f"it holds {_short(facts.applied_hash)} and is to hold {_short(facts.desired_hash)}"
+
+
+def _unwritable(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
+    """Whoever serves says why only then: what it must write down before it goes on cannot be written."""
+    if facts.engine.get("state") not in UP or not facts.engine.get("why"):
+        return None
+    return now, f"it waits for room on its disk: {facts.engine['why']}"
 
 
 def _capability_lost(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
@@ -232,6 +243,7 @@ _FINDERS: Mapping[Kind, Callable[[AgentFacts, datetime, float, str], Found]] = {
     "unknown_hash": _unknown_hash,
     "engine_differs": _engine_differs,
     "behind": _behind,
+    "unwritable": _unwritable,
     "capability_lost": _capability_lost,
     "unproven": _unproven,
     "refusing": _refusing,
@@ -242,7 +254,8 @@ _FINDERS: Mapping[Kind, Callable[[AgentFacts, datetime, float, str], Found]] = {
 
 
 def _is_silent(last_seen_at: datetime, now: datetime, stale_after: float) -> bool:
-    return (now - last_seen_at).total_seconds() > stale_after
+    """What was seen at a time that is still to come proves nothing of now."""
+    return (now - last_seen_at).total_seconds() > stale_after or last_seen_at > now + AHEAD
 
 
 @lru_cache(maxsize=100)

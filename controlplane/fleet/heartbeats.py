@@ -11,8 +11,10 @@ from typing import Any
 from django.db import connection
 
 from controlplane.fleet.columns import columns_sql, json_column
+from controlplane.fleet.health import AHEAD
 from controlplane.fleet.known_agents import COLUMN_COUNT, COLUMNS, AgentNow, agent_now
 
+_AHEAD = f"interval '{AHEAD.total_seconds():.0f} seconds'"  # our clock was set back since: what it said then is over
 _COLUMNS = "id text, heartbeat jsonb, boot text, sequence bigint, seen_at timestamptz, skew float8"
 
 
@@ -65,7 +67,7 @@ def heartbeats_write(beats: Mapping[str, Beat], asked: Collection[str]) -> Writt
     names, arrays = columns_sql(_COLUMNS)
     with connection.cursor() as cursor:
         cursor.execute(
-            _STATEMENT.format(names=names, arrays=arrays, columns=COLUMNS),
+            _STATEMENT.format(names=names, arrays=arrays, columns=COLUMNS, ahead=_AHEAD),
             [*_columns(beats.values()), sorted({*beats, *asked})],
         )
         rows = cursor.fetchall()
@@ -94,7 +96,9 @@ held AS (
 written AS (
     UPDATE fleet_agent AS agent
     SET heartbeat = news.heartbeat, heartbeat_boot = news.boot, heartbeat_sequence = news.sequence,
-        last_seen_at = greatest(agent.last_seen_at, news.seen_at), clock_skew_seconds = news.skew
+        last_seen_at = CASE WHEN agent.last_seen_at > news.seen_at + {ahead} THEN news.seen_at
+            ELSE greatest(agent.last_seen_at, news.seen_at) END,
+        clock_skew_seconds = news.skew
     FROM news JOIN held USING (id)
     WHERE agent.id = news.id AND (agent.heartbeat_boot <> news.boot OR agent.heartbeat_sequence < news.sequence)
 )

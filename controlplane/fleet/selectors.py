@@ -7,7 +7,7 @@ from uuid import UUID
 from django.db.models import Q, QuerySet
 
 from controlplane.fleet.cadence import cadence_seconds, stale_after_seconds
-from controlplane.fleet.health import AgentState
+from controlplane.fleet.health import AHEAD, AgentState
 from controlplane.fleet.models import Agent, JoinToken
 from tenants.errors import NotFound
 from tenants.models.organisations import SLUG_PATTERN
@@ -43,20 +43,20 @@ def agent_for(agent_id: str) -> Agent:
 
 def agents_in_state(state: AgentState, *, now: datetime, cadence: float) -> "QuerySet[Agent]":
     """The same answer as health.agent_state gives, asked of the database."""
-    heard_since = now - timedelta(seconds=stale_after_seconds(cadence))
+    heard = Q(last_seen_at__gte=now - timedelta(seconds=stale_after_seconds(cadence)), last_seen_at__lte=now + AHEAD)
     living = agents_living()
     if state == "revoked":
         return agents().filter(revoked_at__isnull=False)
     if state == "enrolled":
         return living.filter(last_seen_at=None)
     if state == "stale":
-        return living.filter(last_seen_at__lt=heard_since)
-    heard = living.filter(last_seen_at__gte=heard_since)
+        return living.exclude(last_seen_at=None).exclude(heard)
+    lively = living.filter(heard)
     if state == "starting":
-        return heard.filter(Q(heartbeat__engine__state=state) | Q(heartbeat__engine__state__isnull=True))
+        return lively.filter(Q(heartbeat__engine__state=state) | Q(heartbeat__engine__state__isnull=True))
     if state in ("down", "failed"):
-        return heard.filter(heartbeat__engine__state=state)
-    up = heard.filter(heartbeat__engine__state__in=["ready", "draining"])
+        return lively.filter(heartbeat__engine__state=state)
+    up = lively.filter(heartbeat__engine__state__in=["ready", "draining"])
     drains = Q(is_draining=True) | Q(heartbeat__engine__state="draining")
     return up.filter(drains) if state == "draining" else up.exclude(drains)
 

@@ -97,10 +97,15 @@ def wait_seconds(attempts: int) -> float:
     return min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(attempts - 1, 30))
 
 
+def _is_time(retry_at: datetime | None, now: datetime) -> bool:
+    """Nobody is made to wait longer than the longest wait: a later time is by a clock that was set back since."""
+    return retry_at is None or retry_at <= now or retry_at > now + timedelta(seconds=LONGEST_WAIT_SECONDS)
+
+
 def _is_due(agent: AgentView, now: datetime) -> bool:
     """What is newer than what was sent replaces it at once; the same waits for its retry."""
     is_newer = agent.push_generation != agent.desired_generation
-    return is_newer or agent.push_retry_at is None or agent.push_retry_at <= now
+    return is_newer or _is_time(agent.push_retry_at, now)
 
 
 def _due_since(agent: AgentView, now: datetime) -> datetime:
@@ -124,7 +129,7 @@ def _base(agent: AgentView, now: datetime) -> str:
 
 def _may_be_asked(step: StepView, now: datetime) -> bool:
     is_late = step.deadline is not None and step.deadline <= now
-    return not is_late and (step.retry_at is None or step.retry_at <= now)
+    return not is_late and _is_time(step.retry_at, now)
 
 
 def _order(step: StepView, now: datetime) -> Order:

@@ -20,7 +20,16 @@ from controlplane.fleet.errors import BrokerAway
 from controlplane.fleet.models import Agent, AgentGeneration, OperationStep
 from controlplane.fleet.operations import agents_lock
 from controlplane.rollouts.desired import recent
-from controlplane.rollouts.plan import STATE, AgentView, Order, Push, StepView, plan_operations, plan_pushes
+from controlplane.rollouts.plan import (
+    LONGEST_WAIT_SECONDS,
+    STATE,
+    AgentView,
+    Order,
+    Push,
+    StepView,
+    plan_operations,
+    plan_pushes,
+)
 from controlplane.rollouts.transport import Outgoing, commands_send
 from engine_agent.protocol import MAX_CHANGE_BYTES, change_between, change_encode
 from engine_agent.wire import COMMAND_SECONDS, Command, Deed
@@ -114,7 +123,7 @@ def _pushes_record(pushes: Sequence[Push]) -> None:
 
 def _steps_due(now: datetime) -> list[StepView]:
     """By what the database knows; what is asked is the plan's."""
-    is_due = Q(retry_at=None) | Q(retry_at__lte=now)
+    is_due = Q(retry_at=None) | Q(retry_at__lte=now) | Q(retry_at__gt=now + timedelta(seconds=LONGEST_WAIT_SECONDS))
     is_on_time = Q(deadline=None) | Q(deadline__gt=now)
     waiting = OperationStep.objects.filter(is_due, is_on_time, state=OperationStep.State.WAITING)
     return [_step_view(one) for one in _commanded(waiting)]

@@ -172,7 +172,7 @@ CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_POOL = "threads"  # control tasks wait for I/O; half the memory of prefork
 CELERY_WORKER_CONCURRENCY = 4
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
-CELERY_BEAT_SCHEDULER = "celery.beat:Scheduler"  # in memory: every entry is a sweep that may run late or twice
+CELERY_BEAT_SCHEDULER = "controlplane.beat:SteadyScheduler"
 CELERY_BEAT_MAX_LOOP_INTERVAL = 1
 CELERY_BEAT_SCHEDULE = {
     "pulse": {"task": "live.pulse", "schedule": 2.0, "options": {"expires": 10, "priority": 0}},

@@ -184,7 +184,7 @@ class AdminFace:
         return _json({**here, "model": asdict(self._backend.card), **await self._backend.stats(), "journal": journal})
 
     async def _brief(self, request: Request) -> Response:
-        return _json(await self._backend.brief())
+        return _json({**await self._backend.brief(), "why": self._journal.look()})
 
     async def _levels(self, request: Request) -> Response:
         return _json(await self._backend.levels())

@@ -184,8 +184,8 @@ class Attempt:
             self._number = self._face.journal.opened(opened)
         except JournalFull as problem:
             log.error("request %s: %s", self._identity.request_id, problem)
-            problem_told = "The engine cannot keep account of the request: its journal is full."
-            raise unavailable(problem_told, "journal_full", retry_seconds=JOURNAL_RETRY_SECONDS) from None
+            told = f"The engine cannot keep account of the request: {problem.why}."
+            raise unavailable(told, "journal_full", retry_seconds=JOURNAL_RETRY_SECONDS) from None
         self._face.observer.totals.opened(opened, self._number)
         self._face.observer.opened(opened)
         self._meter.opened(self._face.observer, opened)

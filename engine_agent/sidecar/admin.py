@@ -29,6 +29,7 @@ SLOW_TIMEOUT = aiohttp.ClientTimeout(total=60, connect=2)
 REJECTED = (400, 404, 413, 422)  # it understood, and would say the same again; all else is worth another try
 NEVER_APPLIED = ("malformed", "rejected")  # the words by which a snapshot is refused for good
 JOURNAL_BOOT = ("boot", "last", "size_bytes", "is_current")
+LONGEST_WHY = 400
 PATHS = {"drain": "/drain", "resume": "/resume", "integrity": "/integrity"}
 
 
@@ -106,6 +107,7 @@ class AdminHolder:
             return HolderState(
                 boot=str(told["boot"]),
                 state="draining" if told["is_draining"] else "ready",
+                why=str(told.get("why", ""))[:LONGEST_WHY],  # an engine of before says nothing
                 hash=told["snapshot_hash"],
                 load={"running": int(told["running"]), "waiting": int(told["waiting"])},
                 pool={"capacity_bytes": int(pool["capacity_bytes"]), "used_bytes": int(pool["used_bytes"])},

@@ -265,12 +265,16 @@ def _append(handle: int, line: bytes, *, is_durable: bool) -> None:
 def replace_file(path: Path, content: bytes) -> None:
     """The old content or the new one, whenever the power goes; readable by its owner alone."""
     temporary = path.with_name(f".{path.name}.new")
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        temporary.unlink(missing_ok=True)  # half of it would only take the room that others wait for
+        raise
     sync_folder(path.parent)
 
 

@@ -172,6 +172,17 @@ def test_silence_and_drift_are_as_long_as_their_conditions() -> None:
         assert tuple(found[metric][f"agent {one.pk}"][1].value for one in agents) == wanted
 
 
+def test_the_wait_for_a_disk_and_a_clock_that_is_off_are_measured() -> None:
+    waiting, behind, well, new = (make_agent(f"agent-{number}") for number in range(1, 5))
+    condition(waiting, "unwritable", START - timedelta(seconds=25))
+    Agent.objects.exclude(pk=new.pk).update(last_seen_at=START)
+    Agent.objects.filter(pk=behind.pk).update(clock_skew_seconds=-600.0)
+    found = measured(living(), now=START)
+    for metric, wanted in (("disk_wait", (25.0, 0.0, 0.0, None)), ("clock_skew", (0.0, 600.0, 0.0, None))):
+        agents = (waiting, behind, well, new)
+        assert tuple(found[metric][f"agent {one.pk}"][1].value for one in agents) == wanted
+
+
 def probed(agent: Agent, at: datetime = START, **counts: int) -> None:
     CanaryMinute.objects.create(agent=agent.pk, minute=at.replace(second=0, microsecond=0), **counts)
 

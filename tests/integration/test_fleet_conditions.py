@@ -13,6 +13,7 @@ from controlplane.fleet.agents import agent_revoke
 from controlplane.fleet.formats import formats_needed
 from controlplane.fleet.health import AGENT_STATES, Needed
 from controlplane.fleet.health_update import conditions_update
+from controlplane.fleet.heartbeats import Beat, heartbeats_write
 from controlplane.fleet.models import Agent, AgentGeneration, RefusedCommands
 from controlplane.fleet.selectors import agents_in_state
 from controlplane.fleet.views import state_of
@@ -232,3 +233,27 @@ def test_the_database_and_the_pure_rule_agree_on_every_state() -> None:
     }
     assert found == expected
     assert all(found.values())
+
+
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(days=1)])
+def test_an_agent_that_was_seen_before_the_clock_was_set_back_is_seen_anew_at_its_next_heartbeat(
+    ahead: timedelta,
+) -> None:
+    agent = beating(last_seen_at=NOW + ahead)
+    assert kinds(agent) == {"stale"}
+    assert list(agents_in_state("stale", now=NOW, cadence=2.0)) == [agent]
+    told = {**agent.heartbeat, "boot": "b", "sequence": 1}
+    heartbeats_write({agent.pk: Beat(agent.pk, told, NOW, 0.0)}, [])
+    agent.refresh_from_db()
+    assert agent.last_seen_at == NOW
+    assert kinds(agent) == set()
+    assert list(agents_in_state("stale", now=NOW, cadence=2.0)) == []
+
+
+def test_an_agent_that_waits_for_room_on_its_disk_says_so() -> None:
+    agent = beating()
+    why = "/srv/luminet/agent: cannot be written: No space left on device"
+    agent.heartbeat["engine"]["why"] = why
+    agent.save(update_fields=["heartbeat"])
+    assert kinds(agent) == {"unwritable"}
+    assert why in agent.conditions["unwritable"]["why"]

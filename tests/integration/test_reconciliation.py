@@ -312,6 +312,13 @@ def test_a_database_that_took_long_is_left_alone_for_ten_times_as_long() -> None
     assert reconciliation_run(now=NOON + timedelta(seconds=301))
 
 
+def test_a_clock_that_was_set_back_keeps_nobody_from_comparing() -> None:
+    """The last result is then of a time that is still to come."""
+    reconciliation_keep(Found(NOON + timedelta(hours=1), {}, []), took_seconds=30)
+    assert reconciliation_run(now=NOON)
+    assert Reconciliation.objects.get().at == NOON
+
+
 def test_of_very_many_differences_the_largest_are_kept_and_all_are_in_the_totals() -> None:
     many = [
         Difference("engine and ledger", number, (Counted(prompt_tokens=number), Counted()), agent="agent-1", boot="b1")

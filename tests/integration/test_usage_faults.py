@@ -294,7 +294,7 @@ def bad_rows(tenant: Whose, now: float) -> list[tuple[str, dict[str, Any]]]:
         ("namespace", row(namespace="no-number")),
         ("namespace", row(namespace=None)),
         ("minute", row(minute=minute_of(now - 48 * HOUR) - 120)),
-        ("minute", row(minute=minute_of(now) + 10 * 60)),
+        ("minute", row(minute=minute_of(now) + 49 * HOUR)),
         ("minute", row(minute=minute_of(now) + 1)),
         ("minute", row(minute=1e300)),
         ("kind", row(kind="gift")),
@@ -307,6 +307,18 @@ def bad_rows(tenant: Whose, now: float) -> list[tuple[str, dict[str, Any]]]:
         ("times", row(times={"1": 1})),
         ("times", row(times=[1, 2, 3])),
     ]
+
+
+@pytest.mark.parametrize("ahead", [HOUR, DAY])
+def test_what_was_counted_before_the_control_planes_clock_was_set_back_is_counted_in_the_minute_it_comes(
+    fleet: Fleet, organisation: str, agent: TellingAgent, ahead: int
+) -> None:
+    """Agents date by the control plane's clock: an hour ahead then, and right again as they tell."""
+    (tenant, _) = tenants_of(fleet, organisation)
+    agent.usage([row_of(tenant, at=time.time() + ahead), row_of(tenant)])
+    agent.deliver()
+    assert agent.refused_rows == []
+    exactly(fleet, organisation, Sum(2, 200, 80))
 
 
 def test_a_row_of_another_organisations_namespace_is_refused(

@@ -104,6 +104,11 @@ ILL: dict[str, tuple[AgentFacts, datetime, str]] = {
         ago(3.5),
         "it holds bbbbbbbbbbbb… and is to hold aaaaaaaaaaaa…",
     ),
+    "unwritable": (
+        replace(HEALTHY, engine=engine(why="/home/a: cannot be written: No space left on device")),
+        NOW,
+        "it waits for room on its disk: /home/a: cannot be written: No space left on device",
+    ),
     "capability_lost": (
         replace(HEALTHY, formats=("bf16",), model_formats={"m": ("bf16",)}),
         NOW,
@@ -129,6 +134,21 @@ ILL: dict[str, tuple[AgentFacts, datetime, str]] = {
 def test_each_condition_says_since_when_and_why(kind: str) -> None:
     facts, since, why = ILL[kind]
     assert found(facts) == {kind: {"since": text(since.replace(microsecond=0)), "why": why}}
+
+
+@pytest.mark.parametrize("seconds", [3_600, 86_400])
+def test_an_agent_that_was_seen_before_the_clock_was_set_back_is_not_thought_alive_until_then(seconds: float) -> None:
+    ahead = replace(HEALTHY, last_seen_at=ago(-seconds))
+    assert state(last_seen_at=ago(-seconds)) == "stale"
+    assert found(ahead)["stale"] == {
+        "since": text(NOW),
+        "why": "nothing heard of it since the control plane's clock was set back",
+    }
+
+
+def test_web_processes_whose_clocks_are_a_little_apart_set_nothing_back() -> None:
+    assert state(last_seen_at=ago(-2)) == "ready"
+    assert found(replace(HEALTHY, last_seen_at=ago(-2))) == {}
 
 
 def test_every_kind_has_its_case() -> None:

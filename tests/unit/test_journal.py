@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 import signal
 import stat
 import subprocess
@@ -372,11 +374,35 @@ def test_on_a_full_disk_no_half_line_stays_and_writing_goes_on_when_there_is_spa
     done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False)
     assert done.returncode == 0, done.stderr
     count, problem = done.stdout.strip().split(" ", 1)
-    assert "no space is left" in problem or "File too large" in problem
+    assert "No space left" in problem or "File too large" in problem
     journal = reopened(tmp_path)
     page = journal.since("full", 0, 1000)
     assert [entry.sequence for entry in page.entries] == list(range(1, int(count) + 6))
     assert page.lost == ()
+    journal.close()
+
+
+def test_whether_there_is_room_again_is_known_without_another_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal.open(tmp_path, "one", most_bytes=PLENTY)
+    journal.opened(OPENED)
+    assert (journal.look(), journal.problem) == ("", "")
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def no_room(*_: object) -> int:
+        raise full
+
+    with monkeypatch.context() as patched:
+        patched.setattr("engine_agent.journal.os.write", no_room)
+        patched.setattr(Path, "write_bytes", no_room)
+        with pytest.raises(JournalFull) as refused:
+            journal.opened(OPENED)
+        assert "No space left" in refused.value.why
+        assert str(tmp_path) not in refused.value.why, "clients need not know where it is"
+        assert journal.look().endswith("cannot be written: No space left on device")
+    assert (journal.look(), journal.problem) == ("", "")
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {"lock"}, "nothing is left of the look"
     journal.close()
 
 

@@ -51,6 +51,11 @@ def names(pushes: list[Push]) -> list[str]:
     return [one.agent_id for one in pushes]
 
 
+@pytest.mark.parametrize("ahead", [3_600, 86_400])
+def test_a_retry_from_before_the_clock_was_set_back_is_not_waited_for(ahead: float) -> None:
+    assert plan_pushes([behind(push_generation=2, push_attempts=1, push_retry_at=at(ahead))], now=at(0), limit=9)
+
+
 def test_a_converged_fleet_is_left_alone() -> None:
     assert plan_pushes([converged(f"agent-{number}") for number in range(5)], now=NOW, limit=MANY) == []
 

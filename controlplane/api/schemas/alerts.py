@@ -21,6 +21,8 @@ MetricName = Literal[
     "preemptions",
     "silence",
     "drift",
+    "disk_wait",
+    "clock_skew",
     "reconciliation",
     "reconciliation_age",
     "isolation",

@@ -187,7 +187,8 @@ class AgentShown(Given):
     why: str | None = Field(description="What is wrong with it, the gravest; null: nothing.")
     conditions: dict[str, ConditionShown] = Field(
         description="Everything that is wrong: `stale`, `engine_down`, `rejected`, `unknown_hash`, `engine_differs`, "
-        "`behind`, `capability_lost`, `unproven`, `refusing`, `version_skew`, `clock_skew`, `lost_reports`."
+        "`behind`, `unwritable`, `capability_lost`, `unproven`, `refusing`, `version_skew`, `clock_skew`, "
+        "`lost_reports`."
     )
     group: str
     labels: dict[str, str]

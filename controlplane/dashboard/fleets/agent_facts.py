@@ -24,6 +24,7 @@ CONDITIONS = {
     "unknown_hash": "Holds what nobody published",
     "engine_differs": "Engine and sidecar differ",
     "behind": "Behind",
+    "unwritable": "Waits for room on its disk",
     "capability_lost": "Cannot do a format any more",
     "unproven": "Its formats are unproven",
     "refusing": "Refuses commands",

@@ -21,6 +21,8 @@ NAMES: Mapping[str, str] = {
     "preemptions": "Requests put back",
     "silence": "Silence of an agent",
     "drift": "Drift of an agent",
+    "disk_wait": "An agent’s wait for its disk",
+    "clock_skew": "An agent’s clock",
     "reconciliation": "Numbers that differ",
     "reconciliation_age": "Age of the last comparison",
     "isolation": "Failed isolation probes",

@@ -16,6 +16,7 @@ from controlplane.analytics.rows import (
     MOST,
     MOST_TIMES,
     OLDEST_SECONDS,
+    SET_BACK_SECONDS,
     Counted,
     Key,
     Problem,
@@ -63,7 +64,7 @@ BAD: list[tuple[Mapping[str, Any], str]] = [
     ({"minute": float(MINUTE)}, "minute"),
     ({"minute": True}, "minute"),
     ({"minute": MINUTE - OLDEST_SECONDS}, "minute"),
-    ({"minute": MINUTE + AHEAD_SECONDS + 60}, "minute"),
+    ({"minute": MINUTE + AHEAD_SECONDS + SET_BACK_SECONDS + 60}, "minute"),
     ({"minute": 10**30 * 60}, "minute"),
     ({"namespace": "9"}, "namespace"),
     ({"namespace": "07"}, "namespace"),
@@ -122,6 +123,13 @@ def test_a_row_that_lacks_a_field_is_refused_by_it(missing: str) -> None:
 def test_the_oldest_and_the_newest_minute_are_taken(seconds: int) -> None:
     minute = minute_of(SECONDS + seconds) + (60 if seconds < 0 else 0)
     assert isinstance(JUDGE.row(told(minute=minute)), Counted)
+
+
+@pytest.mark.parametrize(("ahead", "counted_in"), [(AHEAD_SECONDS - 60, AHEAD_SECONDS - 60), (3_600, 0), (86_400, 0)])
+def test_what_was_counted_before_the_clock_was_set_back_is_counted_now(ahead: int, counted_in: int) -> None:
+    found = JUDGE.row(told(minute=MINUTE + ahead))
+    assert isinstance(found, Counted)
+    assert JUDGE.counted_in(found.minute) == MINUTE + counted_in
 
 
 @pytest.mark.parametrize("kind", KINDS)
