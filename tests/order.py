@@ -38,6 +38,8 @@ LONGEST = (
     "tests/integration/test_fleet_faults.py",
     "tests/integration/test_doctor.py",
     "tests/integration/test_backups.py",
+    "tests/integration/test_faults_under_load.py",
+    "tests/integration/test_faults_full_disk.py",
     "tests/unit/kernels/test_compiles_for_hopper.py",
     "tests/integration/test_gateway_fleet.py",
     "tests/integration/test_engine_process.py",

@@ -124,13 +124,15 @@ def refused_rows(fleet: Fleet, agent: str) -> list[tuple[Any, ...]]:
 
 
 @contextmanager
-def engine_agent(fleet: Fleet, name: str, *options: str) -> Iterator[tuple[Part, Path]]:
-    """A real sidecar, and an engine with the demo model that it started; and its home."""
+def engine_agent(
+    fleet: Fleet, name: str, *options: str, within: Callable[[Sequence[str]], Sequence[str]] = tuple
+) -> Iterator[tuple[Part, Path]]:
+    """A real sidecar, and an engine with the demo model that it started; and its home. `within`: how it is started."""
     home = fleet.config.home / name
     command = luminet("agent", "--join", fleet.web, "--name", name, "--home", str(home), "--model", str(DEMO))
     engine = ("--model-name", MODEL, "--port", str(free_port()), "--status-port", str(free_port()))
     small = ("--pool", "32MiB", "--device", "cpu", "--threads", "1")
-    part = _part(fleet, name, (*command, *engine, *small, *options))
+    part = _part(fleet, name, within((*command, *engine, *small, *options)))
     with _running(fleet, part, name):
         yield part, home
 

@@ -59,6 +59,12 @@ def differences() -> list[str]:
     return [f"{one.between}: {one.place}: {one.sides}" for one in reconcile(timezone.now())]
 
 
+def audit_is_sound() -> bool:
+    from tenants.audit import audit_verify
+
+    return audit_verify().problem is None
+
+
 def roll_and_retain() -> None:
     from controlplane.analytics.retention import retain
 
