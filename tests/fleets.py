@@ -76,15 +76,15 @@ class Part:
     check: Callable[[], object] | None = None  # raises NotReady until it works
     process: "subprocess.Popen[bytes] | None" = None
     is_wanted: bool = False  # started, and neither killed nor stopped by a test since
+    tree: Path = CHECKOUT  # whose code it runs
 
     def start(self, *, is_awaited: bool = True) -> None:
         assert not self.is_running, f"{self.name} runs already"
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("LUMINET_", "DJANGO_"))}
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(
                 self.command,
-                cwd=CHECKOUT,
-                env={**kept, **self.environment},
+                cwd=self.tree,
+                env={**environment_for(self.tree), **self.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -147,6 +147,12 @@ class Part:
             self.process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
             self.kill()
+
+
+def environment_for(tree: Path) -> dict[str, str]:
+    """What everything inherits that runs a tree's code: nothing of ours, and that this code is found first."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LUMINET_", "DJANGO_"))}
+    return kept if tree == CHECKOUT else {**kept, "PYTHONPATH": str(tree)}
 
 
 @dataclass(slots=True)
@@ -247,12 +253,12 @@ def fleet_running(*, is_durable: bool = False) -> Iterator[Fleet]:
     """Everything up, nobody enrolled. What is measured waits for the disk, as in production; tests need not."""
     with ExitStack() as stack:
         config = stack.enter_context(temporary_home())
-        fleet = _described(config)
+        fleet = fleet_described(config)
         postgres_port = int(fleet.environment["LUMINET_DATABASE_URL"].rsplit(":", 1)[1].split("/")[0])
         url = fleet.environment["LUMINET_DATABASE_URL"]
         options = {} if is_durable else FAST
         stack.enter_context(postgres_running(config, port=postgres_port, url=url, options=options))
-        stack.callback(_all_stop, fleet)
+        stack.callback(all_stop, fleet)
         fleet.parts["redis"].start()
         _migrate(fleet)
         fleet.tokens["operator"] = _operator_token(fleet)
@@ -286,7 +292,8 @@ def _kept_up(fleet: Fleet) -> Iterator[None]:
         watching.join()
 
 
-def _described(config: StackConfig) -> Fleet:
+def fleet_described(config: StackConfig) -> Fleet:
+    """Nothing of it runs yet."""
     credentials = credentials_ensure(config.secrets)
     redis_port, postgres_port, web_port = free_port(), free_port(), free_port()
     addresses = Addresses(
@@ -311,11 +318,11 @@ def _described(config: StackConfig) -> Fleet:
 
 
 def _migrate(fleet: Fleet) -> None:
-    _finished(fleet, luminet("run", "migrate"))
+    finished(fleet, luminet("run", "migrate"))
 
 
 def _operator_token(fleet: Fleet) -> str:
-    said = _finished(fleet, (sys.executable, "-m", "tests.bench.inside", "tests.fleets:operator_make"))
+    said = finished(fleet, (sys.executable, "-m", "tests.bench.inside", "tests.fleets:operator_make"))
     return said.splitlines()[-1].strip('"')
 
 
@@ -329,19 +336,18 @@ def operator_make() -> str:
 
 def inside(fleet: Fleet, name: str, *arguments: str) -> str:
     """What a function (`package.module:function`) printed last, called with the settings of the fleet's own parts."""
-    return _finished(fleet, (sys.executable, "-m", "tests.bench.inside", name, *arguments)).splitlines()[-1]
+    return finished(fleet, (sys.executable, "-m", "tests.bench.inside", name, *arguments)).splitlines()[-1]
 
 
-def _finished(fleet: Fleet, command: Sequence[str]) -> str:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LUMINET_", "DJANGO_"))}
-    done = subprocess.run(
-        command, cwd=CHECKOUT, env={**kept, **fleet.environment}, capture_output=True, text=True, check=False
-    )
+def finished(fleet: Fleet, command: Sequence[str], *, tree: Path = CHECKOUT) -> str:
+    """What a command said, of a tree's code with the settings of the fleet's own parts."""
+    environment = {**environment_for(tree), **fleet.environment}
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{command!r} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout
 
 
-def _all_stop(fleet: Fleet) -> None:
+def all_stop(fleet: Fleet) -> None:
     for part in [*fleet.agents, *reversed(fleet.parts.values())]:
         part.stop()

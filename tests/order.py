@@ -25,6 +25,7 @@ TOGETHER: Mapping[str, tuple[str, ...]] = {
 # More than half a minute each, on two cores with nothing else to do. What is missing here is merely run later.
 LONGEST = (
     *TOGETHER["fleet_stack"],
+    "tests/e2e/test_upgrade.py",
     "tests/integration/test_usage_faults.py",
     *TOGETHER["stack"],
     "tests/e2e/test_readme.py",
