@@ -63,6 +63,14 @@ def parser() -> argparse.ArgumentParser:
     health = _add(commands, "health", _health, "ask one part whether it does its work; status 1 when not")
     health.add_argument("part", choices=HEALTH)
     _doctor_arguments(_add(commands, "doctor", _doctor, "say what is well here, what is not, and what to do"))
+    _for_programs(
+        _add(
+            commands,
+            "migrations",
+            _migrations,
+            "show what `run migrate` would do, and who waits; 2: something is to come",
+        )
+    )
     _add(commands, "secrets", _secrets, "print a fresh set of production secrets for an .env file")
     operator = _add(
         commands, "create-operator", _create_operator, "create a person who runs the fleet, or make one of an account"
@@ -233,6 +241,14 @@ def _doctor(options: argparse.Namespace) -> int:
     from controlplane.doctor.command import doctor
 
     return doctor(options)
+
+
+def _migrations(options: argparse.Namespace) -> int:
+    _beside_the_stack()
+    _django()
+    from controlplane.migration_plan import migrations_told
+
+    return migrations_told(as_json=options.json)
 
 
 def _secrets(options: argparse.Namespace) -> int:

@@ -16,11 +16,11 @@ from asgiref.sync import sync_to_async
 from channels.db import database_sync_to_async
 from django.conf import settings
 from django.db import DatabaseError, connection
-from django.db.migrations.executor import MigrationExecutor
 
 from controlplane.health import NotReady, broker_check
 from controlplane.live.selectors import pulse_latest
 from controlplane.metrics import CONTENT_TYPE, before_reading, metrics_text
+from controlplane.schema import applied, standing_of
 from controlplane.settings.env import Environment, is_loopback
 
 Scope = Any  # Django, Channels and uvicorn each have a type of their own for the same dictionaries
@@ -96,8 +96,8 @@ def readiness(*, now: float) -> tuple[dict[str, str], float | None]:
     try:
         with connection.cursor() as cursor:
             cursor.execute("select 1")
-        if _migrations_are_pending():
-            checks["migrations"] = "not applied yet: run `luminet run migrate`"
+        if problem := _misfit():
+            checks["migrations"] = problem
         else:
             age = _pulse_age_seconds(now)
     except DatabaseError:
@@ -109,16 +109,18 @@ def readiness(*, now: float) -> tuple[dict[str, str], float | None]:
     return checks, age
 
 
-_migrated = False
+_fits = False
 
 
-def _migrations_are_pending() -> bool:
+def _misfit() -> str | None:
     """Asked until the answer is no: a process never meets a database that has lost a migration."""
-    global _migrated
-    if not _migrated:
-        executor = MigrationExecutor(connection)
-        _migrated = not executor.migration_plan(executor.loader.graph.leaf_nodes())
-    return not _migrated
+    global _fits
+    if _fits:
+        return None
+    with connection.cursor() as cursor:
+        problem = standing_of(applied(cursor)).problem
+    _fits = problem is None
+    return problem
 
 
 def _pulse_age_seconds(now: float) -> float | None:

@@ -13,9 +13,11 @@ def run_web() -> None:
     import uvicorn
 
     from controlplane.live.protocol import MOST_BYTES, ListeningSocket
+    from controlplane.schema import schema_fits_or_exit
     from controlplane.settings.env import read_environment_or_exit
 
     environment = read_environment_or_exit(os.environ)
+    schema_fits_or_exit(environment.database_url)
     if environment.shared_metrics_dir is not None:
         # prometheus-client decides at import between one process and several sharing a folder.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(environment.shared_metrics_dir)
@@ -55,7 +57,10 @@ def run_worker() -> None:
 
     from controlplane.celery import app
     from controlplane.health import worker_hostname
+    from controlplane.schema import schema_fits_or_exit
+    from controlplane.settings.env import read_environment_or_exit
 
+    schema_fits_or_exit(read_environment_or_exit(os.environ).database_url)
     # It warns of root because pickled messages could run code as root. We accept JSON only, which cannot.
     warnings.simplefilter("ignore", SecurityWarning)
     app.worker_main(

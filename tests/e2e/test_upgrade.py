@@ -78,6 +78,7 @@ def steps(seen: Seen, old: Code) -> None:
     seen.head = json.loads(upgrading.command(old, "audit", "verify", "--json"))["head"]
     backed_up(upgrading)
     upgrading.migrate(NEW)
+    upgrading.command(NEW, "migrations")  # ends well where nothing is to come
     published(seen, "the old control plane on the new database")
     upgrading.control_plane(NEW, "web", "worker", "beat")
     seen.sessions["the new web"] = upgrading.is_signed_in()
