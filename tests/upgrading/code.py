@@ -9,7 +9,6 @@ import json
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,8 +102,3 @@ def runs(part: Part, code: Code) -> None:
     for one in (process, *process.children(recursive=True)):
         whence = one.environ().get("PYTHONPATH")
         assert (Path(one.cwd()), whence) == (code.tree, None if code.is_this else str(code.tree)), one.cmdline()
-
-
-def all_run(parts: Iterable[Part], code: Code) -> None:
-    for part in parts:
-        runs(part, code)

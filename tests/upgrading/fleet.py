@@ -74,27 +74,27 @@ class Upgrading:
     # The data plane
 
     def agent(self, name: str, code: Code) -> None:
-        """On the home that its name has, whoever wrote it. Returns when it answers."""
+        """On the home that its name has, whoever wrote it. Returns when its sidecar answers: an engine that was drained
+        stays so over a restart, and then says 503."""
         engine, sidecar = self.ports.setdefault(name, (free_port(), free_port()))
         model = ("--model", str(code.tree / "engine_agent" / "demo" / "model"), "--model-name", MODEL)
         places = ("--port", str(engine), "--status-port", str(sidecar))
         small = ("--pool", "32MiB", "--device", "cpu", "--threads", "1")
         self._start(name, code, luminet("agent", *self._join(name), *model, *places, *small))
         self._answers(name, "sidecar", sidecar)
-        self._answers(name, "engine", engine)
-        runs(self.fleet.parts[name], code)
 
     def gateway(self, name: str, code: Code) -> str:
         port = free_port()
         self._start(name, code, luminet("gateway", *self._join(name), "--port", str(port)))
         self._answers(name, "gateway", port)
-        runs(self.fleet.parts[name], code)
         self.gateways[name] = f"http://127.0.0.1:{port}"
         return self.gateways[name]
 
     def ready(self, *names: str) -> None:
         with naming(lambda: [self.shown(name) for name in names]):
             wait_for(lambda: all(is_ready(self.fleet, name) for name in names), f"{names} to be ready")
+        for name in names:
+            runs(self.fleet.parts[name], self.codes[name])
 
     def _start(self, name: str, code: Code, command: tuple[str, ...]) -> None:
         environment = {"LUMINET_JOIN_TOKEN": self.fleet.tokens["join"], "PYTHONUNBUFFERED": "1"}
