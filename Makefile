@@ -64,8 +64,8 @@ openapi: python  ## write docs/openapi.json anew: the REST API's description, wh
 alert-files: python  ## write what is made of the alerts' definitions anew: Prometheus' rules, a dashboard, tables of docs/alerts.md
 	@$(BOOTSTRAP) control && exec $(BIN)/python -m controlplane.alerts.generate
 
-bench: python  ## measure; writes JSON, a table and plots to .luminet/bench (ROWS="W1 W2" picks)
-	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.bench $(ROWS)
+bench: python  ## measure; writes JSON, a table and plots to .luminet/bench (ROWS="W1 W2" picks, RESUME=1 goes on)
+	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.bench $(if $(RESUME),--resume) $(ROWS)
 
 bench-gpu: python  ## build, check and time the kernels on the GPU that is here (ROWS="CHECK H1" picks)
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.bench.gpu $(ROWS)

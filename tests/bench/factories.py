@@ -1,14 +1,17 @@
 """The least that works of what a bench makes: for the harness's own tests."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from tests.bench.figures import Figure, Target
 from tests.bench.machine import Commit, Machine
 from tests.bench.measuring import Bench
+from tests.bench.noise import Noise
 from tests.bench.registry import Registry
-from tests.bench.results import RowResult, Run
+from tests.bench.results import Circumstances, RowResult, Run
 from tests.bench.running import run_rows
 
+QUIET = Noise(0.1, 1.0, 1.0, 0.0, 2.0)
 MACHINE = Machine("Abacus 3", 2, 7.8, "Debian 12", "6.1", None, "3.11.9", 0.25)
 
 
@@ -23,6 +26,13 @@ def make_figure(*values: float, unit: str = "ms", target: Target | None = None) 
 
 def make_result(*figures: Figure, key: str = "X1", notes: tuple[str, ...] = ()) -> RowResult:
     return RowResult(key, "A title", "≤ 2 ms", None, figures, notes)
+
+
+def make_measured(seconds: float = 1.0, repetitions: int | None = None, *, key: str = "X1") -> RowResult:
+    """Of some run, on a quiet machine."""
+    run = make_run()
+    now = Circumstances(run.stem, run.started, run.commit, repetitions, QUIET)
+    return replace(make_result(make_figure(1.0, 2.0), key=key), seconds=seconds, circumstances=now)
 
 
 def make_comparison(target: Target | None = None) -> Figure:

@@ -46,15 +46,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """The samples of one side of a figure."""
+    """One side of a figure. A run that is kept for long has no samples any more, and still its statistics."""
 
     name: str
     unit: str
     samples: tuple[float, ...]
-
-    @property
-    def statistics(self) -> Statistics:
-        return statistics_of(self.samples)
+    statistics: Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +87,7 @@ def series_of(name: str, unit: str, samples: Iterable[float]) -> Series:
     for value in values:
         if not math.isfinite(value):
             raise ValueError(f"{name}: a sample is {value}")
-    return Series(name, unit, values)
+    return Series(name, unit, values, statistics_of(values))
 
 
 def ratio_of(name: str, ours: Series, theirs: Series) -> Series:

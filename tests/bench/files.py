@@ -9,10 +9,10 @@ from typing import Any
 
 from tests.bench.figures import Figure, Series
 from tests.bench.measuring import METHODS
-from tests.bench.results import RowResult, Run
+from tests.bench.results import Circumstances, RowResult, Run
 from tests.bench.words import verdict
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -40,11 +40,11 @@ def run_json(run: Run) -> dict[str, Any]:
         "versions": run.versions,
         "methods": METHODS,
         "repetitions_override": run.repetitions,
-        "rows": [_row_json(result) for result in run.results],
+        "rows": [row_json(result) for result in run.results],
     }
 
 
-def _row_json(result: RowResult) -> dict[str, Any]:
+def row_json(result: RowResult) -> dict[str, Any]:
     return {
         "key": result.key,
         "title": result.title,
@@ -55,7 +55,22 @@ def _row_json(result: RowResult) -> dict[str, Any]:
         "error": asdict(result.error) if result.error else None,
         "notes": list(result.notes),
         "seconds": result.seconds,
+        "measured": _circumstances_json(result.circumstances),
         "figures": [_figure_json(figure) for figure in result.figures],
+    }
+
+
+def _circumstances_json(found: Circumstances | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    noise = {**asdict(found.noise), "is_noisy": found.noise.is_noisy} if found.noise else None
+    return {
+        "run": found.run,
+        "started": found.started.isoformat(),
+        "commit": found.commit.revision,
+        "is_dirty": found.commit.is_dirty,
+        "repetitions_override": found.repetitions,
+        "noise": noise,
     }
 
 
@@ -76,9 +91,7 @@ def _figure_json(figure: Figure) -> dict[str, Any]:
 
 
 def _series_json(series: Series | None) -> dict[str, Any] | None:
-    if series is None:
-        return None
-    return {**asdict(series), "statistics": asdict(series.statistics)}
+    return asdict(series) if series else None
 
 
 def write_json(run: Run, out: Path) -> Path:

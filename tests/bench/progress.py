@@ -1,9 +1,13 @@
-"""Where a run is, while it runs."""
+"""Where a run is, while it runs, and about how long it will take."""
 
 import shutil
+import time
+from collections.abc import Mapping, Sequence
 from typing import TextIO
 
+from tests.bench.registry import Row
 from tests.bench.results import RowResult
+from tests.bench.words import format_duration
 
 
 class Progress:
@@ -21,9 +25,41 @@ class Progress:
 
     def done(self, result: RowResult) -> None:
         """A row is over. Its failure is shown at once and in full; the table only has its last line."""
-        ended = f"{result.key} · {result.status} · {result.seconds:.1f} s\n"
+        noisy = " · noisy" if (now := result.circumstances) and now.noise and now.noise.is_noisy else ""
+        ended = f"{result.key} · {result.status} · {result.seconds:.1f} s{noisy}\n"
         self._write(("\r\x1b[2K" if self._is_live else "") + ended + (result.error.traceback if result.error else ""))
+
+    def say(self, line: str) -> None:
+        self._write(f"{line}\n")
 
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
+
+
+class Outlook:
+    """How long the rows to come will take, by what they took before. A row nobody measured before counts as none."""
+
+    def __init__(self, rows: Sequence[Row], known: Mapping[str, float]) -> None:
+        self._keys, self._known = [row.key for row in rows], known
+        self._began = time.monotonic()
+
+    def before_all(self) -> str:
+        new = [key for key in self._keys if key not in self._known]
+        rows = f"{len(self._keys)} row{'' if len(self._keys) == 1 else 's'}"
+        if len(new) == len(self._keys):
+            return f"{rows}; how long that takes nobody knows yet: none was measured before"
+        left = format_duration(self._left(0))
+        beside = f", and whatever {', '.join(new)} take" if new else ""
+        return f"{rows}: about {left} as last time{beside}; an installation of vLLM or LiteLLM, once, comes on top"
+
+    def before(self, place: int) -> str:
+        """Of the row at this place, counted from 0."""
+        key, gone = self._keys[place], format_duration(time.monotonic() - self._began)
+        alone = f"takes about {format_duration(self._known[key])}" if key in self._known else "was not measured before"
+        left = f", about {format_duration(self._left(place))} to go" if self._left(place) else ""
+        all_of_it = f"{gone} gone{left}"
+        return f"[{place + 1} of {len(self._keys)}] {key} {alone} · {all_of_it}"
+
+    def _left(self, place: int) -> float:
+        return sum(self._known.get(key, 0.0) for key in self._keys[place:])

@@ -47,7 +47,7 @@ class Registry:
         return register
 
     def rows(self) -> list[Row]:
-        return [self._rows[key] for key in sorted(self._rows, key=_natural)]
+        return [self._rows[key] for key in sorted(self._rows, key=natural)]
 
     def select(self, keys: Sequence[str]) -> list[Row]:
         """The rows asked for, in the order asked; all of them when none is named. Raises UnknownRow."""
@@ -64,7 +64,7 @@ REGISTRY = Registry()
 row = REGISTRY.row
 
 
-def _natural(key: str) -> list[tuple[int, str]]:
+def natural(key: str) -> list[tuple[int, str]]:
     """C2 before C10."""
     return [(int(part or 0), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", key)]
 

@@ -15,6 +15,14 @@ def format_number(value: float) -> str:
     return f"{value:,.{decimals}f}"
 
 
+def format_duration(seconds: float) -> str:
+    """As somebody says it who waits: 40 s, 12 min, 1 h 24 min."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
 def with_unit(number: str, unit: str) -> str:
     return f"{number} {unit}" if unit else number
 

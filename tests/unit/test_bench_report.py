@@ -4,17 +4,29 @@ import io
 import json
 import re
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.bench import machine
-from tests.bench.factories import make_comparison, make_figure, make_registry, make_result, make_run, results_of
+from tests.bench.factories import (
+    QUIET,
+    make_comparison,
+    make_figure,
+    make_measured,
+    make_registry,
+    make_result,
+    make_run,
+    results_of,
+)
 from tests.bench.figures import Figure, Target
 from tests.bench.files import write_atomically, write_json
 from tests.bench.measuring import Bench
+from tests.bench.noise import Listening
 from tests.bench.plots import is_in_reach, panels, write_plots
 from tests.bench.progress import Progress
+from tests.bench.reading import Unreadable, newest_first, read_run
 from tests.bench.table import markdown, terminal, wants_colour
 from tests.bench.words import format_number, target_text, verdict
 
@@ -139,7 +151,7 @@ def test_the_json_holds_every_sample_its_statistics_and_its_target(tmp_path: Pat
     path = write_json(run, tmp_path / "deep" / "out")
     assert path.name == "20260730T120005Z-a1b2c3d4e5.json"
     kept = json.loads(path.read_text())
-    assert (kept["schema_version"], kept["commit"], kept["is_dirty"]) == (1, "a1b2c3d4e5f60718", True)
+    assert (kept["schema_version"], kept["commit"], kept["is_dirty"]) == (2, "a1b2c3d4e5f60718", True)
     assert (kept["machine"]["cpu"], kept["versions"]) == ("Abacus 3", {"django": "5.2.19"})
     (row,) = kept["rows"]
     (figure,) = row["figures"]
@@ -149,6 +161,20 @@ def test_the_json_holds_every_sample_its_statistics_and_its_target(tmp_path: Pat
     assert figure["ratio"]["samples"] == [0.5, 0.75, 2.0]
     assert (figure["target"]["bound"], figure["parameters"]) == (0.5, {"tokens": 4096})
     assert (path.parent / "latest.json").read_bytes() == path.read_bytes()
+
+
+def test_a_run_that_was_kept_is_read_back_as_it_was(tmp_path: Path) -> None:
+    run = make_run(make_measured(), *results_of(make_registry()).values())
+    assert read_run(write_json(run, tmp_path)) == run
+
+
+@pytest.mark.parametrize("content", ["[]", "no JSON", '{"schema_version": 1}'])
+def test_what_is_no_run_is_named(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "20260730T120005Z-a1b2c3d4e5.json"
+    path.write_text(content)
+    with pytest.raises(Unreadable, match="20260730T120005Z-a1b2c3d4e5"):
+        read_run(path)
+    assert newest_first(tmp_path) == []
 
 
 def test_an_incomplete_run_is_kept_but_is_not_the_latest(tmp_path: Path) -> None:
@@ -217,3 +243,20 @@ def test_this_machine_has_cores_and_memory() -> None:
     found = machine.this_machine()
     assert min(found.cores, found.memory_gib) > 0
     assert all([found.cpu, found.os, found.kernel])
+
+
+@pytest.mark.parametrize(
+    "change", [{"busy_before_percent": 40.0}, {"busy_after_percent": 40.0}, {"stolen_percent": 9.0}]
+)
+def test_a_row_is_noisy_where_others_had_much_to_do(change: dict[str, float]) -> None:
+    assert not QUIET.is_noisy
+    assert not replace(QUIET, busy_before_percent=None, busy_after_percent=None, stolen_percent=None).is_noisy
+    assert replace(QUIET, **change).is_noisy
+
+
+def test_what_else_a_machine_does_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.bench.noise.LOOK_SECONDS", 0.05)
+    heard = Listening().ended()
+    assert heard.load_before >= 0
+    for percent in (heard.busy_before_percent, heard.busy_after_percent, heard.stolen_percent):
+        assert percent is None or 0 <= percent <= 100

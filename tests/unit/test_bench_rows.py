@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 
 from tests.bench import __main__ as command
 from tests.bench import machine
-from tests.bench.factories import make_registry, results_of
+from tests.bench.earlier import seconds_by_row
+from tests.bench.factories import make_measured, make_registry, make_run, results_of
 from tests.bench.measuring import Bench
+from tests.bench.progress import Outlook
 from tests.bench.registry import Registry, Row, UnknownRow, discover
 from tests.bench.running import run_row, run_rows
 
@@ -110,6 +113,12 @@ def test_a_package_that_is_not_there_has_no_rows() -> None:
     assert discover("tests.no_such_rows") == []
 
 
+@pytest.fixture(autouse=True)
+def short_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What others do meanwhile is nothing to these tests."""
+    monkeypatch.setattr("tests.bench.noise.LOOK_SECONDS", 0.01)
+
+
 # --- the command ------------------------------------------------------------------------------------------------------
 
 
@@ -186,6 +195,96 @@ def test_a_broken_module_fails_a_full_run_but_not_the_rows_asked_for(
 
 def test_results_go_to_luminet_home_or_the_checkout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LUMINET_HOME", "/srv/luminet")
-    assert command._default_out() == Path("/srv/luminet/bench")
+    assert command.default_out() == Path("/srv/luminet/bench")
     monkeypatch.delenv("LUMINET_HOME")
-    assert command._default_out() == machine.ROOT / ".luminet" / "bench"
+    assert command.default_out() == machine.ROOT / ".luminet" / "bench"
+
+
+@pytest.mark.usefixtures("without_matplotlib")
+def test_each_row_says_when_it_was_measured_and_what_else_the_machine_did(tmp_path: Path) -> None:
+    bench("W1", "--out", str(tmp_path), "--repetitions", "2")
+    (kept,) = json.loads((tmp_path / "latest.json").read_text())["rows"]
+    measured = kept["measured"]
+    assert measured["commit"] == machine.commit_of().revision
+    assert measured["repetitions_override"] == 2
+    assert set(measured["noise"]) >= {"load_before", "busy_before_percent", "stolen_percent", "is_noisy"}
+    assert kept["seconds"] >= 0
+
+
+# --- going on ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "commit_of", lambda: machine.Commit("a1b2c3d4e5f60718", False))
+
+
+def counted(ran: list[str], *, interrupts: bool = False) -> Registry:
+    registry = Registry()
+    for key in ("X1", "X2", "X3"):
+
+        def run(bench: Bench, key: str = key) -> None:
+            ran.append(key)
+            if key == "X2" and interrupts:
+                raise KeyboardInterrupt
+            bench.record("latency", unit="ms", values=[1.0, 2.0])
+
+        registry.row(key, title=f"Row {key}")(run)
+    return registry
+
+
+@pytest.mark.usefixtures("without_matplotlib", "clean")
+def test_an_interrupted_run_goes_on_with_what_it_has_not_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+    assert bench("--out", str(tmp_path), registry=counted(ran, interrupts=True)) == 1
+    assert not (tmp_path / "latest.json").exists()
+    assert "--resume" in capsys.readouterr().err
+    assert bench("--out", str(tmp_path), "--resume", registry=counted(ran)) == 0
+    assert ran == ["X1", "X2", "X2", "X3"]
+    said = capsys.readouterr().err
+    assert re.search(r"X1 · kept, measured at .* of the same commit", said)
+    kept = json.loads((tmp_path / "latest.json").read_text())
+    assert [row["key"] for row in kept["rows"]] == ["X1", "X2", "X3"]
+
+
+@pytest.mark.usefixtures("without_matplotlib", "clean")
+@pytest.mark.parametrize("other", [("--repetitions", "3"), ()], ids=["as often", "commit"])
+def test_what_was_measured_otherwise_is_measured_again(
+    tmp_path: Path, other: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    bench("X1", "--out", str(tmp_path), registry=counted(ran))
+    if not other:
+        monkeypatch.setattr(machine, "commit_of", lambda: machine.Commit("0000000000000000", False))
+    bench("X1", "--out", str(tmp_path), "--resume", *other, registry=counted(ran))
+    assert ran == ["X1", "X1"]
+
+
+@pytest.mark.usefixtures("without_matplotlib")
+def test_with_uncommitted_changes_nothing_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine, "commit_of", lambda: machine.Commit("a1b2c3d4e5f60718", True))
+    ran: list[str] = []
+    bench("X1", "--out", str(tmp_path), registry=counted(ran))
+    bench("X1", "--out", str(tmp_path), "--resume", registry=counted(ran))
+    assert ran == ["X1", "X1"]
+    assert "uncommitted changes" in capsys.readouterr().err
+
+
+# --- how long it takes ------------------------------------------------------------------------------------------------
+
+
+def test_how_long_it_takes_is_said_before_by_what_rows_took_last_time() -> None:
+    outlook = Outlook(make_registry().rows(), {"C2": 90.0, "C10": 3600.0, "W1": 30.0})
+    assert outlook.before_all().startswith("4 rows: about 1 h 2 min as last time, and whatever S1 take")
+    assert outlook.before(1).startswith("[2 of 4] C10 takes about 1 h 0 min · 0 s gone, about 1 h 0 min to go")
+    assert "was not measured before" in outlook.before(2)
+
+
+def test_a_shortened_run_says_nothing_about_how_long_a_whole_one_takes() -> None:
+    whole, short = (make_run(make_measured(seconds, repetitions)) for seconds, repetitions in ((60.0, None), (5.0, 2)))
+    assert seconds_by_row([short, whole], None) == {"X1": 60.0}
+    assert seconds_by_row([short, whole], 2) == {"X1": 5.0}
