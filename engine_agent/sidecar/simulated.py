@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine_agent.protocol import (
+    CANARIES,
     Change,
     HashMismatch,
     MalformedMessage,
@@ -158,7 +159,7 @@ class SimulatedEngine:
         return str(policy.get("kv_dtype", "fp8"))
 
     def asked(self) -> list[Asked]:
-        """The namespaces, as requests for them would be recorded."""
+        """The customers' namespaces, as requests for them would be recorded. Nobody is a customer of the canaries'."""
         return [
             Asked(
                 namespace=namespace,
@@ -171,7 +172,7 @@ class SimulatedEngine:
                 is_caching=bool(policy.get("prefix_caching", True)),
             )
             for namespace, entry in self._entries()
-            if self.held is not None
+            if self.held is not None and entry["org"] not in CANARIES
         ]
 
     def counters(self, scopes: Collection[str]) -> dict[str, Any]:

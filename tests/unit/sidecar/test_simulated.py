@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine_agent.journal_records import Closed, Opened
-from engine_agent.protocol import snapshot_encode
+from engine_agent.protocol import CANARIES, snapshot_encode
 from engine_agent.sidecar.folding import BootFold
 from engine_agent.sidecar.holder import HolderRejected, JournalPage
 from engine_agent.sidecar.simulate import _read, parser
@@ -41,6 +41,15 @@ def test_so_many_requests_come_a_second_and_all_of_them_end() -> None:
     assert len(opened) in (99, 100)
     assert len([one for one in entries if isinstance(one.record, Closed)]) == len(opened)
     assert {one.namespace for one in opened} == {"one", "two"}
+
+
+def test_nobody_is_a_customer_of_the_canaries() -> None:
+    """What a journal says of theirs the control plane refuses, unless it is a probe; simulated requests are none."""
+    site = Site(traffic=100, one={"ttl_seconds": 300}, **{name: {"ttl_seconds": 300} for name in CANARIES})
+    site.now += 1
+    opened = [one.record for one in site.page().entries if isinstance(one.record, Opened)]
+    assert len(opened) == 100
+    assert {one.namespace for one in opened} == {"one"}
 
 
 def test_hits_follow_from_the_policy_and_every_token_is_accounted_for() -> None:
