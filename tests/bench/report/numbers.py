@@ -105,11 +105,17 @@ NUMBERS = (
         "loss of perplexity of `int8`, `fp8_e4m3`, `fp8`, `k8v4`, `int4`, `nvfp4` on the demo model; 2 bits must fail",
         "≤ 0.05, 0.1, 0.2, 0.3, 1, 1.5 %",
         "",
+        tuple(
+            Shown(f"ΔPPL by byte of {name}, neutral, plain")
+            for name in ("int8", "fp8_e4m3", "fp8", "k8v4", "int4", "nvfp4")
+        ),
     ),
     Number(
         "Q2",
         "greedy tokens equal to `transformers`, random Llama, Mistral, Qwen2, Qwen3, fp32",
         "100 % of ≥ 50 prompts × 64 tokens",
+        "",
+        (Shown("prompts compared", "prompts"),),
     ),
     Number(
         "G1",
@@ -245,7 +251,18 @@ NUMBERS = (
             Shown("gateway: server errors", "errors"),
         ),
     ),
-    Number("S3", "kill -9 of each process in turn under load: tokens lost or doubled", "0 tokens"),
+    Number(
+        "S3",
+        "kill -9 of each process in turn under load: tokens lost or doubled",
+        "0 tokens",
+        "",
+        (
+            Shown("agent's engine: tokens lost or doubled", "engine"),
+            Shown("gateway: tokens lost or doubled", "gateway"),
+            Shown("redis: tokens lost or doubled", "Redis"),
+            Shown("PostgreSQL: tokens lost or doubled", "PostgreSQL"),
+        ),
+    ),
     Number(
         "H1",
         "H200: `paged_decode`, 32 × 16k: bf16 · fp8 · int8 · int4",
