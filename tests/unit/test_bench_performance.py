@@ -1,6 +1,7 @@
 """What docs/performance.md is made of: words with figures in them, reasons, what is kept, and how a row stands."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.bench.report.kept import OtherMachine, kept_text, merged
 from tests.bench.report.notes import Unclear, section_of
 from tests.bench.report.numbers import BY_KEY, Number
 from tests.bench.report.page import NO_REASON, Report
-from tests.bench.report.readme import NoPlace, with_figures
+from tests.bench.report.readme import BEGIN, END, NONE_YET, NoPlace, with_figures
 from tests.bench.report.standing import standing
 from tests.bench.report.svg import Bar, Chart, svg
 from tests.bench.results import RowError, RowResult, Run
@@ -122,6 +123,21 @@ def test_the_page_says_when_rows_are_not_from_one_run() -> None:
     apart = replace(later, circumstances=replace(later.circumstances, run="20260731T000000Z-a1b2c3d4e5"))
     assert "not from one run, but from 2" in page_of(measured(), apart)
     assert "All rows are from one run" in page_of(measured(), later)
+
+
+def test_a_row_at_which_nobody_listened_is_not_called_quiet() -> None:
+    row = measured()
+    assert row.circumstances is not None
+    deaf = replace(row, circumstances=replace(row.circumstances, noise=None))
+    assert re.search(r"\| C1 \| .* \| not listened \|", page_of(deaf))
+    assert re.search(r"\| C1 \| .* \| none \|", page_of(row))
+
+
+def test_the_readme_leaves_out_verdicts_that_rest_on_few_repetitions() -> None:
+    marks = f"{BEGIN}\n{END}"
+    few = replace(measured(), circumstances=make_measured(1.0, 2).circumstances)
+    assert NONE_YET in with_figures(marks, make_run(few))
+    assert "| short |" in with_figures(marks, make_run(measured()))
 
 
 # --- how a row stands -------------------------------------------------------------------------------------------------

@@ -121,7 +121,16 @@ def _run_line(rows: Sequence[RowResult]) -> str:
     dirty = " + changes" if first.commit.is_dirty else ""
     repetitions = "each figure's own" if first.repetitions is None else f"{first.repetitions} (shortened)"
     noisy = [row for row in rows if row.circumstances and row.circumstances.noise and row.circumstances.noise.is_noisy]
-    heard = "none" if not noisy else "all" if len(noisy) == len(rows) else " ".join(row.key for row in noisy)
+    is_heard = all(row.circumstances and row.circumstances.noise for row in rows)
+    heard = (
+        "not listened"
+        if not is_heard
+        else "none"
+        if not noisy
+        else "all"
+        if len(noisy) == len(rows)
+        else " ".join(row.key for row in noisy)
+    )
     keys = " ".join(row.key for row in rows)
     seconds = format_duration(sum(row.seconds for row in rows))
     commit = f"{first.commit.short}{dirty}"
