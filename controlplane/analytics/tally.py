@@ -174,8 +174,9 @@ class Tally:
         found: dict[str, dict[str, int]] = {}
         for (agent, boot), upto in self._beyond.items():
             have = self._have((agent, boot))
-            if have is not None and upto > have.upto:
-                found.setdefault(agent, {})[boot] = have.upto
+            counted = 0 if have is None else have.upto
+            if upto > counted:
+                found.setdefault(agent, {})[boot] = counted
         return found
 
     def _have(self, place: tuple[str, str]) -> Read | None:
@@ -187,6 +188,11 @@ class Tally:
         if after is None:
             return True
         have = self._have(place)
+        if (
+            have is None and after > 0
+        ):  # told to a database that is no more: this one is from before the boot's first report
+            self._beyond[place] = max(upto, self._beyond.get(place, 0))
+            return False
         if have is None or not have.is_of(born):
             self.read[place] = Read(upto, born, is_reborn=have is not None)
             return True

@@ -6,7 +6,7 @@ from typing import Any
 
 from controlplane.fleet.arrivals import Received
 from controlplane.rollouts.assigning import Assignment, PlannedStep
-from controlplane.rollouts.plan import Order
+from controlplane.rollouts.plan import StepView
 from engine_agent.sidecar import effects as asked
 from engine_agent.sidecar import events as said
 from engine_agent.sidecar.effects import Effect, Ledger
@@ -15,12 +15,10 @@ from engine_agent.sidecar.spool import Lines, Spool
 from engine_agent.sidecar.state import Sidecar
 from engine_agent.wire import Batch, Report
 from tests.fleet_simulation.agent import Agent
-from tests.fleet_simulation.control_plane import ControlPlane, instant
-from tests.fleet_simulation.timeline import BEGINNING
+from tests.fleet_simulation.control_plane import ControlPlane, StepRow, instant
 from tests.fleet_simulation.world import Parts
 
 BROKEN: dict[str, Parts] = {}
-NEVER = BEGINNING + 1e6
 
 
 def broken(name: str, **part: Any) -> None:
@@ -162,8 +160,9 @@ class AcknowledgesUnstored(ControlPlane):
 class AsksOnce(ControlPlane):
     """An operation is asked for once, as if no message were ever lost."""
 
-    def _record_order(self, order: Order) -> None:
-        super()._record_order(replace(order, retry_at=instant(NEVER)))
+    def _step_view(self, step: StepRow) -> StepView:
+        found = super()._step_view(step)
+        return replace(found, retry_at=instant(self.timeline.now + 1)) if step.attempts else found
 
 
 class StoresNothing(Agent):

@@ -221,7 +221,7 @@ def test_three_minutes_of_a_day_are_called_that(chat: Namespace, is_fleet: bool)
     assert stats_answer(scope, "24h", now=NOW)["covered_seconds"] == 195
     for level in (60, 300, 3_600, 86_400):  # however coarse the pieces are that say so
         rolled(level, first, first + MINUTE)
-        assert selectors.first_minute(scope) == first
+        assert selectors.first_minute(scope, now=NOW) == first
 
 
 def test_pieces_alone_say_since_when_there_are_numbers(chat: Namespace) -> None:

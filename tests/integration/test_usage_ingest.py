@@ -239,7 +239,7 @@ def test_a_bad_row_is_refused_by_name_and_the_rest_of_the_batch_is_kept() -> Non
     bad: list[Any] = [
         row_document(row_of(whose, prompt_tokens=-1)),
         row_document(row_of(whose, at=now - 49 * 3_600)),
-        row_document(row_of(whose, at=now + 3_600)),
+        row_document(row_of(whose, at=now + 49 * 3_600)),
         row_document(row_of(Whose(whose.organisation, "999999"))),
         row_document(row_of(Whose(whose.organisation, str(other.pk)))),
         row_document(good) | {"times": [[10**9, 1]]},
@@ -659,6 +659,15 @@ def test_a_range_that_does_not_follow_on_is_not_counted_and_the_agent_hears_how_
         told = batch(ranged(after, 30, rows), first=2)
         assert [stored(agent, told).journal for _ in range(2)] == [{"boot-1": 20}] * 2, "also when it is told again"
     assert stored(agent, batch(ranged(20, 30, rows), first=3)).journal == {}
+    assert minutes_sums() == sums_of(rows * 2)
+
+
+def test_of_a_boot_that_a_restored_database_never_heard_of_all_is_told_again() -> None:
+    """The backup is from before its first report, which was acknowledged by the database that was lost."""
+    _, whose = place()
+    agent, rows = make_agent().pk, some_rows(whose)
+    assert stored(agent, batch(ranged(20, 30, rows))).journal == {"boot-1": 0}
+    assert stored(agent, batch(ranged(0, 30, rows * 2), first=2)).journal == {}
     assert minutes_sums() == sums_of(rows * 2)
 
 
