@@ -100,11 +100,9 @@ def _driver() -> str | None:
 
 def home(folder: Path) -> dict[str, Any]:
     """Of an agent or a gateway: who it is, whether it runs, what it has not delivered, and what its logins can do."""
-    from engine_agent.sidecar.credentials import FILE, Credentials, credentials_read
+    from engine_agent.sidecar.credentials import Credentials, credentials_read
     from engine_agent.sidecar.errors import BadCredentials
 
-    if not (folder / FILE).is_file():
-        return {"problem": f"there are no credentials in {folder}"}
     try:
         credentials: Credentials | None = credentials_read(folder)
     except (BadCredentials, OSError) as error:
@@ -136,30 +134,14 @@ def _is_locked(lock: Path) -> bool:
     return False
 
 
-class _Read:
-    """A spool's lines, which nobody writes."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def read(self) -> bytes:
-        return self._content
-
-    def append(self, line: bytes, *, is_durable: bool = True) -> None:
-        """Not here."""
-
-    def replace(self, content: bytes) -> None:
-        """Not here."""
-
-
 def _spool(path: Path) -> dict[str, Any]:
-    from engine_agent.sidecar.spool import Spool
+    from engine_agent.sidecar.spool import Frozen, Spool
 
     try:
         content, touched = path.read_bytes(), path.stat().st_mtime
     except FileNotFoundError:
         return {"spooled": 0}
-    found = Spool(_Read(content))
+    found = Spool(Frozen(content))
     return {"spooled": len(found), "spool_age_seconds": time.time() - touched, "spool_problem": found.problem}
 
 

@@ -1,6 +1,7 @@
 """Who may read `/metrics`: they say what every tenant does, and strangers reach the port that requests come by.
 
-The rule is the control plane's own (controlplane/probes.py). Nothing but the standard library.
+The control plane's own rule (controlplane/probes.py), and stricter where there is no token: what a proxy passed on is
+not this machine. Nothing but the standard library.
 """
 
 import hmac

@@ -56,6 +56,22 @@ class Lines(Protocol):
         """All of it or none, and durable when it returns."""
 
 
+class Frozen:
+    """A spool's lines as they are at this moment: looking at them changes nothing, and nothing else does."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def read(self) -> bytes:
+        return self._content
+
+    def append(self, line: bytes, *, is_durable: bool = True) -> None:
+        """Not to the file."""
+
+    def replace(self, content: bytes) -> None:
+        """Not the file."""
+
+
 class Spool:
     def __init__(self, lines: Lines) -> None:
         """Reads what is there; where nothing is, or its first line is damaged, it begins anew."""

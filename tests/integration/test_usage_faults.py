@@ -20,7 +20,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from engine_agent.sidecar.spool import Spool
+from engine_agent.sidecar.spool import Frozen, Spool
 from engine_agent.usage import CODES, row_document
 from tests.fleets import Fleet, Part, fleet_running, inside, wait_for
 from tests.recount import KeptJournals, Recount, Sum, Sums, by_namespace, journals_kept, total, truth_of
@@ -382,22 +382,6 @@ def usage_spooled(agents: Traffic) -> bool:
     """Whether a spool holds a report of usage that nobody has acknowledged."""
     spools = [Spool(Frozen(path.read_bytes())) for path in agents.home.glob("*/spool")]
     return any(one.waiting("usage") for one in spools)
-
-
-class Frozen:
-    """A spool's file as it is at this moment: reading it changes nothing."""
-
-    def __init__(self, content: bytes) -> None:
-        self._content = content
-
-    def read(self) -> bytes:
-        return self._content
-
-    def append(self, line: bytes, *, is_durable: bool = True) -> None:
-        """Not to the file."""
-
-    def replace(self, content: bytes) -> None:
-        """Not the file."""
 
 
 def test_a_sidecar_killed_again_and_again_wherever_it_is_loses_and_doubles_nothing(

@@ -65,8 +65,10 @@ def broker(told: Mapping[str, Any]) -> list[Finding]:
     if said is None:
         return []
     if said != "ok":
-        do = "see that this machine reaches the broker (LUMINET_AGENT_REDIS_URL of the control plane), and its TLS"
-        return [warning("broker", f"Its login at the broker does not work, and it pulls instead: {said}", do)]
+        do = "see that this machine reaches the broker (LUMINET_AGENT_REDIS_URL of the control plane), and its TLS; "
+        do += "started with --broker it goes by that address, which is not looked at here"
+        says = f"Its login does not work at the broker that the control plane told it, and it pulls instead: {said}"
+        return [warning("broker", says, do)]
     if told.get("broker_is_loose"):
         do = "restart the control plane's worker, whose sweep sets it right"
         return [broken("broker", "Its login at the broker may do more than it should", do)]
