@@ -33,7 +33,6 @@ from tests.servers import temporary_home as new_home
 READY_SECONDS = 45.0
 CHECK_SECONDS = 0.1
 LAST_LINES = 15
-# Ended by itself, or by the SIGTERM it handled first and then let have its way (uvicorn).
 LEFT_SECONDS = 3
 # What stands in the file for a service's address, and whose port it is: the engine's sidecar listens a hundred above.
 ADDRESSES = {"@postgres:5432": "postgres", "redis:6379": "redis", "//web:8000": "web", "//engine:8101": "engine"}

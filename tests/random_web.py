@@ -10,6 +10,7 @@ import gzip
 import json
 import random
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -22,6 +23,7 @@ from tests.bad_bodies import ODD_TEXTS
 from tests.bad_clients import Heard, connected
 from tests.bad_requests import METHODS
 from tests.spoiling import hit, spoiled
+from tests.usage_agents import minute_of
 
 TOGETHER = 8
 PATIENCE_SECONDS = 60.0
@@ -33,7 +35,7 @@ PATHS = (
     *("/agent/v1/pins/x", "/ws/live/fleet", "/nowhere"),
 )
 _NONE: Mapping[str, str] = {}
-HASH, AT = "ab" * 32, 1_790_000_000.0
+HASH, AT = "ab" * 32, time.time()  # what is older than two days is refused for that alone
 
 
 Ending = Literal["says no more", "listens", "is let in and says no more"]
@@ -168,7 +170,8 @@ HEARTBEAT: Mapping[str, Any] = {
     "counters": {"fleet": _counted()},
     "spooled": 0,
 }
-ROW = row_document(Row(1_790_000_040, "1", "1", "m", "fp8", "customer", {"requests": 1}, {"cold": 5}, {3: 1}))
+COUNTS = {"requests": 1, "prompt_tokens": 5, "generated_tokens": 1}
+ROW = row_document(Row(minute_of(AT), "1", "1", "m", "fp8", "customer", COUNTS, {"cold": 5}, {3: 1}))
 LEVEL = dict.fromkeys(("resident_bytes", "host_bytes", "expired_blocks", "evicted_blocks", "quota_blocks"), 1)
 REPORTS: Sequence[Report] = (
     Report("about", {"backend": "paged", "version": "1", "models": [], "kv_dtypes": ["fp8"], "labels": {"a": "b"}}),
@@ -180,7 +183,7 @@ REPORTS: Sequence[Report] = (
     Report(
         "usage",
         {"boot": "e", "after": 0, "born": 1, "upto": 1, "rows": [ROW], "totals": {"1": [1, 1, 1]}, "lost": 0,
-         "keys": [[1_790_000_040, "1", "m", None, 1, 5, 0, 1]]},
+         "keys": [[minute_of(AT), "1", "m", None, 1, 5, 0, 1]]},
     ),
     Report(
         "levels",

@@ -77,6 +77,7 @@ class Recount:
     answers: list[Told] = field(default_factory=list)
     doubts: dict[str, str] = field(default_factory=dict)  # by request: what happened to it
     refusals: Counter[int] = field(default_factory=Counter)  # by status: nothing was counted
+    cut: list[str] = field(default_factory=list)  # answers that began, are counted, and did not come whole
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def answered(self, request: str, organisation: str, headers: Mapping[str, str]) -> None:
@@ -92,6 +93,15 @@ class Recount:
     def doubted(self, request: str, why: str) -> None:
         with self._lock:
             self.doubts[request] = why
+
+    def cut_short(self, what: str) -> None:
+        with self._lock:
+            self.cut.append(what)
+
+    def in_vain(self, but: str) -> list[str]:
+        """What became of requests whose clients waited for a whole answer and got none. `but`: of these they left."""
+        with self._lock:
+            return [*(why for why in self.doubts.values() if why != but), *self.cut]
 
     def lower(self) -> Sums:
         """What must be counted."""

@@ -13,7 +13,7 @@ import httpx
 
 from controlplane.stack.services import luminet
 from tests.fleets import Fleet
-from tests.recount import CACHED, PROMPT
+from tests.recount import CACHED, Recount
 from tests.usage_chats import Customer
 from tests.usage_fleets import MODEL
 
@@ -28,7 +28,7 @@ class Asking:
     url: str
     customer: Customer
     statuses: list[int] = field(default_factory=list)
-    prompt_tokens: int = 0
+    recount: Recount = field(default_factory=Recount)
 
     @contextmanager
     def going_on(self) -> Iterator[None]:
@@ -52,7 +52,7 @@ class Asking:
         answer = asked(self.url, self.customer, question)
         self.statuses.append(answer.status_code)
         if answer.status_code == 200:
-            self.prompt_tokens += int(answer.headers[PROMPT])
+            self.recount.answered(question, self.customer.organisation, answer.headers)
         return answer.status_code, int(answer.headers.get(CACHED, 0))
 
 

@@ -6,9 +6,10 @@ import socket
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.client import HTTPConnection, HTTPException
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -17,6 +18,8 @@ from tests.recount import AGENT, PROMPT, Recount
 Manner = Literal["whole", "stream", "leaves_after_headers", "leaves_at_once"]
 MANNERS: Sequence[Manner] = ("whole", "stream", "stream", "leaves_after_headers", "leaves_at_once")
 TIMEOUT_SECONDS = 60
+LEFT = "left at once"
+END = b"data: [DONE]"
 SHARED = ("You answer questions about the standard library, briefly and with an example. " * 3).strip()
 
 
@@ -67,6 +70,27 @@ def chats(
         yield Chat(
             chance.choice(customers), manner, [*system, {"role": "user", "content": question}], max_tokens, model
         )
+
+
+class NotWhole(Exception):
+    """An answer that no client would call one."""
+
+
+def whole(chat: Chat, status: int, body: bytes) -> None:
+    if status != 200:
+        raise NotWhole(f"status {status}: {body[:300]!r}")
+    last = _last_of_stream(body) if chat.manner == "stream" else json.loads(body)
+    reason = last["choices"][0]["finish_reason"]
+    if reason != "length":  # all of what was asked for: these answers end at nothing else
+        raise NotWhole(f"finish_reason {reason!r}: …{body[-300:]!r}")
+
+
+def _last_of_stream(body: bytes) -> "dict[str, list[dict[str, str]]]":
+    events = [one for one in body.split(b"\n\n") if one.strip()]
+    if not events or events[-1].strip() != END:
+        raise NotWhole(f"the stream has no end: …{body[-300:]!r}")
+    found: dict[str, list[dict[str, str]]] = json.loads(events[-2].removeprefix(b"data: "))
+    return found
 
 
 @dataclass(slots=True)
@@ -125,7 +149,7 @@ class Door:
 
     def _leave(self, connection: HTTPConnection, chat: Chat) -> None:
         """Without having seen whether headers were on their way."""
-        self.recount.doubted(chat.request, "left at once")
+        self.recount.doubted(chat.request, LEFT)
         if connection.sock is not None:
             connection.sock.shutdown(socket.SHUT_RDWR)
 
@@ -142,6 +166,14 @@ class Door:
         else:
             self.recount.refused(answer.status)
         if chat.manner != "leaves_after_headers":
-            with suppress(HTTPException, OSError):  # what becomes of it after its headers is no matter of the count
-                answer.read()
+            self._read(chat, answer)
         return None
+
+    def _read(self, chat: Chat, answer: HTTPResponse) -> None:
+        """What becomes of it after its headers is no matter of the count."""
+        try:
+            body = answer.read()
+            if answer.status == HTTPStatus.OK:
+                whole(chat, answer.status, body)
+        except (NotWhole, ValueError, HTTPException, OSError) as problem:
+            self.recount.cut_short(f"{chat.manner} {chat.request}: {problem!r}")

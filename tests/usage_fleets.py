@@ -104,11 +104,6 @@ def told(fleet: Fleet, organisation: str, window: str = "24h", namespace: str | 
     return Sum(found["requests"], found["prompt_tokens"], found["cached_tokens"])
 
 
-def told_of_fleet(fleet: Fleet, window: str = "24h") -> Sum:
-    found = fleet.ask("GET", f"/fleet/stats?window={window}")
-    return Sum(found["requests"], found["prompt_tokens"], found["cached_tokens"])
-
-
 def operator_pages(fleet: Fleet, paths: Sequence[str]) -> AbstractContextManager[OpenPages]:
     """Live sockets, as the operator whom fleets have."""
     return pages_open(fleet.web, json.loads(inside(fleet, "tests.usage_inside:operator_session")), paths)

@@ -100,8 +100,8 @@ class Judge:
         model, minute = told["model"], told["minute"]
         if type(minute) is not int or minute % MINUTE_SECONDS:
             return Problem("minute", f"must be unix seconds at which a minute begins, found {shown(minute)}")
-        if minute < self.oldest or minute > self.newest + SET_BACK_SECONDS:
-            return self.time_problem("minute", minute)
+        if problem := self.time_problem("minute", minute, set_back=SET_BACK_SECONDS):
+            return problem
         if problem := self.namespace_problem("namespace", told["namespace"]):
             return problem
         is_canary = told["namespace"] in CANARY_NUMBERS
@@ -122,11 +122,12 @@ class Judge:
         still to come, and they are counted in this one."""
         return minute if minute <= self.newest else minute_of(self.newest - AHEAD_SECONDS)
 
-    def time_problem(self, field: str, at: float) -> Problem | None:
+    def time_problem(self, field: str, at: float, *, set_back: int = 0) -> Problem | None:
+        """`set_back`: seconds that the clock which dated it may have been set back since."""
         if at < self.oldest:
             return Problem(field, f"is older than {OLDEST_SECONDS // 3600} hours: {shown(at)}")
-        if at > self.newest:
-            return Problem(field, f"is more than {AHEAD_SECONDS // 60} minutes ahead: {shown(at)}")
+        if at > self.newest + set_back:
+            return Problem(field, f"is more than {(AHEAD_SECONDS + set_back) // 60:,} minutes ahead: {shown(at)}")
         return None
 
     def namespace_problem(self, field: str, told: Any) -> Problem | None:

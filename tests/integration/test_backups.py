@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from tests.fleets import Fleet, fleet_running, inside, wait_for
-from tests.recount import CACHED
+from tests.recount import CACHED, total
 from tests.uninterrupted import (
     Asking,
     all_in_sync,
@@ -21,8 +21,9 @@ from tests.uninterrupted import (
     control_plane_stop,
     luminet_run,
     printed,
+    serves,
 )
-from tests.usage_fleets import customer, engine_agent, gateway, organisation_make, stored
+from tests.usage_fleets import customer, engine_agent, gateway, naming, organisation_make, stored
 
 PURGED = "What this customer has said is confidential, and was to be forgotten by everybody. " * 6
 
@@ -58,10 +59,10 @@ def test_a_fleet_takes_up_a_backup_and_nobody_is_served_what_was_purged(fleet: F
     acme, old = customer(fleet, "acme"), customer(fleet, "acme", "that will be revoked")
     old_id = fleet.value("SELECT id FROM tenants_apikey ORDER BY created_at DESC LIMIT 1")
     with engine_agent(fleet, "engine-1"), gateway(fleet) as (_, url):
-        wait_for(lambda: asked(url, acme, "Hello?").status_code == 200, "an answer")
-        wait_for(lambda: asked(url, old, "Hello?").status_code == 200, "an answer to the other key")
-        asking = Asking(url, acme)
-        before = stored_tokens(fleet)
+        wait_for(lambda: serves(url, acme), "an answer")
+        wait_for(lambda: serves(url, old), "an answer to the other key")
+        wait_for(lambda: total(stored(fleet), "acme").requests == 2, "these two to be counted")
+        asking, before = Asking(url, acme), total(stored(fleet), "acme")
         with asking.going_on():
             asking.ask(PURGED)
             assert asking.ask(PURGED)[1] > 0, "it is cached"
@@ -110,18 +111,12 @@ def test_a_fleet_takes_up_a_backup_and_nobody_is_served_what_was_purged(fleet: F
             assert ids(fleet, "later") > late_ids, "ids were given out again that agents had known"
             assert asked(url, later, PURGED).headers[CACHED] == "0"
         assert set(asking.statuses) == {200}, "somebody was not served"
-        told = {"acme": asking.prompt_tokens}
-        wait_for(lambda: stored_tokens(fleet)["acme"] - before.get("acme", 0) >= told["acme"], "usage to be told again")
+        told = before + total(asking.recount.lower())
+        with naming(lambda: (told, total(stored(fleet), "acme"))):
+            wait_for(lambda: total(stored(fleet), "acme") == told, "usage to be told again, once")
         assert luminet_run(fleet, "audit", "verify").returncode == 0
         differences = json.loads(inside(fleet, "tests.usage_inside:differences"))
         assert differences == []
-
-
-def stored_tokens(fleet: Fleet) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for place, one in stored(fleet).items():
-        found[place.organisation] = found.get(place.organisation, 0) + one.prompt_tokens
-    return found
 
 
 def generations_of(fleet: Fleet) -> dict[str, int]:

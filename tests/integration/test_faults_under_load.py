@@ -21,7 +21,7 @@ import pytest
 
 from tests.fleets import Fleet, Part, fleet_running, inside, wait_for
 from tests.recount import KeptJournals, Recount, Sum, by_namespace, journals_kept, total, truth_of
-from tests.usage_chats import Customer, Door, chats
+from tests.usage_chats import LEFT, Customer, Door, chats
 from tests.usage_fleets import (
     MODEL,
     Postgres,
@@ -40,7 +40,6 @@ from tests.usage_fleets import (
 SEED = int(os.environ.get("LUMINET_FAULTS_SEED", "0")) or random.SystemRandom().randrange(1, 10_000)
 ENGINES, GATEWAYS = ("engine-1", "engine-2"), ("gateway-1", "gateway-2")
 CLIENTS = 3
-LEFT = "left at once"
 # By what dies at once. Of those without an agent or a gateway clients must notice nothing.
 KILLS: Sequence[tuple[str, ...]] = (
     ("gateway-1",),
@@ -71,13 +70,9 @@ class Load:
     def recount(self) -> Recount:
         return self.doors[0].recount
 
-    @property
-    def asked(self) -> int:
-        return len(self.recount.answers) + len(self.recount.doubts) + self.recount.refusals.total()
-
     def unserved(self) -> tuple[list[str], dict[int, int]]:
-        """What became of requests whose clients waited for an answer in vain; how many were turned away, by status."""
-        return [why for why in self.recount.doubts.values() if why != LEFT], dict(self.recount.refusals)
+        """What became of requests whose clients waited in vain; how many were turned away, by status."""
+        return self.recount.in_vain(but=LEFT), dict(self.recount.refusals)
 
     def ask_on(self, client: int) -> None:
         for seed in count(SEED + 100_000 * client):

@@ -40,6 +40,12 @@ class Front:
     webs: list[Part]
     gateways: list[Part]
     acme: Customer
+    ports: list[int]  # of the web processes, then of the gateways
+    log: Path  # who was asked, by its address
+
+    def asked(self) -> set[int]:
+        """The ports of all that were ever asked."""
+        return {int(one) for one in re.findall(r":(\d+)", self.log.read_text())}
 
     def ask(self, **more: object) -> httpx.Response:
         body = {"model": MODEL, "prompt": "Hello", "max_tokens": 4, **more}
@@ -80,7 +86,8 @@ def front(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
         folder = tmp_path_factory.mktemp("nginx")
         _configured(folder, port, ports)
         stack.enter_context(_running(program, folder))
-        found = Front(fleet, f"https://127.0.0.1:{port}", webs, [part for part, _ in doors], acme)
+        gateways = [part for part, _ in doors]
+        found = Front(fleet, f"https://127.0.0.1:{port}", webs, gateways, acme, ports, folder / "asked")
         wait_for(lambda: _answers(found), "an answer through the proxy")
         yield found
 
@@ -118,7 +125,8 @@ def _configured(folder: Path, port: int, upstreams: list[int]) -> None:
     user = "user root root;\n" if os.geteuid() == 0 else ""  # its workers could not enter a test's folder otherwise
     (folder / "nginx.conf").write_text(
         f"{user}daemon off;\npid {folder}/pid;\nevents {{ worker_connections 256; }}\n"
-        f"http {{\naccess_log off;\n{places}include {folder}/luminet.conf;\n}}\n"
+        f"http {{\nlog_format asked $upstream_addr;\naccess_log {folder}/asked asked;\n"
+        f"{places}include {folder}/luminet.conf;\n}}\n"
     )
 
 
@@ -148,6 +156,7 @@ def _answers(front: Front) -> bool:
 def test_people_sign_in_and_are_the_same_to_both_web_processes(front: Front) -> None:
     with front.signed_in() as client:
         assert {client.get("/").status_code for _ in range(6)} == {200}
+        assert front.asked().issuperset(front.ports[:2]), "one of the two was never asked"
         assert client.get("/metrics").status_code == 404
 
 
@@ -181,6 +190,8 @@ def test_a_streamed_answer_comes_as_it_is_made(front: Front) -> None:
 
 
 def test_one_of_each_is_killed_and_nobody_notices(front: Front) -> None:
+    assert {front.ask().status_code for _ in range(8)} == {200}
+    assert front.asked().issuperset(front.ports[2:]), "one of the two was never asked"
     front.gateways[1].kill()
     front.webs[1].kill()
     with front.signed_in() as client:

@@ -16,7 +16,7 @@ from tests.spoiling import hit, spoiled
 SEED, TIMES = 12, 60
 GOLDEN = CHECKOUT / "tests" / "contract" / "golden" / "snapshot-engine.json"
 ASKED: tuple[tuple[str, str, Any], ...] = (
-    ("POST", "/pins", {"name": "a", "prompt": "Hello", "expires_at": "2027-01-01T00:00:00Z"}),
+    ("POST", "/pins", {"name": "a", "prompt": "Hello", "expires_at": "2036-01-01T00:00:00Z"}),
     ("POST", "/journal/cut", {"boot": "x", "upto": 1}),
     ("PUT", "/clock", {"offset_seconds": 1.5}),
     ("PUT", "/pins/x/content", {"token_ids": [1, 2, 3]}),

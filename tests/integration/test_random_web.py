@@ -119,6 +119,7 @@ def test_what_agents_say_spoiled(world: World) -> None:
     join = world.fleet.tokens["join"]
     cases = [agent_case(number, seed=SEED, token=world.token, join=join) for number in range(CASES["agents"])]
     assert {200, 400, 401, 404, 405} <= set(world.sent(*cases))
+    assert world.fleet.value("SELECT sum(requests) FROM analytics_minute") > 0, "some was good enough to be counted"
     part = world.fleet.simulate(1, prefix="good")  # and who makes sense is served as ever
     wait_for(lambda: is_in_sync(world.fleet, "good-0001"), "an agent in sync after all that")
     part.stop()

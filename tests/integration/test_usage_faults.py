@@ -25,7 +25,7 @@ from engine_agent.usage import CODES, row_document
 from tests.fleets import Fleet, Part, fleet_running, inside, wait_for
 from tests.recount import KeptJournals, Recount, Sum, Sums, by_namespace, journals_kept, total, truth_of
 from tests.usage_agents import TellingAgent, Whose, minute_of, row_of, rows_by_chance, shuffled
-from tests.usage_chats import Chat, Customer, Door, chats
+from tests.usage_chats import LEFT, Chat, Customer, Door, chats
 from tests.usage_fleets import (
     MODEL,
     Postgres,
@@ -585,7 +585,7 @@ def test_whatever_clients_do_the_rolling_24_hours_are_what_headers_said(
     places = {one.place for one in recount.answers}
     assert len({place.agent for place in places}) == 2
     assert len({(place.organisation, place.namespace) for place in places}) == 3
-    assert {"left at once"} <= set(recount.doubts.values()), "some left before they saw headers"
+    assert {LEFT} <= set(recount.doubts.values()), "some left before they saw headers"
     agrees_with_headers(fleet, recount, kept)
     seen = [told.place.agent for told in recount.answers]
     assert {place.agent for place in stored(fleet) if place.agent.startswith("engine-")} >= set(seen)

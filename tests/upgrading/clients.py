@@ -4,7 +4,6 @@ Their requests go where a load balancer in front of the gateways would send them
 moves. Every answer has to come whole: what is less is a failure, with what it was.
 """
 
-import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,18 +14,13 @@ from urllib.parse import urlsplit
 
 from tests.fleets import wait_for
 from tests.recount import AGENT, NAMESPACE, PROMPT, Recount
-from tests.usage_chats import TIMEOUT_SECONDS, Chat, Customer, chats
+from tests.usage_chats import TIMEOUT_SECONDS, Chat, Customer, NotWhole, chats, whole
 
 AT_ONCE = 3
 MOST_BEGUN = 24
 PAUSE_SECONDS = 0.05
 LONG_TOKENS = 600  # some seconds: longer than it takes to tell somebody to stop
-END = b"data: [DONE]"
 REVISION = "x-luminet-policy-revision"
-
-
-class NotWhole(Exception):
-    """An answer that no client would call one."""
 
 
 class UnderWay:
@@ -153,23 +147,6 @@ class Clients:
                 one.whole()
             except NotWhole as problem:
                 self.failures.append(f"a long answer of {one.agent}: {problem!r}")
-
-
-def whole(chat: Chat, status: int, body: bytes) -> None:
-    if status != 200:
-        raise NotWhole(f"status {status}: {body[:300]!r}")
-    last = _last_of_stream(body) if chat.manner == "stream" else json.loads(body)
-    reason = last["choices"][0]["finish_reason"]
-    if reason != "length":  # all of what was asked for: these answers end at nothing else
-        raise NotWhole(f"finish_reason {reason!r}: …{body[-300:]!r}")
-
-
-def _last_of_stream(body: bytes) -> "dict[str, list[dict[str, str]]]":
-    events = [one for one in body.split(b"\n\n") if one.strip()]
-    if not events or events[-1].strip() != END:
-        raise NotWhole(f"the stream has no end: …{body[-300:]!r}")
-    found: dict[str, list[dict[str, str]]] = json.loads(events[-2].removeprefix(b"data: "))
-    return found
 
 
 @contextmanager
