@@ -25,8 +25,11 @@ _direct = build_opener(ProxyHandler({}))
 
 
 def http_get(url: str, *, timeout_seconds: float = TIMEOUT_SECONDS + 2, bearer: str | None = None) -> bytes:
-    """The body of a 200; anything else raises OSError or HTTPException."""
-    request = Request(url, headers={"authorization": f"Bearer {bearer}"} if bearer else {})
+    """The body of a 200; anything else raises OSError or HTTPException. `bearer` is for who is asked, and nobody else
+    whom they lead to."""
+    request = Request(url)
+    if bearer:
+        request.add_unredirected_header("Authorization", f"Bearer {bearer}")
     with _direct.open(request, timeout=timeout_seconds) as response:
         body: bytes = response.read()
         return body

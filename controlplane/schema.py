@@ -40,14 +40,18 @@ class Standing:
     beyond: tuple[Name, ...]
 
     @property
+    def taken(self) -> tuple[Name, ...]:
+        """Of what is beyond: what took away something that this code works with."""
+        return tuple(one for one in self.beyond if is_contract(one[1]))
+
+    @property
     def problem(self) -> str | None:
         """Why this code cannot work with that database; None: it can."""
         if self.missing:
             return f"not applied yet: run `luminet run migrate` ({_told(self.missing)})"
-        taken = tuple(one for one in self.beyond if is_contract(one[1]))
-        if taken:
+        if self.taken:
             return (
-                f"ahead of this code, which cannot work with it any more: {_told(taken)}. "
+                f"ahead of this code, which cannot work with it any more: {_told(self.taken)}. "
                 "Run the newer version, or restore the backup from before its `luminet run migrate`"
             )
         return None

@@ -147,7 +147,8 @@ def _spool(path: Path) -> dict[str, Any]:
 
 def _control_plane(url: str, token: str) -> dict[str, Any]:
     """By a question that changes nothing; what it would answer is not read."""
-    asked = Request(f"{url}/agent/v1/snapshot?have=", headers={"Authorization": f"Bearer {token}"})
+    asked = Request(f"{url}/agent/v1/snapshot?have=")
+    asked.add_unredirected_header("Authorization", f"Bearer {token}")
     began = time.time()
     try:
         with build_opener(ProxyHandler({})).open(asked, timeout=SECONDS) as answer:

@@ -12,6 +12,10 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from controlplane.backups.errors import BackupProblem
 
 BESIDE = "postgres"  # every server has it
+_CONNECTED = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE datname = %s AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+"""
 
 
 def database_name(url: str) -> str:
@@ -34,7 +38,8 @@ class Server:
         return self._connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone() is not None
 
     def connected(self, name: str) -> int:
-        found = self._connection.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = %s", [name]).fetchone()
+        """Others that somebody opened; PostgreSQL's own workers give way by themselves."""
+        found = self._connection.execute(_CONNECTED, [name]).fetchone()
         assert found is not None
         return int(str(found[0]))
 
@@ -67,12 +72,11 @@ def server_open(url: str) -> Iterator[Server]:
         yield Server(connection)
 
 
-def nobody_check(server: Server, name: str, *, ours: int = 0) -> None:
+def nobody_check(server: Server, name: str) -> None:
     """What goes on writing to the old one, or would read the new one half made, has to be stopped first."""
-    if count := server.connected(name) - ours:
-        raise BackupProblem(
-            f"{count} connections to the database {name} are open: stop web, worker, beat and demo-traffic first"
-        )
+    if count := server.connected(name):
+        are_open = "connection is open" if count == 1 else "connections are open"
+        raise BackupProblem(f"{count} {are_open} to the database {name}: stop web, worker, beat and demo-traffic first")
 
 
 def aside_name(name: str, now: datetime) -> str:

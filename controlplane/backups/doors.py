@@ -78,8 +78,7 @@ def _brought_back(asked: Asked, file: Path) -> dict[str, Any]:
                 restoring.backup_load(with_database(url, fresh), file)
             with working("beginning a new era"):
                 restoring.schema_bring_up()
-                restoring.secrets_check()
-                era, endings = restoring.era_carry_out(trail, now=now)
+                era, endings = _began(trail, now=now, dry_run=asked.dry_run)
             restoring.connections_end()
             if asked.dry_run:
                 server.drop(fresh)
@@ -108,6 +107,7 @@ def _in_place(asked: Asked) -> dict[str, Any]:
             agreed(question, database_name(url), yes=asked.yes)
         try:
             with working("beginning a new era"):
+                (restoring.schema_check if asked.dry_run else restoring.schema_bring_up)()
                 era, endings = _began(trail, now=now, dry_run=asked.dry_run)
         finally:
             restoring.connections_end()
@@ -119,17 +119,20 @@ def _facts(era: "Era", endings: "Endings | None", aside: str | None) -> dict[str
 
 
 def _began(trail: TextIO | None, *, now: datetime, dry_run: bool) -> "tuple[Era, Endings | None]":
-    from django.db import transaction
+    """A dry run's is rolled back, so that nobody at Redis hears of what it would have ended."""
+    from django.db import DatabaseError, transaction
 
     from controlplane.backups import restoring
+    from tenants.errors import TenantsError
 
-    if not dry_run:
-        restoring.schema_bring_up()
     restoring.secrets_check()
-    with transaction.atomic():
-        found = restoring.era_carry_out(trail, now=now)
-        if dry_run:
-            transaction.set_rollback(True)
+    try:
+        with transaction.atomic():
+            found = restoring.era_carry_out(trail, now=now)
+            if dry_run:
+                transaction.set_rollback(True)
+    except (TenantsError, DatabaseError) as problem:
+        raise BackupProblem(f"the new era cannot begin: {problem}") from None
     return found
 
 
@@ -161,10 +164,11 @@ def _trail(file: str | None) -> Iterator[TextIO | None]:
         yield None
         return
     try:
-        with open(file, encoding="utf-8") as lines:
-            yield lines
+        lines = open(file, encoding="utf-8")  # noqa: SIM115 (closed below; what goes wrong meanwhile is not its fault)
     except OSError as problem:
         raise BackupProblem(f"--audit: {file}: {problem.strerror}") from None
+    with lines:
+        yield lines
 
 
 def _grown(file: str) -> str:

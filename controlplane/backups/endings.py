@@ -85,11 +85,14 @@ def endings_carry_out(lines: Iterable[Line]) -> Endings:
 
 
 def _records(lines: Iterable[str]) -> Iterator[tuple[int, AuditRecord]]:
-    for number, line in enumerate(lines, 1):
-        try:
+    number = 0
+    try:
+        for number, line in enumerate(lines, 1):
             yield number, _record(json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError) as problem:
-            raise BackupProblem(f"line {number} of the copy is no record of an audit trail: {problem}") from None
+    except UnicodeDecodeError:
+        raise BackupProblem(f"what comes behind line {number} of the copy is no text") from None
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise BackupProblem(f"line {number} of the copy is no record of an audit trail: {problem}") from None
 
 
 def _record(told: Mapping[str, Any]) -> AuditRecord:

@@ -5,32 +5,24 @@ there before is set aside, not lost. Settings must name the database that is bei
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from django.core.management import call_command
 from django.db import connection, connections
-from django.db.migrations.executor import MigrationExecutor
 
 from controlplane.backups.databases import Server, aside_name, nobody_check
 from controlplane.backups.endings import Endings, endings_carry_out, endings_read
 from controlplane.backups.era import Era, era_begin
 from controlplane.backups.errors import BackupProblem
 from controlplane.backups.programs import program_run
+from controlplane.schema import Standing, applied, standing_of
 from tenants.audit import GENESIS, Links
 from tenants.crypto import Unreadable
 from tenants.models import AuditRecord, NamespaceKey
 from tenants.services.namespace_keys import key_open
 
 OPTIONS = ("--no-owner", "--no-privileges", "--exit-on-error", "--single-transaction")
-
-
-@dataclass(frozen=True, slots=True)
-class Restored:
-    era: Era
-    endings: Endings | None
-    aside: str | None  # the database that was there before, by its new name
 
 
 def backup_check(file: Path) -> None:
@@ -50,14 +42,26 @@ def backup_load(url: str, file: Path) -> None:
 
 def schema_bring_up() -> None:
     """Of an older version it becomes this one's. That of a newer one is not understood here."""
-    executor = MigrationExecutor(connection)
-    known = set(executor.loader.disk_migrations)
-    labels = {app for app, _ in known}
-    newer = [one for one in executor.loader.applied_migrations if one[0] in labels and one not in known]
-    if newer:
-        app, name = sorted(newer)[-1]
-        raise BackupProblem(f"the backup is of a newer Luminet, which has {app} {name}: restore with that one")
+    _standing()
     call_command("migrate", interactive=False, verbosity=0)
+
+
+def schema_check() -> None:
+    """That it could be begun in as it is, where nothing may be changed."""
+    if missing := _standing().missing:
+        app, name = missing[0]
+        raise BackupProblem(
+            f"the database is of an older Luminet, which lacks {app} {name}: without --dry-run it is brought up"
+        )
+
+
+def _standing() -> Standing:
+    with connection.cursor() as cursor:
+        found = standing_of(applied(cursor))
+    if found.beyond:
+        app, name = found.beyond[-1]
+        raise BackupProblem(f"the backup is of a newer Luminet, which has {app} {name}: restore with that one")
+    return found
 
 
 def secrets_check() -> None:
@@ -100,5 +104,19 @@ def put_in_place(server: Server, *, fresh: str, name: str, now: datetime) -> str
         nobody_check(server, name)
         aside = aside_name(name, now)
         server.rename(name, aside)
-    server.rename(fresh, name)
+    try:
+        server.rename(fresh, name)
+    except BaseException:
+        if aside is not None:
+            _put_back(server, aside, name)
+        raise
     return aside
+
+
+def _put_back(server: Server, aside: str, name: str) -> None:
+    try:
+        server.rename(aside, name)
+    except BackupProblem as problem:
+        raise BackupProblem(
+            f"the database that was there before is {aside} now, and has to be renamed: {problem}"
+        ) from None

@@ -277,6 +277,8 @@ def _certificate(url: str) -> Findings:
     from datetime import UTC, datetime
 
     seen = web.certificate_see(url)
+    if seen.away is not None:  # who answers there, and who must, is another check's
+        raise NotExamined(f"{urlsplit(url).hostname} cannot be reached from here: {seen.away}")
     yield reaching.certificate(urlsplit(url).hostname or url, seen.problem, seen.ends_at, datetime.now(UTC))
 
 

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 
+from django.db import transaction
 from django.utils import timezone
 from pydantic import TypeAdapter, ValidationError
 
@@ -85,7 +87,7 @@ def agent_revoke(*, actor: Actor, agent: Agent) -> None:
         found.revoked_at, found.next_token_hash, found.conditions, found.is_draining = now, None, {}, False
         found.save(update_fields=["group", "revoked_at", "next_token_hash", "conditions", "is_draining"])
         steps_drop(found.pk, now=now)
-    broker.login_end(agent.pk)
+    transaction.on_commit(partial(broker.login_end, agent.pk))
 
 
 def labels_check(labels: Mapping[str, str]) -> dict[str, str]:

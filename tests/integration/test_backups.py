@@ -6,11 +6,15 @@ given out. Customers are served all the while.
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from controlplane.backups.databases import server_open, with_database
+from controlplane.backups.errors import BackupProblem
+from controlplane.backups.restoring import put_in_place
 from tests.fleets import Fleet, fleet_running, inside, wait_for
 from tests.recount import CACHED, total
 from tests.uninterrupted import (
@@ -87,6 +91,8 @@ def test_a_fleet_takes_up_a_backup_and_nobody_is_served_what_was_purged(fleet: F
             trail.write_text(luminet_run(fleet, "audit", "export").stdout)
 
             control_plane_stop(fleet)
+            tried = printed(fleet, "restore", "--already-restored", "--audit", str(trail), "--dry-run")
+            assert (tried["endings"]["carried_out"], epochs(fleet)) == ({}, epochs_before), "it changed something"
             database_destroy(fleet)
             count = len(asking.statuses)
             wait_for(lambda: len(asking.statuses) > count + 4, "customers to be served without a database")
@@ -135,13 +141,30 @@ def test_a_backup_is_tried_without_changing_anything(fleet: Fleet, tmp_path: Pat
     assert not any(name.endswith("_restoring") for name in databases)
 
 
+def test_what_was_there_before_is_there_again_when_the_backup_cannot_take_its_place(fleet: Fleet) -> None:
+    url = fleet.environment["LUMINET_DATABASE_URL"]
+    with server_open(url) as server:
+        for name in ("place", "place_restoring"):
+            server.create(name)
+        now = datetime(2026, 11, 28, tzinfo=UTC)
+        with (
+            psycopg.connect(with_database(url, "place_restoring")),
+            pytest.raises(BackupProblem, match="being accessed"),
+        ):
+            put_in_place(server, fresh="place_restoring", name="place", now=now)
+        assert (server.has("place"), server.has("place_restoring")) == (True, True)
+        assert put_in_place(server, fresh="place_restoring", name="place", now=now) == "place_before_20261128_000000"
+        for name in ("place", "place_before_20261128_000000"):
+            server.drop(name)
+
+
 def test_what_cannot_be_is_said_before_anything_is_touched(fleet: Fleet, tmp_path: Path) -> None:
     backup = str(tmp_path / "luminet.backup")
     printed(fleet, "backup", backup)
     other = {"LUMINET_MASTER_KEY": "b3RoZXIgbWFzdGVyIGtleSBvdGhlciBtYXN0ZXIga2V5"[:43] + "="}
     for words, change, said in (
         (("backup", backup), {}, "is there already: no backup is written over another"),
-        (("restore", backup, "--yes"), {}, "connections to the database luminet are open: stop web, worker, beat"),
+        (("restore", backup, "--yes"), {}, "open to the database luminet: stop web, worker, beat"),
         (("restore", __file__, "--yes"), {}, "is no backup: `luminet backup` makes one"),
         (("restore", f"{backup}.not-there"), {}, "No such file or directory"),
         (("restore", backup, "--dry-run"), other, "LUMINET_MASTER_KEY: another one than the backup's"),

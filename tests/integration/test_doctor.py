@@ -107,15 +107,17 @@ def test_a_redis_that_hangs_is_told_and_nobody_waits_for_it(fleet: Fleet) -> Non
 
 def test_a_migration_that_is_missing_and_one_that_is_ahead_are_told(fleet: Fleet) -> None:
     name = fleet.value("SELECT name FROM django_migrations WHERE app = 'alerts' ORDER BY id DESC LIMIT 1")
-    fleet.rows("UPDATE django_migrations SET name = '0999_of_tomorrow' WHERE app = 'alerts' AND name = %s", name)
+    fleet.rows("UPDATE django_migrations SET name = '0999_contract_tomorrow' WHERE app = 'alerts' AND name = %s", name)
     try:
         done = run(of_processes(fleet), "migrations")
     finally:
-        fleet.rows("UPDATE django_migrations SET name = %s WHERE name = '0999_of_tomorrow'", name)
+        fleet.rows("UPDATE django_migrations SET name = %s WHERE name = '0999_contract_tomorrow'", name)
     assert done.returncode == 1
     assert f"1 migration is not applied, the first is alerts.{name}" in done.stdout
     assert "luminet run migrate" in done.stdout
-    assert "The database is ahead of this Luminet: it has alerts.0999_of_tomorrow" in done.stdout
+    assert (
+        "The database is ahead of this Luminet, which cannot work with it: alerts.0999_contract_tomorrow" in done.stdout
+    )
 
 
 def test_another_master_key_opens_nothing_and_a_malformed_setting_is_named(fleet: Fleet) -> None:

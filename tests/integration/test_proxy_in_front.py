@@ -1,6 +1,5 @@
 """deploy/nginx as it is, but for addresses and certificates, in front of two web processes and two gateways."""
 
-import asyncio
 import json
 import os
 import re
@@ -12,9 +11,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import aiohttp
 import httpx
 import pytest
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from controlplane.health import web_check
 from controlplane.settings.env import CHECKOUT
@@ -162,19 +162,12 @@ def test_people_sign_in_and_are_the_same_to_both_web_processes(front: Front) -> 
 
 def test_a_live_socket_hears_of_the_fleet(front: Front) -> None:
     with front.signed_in() as client:
-        cookies = dict(client.cookies)
-    assert "type" in asyncio.run(_first_message(front.url, cookies))
-
-
-async def _first_message(url: str, cookies: dict[str, str]) -> dict[str, object]:
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    jar = aiohttp.CookieJar(unsafe=True)  # of an address, not a name
-    async with aiohttp.ClientSession(cookie_jar=jar, cookies=cookies) as session:
-        opened = session.ws_connect(f"{url}/ws/live/fleet", headers={"origin": url}, ssl=context)
-        async with opened as socket:
-            found: dict[str, object] = json.loads((await socket.receive(timeout=30)).data)
-            return found
+        cookies = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+    trusting = ssl.create_default_context()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+    address = f"{front.url.replace('https', 'wss', 1)}/ws/live/fleet"
+    with connect(address, ssl=trusting, origin=Origin(front.url), additional_headers={"cookie": cookies}) as socket:
+        assert "type" in json.loads(socket.recv(timeout=30))
 
 
 def test_a_streamed_answer_comes_as_it_is_made(front: Front) -> None:

@@ -11,19 +11,25 @@ OLD_COMPARISON = timedelta(minutes=15)
 KEPT_AT_MOST = timedelta(days=6)  # days of minutes: three are kept, and retention needs all of a day rolled
 
 
-def migrations(applied: Collection[tuple[str, str]], known: Collection[tuple[str, str]], *, do: str) -> list[Finding]:
-    """Each (app, name). `known`: those that this Luminet brings, of all its apps."""
-    apps = {app for app, _ in known}
-    missing = sorted({*known} - {*applied})
-    ahead = sorted(one for one in {*applied} - {*known} if one[0] in apps)
+def migrations(
+    missing: Sequence[tuple[str, str]], beyond: Sequence[tuple[str, str]], taken: Sequence[tuple[str, str]], *, do: str
+) -> list[Finding]:
+    """Each (app, name). `beyond`: applied, and not known here; `taken`: those that this Luminet cannot work with.
+    Where there are none of these, an upgrade is under way, or its way back.
+    """
     found = []
     if missing:
         told = counted(len(missing), "migration is", "migrations are")
         found.append(broken("migrations", f"{told} not applied, the first is {'.'.join(missing[0])}", do))
-    if ahead:
-        told = f"The database is ahead of this Luminet: it has {'.'.join(ahead[0])}, which is not known here"
+    if taken:
+        told = f"The database is ahead of this Luminet, which cannot work with it: {'.'.join(taken[0])}"
         found.append(broken("migrations", told, "run the newer Luminet that made it, here too"))
-    return found or [ok("migrations", f"All {len(known)} migrations are applied")]
+    elif beyond:
+        told = f"The database is ahead of this Luminet, which goes on with it: {'.'.join(beyond[0])}"
+        found.append(
+            note("migrations", told, "docs/upgrades.md: run the newer Luminet here, too, when all is upgraded")
+        )
+    return found or [ok("migrations", "All migrations are applied")]
 
 
 def days(there: Mapping[str, Collection[date]], today: date, *, do: str) -> list[Finding]:

@@ -41,11 +41,12 @@ def _asking() -> Iterator[datetime]:
 
 def migrations(do: str) -> Iterator[Finding]:
     from django.db import connection
-    from django.db.migrations.loader import MigrationLoader
 
-    with _asking():
-        loader = MigrationLoader(connection)
-        yield from numbers.migrations([*loader.applied_migrations], [*loader.disk_migrations], do=do)
+    from controlplane.schema import applied, standing_of
+
+    with _asking(), connection.cursor() as cursor:
+        found = standing_of(applied(cursor))
+        yield from numbers.migrations(found.missing, found.beyond, found.taken, do=do)
 
 
 def pulse(do: str) -> Iterator[Finding]:

@@ -45,7 +45,7 @@ def web_see(url: str) -> WebSeen:
             answer = refused
         with answer:
             body = answer.read(2**20)
-            ahead = _ahead(answer.headers.get("date"), (began + time.time()) / 2)
+            ahead = date_ahead(answer.headers.get("date"), (began + time.time()) / 2)
             return WebSeen(answer.status, _object(body), ahead_seconds=ahead)
     except (OSError, HTTPException, ValueError) as error:
         return WebSeen(problem=problem_of(error))
@@ -67,8 +67,11 @@ def problem_of(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CertificateSeen:
+    """`away`: why nobody showed any."""
+
     problem: str | None = None
     ends_at: datetime | None = None
+    away: str | None = None
 
 
 def certificate_see(url: str) -> CertificateSeen:
@@ -81,16 +84,14 @@ def certificate_see(url: str) -> CertificateSeen:
             context.wrap_socket(plain, server_hostname=host) as secure,
         ):
             ends = str((secure.getpeercert() or {}).get("notAfter", ""))
-    except (OSError, ValueError) as error:
+    except ssl.SSLError as error:
         return CertificateSeen(problem=problem_of(error))
+    except (OSError, ValueError) as error:
+        return CertificateSeen(away=problem_of(error))
     return CertificateSeen(ends_at=datetime.fromtimestamp(ssl.cert_time_to_seconds(ends), UTC) if ends else None)
 
 
 def date_ahead(date: str | None, asked_at: float) -> float | None:
-    return _ahead(date, asked_at)
-
-
-def _ahead(date: str | None, asked_at: float) -> float | None:
     """A header says the second that it was in: half of it is what one is wrong by, at most."""
     if not date:
         return None

@@ -343,12 +343,18 @@ def test_alerts_that_fire_are_warnings_unless_somebody_looks_after_them() -> Non
 # What is stored.
 
 
-def test_migrations_that_are_missing_or_ahead_are_broken() -> None:
-    known = [("fleet", "0001"), ("fleet", "0002")]
-    assert statuses(numbers.migrations([*known, ("other", "0009")], known, do="x")) == [OK]
-    (missing,) = numbers.migrations(known[:1], known, do="luminet run migrate")
+def test_migrations_that_are_missing_or_take_something_away_are_broken() -> None:
+    newer = [("fleet", "0003_contract_old"), ("fleet", "0004_more")]
+    assert statuses(numbers.migrations([], [], [], do="x")) == [OK]
+    (missing,) = numbers.migrations([("fleet", "0002")], [], [], do="luminet run migrate")
     assert (missing.status, missing.do, "fleet.0002" in missing.says) == (BROKEN, "luminet run migrate", True)
-    assert statuses(numbers.migrations([*known, ("fleet", "0003")], known, do="x")) == [BROKEN]
+    assert statuses(numbers.migrations([], newer, newer[:1], do="x")) == [BROKEN]
+
+
+def test_a_database_that_is_ahead_by_what_this_version_goes_on_with_is_a_note() -> None:
+    """As in every upgrade, and on the way back (docs/upgrades.md)."""
+    (ahead,) = numbers.migrations([], [("fleet", "0004_more")], [], do="x")
+    assert (ahead.status, "fleet.0004_more" in ahead.says) == (NOTE, True)
 
 
 def test_days_that_nobody_makes_or_drops_any_more_are_told() -> None:
