@@ -84,8 +84,9 @@ def parser() -> argparse.ArgumentParser:
 
 def _doctor_arguments(doctor: argparse.ArgumentParser) -> None:
     doctor.add_argument("area", nargs="*", type=_area, metavar="AREA", help=", ".join(AREAS) + "; none: all")
-    doctor.add_argument("--home", type=Path, metavar="DIR", help="of an agent or a gateway: examine that")
-    doctor.add_argument("--url", metavar="URL", help="of a control plane: examine that, from afar (LUMINET_URL)")
+    where = doctor.add_mutually_exclusive_group()
+    where.add_argument("--home", type=Path, metavar="DIR", help="of an agent or a gateway: examine that")
+    where.add_argument("--url", metavar="URL", help="of a control plane: examine that, from afar (LUMINET_URL)")
     doctor.add_argument("--insecure", action="store_true", help="let the token travel over http to another machine")
     doctor.add_argument("--seconds", type=amounts.seconds, default=7.0, help="how long a check may take (7)")
     doctor.add_argument("--deep", action="store_true", help="walk the whole audit trail, too, however long that takes")

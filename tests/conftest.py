@@ -1,5 +1,8 @@
 """Fixtures every kind of test may use. The servers behind them are real and start when first asked for."""
 
+import logging
+from collections.abc import Iterator
+
 import pytest
 from django.db import connection
 from pytest_django import DjangoDbBlocker
@@ -8,6 +11,18 @@ NOT_TRUNCATED = {
     "audit_is_not_truncated": "tenants_auditrecord",
     "revisions_are_not_truncated": "tenants_policyrevision",
 }
+
+
+@pytest.fixture(autouse=True)
+def logs_go_where_they_went() -> Iterator[None]:
+    """Whoever calls a command here has it set up logging for this process: to what was captured for that test alone."""
+    root = logging.getLogger()
+    before, level = set(root.handlers), root.level
+    yield
+    root.setLevel(level)
+    for handler in set(root.handlers) - before:
+        if type(handler) is logging.StreamHandler:  # pytest's own are of other kinds
+            root.removeHandler(handler)
 
 
 @pytest.fixture(scope="session")

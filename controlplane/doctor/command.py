@@ -40,6 +40,8 @@ def _place(options: argparse.Namespace, environ: Mapping[str, str], token: str) 
     """A token travels to where it may; without one there is nothing to lose."""
     place = place_find(environ, home=options.home, url=options.url or "", is_deep=options.deep)
     place = replace(place, seconds=options.seconds)
+    if options.deep and place.kind in ("agent", "remote"):
+        raise ClientError("--deep walks the audit trail in its database, and none is known here: run it beside web")
     if place.kind != "remote":
         return place
     return replace(place, url=url_checked(place.url, insecure=options.insecure or not token))

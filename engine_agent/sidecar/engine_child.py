@@ -18,6 +18,7 @@ from pathlib import Path
 
 from engine_agent.last_words import ended_by, last_words_take
 from engine_agent.sidecar.spool import replace_file
+from engine_agent.version import luminet_version
 
 log = logging.getLogger("luminet.sidecar")
 RESTART_SECONDS = (0.5, 30.0)
@@ -30,8 +31,8 @@ _PEER = struct.Struct("3i")
 
 class EngineChild:
     """`tell` hears why it does not answer, and `has_answered` says whether it did since. What an engine was started
-    with, `secret` too, is told apart by a digest beside its socket: one that was left behind and has another is ended,
-    and the one that is asked for is started.
+    with, `secret` and this code's version too, is told apart by a digest beside its socket: one that was left behind
+    and has another is ended, and the one that is asked for is started.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class EngineChild:
     ) -> None:
         self._command, self._socket, self._tell, self._has_answered = command, admin_socket, tell, has_answered
         self._digest_file = admin_socket.with_name(DIGEST_FILE)
-        self._digest = sha256("\0".join(command).encode() + b"\0\0" + secret).hexdigest().encode()
+        self._digest = sha256("\0".join([luminet_version(), *command]).encode() + b"\0\0" + secret).hexdigest().encode()
 
     async def run(self, until: asyncio.Event) -> None:
         """Keeps one running until that is set; then ends it, and waits until it is gone."""

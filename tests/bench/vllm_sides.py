@@ -58,10 +58,9 @@ class Requests:
         return Request(name, list(tokens), params, None, cache_salt=tenant, block_hasher=self._hasher)
 
 
-def set_tenants(scheduler: PolicyScheduler) -> None:
+def tenants_said() -> dict[str, dict[str, str]]:
     """Under the policy a namespace has when nobody said anything."""
-    for name in NAMES:
-        scheduler.governor.set_open(name, {"kv_dtype": KV_FORMAT})
+    return {name: {"kv_dtype": KV_FORMAT} for name in NAMES}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +88,7 @@ class Bookkeeping:
         if side == OURS:
             core = SimpleNamespace(scheduler=self._scheduler, add_request=self._scheduler.add_request)
             self._core = VllmCore(core)  # what is asked of it between steps hangs on each step
-            set_tenants(self._scheduler)
+            self._core.ask("govern", tenants_said())
         self._requests = Requests(side, BLOCK_TOKENS)
         self._random = random.Random(PROMPT_TOKENS)
         self._hit_tokens = 0  # of whom was scheduled first last
@@ -187,5 +186,5 @@ def config_of(side: str, **fields: Any) -> VllmConfig:
         **fields,
     ).create_engine_config()
     if side == OURS:
-        config.additional_config = Setup("demo", "r", (KV_FORMAT,), is_open=True).packed()
+        config.additional_config = Setup("demo", "r", (KV_FORMAT,)).packed()
     return config

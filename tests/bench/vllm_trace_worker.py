@@ -25,7 +25,7 @@ from tests.bench.vllm_asked import (
     TOGETHER,
     TRACE_BLOCK_TOKENS,
 )
-from tests.bench.vllm_sides import NAMES, Requests, config_of, set_tenants
+from tests.bench.vllm_sides import NAMES, Requests, config_of, tenants_said
 
 VOCABULARY = Vocabulary(3, 2047)
 
@@ -42,8 +42,7 @@ class Served:
         with set_current_vllm_config(config):
             self._core = EngineCore(config, Executor.get_class(config), False)
         if side == OURS:
-            self._core.luminet("tick", [])  # as our server does: connects what hangs on each step
-            set_tenants(self._core.scheduler)
+            self._core.luminet("govern", [tenants_said()])
         self._requests = Requests(side, SERVED_BLOCK_TOKENS)
         self._hit_tokens = 0
         self._schedule = self._core.scheduler.schedule

@@ -105,6 +105,13 @@ def test_a_redis_that_hangs_is_told_and_nobody_waits_for_it(fleet: Fleet) -> Non
     wait_for(lambda: is_pulse_there(fleet), "the pulse to be back")
 
 
+@pytest.mark.parametrize("where", [("--home", "."), ("--url", "http://127.0.0.1:9")], ids=["home", "url"])
+def test_a_trail_that_is_in_no_database_here_is_not_promised(where: tuple[str, str]) -> None:
+    done = run({}, "--deep", *where)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "--deep walks the audit trail in its database" in done.stderr
+
+
 def test_a_migration_that_is_missing_and_one_that_is_ahead_are_told(fleet: Fleet) -> None:
     name = fleet.value("SELECT name FROM django_migrations WHERE app = 'alerts' ORDER BY id DESC LIMIT 1")
     fleet.rows("UPDATE django_migrations SET name = '0999_contract_tomorrow' WHERE app = 'alerts' AND name = %s", name)

@@ -1,7 +1,6 @@
 """By whose rules requests are admitted: the block manager over vLLM's blocks, the tenants, and the waiting room.
 
-Knows no vLLM. In a fleet, and behind our own server, namespaces come by snapshot. Where it is open they are set one by
-one; a request of no namespace that is known is the default one's, apart from others' by its `cache_salt`.
+Knows no vLLM. Namespaces come by snapshot: a fleet's, or one that is made of names and policies (`named.py`).
 """
 
 import secrets
@@ -13,19 +12,15 @@ from typing import Any
 from engine_agent.backends.vllm.asked import FIELD, Asked
 from engine_agent.backends.vllm.flat_pages import FlatPages
 from engine_agent.cache.books import CacheLimits
-from engine_agent.cache.keys import KEY_BYTES
 from engine_agent.cache.manager import Admitted, BlockManager
-from engine_agent.cache.policy import NamespacePolicy
 from engine_agent.cache.sequences import Sequence as BlockSequence
 from engine_agent.cache.waiting import WaitingRoom
 from engine_agent.engine.admissions import as_told, missed_tokens
 from engine_agent.engine.errors import UnknownTenant
-from engine_agent.engine.held import Tenant
 from engine_agent.engine.notices import Notices
 from engine_agent.engine.outputs import Admission
 from engine_agent.engine.tenants import Tenants
 
-DEFAULT = "default"
 PRIVATE_SECONDS = 1.0  # that blocks nobody may match are kept
 SALT_BYTES = 16
 
@@ -39,7 +34,6 @@ class Setup:
     kv_formats: tuple[str, ...] = ("bf16",)  # the one that is computed, and other names it answers to
     boot: str = field(default_factory=lambda: secrets.token_hex(8))
     most_waiting: int = 1_000
-    is_open: bool = False  # namespaces are set one by one, and whoever names none is the default one's
     is_stock: bool = False  # vLLM's own server asks, which clients reach: believed is who knows a front's secret
 
     def packed(self) -> dict[str, Any]:
@@ -65,47 +59,18 @@ class Governor:
         self.tenants = Tenants(self.manager, model=setup.model, kv_formats=setup.kv_formats, takes_unserved=True)
         self.room = WaitingRoom(self.manager, most=setup.most_waiting)
         self.notices = Notices()
-        self._open: dict[str, Tenant] = {}
         self._fronts: set[str] = set()
-        if setup.is_open:
-            self.set_open(DEFAULT, {})
-
-    def set_open(self, name: str, document: Mapping[str, Any], *, epoch: int | None = None) -> None:
-        """A namespace without a snapshot: made or changed. A new epoch is a purge. Raises InvalidValue."""
-        known = self._open.get(name)
-        policy = NamespacePolicy.from_effective({"kv_dtype": self.setup.kv_formats[0], **document})
-        is_purge = known is None or (epoch is not None and epoch > known.epoch)
-        key = secrets.token_bytes(KEY_BYTES) if known is None or is_purge else known.key
-        number = known.epoch if known and epoch is None else epoch or 0
-        self.manager.set_namespace(name, key=key, epoch=number, policy=policy)
-        revision = known.revision + 1 if known else 1
-        self._open[name] = Tenant(name, name, "", "", True, revision, number, key, policy)
 
     def adopt(self, secret: str) -> None:
         """A server's own part that says whose requests are; each server process has one."""
         self._fronts.add(secret)
 
-    def tenant(self, namespace: str) -> Tenant:
-        """Raises UnknownTenant."""
-        return self._open[namespace] if namespace in self._open else self.tenants.tenant(namespace)
-
-    def known(self, namespace: str) -> Tenant | None:
-        return self._open.get(namespace) or self.tenants.known(namespace)
-
-    def asked(self, extra_args: Mapping[str, Any] | None, cache_salt: str | None) -> Asked:
+    def asked(self, extra_args: Mapping[str, Any] | None) -> Asked:
         """Whose a request is. Raises UnknownTenant."""
-        if self.setup.is_stock and not self._is_of_front(extra_args):
+        is_believed = not self.setup.is_stock or self._is_of_front(extra_args)
+        asked = Asked.unpacked(extra_args) if is_believed else None
+        if asked is None:
             raise UnknownTenant("", "a request that says not whose it is")
-        asked = Asked.unpacked(extra_args)
-        if not self.setup.is_open:
-            if asked is None:
-                raise UnknownTenant("", "a request that says not whose it is")
-            return asked
-        if asked is None or asked.namespace not in self._open:
-            is_name = cache_salt in self._open
-            return Asked(
-                cache_salt or "" if is_name else DEFAULT, salt="" if is_name else (cache_salt or "").encode().hex()
-            )
         return asked
 
     def _is_of_front(self, extra_args: Mapping[str, Any] | None) -> bool:
@@ -121,7 +86,7 @@ class Governor:
 
         Raises UnknownTenant, BadRequest, CacheError.
         """
-        tenant = self.tenant(asked.namespace)
+        tenant = self.tenants.tenant(asked.namespace)
         salt = secrets.token_bytes(SALT_BYTES) if is_private else bytes.fromhex(asked.salt) + apart.encode()
         return self.manager.sequence(
             asked.namespace,
@@ -135,7 +100,7 @@ class Governor:
     def admission(self, asked: Asked, sequence: BlockSequence, answer: Admitted) -> Admission:
         """What its header says: the format that is computed, whatever name it was asked for by."""
         answer = as_told(answer, asked.elsewhere_tokens, self.manager.cache.block_tokens)
-        tenant = self.known(asked.namespace)
+        tenant = self.tenants.known(asked.namespace)
         return Admission(
             prompt_tokens=len(sequence.tokens),
             cached_tokens=answer.cached_tokens,

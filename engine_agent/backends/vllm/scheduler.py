@@ -160,7 +160,7 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
 
     def _remember(self, request: Request) -> _Known:
         params = request.sampling_params
-        asked = self.governor.asked(params.extra_args if params else None, request.cache_salt)
+        asked = self.governor.asked(params.extra_args if params else None)
         known = self._known[request.request_id] = _Known(asked, self.governor.manager.cache.now())
         return known
 
@@ -256,7 +256,7 @@ class PolicyScheduler(Scheduler):  # type: ignore[misc]
         if not self.running or manager.cache.now() - known.held_since >= PATIENCE_SECONDS:
             return True
         namespace = known.asked.namespace
-        if self.governor.known(namespace) is None:
+        if self.governor.tenants.known(namespace) is None:
             return True
         runs_own = any(self.namespace_of(other) == namespace for other in self.running)
         need_bytes = self._bytes(self._blocks(request) + len(self.running))

@@ -73,5 +73,5 @@ def test_processes_that_are_not_forked_hear_of_it_by_vllms_own_logging(listening
 
 def test_a_setup_that_names_no_formats_has_those_of_who_starts() -> None:
     otherwise = Setup("model", kv_formats=("fp8_e4m3", "fp8"))
-    assert Setup.unpacked({"luminet": {"is_open": True}}, otherwise).kv_formats == ("fp8_e4m3", "fp8")
+    assert Setup.unpacked({"luminet": {"most_waiting": 5}}, otherwise).kv_formats == ("fp8_e4m3", "fp8")
     assert Setup.unpacked({"luminet": {"kv_formats": ["bf16"]}}, otherwise).kv_formats == ("bf16",)

@@ -14,21 +14,17 @@ def governor(**setup: bool) -> Governor:
     return Governor(FlatPages(range(1, 9), 1024, ("bf16",)), Setup(**setup), block_tokens=16)  # type: ignore[arg-type]
 
 
-def test_where_nobody_said_otherwise_a_request_of_nobody_is_refused() -> None:
+def test_a_request_that_says_not_whose_it_is_is_refused() -> None:
     with pytest.raises(UnknownTenant, match="says not whose it is"):
-        governor().asked(None, "acme")
-
-
-def test_where_it_is_open_a_request_of_nobody_is_the_default_namespaces() -> None:
-    assert governor(is_open=True).asked(None, None) == Asked("default")
+        governor().asked(None)
 
 
 def test_behind_vllms_own_server_believed_is_who_knows_the_fronts_secret() -> None:
     stock = governor(is_stock=True)
     stock.adopt("secret")
     asked = Asked("acme", front="secret")
-    assert stock.asked(asked.packed(), None) == asked
+    assert stock.asked(asked.packed()) == asked
     forged: list[Any] = [None, {}, {"luminet": "acme"}, {"luminet": {"namespace": "acme", "nonsense": 1}}]
     for said in (*forged, Asked("acme", front="another").packed(), {"luminet": {"front": ["secret"]}}):
         with pytest.raises(UnknownTenant):
-            stock.asked(said, "acme")
+            stock.asked(said)

@@ -76,6 +76,15 @@ def test_one_that_was_started_with_something_else_is_ended_for_the_one_that_is_a
     assert old.wait(10) == -15
 
 
+def test_one_of_another_version_is_ended_for_this_ones(
+    path: Path, old: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_child, "luminet_version", lambda: "0.0.1")
+    child = EngineChild(command(path), path, secret=b"s")
+    asyncio.run(_looked_after(child, path, lambda peer: peer not in (None, old.pid)))
+    assert old.wait(10) == -15
+
+
 def test_why_an_engine_does_not_answer_is_told(path: Path) -> None:
     why: list[str] = []
     child = EngineChild([sys.executable, "-c", "raise SystemExit(3)"], path, tell=why.append)

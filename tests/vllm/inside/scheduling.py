@@ -80,7 +80,7 @@ class Workers:
 
 
 class World:
-    """One scheduler with so many blocks, and open namespaces with policies, or none: then a snapshot has them."""
+    """One scheduler with so many blocks, and namespaces with policies, or none: then a test's snapshot has them."""
 
     def __init__(
         self,
@@ -91,11 +91,10 @@ class World:
         seats: int = 32,
         runs_ahead: bool = False,
         most_waiting: int = 1000,
-        is_open: bool = True,
     ) -> None:
         config = vllm_config(budget=budget, seats=seats)
         config.cache_config.num_gpu_blocks = blocks + 1
-        setup = Setup("demo", "r", FORMATS, "boot-1", most_waiting=most_waiting, is_open=is_open)
+        setup = Setup("demo", "r", FORMATS, "boot-1", most_waiting=most_waiting)
         config.additional_config = setup.packed()
         spec = FullAttentionSpec(block_size=BLOCK, num_kv_heads=1, head_size=32, dtype=torch.float8_e4m3fn)
         kv_config = KVCacheConfig(blocks + 1, [], [KVCacheGroupSpec(["layer"], spec)])
@@ -115,8 +114,21 @@ class World:
         self._most_ahead = 1 if runs_ahead else 0
         self._ahead: deque[tuple[SchedulerOutput, ModelRunnerOutput]] = deque()
         self.tables: dict[str, list[int]] = {}
-        for name, policy in policies.items():
-            governor.set_open(name, policy)
+        self._policies = dict(policies)
+        if policies:
+            self._govern()
+
+    # Namespaces
+
+    def set_policy(self, name: str, policy: Mapping[str, Any]) -> None:
+        self._policies[name] = policy
+        self._govern()
+
+    def purge(self, name: str) -> None:
+        assert "ok" in self.core.ask("purge", [name])
+
+    def _govern(self) -> None:
+        assert "ok" in self.core.ask("govern", self._policies)
 
     # Requests
 

@@ -11,7 +11,7 @@ POLICY = {"kv_dtype": "fp8", "request_kv_dtypes": [], "ttl_seconds": 3600, "pin_
 
 
 def governed(**fields: Any) -> World:
-    world = World({}, is_open=False, **fields)
+    world = World({}, **fields)
     assert world.core.ask("apply", snapshot_encode(snapshot())) == {"ok": snapshot().hash}
     return world
 
@@ -78,7 +78,7 @@ def test_vllms_own_salt_is_the_servers_by_namespace_and_epoch_and_the_clients_fo
     world = World({"acme": {}, "bolt": {}})
     asked = [("acme", ""), ("acme", "aa"), ("bolt", "aa"), ("acme", "aa")]
     salts = [world.request(prompt(1), name, salt=salt).cache_salt for name, salt in asked]
-    world.governor.set_open("acme", {}, epoch=1)
+    world.purge("acme")
     salts.append(world.request(prompt(1), "acme", salt="aa").cache_salt)
     assert salts[1] == salts[3]
     assert len(set(salts)) == 4

@@ -85,7 +85,7 @@ def test_whoever_follows_the_events_knows_what_the_manager_holds(seed: int, runs
     world = World({name: policy_of(chance) for name in NAMES}, blocks=40, budget=512, seats=6, runs_ahead=runs_ahead)
     follower = Follower(world, page_bytes=chance.choice([200, 64 << 10]))
     alive = []
-    for step in range(200):
+    for _ in range(200):
         if chance.random() < 0.4:
             tokens = [*prompt(chance.randint(0, 5), extra=0), *prompt(chance.randint(0, 3), seed=chance.randint(1, 5))]
             ttl = chance.choice([None, None, 7])
@@ -97,8 +97,10 @@ def test_whoever_follows_the_events_knows_what_the_manager_holds(seed: int, runs
         if alive and chance.random() < 0.05:
             world.abort(alive.pop(chance.randrange(len(alive))))
         if chance.random() < 0.05:
-            epoch = step if chance.random() < 0.5 else None
-            world.governor.set_open(chance.choice(NAMES), policy_of(chance), epoch=epoch)
+            name = chance.choice(NAMES)
+            world.set_policy(name, policy_of(chance))
+            if chance.random() < 0.5:
+                world.purge(name)
         if chance.random() < 0.02:
             world.scheduler.reset_prefix_cache()
         world.clock.now += chance.choice([0, 0.25, 1, 4])

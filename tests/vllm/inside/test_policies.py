@@ -2,7 +2,6 @@
 
 import pytest
 
-from engine_agent.backends.vllm.asked import Asked
 from tests.vllm.inside.scheduling import BLOCK, World, prompt
 
 SHORT = {"ttl_seconds": 10}
@@ -126,7 +125,7 @@ def test_a_limit_lowered_while_answers_run_holds_when_they_end() -> None:
     world.run(prompt(20, seed=1))
     world.request(prompt(10), max_tokens=4)
     world.step()
-    world.governor.set_open("acme", {"limit_share": 0.1})
+    world.set_policy("acme", {"limit_share": 0.1})
     world.until_idle()
     assert world.resident() <= 6
 
@@ -198,7 +197,7 @@ def test_what_could_never_fit_is_refused_with_both_sizes() -> None:
 def test_who_waits_and_can_never_run_any_more_is_told_though_nothing_else_runs() -> None:
     world = World({"acme": {}}, blocks=64)
     request = world.request(prompt(10), max_tokens=4)
-    world.governor.set_open("acme", {"limit_share": 0.05})
+    world.set_policy("acme", {"limit_share": 0.05})
     world.until_idle()
     assert world.refusal(request)[:2] == ["Overlong", "prompt"]
     assert request.is_finished()
@@ -220,7 +219,7 @@ def test_a_limit_lowered_below_an_answer_under_way_ends_that_one_alone(runs_ahea
     others = [world.request(prompt(2, seed=seed), "bolt", max_tokens=60) for seed in (1, 2)]
     for _ in range(4):
         world.step()
-    world.governor.set_open("acme", {"limit_share": 0.05})
+    world.set_policy("acme", {"limit_share": 0.05})
     world.until_idle()
     assert cut.get_finished_reason().name == "LENGTH"
     assert 3 <= cut.num_output_tokens < 2 * BLOCK
@@ -275,7 +274,7 @@ def test_a_purge_while_answers_run_has_a_receipt_when_they_end() -> None:
     world.run(prompt(4, seed=1), "bolt")
     running = world.request(prompt(4), max_tokens=20)
     world.step()
-    world.governor.set_open("acme", {}, epoch=1)
+    world.purge("acme")
     assert world.cached(prompt(4, seed=1)) == 0
     told = world.run(prompt(4, seed=1))
     assert told["miss_reason"] == "purged"
@@ -292,7 +291,7 @@ def test_what_a_purge_lets_go_within_a_step_is_zeroed_before_anybody_computes_in
     other = world.request(prompt(4), "bolt", max_tokens=100)
     purged = world.request(prompt(8), max_tokens=60)
     world.step()
-    world.governor.set_open("acme", {}, epoch=1)
+    world.purge("acme")
     while not purged.num_preemptions:
         assert not world.workers.zeroed
         world.step()
@@ -306,7 +305,7 @@ def test_what_was_purged_is_zeroed_where_nothing_runs_and_before_its_receipt_is_
     for name, verb in (("acme", "tick"), ("bolt", "receipts")):
         world.run(prompt(4), name)
         before = len(world.workers.zeroed)
-        world.governor.set_open(name, {}, epoch=1)
+        world.purge(name)
         world.core.ask(verb)
         assert len(world.workers.zeroed) - before >= 4
 
@@ -315,11 +314,11 @@ def test_a_receipt_of_what_was_in_use_comes_when_its_pages_are_zeroed() -> None:
     world = World({"acme": {}}, blocks=64)
     world.request(prompt(4), max_tokens=3)
     world.step()
-    world.governor.set_open("acme", {}, epoch=1)
+    world.purge("acme")
     world.until_idle()
-    (told,) = world.core.ask("receipts")["ok"]
-    assert told["is_done"]
-    assert len(world.workers.zeroed) == told["blocks"]
+    begun, ended = world.core.ask("receipts")["ok"]
+    assert (begun["is_done"], ended["is_done"]) == (False, True)
+    assert len(world.workers.zeroed) == ended["blocks"]
 
 
 def test_reasons_say_who_needed_the_room() -> None:
@@ -383,14 +382,6 @@ def test_an_aborted_request_leaves_nothing_in_use() -> None:
     assert not world.manager.pool().sequences
     assert len(world.scheduler.waiting) == 0
     world.check()
-
-
-def test_no_name_leads_to_the_default_namespace_and_a_salt_is_apart_there() -> None:
-    world = World({"acme": {}})
-    governor = world.governor
-    assert governor.asked(None, None) == Asked("default")
-    assert governor.asked(None, "acme") == Asked("acme")
-    assert governor.asked(None, "x") == Asked("default", salt=b"x".hex())
 
 
 def test_the_scheduler_that_runs_ahead_of_a_gpu_obeys_as_well() -> None:

@@ -28,12 +28,17 @@ def test_any_story_ends_well(seed: int, runs_ahead: bool) -> None:
         if alive and chance.random() < 0.05:
             world.abort(alive.pop(chance.randrange(len(alive))))
         if chance.random() < 0.05:
-            epoch = step if chance.random() < 0.3 else None
-            world.governor.set_open(chance.choice(NAMES), policy_of(chance), epoch=epoch)
+            name = chance.choice(NAMES)
+            world.set_policy(name, policy_of(chance))
+            if chance.random() < 0.3:
+                world.purge(name)
         if chance.random() < 0.03:
             name = chance.choice(NAMES)
             pinned = prompt(chance.randint(1, 4))
-            if world.governor.tenant(name).policy.pin_share and world.governor.tenant(name).policy.prefix_caching:
+            if (
+                world.governor.tenants.tenant(name).policy.pin_share
+                and world.governor.tenants.tenant(name).policy.prefix_caching
+            ):
                 with suppress(PinOverBudget):
                     world.manager.pin(f"pin {step}", name, pinned[:17], kv_format="fp8_e4m3", model_revision="r")
         world.clock.now += chance.choice([0, 0.25, 1, 4])
