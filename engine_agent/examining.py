@@ -14,11 +14,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPException
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
+
+from engine_agent.http.asking import Stays
+
+if TYPE_CHECKING:  # what reads them wants packages
+    from engine_agent.sidecar.credentials import Credentials
 
 SECONDS = 3.0
 QUERY = "--query-gpu=driver_version"
@@ -100,11 +106,11 @@ def _driver() -> str | None:
 
 def home(folder: Path) -> dict[str, Any]:
     """Of an agent or a gateway: who it is, whether it runs, what it has not delivered, and what its logins can do."""
-    from engine_agent.sidecar.credentials import Credentials, credentials_read
+    from engine_agent.sidecar.credentials import credentials_read
     from engine_agent.sidecar.errors import BadCredentials
 
     try:
-        credentials: Credentials | None = credentials_read(folder)
+        credentials = credentials_read(folder)
     except (BadCredentials, OSError) as error:
         return {"problem": _first_line(error)}
     if credentials is None:
@@ -117,9 +123,16 @@ def home(folder: Path) -> dict[str, Any]:
         "runs": _is_locked(folder / "lock"),
         "has_snapshot": (folder / "snapshot").is_file(),
         **_spool(folder / "spool"),
-        **_control_plane(credentials.url, credentials.token),
-        **_broker(str(credentials.broker["url"])),
+        **_others(credentials),
     }
+
+
+def _others(credentials: "Credentials") -> dict[str, Any]:
+    """Both at once: where both are away, waiting for one after the other takes longer than anybody waits for us."""
+    with ThreadPoolExecutor(2) as both:
+        ours = both.submit(_control_plane, credentials.url, credentials.token)
+        broker = both.submit(_broker, str(credentials.broker["url"]))
+        return {**ours.result(), **broker.result()}
 
 
 def _is_locked(lock: Path) -> bool:
@@ -147,11 +160,10 @@ def _spool(path: Path) -> dict[str, Any]:
 
 def _control_plane(url: str, token: str) -> dict[str, Any]:
     """By a question that changes nothing; what it would answer is not read."""
-    asked = Request(f"{url}/agent/v1/snapshot?have=")
-    asked.add_unredirected_header("Authorization", f"Bearer {token}")
+    asked = Request(f"{url}/agent/v1/snapshot?have=", headers={"Authorization": f"Bearer {token}"})
     began = time.time()
     try:
-        with build_opener(ProxyHandler({})).open(asked, timeout=SECONDS) as answer:
+        with build_opener(ProxyHandler({}), Stays).open(asked, timeout=SECONDS) as answer:
             status, date = answer.status, answer.headers.get("date")
     except HTTPError as refused:
         status, date = refused.code, refused.headers.get("date")

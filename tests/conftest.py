@@ -23,6 +23,9 @@ def logs_go_where_they_went() -> Iterator[None]:
     for handler in set(root.handlers) - before:
         if type(handler) is logging.StreamHandler:  # pytest's own are of other kinds
             root.removeHandler(handler)
+    for handler in before - set(root.handlers):
+        if type(handler) is logging.StreamHandler:
+            root.addHandler(handler)
 
 
 @pytest.fixture(scope="session")

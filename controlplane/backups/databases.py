@@ -12,6 +12,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from controlplane.backups.errors import BackupProblem
 
 BESIDE = "postgres"  # every server has it
+AS_OURS = "TEMPLATE template0 ENCODING 'UTF8' LOCALE_PROVIDER builtin LOCALE 'C.UTF-8'"  # as docs/production.md says
 _CONNECTED = """
     SELECT count(*) FROM pg_stat_activity
     WHERE datname = %s AND backend_type = 'client backend' AND pid <> pg_backend_pid()
@@ -44,7 +45,8 @@ class Server:
         return int(str(found[0]))
 
     def create(self, name: str) -> None:
-        self._do(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        """As Luminet's are, whatever else this server has."""
+        self._do(sql.SQL("CREATE DATABASE {} " + AS_OURS).format(sql.Identifier(name)))
 
     def drop(self, name: str) -> None:
         self._do(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))

@@ -60,7 +60,9 @@ def _standing() -> Standing:
         found = standing_of(applied(cursor))
     if found.beyond:
         app, name = found.beyond[-1]
-        raise BackupProblem(f"the backup is of a newer Luminet, which has {app} {name}: restore with that one")
+        raise BackupProblem(
+            f"what was brought back is of a newer Luminet, which has {app} {name}: restore with that one"
+        )
     return found
 
 
@@ -106,17 +108,15 @@ def put_in_place(server: Server, *, fresh: str, name: str, now: datetime) -> str
         server.rename(name, aside)
     try:
         server.rename(fresh, name)
-    except BaseException:
+    except BaseException as why:
         if aside is not None:
-            _put_back(server, aside, name)
+            _put_back(server, aside, name, why)
         raise
     return aside
 
 
-def _put_back(server: Server, aside: str, name: str) -> None:
+def _put_back(server: Server, aside: str, name: str, why: BaseException) -> None:
     try:
         server.rename(aside, name)
     except BackupProblem as problem:
-        raise BackupProblem(
-            f"the database that was there before is {aside} now, and has to be renamed: {problem}"
-        ) from None
+        raise BackupProblem(f"{why}; the database that was there before is {aside} now, rename it: {problem}") from None

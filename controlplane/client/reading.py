@@ -214,7 +214,7 @@ NOUNS: dict[str, Show] = {
             "MODEL": "model", "FORMAT": "kv_dtype", "BACKEND": "backend", "VERDICT": "verdict",
             "MAY SERVE": "may_serve", "AT": "created_at", "REVISION": "revision",
         },
-        "Nothing is known of any format: luminet quality --model PATH measures them",
+        "Nothing is known of any format: luminet quality PATH --device cuda --publish NAME",
     ),
     "prices": prices,
     "alerts": alerts,

@@ -149,6 +149,7 @@ class _ControlPlane:
             Check("secrets", "master key", of_django(side.master_key)),
             Check("clock", "clock", self._clock),
             Check("fleet", "agents", self._fleet),
+            Check("fleet", "formats", of_django(side.formats)),
             Check("fleet", "rollouts", of_django(side.rollouts)),
             Check("fleet", "join tokens", of_django(side.join_tokens)),
             Check("fleet", "alerts", of_django(lambda: side.alerts(self.again))),

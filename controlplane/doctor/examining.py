@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from threading import Event, Thread
 
-from controlplane.doctor.finding import Finding, NotExamined, not_examined
+from controlplane.doctor.finding import TAKE_LONGER, Finding, NotExamined, not_examined
 
 SECONDS = 7.0
-TAKE_LONGER = "luminet doctor --seconds 60 waits longer"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ def findings_of(check: Check) -> list[Finding]:
     try:
         return list(check.look())
     except NotExamined as reason:
-        return [not_examined(check.name, str(reason))]
+        return [not_examined(check.name, str(reason), reason.do)]
     except ModuleNotFoundError as error:
         return [not_examined(check.name, f"{error.name} is not installed for this Python")]
     except Exception as error:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+TAKE_LONGER = "luminet doctor --seconds 60 waits longer"
+
 
 class Status(StrEnum):
     OK = "ok"
@@ -29,7 +31,11 @@ def counted(count: int, one: str, more: str) -> str:
 
 
 class NotExamined(Exception):
-    """What a check needs is not there: its text says what, and needs no full stop."""
+    """What a check needs is not there: its text says what, and needs no full stop; `do` what brings it."""
+
+    def __init__(self, why: str, do: str | None = None) -> None:
+        super().__init__(why)
+        self.do = do
 
 
 def ok(name: str, says: str) -> Finding:

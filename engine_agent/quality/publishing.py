@@ -1,4 +1,4 @@
-"""Sends what a run found to a control plane, which lets formats through by it. Standard library only."""
+"""Sends what a run found to a control plane, which lets formats through by it."""
 
 import json
 import os
@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from http.client import HTTPException
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
+from urllib.request import Request, build_opener
 
+from engine_agent.http.asking import Stays
 from engine_agent.quality.artefact import Artefact, document
 from engine_agent.quality.errors import CannotPublish
 
 PATH = "/api/v1/quality"
 SECONDS = 30
+_OPENER = build_opener(Stays)
 
 
 def publishing_checked(is_quick: bool, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
@@ -40,7 +42,7 @@ def publish(artefact: Artefact, model: str, *, url: str, token: str) -> list[str
         },
     )
     try:
-        with urlopen(request, timeout=SECONDS) as answer:
+        with _OPENER.open(request, timeout=SECONDS) as answer:
             results = json.loads(answer.read())["results"]
     except HTTPError as refused:
         raise CannotPublish(f"{url}: {_why(refused)}") from None

@@ -11,6 +11,7 @@ from datetime import datetime
 from django.db import connection
 from django.db.models import F, QuerySet, Value
 from django.db.models.functions import Greatest
+from psycopg import sql
 
 from tenants.models import IdempotentRequest, Namespace, NamespaceKey, OneTimeLink, Organisation
 from tenants.services.namespace_keys import key_new, keys_erase
@@ -60,9 +61,13 @@ def _living() -> "QuerySet[Namespace]":
 
 
 def _ids_skip(table: str, above: int) -> None:
-    """Milliseconds since 1970: nobody makes a thousand a second for as long as the fleet has been running."""
+    """Milliseconds since 1970: nobody makes a thousand a second for as long as the fleet has been running.
+
+    A restart is undone with its transaction, as `setval` is not: a dry run leaves ids as they were.
+    """
     with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT setval(id::regclass, greatest(nextval(id::regclass), %s)) FROM pg_get_serial_sequence(%s, 'id') id",
-            [above, table],
-        )
+        cursor.execute("SELECT pg_get_serial_sequence(%s, 'id')", [table])
+        sequence = sql.SQL(cursor.fetchone()[0])  # quoted by PostgreSQL
+        cursor.execute(sql.SQL("SELECT last_value FROM {}").format(sequence))
+        beyond = max(cursor.fetchone()[0], above) + 1
+        cursor.execute(sql.SQL("ALTER SEQUENCE {} RESTART WITH {}").format(sequence, sql.Literal(beyond)))

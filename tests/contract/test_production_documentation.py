@@ -23,8 +23,9 @@ def in_blocks() -> list[list[str]]:
 
 
 def luminet_words(line: str) -> list[str]:
-    line = line.strip().removeprefix("export LUMINET_TOKEN=$(").removesuffix(")")
-    words = shlex.split(re.split(r" [|>]+ |  +#", line)[0], comments=False)
+    pieces = re.split(r" [|>]+ |  +#", line.strip())
+    piece = next((one for one in pieces if "luminet " in one), pieces[0]).rpartition("$(")[2].removesuffix(")")
+    words = shlex.split(piece, comments=False)
     return words[words.index("luminet") + 1 :] if "luminet" in words else []
 
 
@@ -40,7 +41,8 @@ def is_understood(words: list[str]) -> bool:
 
 
 def test_there_is_something_to_type() -> None:
-    assert {words[0] for words in in_blocks()} >= {"secrets", "backup", "restore", "agent", "join-token", "calc", "run"}
+    wanted = {"secrets", "backup", "restore", "join-token", "apply", "quality", "calc", "run"}
+    assert {words[0] for words in in_blocks()} >= wanted
 
 
 @pytest.mark.parametrize("words", in_blocks(), ids=" ".join)

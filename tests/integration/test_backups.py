@@ -29,6 +29,8 @@ from tests.uninterrupted import (
 )
 from tests.usage_fleets import customer, engine_agent, gateway, naming, organisation_make, stored
 
+LOCALES = """SELECT datlocprovider::text, datlocale, pg_encoding_to_char(encoding) FROM pg_database
+WHERE datname IN (%s, %s)"""
 PURGED = "What this customer has said is confidential, and was to be forgotten by everybody. " * 6
 
 
@@ -50,6 +52,16 @@ def ids(fleet: Fleet, organisation: str) -> tuple[int, int]:
         organisation,
     )
     return int(rows[0][0]), int(rows[0][1])
+
+
+def given_out(fleet: Fleet) -> dict[str, int | None]:
+    """The last id of what is known by it outside the control plane."""
+    rows = fleet.rows(
+        "SELECT sequencename::text, last_value FROM pg_sequences "
+        "WHERE sequencename IN ('tenants_organisation_id_seq', 'tenants_namespace_id_seq')"
+    )
+    assert len(rows) == 2
+    return {str(name): None if value is None else int(value) for name, value in rows}
 
 
 @pytest.fixture(scope="module")
@@ -91,8 +103,11 @@ def test_a_fleet_takes_up_a_backup_and_nobody_is_served_what_was_purged(fleet: F
             trail.write_text(luminet_run(fleet, "audit", "export").stdout)
 
             control_plane_stop(fleet)
-            tried = printed(fleet, "restore", "--already-restored", "--audit", str(trail), "--dry-run")
-            assert (tried["endings"]["carried_out"], epochs(fleet)) == ({}, epochs_before), "it changed something"
+            ids_before = given_out(fleet)
+            printed(fleet, "restore", "--already-restored", "--audit", str(trail), "--dry-run")
+            tried = printed(fleet, "restore", str(backup), "--audit", str(trail), "--dry-run")
+            assert tried["endings"]["carried_out"]["key.revoke"] == 1
+            assert (epochs(fleet), given_out(fleet)) == (epochs_before, ids_before), "a dry run changed something"
             database_destroy(fleet)
             count = len(asking.statuses)
             wait_for(lambda: len(asking.statuses) > count + 4, "customers to be served without a database")
@@ -146,6 +161,7 @@ def test_what_was_there_before_is_there_again_when_the_backup_cannot_take_its_pl
     with server_open(url) as server:
         for name in ("place", "place_restoring"):
             server.create(name)
+        assert set(fleet.rows(LOCALES, "place", "place_restoring")) == {("b", "C.UTF-8", "UTF8")}
         now = datetime(2026, 11, 28, tzinfo=UTC)
         with (
             psycopg.connect(with_database(url, "place_restoring")),
@@ -159,6 +175,7 @@ def test_what_was_there_before_is_there_again_when_the_backup_cannot_take_its_pl
 
 
 def test_what_cannot_be_is_said_before_anything_is_touched(fleet: Fleet, tmp_path: Path) -> None:
+    organisation_make(fleet, "sealed")  # with a key of its own, under the master key
     backup = str(tmp_path / "luminet.backup")
     printed(fleet, "backup", backup)
     other = {"LUMINET_MASTER_KEY": "b3RoZXIgbWFzdGVyIGtleSBvdGhlciBtYXN0ZXIga2V5"[:43] + "="}

@@ -150,6 +150,17 @@ def test_an_agents_login_that_may_do_more_than_its_own_is_found(fleet: Fleet) ->
     assert found["worker"]["status"] == "broken"
 
 
+def test_a_model_that_nobody_measured_in_the_fleets_format_is_told_of(fleet: Fleet) -> None:
+    assert "formats" not in told(of_processes(fleet), "fleet")[1], "no request comes to a simulated agent"
+    fleet.rows("""UPDATE fleet_agent SET about = jsonb_set(about, '{address}', '"http://127.0.0.1:9"')""")
+    try:
+        status, found = told(of_processes(fleet), "fleet")
+    finally:
+        fleet.rows("UPDATE fleet_agent SET about = jsonb_set(about, '{address}', 'null')")
+    assert (status, found["formats"]["status"]) == (0, "warning")
+    assert "get 400: fp8 was not measured on simulated" in found["formats"]["says"]
+
+
 def test_from_afar_an_operator_sees_the_fleet_and_a_wrong_token_is_told(fleet: Fleet) -> None:
     wait_for(lambda: is_pulse_there(fleet), "a pulse")
     status, found = told(from_afar(fleet, fleet.tokens["operator"]))

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 import redis
+from django.db import transaction
 from django.utils import timezone
-from pytest_django.fixtures import Settings
+from pytest_django.fixtures import DjangoCaptureOnCommitCallbacks, Settings
 
 from controlplane.fleet import broker
 from controlplane.fleet.agents import agent_revoke
@@ -297,12 +298,15 @@ def test_a_login_of_nobody_is_dropped_and_those_of_others_are_not(central: redis
 
 
 @pytest.mark.parametrize("name", ["agent.agent-1.0123456789ab", "agent.of-staging", "agent.agent-1", "agent.."])
-def test_another_control_planes_logins_on_the_same_server_are_left_alone(central: redis.Redis, name: str) -> None:
+def test_another_control_planes_logins_on_the_same_server_are_left_alone(
+    central: redis.Redis, name: str, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+) -> None:
     do(central, "ACL SETUSER", name, "on", ">x", "~agent.agent-1:*", "+ping")
     before = central.acl_getuser(name)
     ours = enrol_agent("agent-1")
     assert broker.logins_restore() == broker.Restored(made=0, dropped=0)
-    agent_revoke(actor=SYSTEM, agent=Agent.objects.get(pk="agent-1"))
+    with django_capture_on_commit_callbacks(execute=True):
+        agent_revoke(actor=SYSTEM, agent=Agent.objects.get(pk="agent-1"))
     assert broker.logins_restore() == broker.Restored(made=0, dropped=0)
     assert central.acl_getuser(name) == before
     assert not can_sign_in(ours)
@@ -333,16 +337,28 @@ def test_who_was_taken_over_while_the_broker_was_away_is_looked_at_first(
     assert not can_sign_in(before[7])
 
 
-def test_who_is_revoked_is_thrown_out_at_once_with_what_lay_in_its_queue(central: redis.Redis) -> None:
+def test_who_is_revoked_is_thrown_out_at_once_with_what_lay_in_its_queue(
+    central: redis.Redis, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+) -> None:
     credentials = enrol_agent("agent-1")
     send("agent-1", "too late")
     with signed_in(credentials) as client:
         assert client.llen("agent.agent-1:agent.agent-1") == 1
-        agent_revoke(actor=SYSTEM, agent=Agent.objects.get(pk="agent-1"))
+        with django_capture_on_commit_callbacks(execute=True):
+            agent_revoke(actor=SYSTEM, agent=Agent.objects.get(pk="agent-1"))
         with pytest.raises((redis.ConnectionError, redis.AuthenticationError)):
             client.llen("agent.agent-1:agent.agent-1")
     assert not can_sign_in(credentials)
     assert central.keys("agent.agent-1:*") == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_whose_end_is_undone_with_its_transaction_goes_on(central: redis.Redis) -> None:
+    credentials = enrol_agent("agent-1")
+    with transaction.atomic():
+        agent_revoke(actor=SYSTEM, agent=Agent.objects.get(pk="agent-1"))
+        transaction.set_rollback(True)
+    assert can_sign_in(credentials)
 
 
 def test_who_is_taken_over_is_thrown_out_and_who_took_over_is_in(central: redis.Redis) -> None:
@@ -364,14 +380,17 @@ def test_who_is_taken_over_is_thrown_out_and_who_took_over_is_in(central: redis.
     assert can_sign_in(after)
 
 
-def test_with_the_broker_away_agents_enrol_and_leave_all_the_same(central: redis.Redis, settings: Settings) -> None:
+def test_with_the_broker_away_agents_enrol_and_leave_all_the_same(
+    central: redis.Redis, settings: Settings, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
+) -> None:
     there = settings.ENVIRONMENT
     settings.ENVIRONMENT = away(there)
     with pytest.raises(BrokerAway, match="Redis: "):
         broker.logins_restore()
     make_agent("agent-1")
     leaving = make_agent("agent-2")
-    agent_revoke(actor=SYSTEM, agent=leaving)
+    with django_capture_on_commit_callbacks(execute=True):
+        agent_revoke(actor=SYSTEM, agent=leaving)
     settings.ENVIRONMENT = there
     assert broker.login_name("agent-1") not in central.acl_users()
     assert broker.logins_restore() == broker.Restored(made=1, dropped=0)

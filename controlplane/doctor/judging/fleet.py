@@ -89,6 +89,15 @@ def _spool(one: View, label: str, name: str) -> list[Finding]:
     return [warning(name, f"{label} has {spooled:,} reports that it could not deliver yet", do)]
 
 
+def default_format(model: str, kv_dtype: str, why_not: str | None) -> Finding:
+    """`why_not`: no engine that is ready serves a request for it, however well the fleet is."""
+    if why_not is None:
+        return ok("formats", f"{model} may be served in {kv_dtype}, the fleet's KV format")
+    do = f"luminet quality MODEL_FOLDER --device cpu|cuda --publish {model}, or kv_dtype: bf16 in the fleet's policy: "
+    do += "docs/production.md"
+    return warning("formats", f"Requests for {model} in the fleet's KV format get 400: {why_not}", do)
+
+
 def rollouts(views: Sequence[View], *, now: datetime) -> list[Finding]:
     """Those that are open."""
     found = [_rollout(one, now) for one in views if one["state"] in ("running", "paused")]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from controlplane.doctor.finding import Finding, NotExamined, note, ok
+from controlplane.doctor.finding import TAKE_LONGER, Finding, NotExamined, note, ok
 from controlplane.doctor.judging import clocks, gpu, homes
 from controlplane.doctor.judging.gpu import Device, GpuSeen
 from controlplane.doctor.looking import web
@@ -107,7 +107,7 @@ def _asked(*arguments: str, seconds: float) -> Mapping[str, Any]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise NotExamined(f"it took longer than {seconds:g} s") from None
+        raise NotExamined(f"it took longer than {seconds:.1f} s", TAKE_LONGER) from None
     except OSError as error:
         raise NotExamined(f"{sys.executable}: {error.strerror}") from None
     if done.returncode != 0:

@@ -95,6 +95,26 @@ def login_names() -> list[str]:
         return [login_name(str(pk)) for pk in selectors.agents_living().values_list("pk", flat=True)]
 
 
+def formats() -> Iterator[Finding]:
+    """What a request gets that names no format, where nobody says otherwise, of engines that gateways reach."""
+    from controlplane.fleet.quality import refused_formats, served_by
+    from controlplane.fleet.selectors import agents_living
+    from tenants.models import PolicyLevel
+    from tenants.policy import effective_values
+
+    with _asking():
+        engines = agents_living().filter(kind="engine").order_by("pk").values_list("pk", "about")
+        served = [one for agent, about in engines if about.get("address") for one in served_by(agent, about)]
+        refused = refused_formats(served)
+        levels = PolicyLevel.objects.filter(kind=PolicyLevel.Kind.FLEET).values_list("policy", flat=True)
+        chain = [*levels] or [{}]
+    for model in sorted({one.model for one in served}):
+        wanted = effective_values(chain, model)["kv_dtype"]
+        can = any(wanted in one.formats for one in served if one.model == model)
+        why = refused.get(model, {}).get(wanted) or (None if can else f"no engine of it can do {wanted}")
+        yield fleet.default_format(model, wanted, why)
+
+
 def rollouts() -> Iterator[Finding]:
     from controlplane.rollouts.selectors import WITH_ITS_PLACE, rollouts_open
     from controlplane.rollouts.views import rollout_view, rollouts_shown

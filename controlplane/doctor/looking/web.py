@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import Any
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
@@ -53,7 +53,7 @@ def web_see(url: str) -> WebSeen:
 
 def problem_of(error: BaseException) -> str:
     """In words: what urllib wraps is what happened."""
-    inner = getattr(error, "reason", error)
+    inner = error.reason if isinstance(error, URLError) else error
     if isinstance(inner, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted ({inner.verify_message})"
     if isinstance(inner, TimeoutError):
@@ -84,7 +84,7 @@ def certificate_see(url: str) -> CertificateSeen:
             context.wrap_socket(plain, server_hostname=host) as secure,
         ):
             ends = str((secure.getpeercert() or {}).get("notAfter", ""))
-    except ssl.SSLError as error:
+    except ssl.SSLCertVerificationError as error:
         return CertificateSeen(problem=problem_of(error))
     except (OSError, ValueError) as error:
         return CertificateSeen(away=problem_of(error))

@@ -318,6 +318,12 @@ def test_rollouts_that_wait_are_told() -> None:
     assert statuses(fleet.rollouts([late], now=NOW)) == [WARNING]
 
 
+def test_a_model_that_nobody_may_serve_as_the_fleet_asks_is_a_warning() -> None:
+    assert statuses([fleet.default_format("m", "fp8", None)]) == [OK]
+    found = fleet.default_format("m", "fp8", "fp8 was not measured on m")
+    assert (found.status, "get 400: fp8 was not measured" in found.says) == (WARNING, True)
+
+
 def test_join_tokens_that_end_soon_are_a_note() -> None:
     soon = {"state": "open", "expires_at": "2026-11-28T18:00:00Z"}
     later = {"state": "open", "expires_at": NOW + timedelta(days=9)}

@@ -303,9 +303,12 @@ def test_what_a_purge_lets_go_within_a_step_is_zeroed_before_anybody_computes_in
 def test_what_was_purged_is_zeroed_where_nothing_runs_and_before_its_receipt_is_told() -> None:
     world = World({"acme": {}, "bolt": {}}, blocks=64)
     for name, verb in (("acme", "tick"), ("bolt", "receipts")):
-        world.run(prompt(4), name)
-        before = len(world.workers.zeroed)
+        answering = world.request(prompt(4), name, max_tokens=3)
+        world.step()
         world.purge(name)
+        before = len(world.workers.zeroed)
+        world.abort(answering)
+        assert len(world.workers.zeroed) == before, "it was zeroed by somebody else"
         world.core.ask(verb)
         assert len(world.workers.zeroed) - before >= 4
 

@@ -1,0 +1,48 @@
+"""Whose certificate is shown: none that is not seen is called bad."""
+
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Thread
+
+from controlplane.doctor.looking.web import certificate_see
+from tests.certificates import self_signed
+from tests.ports import free_port
+
+
+@contextmanager
+def answering_once(certificate: Path | None) -> Iterator[str]:
+    """Without one it speaks plain HTTP where TLS is expected."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            plain, _ = server.accept()
+            with plain, suppress(OSError):
+                if certificate is None:
+                    plain.recv(1000)
+                    plain.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                    return
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(certificate)
+                context.wrap_socket(plain, server_side=True).close()
+
+        answering = Thread(target=answer)
+        answering.start()
+        yield f"https://127.0.0.1:{server.getsockname()[1]}"
+        answering.join()
+
+
+def test_one_that_nobody_vouches_for_is_bad(tmp_path: Path) -> None:
+    with answering_once(self_signed(tmp_path / "both.pem")) as url:
+        seen = certificate_see(url)
+    assert "its certificate is not trusted" in (seen.problem or "")
+
+
+def test_where_no_tls_is_spoken_or_nobody_listens_there_is_none_to_judge() -> None:
+    with answering_once(None) as url:
+        spoken = certificate_see(url)
+    for seen in (spoken, certificate_see(f"https://127.0.0.1:{free_port()}")):
+        assert (seen.problem, seen.ends_at) == (None, None)
+        assert seen.away
