@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
-from engine_agent.http.asking import Stays
+from engine_agent.redirects import Stays
 
 if TYPE_CHECKING:  # what reads them wants packages
     from engine_agent.sidecar.credentials import Credentials

@@ -8,9 +8,9 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, build_opener
 
-from engine_agent.http.asking import Stays
 from engine_agent.quality.artefact import Artefact, document
 from engine_agent.quality.errors import CannotPublish
+from engine_agent.redirects import Stays
 
 PATH = "/api/v1/quality"
 SECONDS = 30
