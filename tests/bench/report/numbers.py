@@ -148,7 +148,7 @@ NUMBERS = (
     Number(
         "P1",
         "publish until all agents have acknowledged with the hash",
-        "100 agents, p99 ≤ 1 s",
+        "100 agents, p99 ≤ 1 s; then 1,000 ≤ 2 s",
         "1,000 agents ≤ 2 s",
         (
             Shown("publish until all 100 have acknowledged", "100"),
