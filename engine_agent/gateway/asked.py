@@ -1,11 +1,16 @@
-"""Of a request's body, what decides where it goes. The engine gets it as it came, and understands the rest."""
+"""Of a request's body, what decides where it goes. The engine gets it as it came, and understands the rest.
+
+Only a body with `extra_body` is written again, without it: not every engine reads that field.
+"""
 
 import asyncio
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from engine_agent.http.errors import invalid
+from engine_agent.http.extra_body import EXTRA_BODY, merge_extra_body
 from engine_agent.http.strict_json import read_object
 
 LIGHT_BYTES, LIGHT_VALUES, LIGHT_COMMAS = 524_288, 2_000, 30_000  # are read in a millisecond or two
@@ -33,6 +38,9 @@ def is_light(body: bytes) -> bool:
 def asked_read(body: bytes, light: bool | None = None) -> Asked:
     """`light`, where that is known. Raises ApiError."""
     told = read_object(body)
+    if EXTRA_BODY in told:
+        told = merge_extra_body(told)
+        body = json.dumps(told, ensure_ascii=False, separators=(",", ":")).encode()
     model, kv_dtype = told.get("model"), told.get("kv_cache_dtype")
     if not isinstance(model, str):
         raise invalid("model", "is missing" if model is None else "must be text")

@@ -3,7 +3,7 @@
 from functools import partial
 
 from engine_agent.engine.errors import RequestError
-from engine_agent.http.strict_json import read_object
+from engine_agent.http.extra_body import read_request
 from engine_agent.server.answers import ChatShape, Head
 from engine_agent.server.errors import api_error
 from engine_agent.server.face import Face, Understood
@@ -11,7 +11,7 @@ from engine_agent.server.schemas import ChatRequest, names_of, read_chat
 
 
 def understand_chat(face: Face, body: bytes) -> Understood:
-    asked = read_chat(read_object(body))
+    asked = read_chat(read_request(body))
     face.check_model(asked.model)
     try:
         sampling, prompt = asked.sampling, _prompt(face, asked)

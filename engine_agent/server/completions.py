@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from engine_agent.engine.errors import RequestError
-from engine_agent.http.strict_json import read_object
+from engine_agent.http.extra_body import read_request
 from engine_agent.server.answers import CompletionShape, Head
 from engine_agent.server.errors import api_error
 from engine_agent.server.face import Face, Understood
@@ -12,7 +12,7 @@ from engine_agent.server.schemas import CompletionRequest, Prompt, names_of, rea
 
 
 def understand_completion(face: Face, body: bytes) -> Understood:
-    asked = read_completion(read_object(body))
+    asked = read_completion(read_request(body))
     face.check_model(asked.model)
     try:
         sampling = asked.sampling

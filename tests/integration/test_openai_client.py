@@ -225,6 +225,17 @@ def test_a_request_chooses_its_format_within_the_policy(client: OpenAI) -> None:
         assert told(caught.value.response.headers) == {}
 
 
+def test_extra_body_field_is_merged_into_the_request(client: OpenAI) -> None:
+    """OpenAI's JavaScript client sends `extra_body` as it is given; this one merges it, so it is given twice."""
+    ask = client.chat.completions.with_raw_response.create
+    javascript: Any = {"extra_body": {"kv_cache_dtype": "int4"}}
+    answer = ask(model=MODEL, messages=MESSAGES, max_tokens=2, extra_body=javascript)
+    assert told(answer.headers)["x-luminet-kv-dtype"] == "int4"
+    with pytest.raises(openai.BadRequestError) as caught:
+        ask(model=MODEL, messages=MESSAGES, max_tokens=2, extra_body={"extra_body": {"kv_cache_dtype": "fp17"}})
+    assert caught.value.param == "kv_cache_dtype"
+
+
 def test_a_salt_keeps_a_prompt_apart(client: OpenAI) -> None:
     ask = client.chat.completions.with_raw_response.create
     options: Any = {"model": MODEL, "messages": MESSAGES, "max_tokens": 2}

@@ -22,7 +22,7 @@ from engine_agent.gateway.knowing.metrics import KnowingMetrics
 from engine_agent.gateway.knowing.prompts import Asking, Prompt, Prompting
 from engine_agent.gateway.knowing.watching import Follower
 from engine_agent.gateway.tables import Engine, Namespace
-from engine_agent.http.strict_json import read_object
+from engine_agent.http.extra_body import read_request
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.25  # between two looks at which engines there are
@@ -129,7 +129,7 @@ class Knowing:
         namespace = caller.namespace
         kv_format = asked.kv_dtype or namespace.rules.of(asked.model).kv_dtype
         grounds = set(self._all_grounds(asked.model, kv_format).values())
-        body = asked.told or read_object(asked.body)
+        body = asked.told or read_request(asked.body)
         salt = _salt(body.get("cache_salt"))
         bundle = min((one.bundle for one in grounds), default="")  # of several, as while a model is replaced, one
         loaded = self._bundles.get(bundle)
