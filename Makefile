@@ -70,8 +70,11 @@ bench: python  ## measure; writes JSON, a table and plots to .luminet/bench (ROW
 performance: python  ## write docs/performance.md, its pictures and the README's figures from what `make bench` measured last
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.bench.report
 
-bench-gpu: python  ## build, check and time the kernels on the GPU that is here (ROWS="CHECK H1" picks)
-	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.bench.gpu $(ROWS)
+# A Python that came with a torch that sees the GPU is taken as it is, unless INSTALL=1: torch for CUDA is a download of 1.4 GB.
+bench-gpu: python  ## check and time the kernels on the GPU that is here (ROWS="CHECK" picks, RESUME=1 goes on)
+	@if [ ! -e .venv ] && [ -z "$(INSTALL)" ] && "$(PYTHON)" -c 'import numpy, psutil, torch, triton; raise SystemExit(not torch.cuda.is_available())' 2>/dev/null; \
+	then exec "$(PYTHON)" -m tests.bench.gpu $(if $(RESUME),--resume) $(ROWS); \
+	else $(BOOTSTRAP) engine bench && exec $(BIN)/python -m tests.bench.gpu $(if $(RESUME),--resume) $(ROWS); fi
 
 quality: python  ## measure what each KV format costs in quality on the demo model, and judge it (plot in .luminet/quality)
 	@$(BOOTSTRAP) control engine bench && exec $(LUMINET) quality --plots .luminet/quality

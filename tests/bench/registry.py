@@ -30,10 +30,11 @@ class Row:
 
 
 class Registry:
-    """The rows by key. There is one, `REGISTRY`, filled by importing the row modules; tests make their own."""
+    """The rows by key, in the order given, then by key. Importing the row modules fills `REGISTRY`."""
 
-    def __init__(self) -> None:
+    def __init__(self, order: Sequence[str] = ()) -> None:
         self._rows: dict[str, Row] = {}
+        self._order = {key: place for place, key in enumerate(order)}
 
     def row(
         self, key: str, *, title: str, target: str = "", beside: str | None = None
@@ -47,7 +48,8 @@ class Registry:
         return register
 
     def rows(self) -> list[Row]:
-        return [self._rows[key] for key in sorted(self._rows, key=natural)]
+        keys = sorted(self._rows, key=lambda key: (self._order.get(key, len(self._order)), natural(key)))
+        return [self._rows[key] for key in keys]
 
     def select(self, keys: Sequence[str]) -> list[Row]:
         """The rows asked for, in the order asked; all of them when none is named. Raises UnknownRow."""

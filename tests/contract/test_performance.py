@@ -118,3 +118,10 @@ def test_the_readme_has_figures_of_the_report_unless_they_prove_nothing(run: Run
     for key in KEYS:
         row = next((one for one in run.results if one.key == key), None)
         assert (BY_KEY[key].what in figures) is (row is not None and not is_shortened(row)), key
+
+
+@pytest.mark.parametrize("document", [README, README.parent / "docs" / "tour.md"])
+def test_first_screen_says_whether_a_gpu_ran(document: Path) -> None:
+    first_screen = "\n".join(document.read_text(encoding="utf-8").splitlines()[:20])
+    is_missing = "no GPU has run it yet" in PAGE.read_text(encoding="utf-8")
+    assert ("No GPU has run it yet" in first_screen) is is_missing

@@ -1,6 +1,7 @@
 """`make bench-gpu` where there is no GPU: its arithmetic, its order, what fails it, and a dry run of its rows."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +14,14 @@ from kernels.layout import KV_FORMATS
 from tests.bench.figures import Target
 from tests.bench.gpu import __main__ as command
 from tests.bench.gpu import checks
-from tests.bench.gpu.checks import Check, relative_error, share_that_differs
+from tests.bench.gpu.check_log import UnitOutcome, log_open, subject_of
+from tests.bench.gpu.check_running import CHECKER, processes_for, units_checked
+from tests.bench.gpu.checks import Check, Unit, check_units, relative_error, share_that_differs
 from tests.bench.gpu.clocks import alternating
 from tests.bench.gpu.compiled import Outcome
 from tests.bench.gpu.figures import h1_target, shares, terabytes_a_second, teraflops
 from tests.bench.gpu.registry import GPU
-from tests.bench.gpu.rows import attention, building, checking, moving
+from tests.bench.gpu.rows import attention, building, checking, moving, serving  # noqa: F401  # registers its rows
 from tests.bench.gpu.setting import REAL, TINY, choose, dry_setting, fitted
 from tests.bench.kernel_inputs import Shape
 from tests.bench.results import RowResult
@@ -175,10 +178,130 @@ def test_a_dry_run_goes_through_the_timing_of_what_moves_pages() -> None:
     }  # fmt: skip
 
 
+def with_units(monkeypatch: pytest.MonkeyPatch, *found: Check) -> None:
+    units = [Unit(one.name, lambda one=one: [one]) for one in found]  # type: ignore[misc]
+    monkeypatch.setattr(checking, "check_units", lambda setting: units)
+
+
+def failing() -> Iterable[Check]:
+    raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+
+@pytest.mark.usefixtures("dry")
+def test_failing_unit_leaves_others_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    units = [Unit("kv_write int8", failing), Unit("fwht", lambda: [Check("fwht", 0.0, (0.0,))])]
+    monkeypatch.setattr(checking, "check_units", lambda setting: units)
+    result = run_row(ROW["CHECK"])
+    assert result.error is not None
+    assert "kv_write int8: RuntimeError: CUDA error: an illegal memory access" in result.error.message
+    assert names(result) == ["fwht"]
+
+
+@pytest.mark.usefixtures("dry")
+def test_interrupted_check_resumes_where_it_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    runs: list[str] = []
+
+    def unit(name: str, error: float) -> Unit:
+        def checks() -> Iterable[Check]:
+            runs.append(name)
+            yield Check(name, 0.0, (error,))
+
+        return Unit(name, checks)
+
+    def check(*units: Unit, is_resumed: bool = True) -> RowResult:
+        choose(replace(dry_setting(), out=tmp_path, is_resumed=is_resumed))
+        monkeypatch.setattr(checking, "check_units", lambda setting: units)
+        runs.clear()
+        return run_row(ROW["CHECK"])
+
+    check(unit("fwht", 0.0), unit("pages", float("nan")), is_resumed=False)
+    result = check(unit("fwht", 0.0), unit("pages", 0.0), unit("kv_write int8", 0.0))
+    assert (runs, result.error) == (["pages", "kv_write int8"], None)  # what failed is checked again
+    assert {*names(result)} == {"fwht", "pages", "kv_write int8"}
+    check(unit("fwht", 0.0), is_resumed=False)
+    assert runs == ["fwht"]
+
+
+def test_check_log_counts_for_its_kernels_only(tmp_path: Path) -> None:
+    outcome = UnitOutcome("fwht", (Check("fwht", 0.1, (0.0, 0.05)),), seconds=1.5)
+    log = log_open(tmp_path, "one", is_resumed=False)
+    log.append(outcome)
+    log.append(UnitOutcome("pages", (Check("pages", 0.1, (float("inf"),)),)))
+    assert log.path is not None
+    with log.path.open("a") as file:
+        file.write('{"subject": "one", "unit": "kv_wr')  # killed while it wrote
+    assert log_open(tmp_path, "one", is_resumed=True).passed == {"fwht": outcome}
+    assert log_open(tmp_path, "two", is_resumed=True).passed == {}
+    assert log_open(tmp_path, "one", is_resumed=False).passed == {}
+
+
+def test_subject_changes_with_any_kernel(tmp_path: Path) -> None:
+    (tmp_path / "kernels").mkdir()
+    kernel = tmp_path / "kernels" / "fwht.py"
+    kernel.write_text("a = 1\n")
+    before = subject_of("2.13", "H100", root=tmp_path)
+    assert subject_of("2.13", "H100", root=tmp_path) == before != subject_of("2.13", "H200", root=tmp_path)
+    kernel.write_text("a = 2\n")
+    assert subject_of("2.13", "H100", root=tmp_path) != before
+
+
+DIES_AT = """
+import json, os, sys
+print(json.dumps({}), flush=True)
+for line in sys.stdin:
+    unit = json.loads(line)["unit"]
+    if unit == "bad":
+        os._exit(3)
+    print(json.dumps({"unit": unit, "checks": [], "error": "", "seconds": 0.0}), flush=True)
+"""
+
+
+def test_dying_process_costs_its_own_unit_only() -> None:
+    units = ["a", "bad", "b", "c"]
+    found = {one.unit: one.error for one in units_checked(units, 2, (sys.executable, "-c", DIES_AT))}
+    assert {*found} == {*units}
+    assert "ended with status 3" in found.pop("bad")
+    assert {*found.values()} == {""}
+
+
+def test_processes_make_the_checks_they_are_given() -> None:
+    (found,) = units_checked(["pages"], 1, (*CHECKER, "--dry-run"))
+    assert [one.name for one in found.checks] == ["page_copy", "page_zero", "page_checksum"]
+    assert found.is_passed
+
+
+def test_processes_fit_cores_and_memory() -> None:
+    assert processes_for(40, 16, 80 * 2**30) == 12
+    assert processes_for(40, 2, 80 * 2**30) == 2
+    assert processes_for(40, 16, 14 * 2**30) == 2
+    assert processes_for(3, 16, 2**30) == 1
+
+
+@pytest.mark.usefixtures("dry")
+def test_every_kernel_has_one_unit() -> None:
+    found = [unit.name for unit in check_units(dry_setting())]
+    assert len({*found}) == len(found)
+    assert {name.split()[0] for name in found} == {
+        "paged_prefill", "paged_decode", "kv_write", "page_convert", "fwht", "pages"
+    }  # fmt: skip
+
+
+def test_rows_begin_with_checks_then_first_tokens() -> None:
+    assert list(ROW) == ["CHECK", "E2", "H3", "H1", "H2", "MOVE", "BUILD"]
+
+
+def test_dry_run_serves_hits_and_measures_savings() -> None:
+    choose(dry_setting())
+    e2, h3 = (run_row(ROW[key], repetitions=1) for key in ("E2", "H3"))
+    assert (e2.error, h3.error, e2.skipped, h3.skipped) == (None, None, None, None)
+    assert names(e2)[:2] == ["hit, 64 tokens, pages in bf16", "hit ÷ cold, pages in bf16"]
+    assert "cost saved" in names(h3)
+
+
 @pytest.mark.usefixtures("dry")
 def test_a_kernel_that_is_wrong_fails_the_row_and_what_was_found_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     broken = [Check("paged_decode int8", 0.005, (0.001, 0.7)), Check("page_copy", 0.0, (float("nan"),))]
-    monkeypatch.setattr(checking, "all_checks", lambda setting: [*broken, Check("fwht", 0.0, (0.0,))])
+    with_units(monkeypatch, *broken, Check("fwht", 0.0, (0.0,)))
     result = run_row(ROW["CHECK"])
     assert result.error is not None
     assert "paged_decode int8: 0.7 > 0.005; page_copy: nan > 0.0" in result.error.message
@@ -200,6 +323,6 @@ def test_a_kernel_that_does_not_compile_or_multiplies_fp8_fails_the_row(monkeypa
 
 def test_a_dry_run_keeps_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LUMINET_HOME", str(tmp_path))
-    monkeypatch.setattr(checking, "all_checks", lambda setting: [Check("fwht", 0.0, (0.0,))])
+    with_units(monkeypatch, Check("fwht", 0.0, (0.0,)))
     assert command.main(["--dry-run", "CHECK"]) == 0
     assert list(tmp_path.iterdir()) == []

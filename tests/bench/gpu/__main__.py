@@ -1,15 +1,16 @@
-"""`make bench-gpu`: build, check and time every Triton kernel on the GPU that is here, in under 8 minutes.
+"""`make bench-gpu`: check every Triton kernel on the GPU that is here, then time the engine and the kernels.
 
 Exit 0: done; 1: something did not build, or is not what its reference is; 2: there is no GPU, or nothing to do. A
 figure short of its target never changes the exit code. `--dry-run` goes through all of it without a GPU, at tiny sizes,
 under Triton's interpreter: what it prints is no measurement, and nothing is kept.
 """
 
+import argparse
 import os
 import sys
 import tempfile
 from collections.abc import Sequence
-from contextlib import nullcontext
+from pathlib import Path
 
 NO_GPU = """\
 luminet: there is no NVIDIA GPU here that torch can use ({why}), so nothing was measured.
@@ -18,15 +19,18 @@ ROWS = "tests.bench.gpu.rows"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    is_dry = "--dry-run" in arguments
-    if is_dry:
-        arguments.remove("--dry-run")
+    parser = argparse.ArgumentParser(add_help=False)  # the rows' own options are the bench's
+    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--resume", action="store_true")
+    options, others = parser.parse_known_args(argv)
+    if options.dry_run:
         os.environ["TRITON_INTERPRET"] = "1"  # before kernels are imported, which choose by it
-    elif why := gpu_problem():
+        return _dry_run(others)
+    if why := gpu_problem():
         print(NO_GPU.format(why=why), file=sys.stderr)
         return 2
-    return _measured(arguments, is_dry=is_dry)
+    return _measured(others, options.out, is_resumed=options.resume)
 
 
 def gpu_problem() -> str | None:
@@ -40,16 +44,31 @@ def gpu_problem() -> str | None:
     return None if torch.cuda.is_available() else "torch sees none: is there a card, and a driver for it?"
 
 
-def _measured(arguments: list[str], *, is_dry: bool) -> int:
+def _dry_run(arguments: Sequence[str]) -> int:
     from kernels.dispatch import using
+    from tests.bench.gpu.setting import choose, dry_setting
+
+    choose(dry_setting())
+    with tempfile.TemporaryDirectory() as folder, using("triton"):
+        return _bench([*arguments, "--out", folder])
+
+
+def _measured(arguments: Sequence[str], out: Path | None, *, is_resumed: bool) -> int:
+    from tests.bench.__main__ import default_out
+    from tests.bench.gpu.setting import choose, gpu_setting
+
+    out = out or default_out()
+    choose(gpu_setting(out, is_resumed=is_resumed))
+    return _bench([*arguments, "--out", str(out), *(["--resume"] if is_resumed else [])])
+
+
+def _bench(arguments: list[str]) -> int:
     from tests.bench.__main__ import main as bench
     from tests.bench.gpu.registry import GPU
-    from tests.bench.gpu.setting import choose, dry_setting, gpu_setting, where
+    from tests.bench.gpu.setting import where
 
-    choose(dry_setting() if is_dry else gpu_setting())
     print(f"luminet: {where()}", file=sys.stderr)
-    with tempfile.TemporaryDirectory() as folder, using("triton") if is_dry else nullcontext():
-        return bench([*arguments, *(["--out", folder] if is_dry else [])], package=ROWS, registry=GPU)
+    return bench(arguments, package=ROWS, registry=GPU)
 
 
 if __name__ == "__main__":

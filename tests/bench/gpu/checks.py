@@ -6,8 +6,9 @@ and about 0.001 in a score; a wrong index, mask or scale makes errors of the siz
 share of what they store that differs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -48,17 +49,26 @@ class Check:
         return all(error <= self.bound for error in self.errors)
 
 
-def all_checks(setting: Setting) -> Iterator[Check]:
-    """One after the other, as they are done."""
-    for kv_format in KV_FORMATS.values():
-        yield from _attention_checks(setting, kv_format, is_decoding=True)
-        yield from _attention_checks(setting, kv_format, is_decoding=False)
-        yield _write_check(setting, kv_format)
-    for name in KV_FORMATS:
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Checks of one kernel in one format. No two units compile the same kernel."""
+
+    name: str
+    run: Callable[[], Iterable[Check]]
+
+
+def check_units(setting: Setting) -> list[Unit]:
+    """All of them, those that take longest to compile first."""
+    found: list[Unit] = []
+    for kind, is_decoding in (("paged_prefill", False), ("paged_decode", True)):
+        for kv_format in KV_FORMATS.values():
+            checks = partial(_attention_checks, setting, kv_format, is_decoding=is_decoding)
+            found.append(Unit(f"{kind} {kv_format.name}", checks))
+    found += [Unit(f"kv_write {one.name}", partial(_write_checks, setting, one)) for one in KV_FORMATS.values()]
+    for name, kv_format in KV_FORMATS.items():
         if name != "bf16":
-            yield _convert_check(setting, BF16, KV_FORMATS[name])
-    yield _rotation_check(setting)
-    yield from _page_checks(setting)
+            found.append(Unit(f"page_convert {name}", partial(_convert_checks, setting, BF16, kv_format)))
+    return [*found, Unit("fwht", partial(_rotation_checks, setting)), Unit("pages", partial(_page_checks, setting))]
 
 
 def relative_error(found: Tensor, expected: Tensor) -> float:
@@ -102,7 +112,7 @@ def _attention_errors(
     return relative_error(out, expected), float((lse - expected_lse).abs().max())
 
 
-def _write_check(setting: Setting, kv_format: KvFormat) -> Check:
+def _write_checks(setting: Setting, kv_format: KvFormat) -> Iterator[Check]:
     errors = []
     for head_size in setting.sizes.head_sizes:
         shape = Shape(1, setting.sizes.check_kv_heads, head_size, 1, setting.sizes.tokens_written)
@@ -117,10 +127,10 @@ def _write_check(setting: Setting, kv_format: KvFormat) -> Check:
             kv_write(arenas[0], table, 0, keys, values, scales)
         kv_write_reference(arenas[1], table, 0, keys, values, scales)
         errors.append(share_that_differs(*arenas))
-    return Check(f"kv_write {kv_format.name}", EXACT, tuple(errors))
+    yield Check(f"kv_write {kv_format.name}", EXACT, tuple(errors))
 
 
-def _convert_check(setting: Setting, source: KvFormat, target: KvFormat) -> Check:
+def _convert_checks(setting: Setting, source: KvFormat, target: KvFormat) -> Iterator[Check]:
     """There and, what came of that, back."""
     errors = []
     for head_size in setting.sizes.head_sizes:
@@ -135,7 +145,7 @@ def _convert_check(setting: Setting, source: KvFormat, target: KvFormat) -> Chec
             page_convert_reference(expected, layouts[begin], begins, layouts[end], ends, scales[0], scales[1])
             errors.append(share_that_differs(arena, expected))
             arena.copy_(expected)
-    return Check(f"page_convert {source.name} to {target.name} and back", EXACT, tuple(errors))
+    yield Check(f"page_convert {source.name} to {target.name} and back", EXACT, tuple(errors))
 
 
 def convertible(
@@ -154,7 +164,7 @@ def convertible(
     return arena, layouts, [scattered(layouts[0], 1, pages)[0], there]
 
 
-def _rotation_check(setting: Setting) -> Check:
+def _rotation_checks(setting: Setting) -> Iterator[Check]:
     errors = []
     for head_size in setting.sizes.head_sizes:
         generator = torch.Generator(setting.device).manual_seed(0)
@@ -163,7 +173,7 @@ def _rotation_check(setting: Setting) -> Check:
             with using("triton"):
                 found = fwht(x, inverse)
             errors.append(share_that_differs(found, fwht_reference(x, inverse)))
-    return Check("fwht", EXACT, tuple(errors))
+    yield Check("fwht", EXACT, tuple(errors))
 
 
 def _page_checks(setting: Setting) -> Iterator[Check]:

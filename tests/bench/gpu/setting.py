@@ -4,6 +4,7 @@ A dry run shows that all of it would work. Its figures mean nothing.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -30,6 +31,9 @@ class Sizes:
     page_bytes: int
     pages_converted: int
     flush_bytes: int  # more than any L2 cache holds
+    prompt_tokens: int  # of row E2
+    template_tokens: int  # of row H3
+    together: int  # requests at once, at most, in row H3
     repetitions: int
 
     @property
@@ -51,6 +55,9 @@ REAL = Sizes(
     page_bytes=2**21,
     pages_converted=4_096,
     flush_bytes=2**28,
+    prompt_tokens=4_096,
+    template_tokens=6_000,
+    together=64,
     repetitions=20,
 )
 TINY = Sizes(
@@ -66,6 +73,9 @@ TINY = Sizes(
     page_bytes=4_112,
     pages_converted=2,
     flush_bytes=2**10,
+    prompt_tokens=64,
+    template_tokens=64,
+    together=2,
     repetitions=2,
 )
 
@@ -77,15 +87,18 @@ class Setting:
     clock: Clock
     dtype: torch.dtype  # of queries, and of what contiguous attention reads
     gpu: str | None = None  # its name; None in a dry run
+    out: Path | None = None  # where CHECK keeps what it has found so far; None keeps nothing
+    is_resumed: bool = False
 
     @property
     def is_dry(self) -> bool:
         return self.gpu is None
 
 
-def gpu_setting() -> Setting:
+def gpu_setting(out: Path | None = None, *, is_resumed: bool = False) -> Setting:
     device = torch.device("cuda")
-    return Setting(device, REAL, GpuClock(REAL.flush_bytes), torch.bfloat16, torch.cuda.get_device_name(device))
+    name = torch.cuda.get_device_name(device)
+    return Setting(device, REAL, GpuClock(REAL.flush_bytes), torch.bfloat16, name, out, is_resumed)
 
 
 def dry_setting() -> Setting:

@@ -1,6 +1,7 @@
 """E6 and H3: the engine alone with the model that is shipped, and what prefix caching saves on it."""
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from engine_agent.loadgen.server import Server
@@ -76,8 +77,13 @@ def _fill(bench: Bench, side: Side) -> None:
     beside="the same engine with prompts that begin like no other, alternating",
 )
 def savings(bench: Bench) -> None:
-    plan = Plan(rounds=bench.repetitions(ROUNDS), most_together=MOST_TOGETHER)
-    with tempfile.TemporaryDirectory() as folder, our_engine(DEMO, Path(folder)) as served, asking() as asker:
+    record_savings(bench, Plan(rounds=bench.repetitions(ROUNDS), most_together=MOST_TOGETHER))
+    bench.note("no GPU took part: the row's other half needs one")
+
+
+def record_savings(bench: Bench, plan: Plan, options: Sequence[str] = ()) -> None:
+    """Measure what caching saves on an engine that is started with `options`, and record it."""
+    with tempfile.TemporaryDirectory() as folder, our_engine(DEMO, Path(folder), options) as served, asking() as asker:
         result = _savings(bench, asker, served.server, plan, served.process.process.pid)
     for saved in [*result.times, *([result.cpu] if result.cpu else [])]:
         _record_saved(bench, saved, plan)
@@ -89,8 +95,7 @@ def savings(bench: Bench) -> None:
     bench.record("cost saved", unit="%", values=[100 * result.cost_saved], parameters={"the guide's, %": GUIDE_COST})
     _record_room(bench, result)
     bench.note(f"bound: 95 % of first tokens within {result.found.bound_ms:,.0f} ms, 4 × the median of one cold prompt")
-    bench.note(f"at most {MOST_TOGETHER} at once were tried; on {result.machine}; pages in {result.kv_dtype}")
-    bench.note("no GPU took part: the row's other half needs one")
+    bench.note(f"at most {plan.most_together} at once were tried; on {result.machine}; pages in {result.kv_dtype}")
 
 
 def _savings(bench: Bench, asker: Asker, server: Server, plan: Plan, pid: int) -> Result:
