@@ -99,6 +99,7 @@ PAGES = (
     Page("audit-export", "operators"),
     Page("settings", "operators"),
     Page("settings-prices", "operators"),
+    Page("settings-price-remove", "operators"),
     Page("settings-tokens", "operators"),
     Page("settings-groups", "operators"),
     Page("settings-quality", "operators"),

@@ -73,6 +73,7 @@ class RolloutRow:
     title: str
     state: Tag
     progress: str
+    summary: str  # for the fleet's headline
     percent: int
     why: str
     findings: tuple[FindingRow, ...]
@@ -125,14 +126,18 @@ def worst_first(rows: Sequence[AgentRow]) -> list[AgentRow]:
     return sorted(rows, key=lambda row: (row.is_well, row.id))
 
 
-def headline(rows: Sequence[AgentRow]) -> str:
-    """The fact about all of them, as a sentence."""
+def headline(rows: Sequence[AgentRow], rollouts: Sequence["RolloutRow"] = ()) -> str:
+    """Return the state of all agents, and how far a rollout is: an agent that waits for its step is in sync, too."""
     if not rows:
         return "No agent has joined yet"
     held = sum(row.sync.tone == "ok" for row in rows)
     if held < len(rows):
-        return f"{held} of {counted(len(rows), 'agent')} {'holds' if held == 1 else 'hold'} what is published"
-    return f"All {len(rows)} agents hold what is published" if rows[1:] else "The only agent holds what is published"
+        synced = f"{held} of {counted(len(rows), 'agent')} {'is' if held == 1 else 'are'} in sync"
+    else:
+        synced = f"All {len(rows)} agents are in sync" if rows[1:] else "The only agent is in sync"
+    if not rollouts:
+        return synced
+    return f"{synced}; {rollouts[0].summary if len(rollouts) == 1 else f'{len(rollouts)} rollouts are in progress'}"
 
 
 def advice(rows: Sequence[AgentRow], rollouts: Sequence[RolloutRow]) -> str:
@@ -157,6 +162,7 @@ def rollout_row(seen: Mapping[str, Any], steps: Mapping[str, Any], *, now: datet
         id=str(seen["id"]),
         title=place,
         state=Tag(_stage(seen, now), TONES.get(seen["state"], "info")),
+        summary=f"{place} is on {done} of {counted(total, 'agent')}",
         progress=f"step {seen['step'] + 1} of {len(seen['steps'])} · {done} of {total} agents have acknowledged",
         percent=round(100 * done / total) if total else 0,
         why=reason_words(seen["why"]),

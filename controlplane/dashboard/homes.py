@@ -39,6 +39,7 @@ class Row:
     on_request: Fact
     models: str
     ttl: Ttl | None
+    so_far: str  # "on 1 of 3 engines so far", while a rollout is under way
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,9 @@ class Panel:
     why_not: str  # nobody here may change a time to live
 
 
-def home_page(homes: Sequence[Home], told: Told, tried: Tried) -> dict[str, Any]:
-    found = panels(homes, told, tried)
+def home_page(homes: Sequence[Home], told: Told, tried: Tried, so_far: Mapping[int, str]) -> dict[str, Any]:
+    """`so_far`: by namespace, on how many engines its policy is while it is being rolled out."""
+    found = panels(homes, told, tried, so_far)
     tiles = [one.tile for one in found if one.tile is not None]
     only = tiles[0] if len(found) == 1 and not found[0].is_suspended else None
     fact = only.fact if only else ""
@@ -114,19 +116,27 @@ def advice(homes: Sequence[Home]) -> str:
 SUSPENDED = "What stands here can be read, not changed, until your operator lifts the suspension."
 
 
-def panels(homes: Sequence[Home], told: Told, tried: Tried) -> list[Panel]:
+def panels(homes: Sequence[Home], told: Told, tried: Tried, so_far: Mapping[int, str]) -> list[Panel]:
     """The only one needs no name and no role: the headline has said both."""
     if len(homes) == 1:
-        return [panel(homes[0], told, tried, title="In force now", role="")]
+        return [panel(homes[0], told, tried, so_far, title="In force now", role="")]
     return [
         panel(
-            home, told, tried, title=home.organisation.name, role=ROLES[home.member.role], name=home.organisation.name
+            home,
+            told,
+            tried,
+            so_far,
+            title=home.organisation.name,
+            role=ROLES[home.member.role],
+            name=home.organisation.name,
         )
         for home in homes
     ]
 
 
-def panel(home: Home, told: Told, tried: Tried, *, title: str, role: str, name: str = "") -> Panel:
+def panel(
+    home: Home, told: Told, tried: Tried, so_far: Mapping[int, str], *, title: str, role: str, name: str = ""
+) -> Panel:
     slug = home.organisation.slug
     bound = bounds_of(home.organisation.bounds, home.organisation.bounds_revision).ttl_seconds
     numbers = told.get(organisation_group(home.organisation.pk))
@@ -136,14 +146,16 @@ def panel(home: Home, told: Told, tried: Tried, *, title: str, role: str, name: 
         title=title,
         role=role,
         is_suspended=home.organisation.is_suspended,
-        rows=tuple(row(one, bound if may else None, tried) for one in home.namespaces),
+        rows=tuple(
+            row(one, bound if may else None, tried, so_far.get(one.namespace.pk, "")) for one in home.namespaces
+        ),
         unshown=home.total - len(home.namespaces),
         tile=None if numbers is None else tile(numbers, slug=slug, title=name, path=f"/ws/live/orgs/{slug}"),
         why_not="Only your operator may change how long blocks live here." if may and bound is None else "",
     )
 
 
-def row(home: NamespaceHome, bound: SecondsRange | None, tried: Tried) -> Row:
+def row(home: NamespaceHome, bound: SecondsRange | None, tried: Tried, so_far: str = "") -> Row:
     found = home.effective
     asked = found.values["request_kv_dtypes"]
     return Row(
@@ -154,6 +166,7 @@ def row(home: NamespaceHome, bound: SecondsRange | None, tried: Tried) -> Row:
         on_request=Fact(", ".join(asked) or "nothing else", _origin(found, "request_kv_dtypes")),
         models=f"other values for {counted(len(home.models), 'model')}" if home.models else "",
         ttl=None if bound is None else _ttl(home, bound, tried),
+        so_far=so_far,
     )
 
 

@@ -22,6 +22,7 @@ from controlplane.dashboard.numbers.facts import window_asked
 from controlplane.dashboard.numbers.overview import overview_of, watched_of
 from controlplane.dashboard.pages import FORMS, operator_of, page, part
 from controlplane.dashboard.parts import advice, headline, parts_observe, pulse_summary
+from controlplane.dashboard.policies.progress import progress_by_namespace
 from controlplane.dashboard.published import published_of
 from controlplane.dashboard.requests import address_of, next_page, origin_of, user_of
 from controlplane.dashboard.resuming import back_on_the_form, sign_in_page
@@ -52,7 +53,8 @@ def home_shown(request: HttpRequest, *, tried: Tried | None = None, status: int 
         homes = homes_of(user)
         numbers = _analytics(request, homes)
         told = {group: numbers.get("told") or live_message(group) for group in groups_of(homes)}
-        context = {**home_page(homes, told, tried or {}), **numbers, **shown}
+        so_far = progress_by_namespace([one.namespace for found in homes for one in found.namespaces])
+        context = {**home_page(homes, told, tried or {}, so_far), **numbers, **shown}
         return render(request, "dashboard/customer_home.html", context, status=status)
     actor = actor_for_operator(user)
     overview = overview_of()

@@ -148,7 +148,7 @@ def test_the_page_of_the_fleet_shows_every_agent(stack: Stack, look: Look) -> No
     page, look_at = look
     sign_in(page, stack)
     page.goto("/fleet")
-    expect(page.get_by_role("heading", level=1)).to_have_text("All 3 agents hold what is published")
+    expect(page.get_by_role("heading", level=1)).to_have_text("All 3 agents are in sync")
     for agent in ("agent-1", "agent-2", "gateway-1"):
         expect(row(page, agent)).to_contain_text("ready")
         expect(row(page, agent)).to_contain_text("in sync")

@@ -158,14 +158,14 @@ def test_a_long_list_is_cut_and_says_how_much_is_left(customer_client: Client) -
 
 
 def test_the_home_asks_no_more_the_more_namespaces_there_are(customer_client: Client) -> None:
-    """Besides session, user, memberships (twice: the frame lists them), the fleet's policy and namespaces: the
-    numbers of each organisation."""
+    """Besides session, user, memberships (twice: the frame lists them), the fleet's policy, namespaces and open
+    rollouts: the numbers of each organisation."""
     asked: list[int] = []
     for slug in ("acme", "globex", "initech", "umbrella"):
         joined(slug, *(f"n{number}" for number in range(10 * len(asked))))
         asked.append(queries_of(customer_client))
     each = asked[2] - asked[1]
-    assert asked[1:] == [6 + 2 * each, 6 + 3 * each, 6 + 4 * each]
+    assert asked[1:] == [7 + 2 * each, 7 + 3 * each, 7 + 4 * each]
 
 
 def test_the_home_of_one_organisation_asks_no_more_the_more_namespaces_it_has(customer_client: Client) -> None:

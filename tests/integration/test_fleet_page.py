@@ -51,7 +51,7 @@ def test_a_fleet_without_agents_says_what_to_do_next(operator_client: Client) ->
 def test_an_agent_is_shown_with_what_it_is_holds_and_serves(operator_client: Client) -> None:
     make_agent(labels={"tier": "canary"})
     words = seen(operator_client)
-    assert "The only agent holds what is published" in words
+    assert "The only agent is in sync" in words
     assert (
         "agent-1 paged · CPU · tier=canary ready isolation not probed in sync 7 · aaaaaaaa… 50 % used – 0 requests 3"
         in words
@@ -65,7 +65,7 @@ def test_what_is_wrong_stands_on_top_with_the_reason(operator_client: Client) ->
     why = "it has not acknowledged generation 8 since a while"
     make_agent("agent-2", applied_hash=OTHER, conditions={"behind": {"since": since, "why": why}})
     words = seen(operator_client)
-    assert "1 of 2 agents holds what is published" in words
+    assert "1 of 2 agents is in sync" in words
     assert words.index(why) < words.index("Agents asked")
     assert words.index("agent-2 paged") < words.index("agent-1 paged"), "who is not well comes first"
     assert "catching up" in words
@@ -210,4 +210,4 @@ def test_a_thousand_agents_cost_no_more_queries_than_one(
     for number in range(30):
         make_agent(f"agent-{number}")
     with django_assert_max_num_queries(16):
-        assert "All 30 agents hold what is published" in seen(operator_client)
+        assert "All 30 agents are in sync" in seen(operator_client)

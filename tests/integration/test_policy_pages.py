@@ -748,3 +748,27 @@ def test_how_many_agents_and_models_there_are_is_no_more_questions(operator_clie
     few = questions(2)
     assert questions(20) == few
     assert max(few) < 40
+
+
+@pytest.mark.parametrize("path", [POLICY, f"{POLICY}/check"])
+def test_invalid_draft_cannot_be_published(operator_client: Client, acme: Organisation, path: str) -> None:
+    publish(place(), ttl_seconds=60)
+    form = form_of(operator_client) | {"ttl_seconds": "9", "ttl_seconds-unit": "d"}
+    answer = operator_client.post(path, form)
+    page = answer.content.decode()
+    assert "Not valid: 1 problem" in words(answer)
+    assert "Cannot be published: correct the problem first." in words(answer)
+    assert "Nothing is changed yet" not in words(answer)
+    assert 'name="publish"' not in page
+    assert re.search(r'<button[^>]* id="publish-button" disabled', page)
+    corrected = operator_client.post(path, form | {"ttl_seconds": "6", "ttl_seconds-unit": "min"}).content.decode()
+    assert 'name="publish" value="yes"' in corrected
+    assert level().revision == 1
+
+
+def test_draft_beyond_bounds_cannot_be_published(customer_client: Client, acme: Organisation) -> None:
+    bounds_put(actor=SYSTEM, organisation=acme, bounds=Bounds(ttl_seconds=SecondsRange(max=600)), expected=None)
+    joined(acme)
+    answer = customer_client.post(POLICY, form_of(customer_client) | {"ttl_seconds": "3", "ttl_seconds-unit": "d"})
+    assert "Cannot be published" in words(answer)
+    assert 'name="publish"' not in answer.content.decode()

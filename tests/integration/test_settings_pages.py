@@ -93,7 +93,7 @@ def test_a_second_tab_learns_that_the_list_changed_and_keeps_its_numbers(operato
     assert "it is revision 1 now, and this page shows it" in words(answer)
     assert 'value="0.99"' in answer.content.decode()
     assert 'name="revision" value="1"' in answer.content.decode()
-    remove = {"do": "remove", "model": PRICE["model"], "valid_from": PRICE["valid_from"]}
+    remove = {"do": "remove", "model": PRICE["model"], "valid_from": PRICE["valid_from"], "confirmed": "yes"}
     assert operator_client.post(PRICES, {**remove, "revision": "0"}).status_code == 422
     assert revision_now() == 1
     assert operator_client.post(PRICES, {**remove, "revision": "1"}).status_code == 302
@@ -130,11 +130,39 @@ def test_what_was_invoiced_cannot_change(operator_client: Client) -> None:
     assert answer.status_code == 422
     assert "which has been invoiced" in words(answer)
     removed = operator_client.post(
-        PRICES, {"do": "remove", "model": PRICE["model"], "valid_from": past, "revision": "1"}
+        PRICES, {"do": "remove", "model": PRICE["model"], "valid_from": past, "revision": "1", "confirmed": "yes"}
     )
     assert removed.status_code == 422
-    assert "Not taken out" in words(removed)
+    assert "Not removed" in words(removed)
     assert revision_now() == 1
+
+
+def test_removing_a_price_asks_first(operator_client: Client) -> None:
+    price(operator_client, model="")
+    price(operator_client, revision="1")
+    assert f'href="{PRICES}/remove?model={PRICE["model"]}&amp;day={PRICE["valid_from"]}"' in get_page(operator_client)
+    unconfirmed = {"do": "remove", "model": PRICE["model"], "valid_from": PRICE["valid_from"], "revision": "2"}
+    refused = operator_client.post(PRICES, unconfirmed)
+    assert refused.status_code == 422
+    assert "was not confirmed" in words(refused)
+    asked = operator_client.get(f"{PRICES}/remove", {"model": PRICE["model"], "day": PRICE["valid_from"]})
+    assert f"Remove the price of {PRICE['model']} from {PRICE['valid_from']}?" in words(asked)
+    assert f"The price of every model without its own from {PRICE['valid_from']} applies then." in words(asked)
+    assert len(price_list().prices) == 2
+    assert operator_client.post(PRICES, {**unconfirmed, "confirmed": "yes"}).status_code == 302
+    assert [one.model for one in price_list().prices] == [""]
+    gone = operator_client.get(f"{PRICES}/remove", {"model": PRICE["model"], "day": PRICE["valid_from"]}, follow=True)
+    assert "not in the list any more, so nothing was removed" in words(gone)
+
+
+def test_removing_the_last_price_says_money_is_lost(operator_client: Client) -> None:
+    price(operator_client)
+    asked = operator_client.get(f"{PRICES}/remove", {"model": PRICE["model"], "day": PRICE["valid_from"]})
+    assert "savings are then shown in tokens, not in money" in words(asked)
+
+
+def get_page(client: Client) -> str:
+    return client.get(PRICES).content.decode()
 
 
 def test_a_price_to_change_is_filled_in(operator_client: Client) -> None:

@@ -150,16 +150,16 @@ def _changed(change: Change) -> str:
     return f"{name}: {value_words(change.field, change.before)} → {value_words(change.field, change.after)}"
 
 
-def in_force(values: Mapping[str, Any]) -> str:
-    """One line: what holds here now."""
+def in_force(values: Mapping[str, Any], so_far: str = "") -> str:
+    """Return the policy in one line. `so_far`: on how many engines, while a rollout is under way."""
     if not values["prefix_caching"]:
-        return "Prefix caching is off: nothing is kept and nothing matches."
+        return f"Prefix caching is off{so_far}: nothing is kept and nothing matches."
     most = values["max_age_seconds"]
     age = f", at most {duration(most)}" if values["ttl_mode"] == "sliding" and most is not None else ""
     after = "after last use" if values["ttl_mode"] == "sliding" else "after creation"
     share = f"up to {100 * values['limit_share']:g} % of each pool"
     kept = f", {100 * values['reserved_share']:g} % guaranteed" if values["reserved_share"] else ""
-    return f"Blocks live {duration(values['ttl_seconds'])} {after}{age} · {values['kv_dtype']} · {share}{kept}."
+    return f"Blocks live {duration(values['ttl_seconds'])} {after}{age} · {values['kv_dtype']} · {share}{kept}{so_far}."
 
 
 def held_rows(residences: Sequence[tuple[str, int, datetime]]) -> list[Held]:

@@ -37,6 +37,7 @@ from controlplane.dashboard.caches.namespace_facts import (
 from controlplane.dashboard.caches.revisions import revisions_since
 from controlplane.dashboard.charts import Chart
 from controlplane.dashboard.pages import FORMS, page, part
+from controlplane.dashboard.policies.progress import policy_progress, progress_words, so_far
 from tenants.access import MANAGE, READ, STATS_READ
 from tenants.errors import Conflict, InvalidFields, StaleRevision
 from tenants.levels import Place
@@ -50,7 +51,9 @@ def namespace(request: HttpRequest, org: str, ns: str) -> HttpResponse:
     found = inside(request, org, ns, STATS_READ)
     window = window_asked(request)
     now = _now(found, window)
-    policy = policy_in_force(Place(found.namespace.organisation, found.namespace))
+    place = Place(found.namespace.organisation, found.namespace)
+    policy = policy_in_force(place)
+    progress = policy_progress(place, policy.levels)
     return render(
         request,
         "dashboard/caches/namespace.html",
@@ -60,7 +63,8 @@ def namespace(request: HttpRequest, org: str, ns: str) -> HttpResponse:
             **_evictions(found, now["stats"]["blocks_left"], window_of(window, now["as_of"])),
             "windows": windows(window),
             "chart": _chart(found, window, policy, now["stats"]["from"]),
-            "in_force": in_force(policy.effective.values),
+            "in_force": in_force(policy.effective.values, so_far(progress)),
+            "progress": progress_words(progress),
             "revision": policy.levels[-1].revision,
             "may_manage": may(found.actor, MANAGE, found.namespace.organisation),
             "seq": int(now["stats"]["as_of"].timestamp() * 1_000),

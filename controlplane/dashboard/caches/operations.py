@@ -38,7 +38,8 @@ def operation_now(request: HttpRequest, operation: UUID) -> HttpResponse:
     if request.GET.get("seen") == str(now.seen) and not now.is_over:
         return HttpResponse(status=204)
     status = STOP_ASKING if now.is_over else 200
-    return render(request, "dashboard/caches/_operation.html", {"operation": found, "told": now}, status=status)
+    context = {"operation": found, "told": now, "swapped": True}
+    return render(request, "dashboard/caches/_operation.html", context, status=status)
 
 
 def _found(request: HttpRequest, pk: UUID) -> tuple[Actor, Operation]:

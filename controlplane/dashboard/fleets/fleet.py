@@ -64,7 +64,7 @@ def _fleet(now: datetime) -> dict[str, Any]:
     pools = fleet_pools(names, top=len(KINDS))
     agents, rollouts = _agents(views, pools, now), _rollouts(now)
     return {
-        "headline": headline(agents),
+        "headline": headline(agents, rollouts),
         "advice": advice(agents, rollouts),
         "troubles": troubles(agents),
         "agents": agents[:MOST_SHOWN],

@@ -95,6 +95,18 @@ def changes_words(number: int) -> str:
     return f"{counted(number, 'change')}, not published" if number else "Nothing is changed yet"
 
 
+def draft_words(changes: int, problems: int) -> str:
+    """Return the state of the draft. A value that cannot be read or is out of bounds is not "nothing changed"."""
+    return f"Not valid: {counted(problems, 'problem')}" if problems else changes_words(changes)
+
+
+def blocked_words(problems: int) -> str:
+    """Return why the draft cannot be published; empty where it can."""
+    if not problems:
+        return ""
+    return f"Cannot be published: correct the {'problem' if problems == 1 else f'{problems} problems'} first."
+
+
 def _unchanged(own: Sequence[DiffLine], changes: Sequence[Change]) -> str:
     if not own:
         return "What stands here is what is published."

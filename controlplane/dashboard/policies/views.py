@@ -33,11 +33,13 @@ from controlplane.dashboard.policies.headlines import headline, models_words, ow
 from controlplane.dashboard.policies.previews import (
     DiffLine,
     Previewed,
-    changes_words,
+    blocked_words,
+    draft_words,
     previewed,
     promised_words,
     said_between,
 )
+from controlplane.dashboard.policies.progress import Progress, policy_progress, progress_words, so_far
 from controlplane.dashboard.policies.rollout_forms import RolloutForm, button_words, rollout_form
 from controlplane.dashboard.policies.rows import Ground, Row, model_rows, new_model_fields, rows
 from controlplane.dashboard.published import published_of
@@ -280,12 +282,13 @@ def _context(
     shown, models = rows(ground), model_rows(ground)
     problems = [*form.problems.get("", []), *form.problems.get(ROLLOUT, [])]
     wrong = sum(len(told) for told in form.problems.values())
+    progress = policy_progress(here.place, levels)
     return {
         **here.frame(request),
-        "headline": headline(effective_values(chain), here.kind, here.place.name),
+        "headline": headline(effective_values(chain), here.kind, here.place.name) + so_far(progress),
         "standing": standing(here.kind, level.revision),
         "last": None if swapped else _last(here, level),
-        "synced": "" if swapped else _synced(here),
+        "synced": "" if swapped else _synced(here, progress),
         "panel_title": own_words(level.policy, here.kind),
         "inherits_from": _above(here, levels),
         "may_edit": here.may_edit,
@@ -300,12 +303,13 @@ def _context(
         "known_models": sorted({one.model for one in served}),
         "models_title": models_words(len(level.policy.get(MODELS, {}))),
         "seen": seen,
-        "is_changed": form.said != level.policy or bool(form.problems),
-        "changes": changes_words(len(said_between(level.policy, form.said))),
+        "changes": draft_words(len(said_between(level.policy, form.said)), wrong),
+        "may_publish": here.may_edit and form.said != level.policy and not wrong,
         "draft": draft,
         "problems": problems,
         "wrong": wrong,
         "wrong_words": _wrong_words(form, wrong),
+        "blocked": blocked_words(wrong),
         "focus": _focus([*shown, *(row for model in models for row in model.rows)], draft.rollout),
         "note_problems": form.problems.get(NOTE, []),
         "button": button_words(level.revision + 1, draft.rollout.spec, candidates),
@@ -346,8 +350,10 @@ def _last(here: At, level: PolicyLevel) -> Last | None:
     return Last(author_name(found, here.actor), found.at, found.note)
 
 
-def _synced(here: At) -> str:
-    """Of the agents that serve this."""
+def _synced(here: At, progress: Sequence[Progress]) -> str:
+    """Of the agents that serve this. During a rollout those that wait for their step are in sync with an older one."""
+    if progress:
+        return progress_words(progress)
     is_synced = Q(applied_hash=F("desired_hash")) & ~Q(applied_hash="")
     counts = agents_of(groups_below(here.place)).aggregate(synced=Count("pk", filter=is_synced), all=Count("pk"))
     if not counts["all"]:

@@ -129,6 +129,9 @@ class PriceForm(RefusableForm):
 
 
 class PriceRemoveForm(forms.Form):
+    """Sent by the page that asks first: `confirmed` is its button."""
+
+    confirmed = forms.BooleanField()
     model = forms.CharField(required=False, max_length=200)
     valid_from = DayField(label="Day")
     revision = forms.IntegerField(min_value=0, max_value=LARGEST_REVISION, widget=forms.HiddenInput)

@@ -14,7 +14,7 @@ from controlplane.analytics.prices import Prices, price_list, prices_put
 from controlplane.dashboard.pages import FORMS, operator_of, page
 from controlplane.dashboard.watching.settings import REFUSED, shown
 from controlplane.dashboard.watching.settings_forms import PriceForm, PriceRemoveForm
-from controlplane.dashboard.watching.settings_rows import EVERY, price_rows, prices_headline
+from controlplane.dashboard.watching.settings_rows import EVERY, instead_words, price_rows, prices_headline
 from tenants.access import OPERATE, OPERATE_ADMIN_READ, permit
 from tenants.actor import Actor
 from tenants.errors import FieldProblem, InvalidFields, StaleRevision
@@ -29,6 +29,19 @@ def settings_prices(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return _page(request)
     return _remove(request, actor) if request.POST.get("do") == "remove" else _set(request, actor)
+
+
+@page()
+def settings_price_remove(request: HttpRequest) -> HttpResponse:
+    """Ask before a price is removed, and say what counts in its place."""
+    permit(operator_of(request), OPERATE)
+    found, key = price_list(), (request.GET.get("model", ""), request.GET.get("day", ""))
+    for row in price_rows(found, timezone.now().astimezone(UTC).date()):
+        if (row.model, str(row.day)) == key:
+            context = {"found": found, "row": row, "instead": instead_words(row.model, row.day, found.prices)}
+            return shown(request, "settings_price_remove", context)
+    messages.error(request, "That price is not in the list any more, so nothing was removed.")
+    return redirect("settings-prices")
 
 
 def _set(request: HttpRequest, actor: Actor) -> HttpResponse:
@@ -51,7 +64,8 @@ def _set(request: HttpRequest, actor: Actor) -> HttpResponse:
 def _remove(request: HttpRequest, actor: Actor) -> HttpResponse:
     form = PriceRemoveForm(request.POST)
     if not form.is_valid():
-        return _page(request, refused="Nothing was taken out: the form did not say which price.", status=REFUSED)
+        why = "the form did not say which price, or was not confirmed"
+        return _page(request, refused=f"Nothing was removed: {why}.", status=REFUSED)
     told = form.cleaned_data
     name = f"the price of {told['model'] or EVERY} from {told['valid_from']} on"
     before = price_list().prices
@@ -60,10 +74,10 @@ def _remove(request: HttpRequest, actor: Actor) -> HttpResponse:
         _put(actor, wanted, told["revision"])
     except InvalidFields as error:
         why = " ".join(f"{one.message}." for one in error.problems)
-        return _page(request, refused=f"Not taken out: without it the list {why}", status=REFUSED)
+        return _page(request, refused=f"Not removed: without it the list {why}", status=REFUSED)
     except StaleRevision as error:
-        return _page(request, refused=f"{OUTDATED.format(actual=error.actual)} Nothing was taken out.", status=REFUSED)
-    messages.success(request, f"Taken out of the list: {name}.")
+        return _page(request, refused=f"{OUTDATED.format(actual=error.actual)} Nothing was removed.", status=REFUSED)
+    messages.success(request, f"Removed from the list: {name}.")
     return redirect("settings-prices")
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final
 
-from controlplane.analytics.money import Book, text
+from controlplane.analytics.money import Book, Price, price_of, text
 from controlplane.analytics.prices import Listed, Prices
 from controlplane.dashboard.fleet_rows import Tag
 from controlplane.dashboard.words import counted, duration
@@ -93,6 +93,14 @@ class PriceRow:
 def price_rows(found: Prices, today: date) -> list[PriceRow]:
     book = Book(found.prices)
     return [_price_row(one, book, today) for one in found.listed]
+
+
+def instead_words(model: str, day: date, prices: Sequence[Price]) -> str:
+    """Return which price counts from that day on once the model's price of that day is removed."""
+    other = price_of([one for one in prices if (one.model, one.valid_from) != (model, day)], model, day)
+    if other is None:
+        return "No other price applies from that day on: savings are then shown in tokens, not in money."
+    return f"The price of {other.model or EVERY} from {other.valid_from} applies then."
 
 
 def _price_row(listed: Listed, book: Book, today: date) -> PriceRow:

@@ -25,6 +25,7 @@ urlpatterns = [
     path("audit/export", audit.audit_export, name="audit-export"),
     path("settings", settings.settings, name="settings"),
     path("settings/prices", settings_prices.settings_prices, name="settings-prices"),
+    path("settings/prices/remove", settings_prices.settings_price_remove, name="settings-price-remove"),
     path("settings/tokens", settings_tokens.settings_tokens, name="settings-tokens"),
     path("settings/groups", settings_groups.settings_groups, name="settings-groups"),
     path("settings/quality", settings_quality.settings_quality, name="settings-quality"),

@@ -1,0 +1,112 @@
+"""How far the open rollouts of a policy have come: while agents differ, no page states the new values as everybody's.
+
+`policy_progress` reads; everything else is pure.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db.models import Count, Q
+
+from controlplane.dashboard.words import counted
+from controlplane.fleet.models import OperationStep
+from controlplane.rollouts.models import Rollout
+from controlplane.rollouts.selectors import agents_of, groups_below, rollouts_open
+from tenants.levels import Place
+from tenants.models import Namespace, PolicyLevel
+
+_DONE = Q(state=OperationStep.State.DONE)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One open rollout, counted over the agents that serve the place a page is about."""
+
+    revision: int
+    earlier: str  # what the other agents keep: "revision 6"
+    step: int  # from 1
+    steps: int
+    is_paused: bool
+    engines_reached: int
+    engines: int
+    acknowledged: int
+    agents: int  # that have to acknowledge it until the end
+
+    @property
+    def is_partial(self) -> bool:
+        return self.engines_reached < self.engines
+
+
+def policy_progress(place: Place, levels: Sequence[PolicyLevel]) -> list[Progress]:
+    """Return the open rollouts of these levels, the least advanced first."""
+    rollouts = list(rollouts_open().filter(level__in=[level.pk for level in levels]))
+    if not rollouts:
+        return []
+    engines = set(agents_of(groups_below(place)).filter(kind="engine").values_list("pk", flat=True))
+    counts = _acknowledgements([one.operation_id for one in rollouts if one.operation_id])
+    found = [_progress(one, engines, counts.get(one.operation_id, (0, 0))) for one in rollouts]
+    return sorted(found, key=lambda one: one.engines_reached)
+
+
+def progress_by_namespace(namespaces: Sequence[Namespace]) -> dict[int, str]:
+    """Return what a list adds to namespaces whose policy only some engines have, in a constant number of queries."""
+    rollouts = list(rollouts_open().select_related("level"))
+    if not rollouts or not namespaces:
+        return {}
+    engines: dict[int, set[str]] = {namespace.group_id: set() for namespace in namespaces}
+    for agent, group in agents_of(engines).filter(kind="engine").values_list("pk", "group_id"):
+        engines[group].add(agent)
+    found = {}
+    for namespace in namespaces:
+        open_here = [one for one in rollouts if _concerns(one.level, namespace)]
+        progress = [_progress(one, engines[namespace.group_id], (0, 0)) for one in open_here]
+        if words := so_far(sorted(progress, key=lambda one: one.engines_reached)):
+            found[namespace.pk] = words.removeprefix(", ")
+    return found
+
+
+def _concerns(level: PolicyLevel, namespace: Namespace) -> bool:
+    if level.namespace_id is not None:
+        return level.namespace_id == namespace.pk
+    return level.organisation_id in (None, namespace.organisation_id)
+
+
+def _acknowledgements(operations: Sequence[UUID]) -> dict[UUID | None, tuple[int, int]]:
+    rows = OperationStep.objects.filter(operation__in=operations).values_list("operation")
+    return {row[0]: (row[1], row[2]) for row in rows.annotate(done=Count("pk", filter=_DONE), all=Count("pk"))}
+
+
+def _progress(rollout: Rollout, engines: set[str], counts: tuple[int, int]) -> Progress:
+    return Progress(
+        revision=rollout.revision,
+        earlier="earlier revisions" if rollout.held_revisions else f"revision {rollout.base_revision}",
+        step=min(rollout.step + 1, len(rollout.steps)),
+        steps=len(rollout.steps),
+        is_paused=rollout.state == Rollout.State.PAUSED,
+        engines_reached=len(engines & set(rollout.reached)),
+        engines=len(engines),
+        acknowledged=counts[0],
+        agents=counts[1],
+    )
+
+
+def so_far(progress: Sequence[Progress]) -> str:
+    """Return what a title adds while only some engines have the policy: ", on 1 of 3 engines so far"."""
+    if not progress or not progress[0].is_partial:
+        return ""
+    least = progress[0]
+    return f", on {least.engines_reached} of {counted(least.engines, 'engine')} so far"
+
+
+def progress_words(progress: Sequence[Progress]) -> str:
+    """Return how far each rollout is: "2 of 3 agents acknowledged revision 7, step 1 of 3; the other …"."""
+    return ". ".join(map(_words, progress))
+
+
+def _words(one: Progress) -> str:
+    step = f", step {one.step} of {one.steps}" if one.steps > 1 else ""
+    paused = ", paused" if one.is_paused else ""
+    others = f"; the other engines keep {one.earlier}" if one.is_partial else ""
+    acknowledged = f"{one.acknowledged} of {counted(one.agents, 'agent')} acknowledged revision {one.revision}"
+    return f"{acknowledged}{step}{paused}{others}"
