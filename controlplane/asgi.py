@@ -7,7 +7,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
 
 from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
-from channels.security.websocket import AllowedHostsOriginValidator
+from django.conf import settings
 
 from controlplane.handler import django_application
 
@@ -17,6 +17,7 @@ from controlplane.analytics.ingest import usage_store
 from controlplane.analytics.stats import live_message
 from controlplane.api.body_limit import BodyLimit
 from controlplane.fleet.door import AgentDoor
+from controlplane.live.origins import OriginCheck
 from controlplane.live.routing import socket_routes
 from controlplane.probes import Application, Probes, Receive, Scope, Send
 from controlplane.request_id import REQUEST_ID_HEADER, request_id_accept, request_id_bound
@@ -50,7 +51,9 @@ application = RequestId(
             "http": AgentDoor(
                 BodyLimit(Probes(django_http)), snapshots=snapshot_for, watched=watched_scopes, usage=usage_store
             ),
-            "websocket": AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(socket_routes(live_message)))),
+            "websocket": OriginCheck(
+                AuthMiddlewareStack(URLRouter(socket_routes(live_message))), settings.ENVIRONMENT.origins
+            ),
         }
     )
 )

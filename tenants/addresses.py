@@ -19,6 +19,13 @@ def network_of(address: str) -> str:
     return UNKNOWN_NETWORK if found is None else str(found)
 
 
+def neighbourhood_of(address: str) -> tuple[str, str]:
+    """First and last address around a network: what one provider hands out to one customer, or to few."""
+    found = ipaddress.ip_address(address)
+    around = ipaddress.ip_network((found, 24 if found.version == 4 else 48), strict=False)
+    return str(around[0]), str(around[-1])
+
+
 def _parsed(value: object) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     text = str(value or "").partition("%")[0]  # a zone is the receiving machine's own word, and of any length
     try:

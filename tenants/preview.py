@@ -42,6 +42,40 @@ class ResolvedShare:
     gib: float
 
 
+@dataclass(frozen=True, slots=True)
+class ShareBand:
+    """One share on each agent, for who may not learn how large their pools are, or which agents there are."""
+
+    field: str
+    share: float
+    bytes_least: int
+    bytes_most: int
+    tokens_least: int
+    tokens_most: int
+
+
+def shares_banded(values: dict[str, Any], pools: Iterable[AgentPool]) -> Iterator[ShareBand]:
+    """From the smallest pool to the largest, each known to a power of two.
+
+    The bands are of the pools and not of the shares: else a share that is moved across a band's edge tells the pool.
+    """
+    kv_dtype = values["kv_dtype"]
+    able = [pool for pool in pools if pool.pool_bytes and kv_dtype in pool.block_bytes]
+    if not able:
+        return
+    sizes = [_power(pool.pool_bytes) for pool in able]
+    tokens = [size / pool.block_bytes[kv_dtype] * pool.block_tokens for size, pool in zip(sizes, able, strict=True)]
+    for field in sorted(SHARES):
+        share = values[field]
+        bounds = share * min(sizes), 2 * share * max(sizes), share * min(tokens), 2 * share * max(tokens)
+        yield ShareBand(field, share, *map(int, bounds))
+
+
+def _power(number: int) -> int:
+    """The largest power of two that is not above it."""
+    return 1 << (number.bit_length() - 1)
+
+
 def shares_resolved(values: dict[str, Any], pool: AgentPool) -> Iterator[ResolvedShare]:
     """Whole blocks of the policy's format that fit into each share of that pool."""
     block_bytes = pool.block_bytes.get(values["kv_dtype"])

@@ -20,8 +20,17 @@ from tenants.policy import (
     effective_hash,
     effective_values,
 )
-from tenants.preview import AgentPool, PreviewWarning, ResolvedShare, effects_of, shares_resolved, warnings_for
-from tenants.services.shares import group_holdings, shares_problem
+from tenants.preview import (
+    AgentPool,
+    PreviewWarning,
+    ResolvedShare,
+    ShareBand,
+    effects_of,
+    shares_banded,
+    shares_resolved,
+    warnings_for,
+)
+from tenants.services.shares import group_holdings, own_holdings, shares_problem
 from tenants.shares import PROMISED_AT_MOST, Promise, heaviest_promise, holdings
 
 NAMED_AT_MOST = 20
@@ -56,8 +65,10 @@ class Preview:
     effective_hash: str
     namespaces: int
     namespaces_named: tuple[str, ...]
-    agents: tuple[str, ...]
+    agents: tuple[str, ...]  # for operators, as are `shares`
     shares: tuple[ResolvedShare, ...]
+    bands: tuple[ShareBand, ...]  # for members
+    is_served: bool
     group_share: GroupShare | None
     effects: tuple[str, ...]
     warnings: tuple[PreviewWarning, ...]
@@ -80,8 +91,10 @@ def policy_preview(*, actor: Actor, place: Place, policy: Policy, pools: Sequenc
         effective_hash=effective_hash(after),
         namespaces=len(touched),
         namespaces_named=tuple(touched[:NAMED_AT_MOST]),
-        agents=tuple(pool.agent for pool in pools) if touched else (),
-        shares=tuple(share for pool in pools for share in shares_resolved(values, pool)),
+        agents=tuple(pool.agent for pool in pools) if touched and actor.is_operator else (),
+        shares=tuple(share for pool in pools for share in shares_resolved(values, pool)) if actor.is_operator else (),
+        bands=() if actor.is_operator else tuple(shares_banded(values, pools)),
+        is_served=bool(pools),
         group_share=_group_share(promises, actor),
         effects=tuple(effects_of(changes)),
         warnings=tuple(warnings_for(changes, values)),
@@ -133,5 +146,5 @@ def _promises_after(place: Place, below: Sequence[Below], draft: Draft, actor: A
         everybody = () if place == FLEET else group_holdings(group_id)
         others = (one for one in everybody if one.namespace_id not in mine)
         own = holdings((one for one in below if one.group_id == group_id), draft.chain)
-        found.append(heaviest_promise(chain(others, own)))
+        found.append(heaviest_promise(chain(others, own), own_holdings(actor)))
     return found

@@ -1,5 +1,6 @@
 """How much of each agent's pool is promised away, and to whom. Pure."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -7,7 +8,9 @@ from dataclasses import dataclass
 from tenants.policy import Below, Values, effective_values, models_naming
 
 PROMISED_AT_MOST = 0.9  # of each pool: what is left keeps everybody else, and eviction, moving
+BAND = 0.1  # what others hold counts in steps of this for who may not read it
 TOLERANCE = 1e-9
+IsOwn = Callable[["Holding"], bool]
 PROMISES = frozenset({"reserved_share", "pin_share"})
 
 
@@ -65,19 +68,39 @@ def _shares(chain: Sequence[Values]) -> tuple[float, dict[str, float]]:
     return promised(effective_values(chain)), by_model
 
 
-def heaviest_promise(holdings: Iterable[Holding]) -> Promise:
-    """The model for which most is promised: if that fits, everything does."""
+def heaviest_promise(holdings: Iterable[Holding], is_own: IsOwn | None = None) -> Promise:
+    """The model for which most is promised: if that fits, everything does.
+
+    With `is_own` the sum of all that is not is rounded up to a whole band: whoever tries share after share until one is
+    refused learns the band that others are in, and not what they hold.
+    """
     known = list(holdings)
-    total = sum(one.general for one in known)
-    sums: dict[str, float] = defaultdict(lambda: total)
-    for one in known:
-        for model, share in one.by_model.items():
-            sums[model] += share - one.general
+    if is_own is None:
+        total, sums = _sums(known)
+    else:
+        total, sums = _sums([one for one in known if is_own(one)])
+        others_total, others = _sums([one for one in known if not is_own(one)])
+        sums = {model: sums[model] + _band(others[model]) for model in {*sums, *others}}
+        total += _band(others_total)
     heaviest = max(sums, key=lambda model: sums[model], default=None)
     if heaviest is None or sums[heaviest] <= total:
         return Promise(None, total, _holders((one, one.general) for one in known))
     shares = ((one, one.by_model.get(heaviest, one.general)) for one in known)
     return Promise(heaviest, sums[heaviest], _holders(shares))
+
+
+def _sums(holdings: Sequence[Holding]) -> tuple[float, dict[str, float]]:
+    """What is promised in general, and for each model with values of its own; any other model has the general sum."""
+    total = sum(one.general for one in holdings)
+    sums: dict[str, float] = defaultdict(lambda: total)
+    for one in holdings:
+        for model, share in one.by_model.items():
+            sums[model] += share - one.general
+    return total, sums
+
+
+def _band(share: float) -> float:
+    return math.ceil(share / BAND - TOLERANCE) * BAND
 
 
 def _holders(shares: Iterable[tuple[Holding, float]]) -> tuple[tuple[Holding, float], ...]:

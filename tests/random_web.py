@@ -113,7 +113,7 @@ def _framing(chance: random.Random, cookie: str) -> Sent:
 # Live sockets
 
 
-def socket_case(number: int, *, seed: int, cookie: str) -> Sent:
+def socket_case(number: int, *, seed: int, cookie: str, origin: str) -> Sent:
     chance = random.Random(f"{seed} socket {number}")
     path = chance.choice(("/ws/live/fleet", "/ws/live/orgs/acme", "/ws/live/orgs/nobody", "/ws/", "/ws/live/orgs/%00"))
     since = chance.choice(
@@ -122,7 +122,7 @@ def socket_case(number: int, *, seed: int, cookie: str) -> Sent:
     told = {
         "upgrade": "websocket",
         "connection": "Upgrade",
-        "origin": chance.choice(("http://127.0.0.1", "http://127.0.0.1", "http://evil.example", "null")),
+        "origin": chance.choice((origin, origin, "http://evil.example", "null")),
         "sec-websocket-key": chance.choice((base64.b64encode(chance.randbytes(16)).decode(), "x", "")),
         "sec-websocket-version": chance.choice(("13", "13", "13", "8", "x")),
         "cookie": chance.choice((cookie, "", "luminet_session=x")),

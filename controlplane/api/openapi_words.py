@@ -14,7 +14,8 @@ Organisations, namespaces, cache policies, pins, keys and the audit trail of one
 Send `Authorization: Bearer <token>` with an organisation's API key (`lmk_…`) or an operator's token (`lmo_…`).
 Bodies are strict JSON; refusals are `application/problem+json` and name every field that is to blame.
 Things with revisions answer with a strong `ETag` and want it back as `If-Match` before they change.
-`Idempotency-Key` makes POST and PUT safe to repeat for 24 hours. Lists give `next_cursor`.
+`Idempotency-Key` makes POST and PUT safe to repeat for 24 hours; a repeated answer has null for each secret.
+Lists give `next_cursor`.
 `RateLimit` says how many requests are left. The same at length: `/api/v1/docs`.
 """
 
@@ -93,7 +94,10 @@ HEADER_PARAMETERS: dict[str, dict[str, Any]] = {
 RESPONSE_HEADERS: dict[str, tuple[str, str]] = {
     "ETag": ("The revision, to be sent back as If-Match; of numbers a weak tag, the same until they move.", '"7"'),
     "Location": ("Where the thing can be read.", f"/api/v1/operations/{AN_ID}"),
-    "Idempotency-Replayed": ("`true` when this is the answer kept from the first time.", "true"),
+    "Idempotency-Replayed": (
+        "`true` when this is the answer kept from the first time, with null for each secret.",
+        "true",
+    ),
     "RateLimit": ("Requests left (`r`) and seconds until all are there again (`t`).", '"token";r=5999;t=1'),
     "RateLimit-Policy": ("Requests (`q`) each token may make in a window of seconds (`w`).", '"token";q=6000;w=60'),
     "Retry-After": ("Seconds to wait.", "1"),

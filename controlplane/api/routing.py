@@ -5,6 +5,7 @@ organisation and namespace of its path were looked up under the rule; a view get
 """
 
 import inspect
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from pydantic import BaseModel
 from controlplane.api.errors import BadQuery, shown
 from controlplane.api.etags import etag_of, if_none_match_matches, parse_if_match
 from controlplane.api.idempotency_key import HEADER, idempotency_key, request_fingerprint
+from controlplane.api.schemas.base import one_time_secrets
 from tenants import access
 from tenants.actor import Actor
 from tenants.levels import Place
@@ -82,6 +84,7 @@ class Operation:
     changes_nothing: bool = False  # a question with a body: sent again, it is answered anew
     csv_heads: tuple[str, ...] = ()  # of the table that `?format=csv` answers with
     refuses: tuple[str, ...] = ()  # kinds of problems it knows besides those that all operations like it know
+    secrets: tuple[str, ...] = ()  # members of its answer that are given once, and null when it is given again
 
     @property
     def is_repeatable(self) -> bool:
@@ -131,7 +134,8 @@ class Group:
         """`more`: what Operation says of itself beyond this."""
 
         def declare(view: View) -> View:
-            operation = Operation(method, path, rule, view.__name__, self.tag, status, **more)
+            secrets = one_time_secrets(returns)
+            operation = Operation(method, path, rule, view.__name__, self.tag, status, secrets=secrets, **more)
             OPERATIONS.append(operation)
             summary, _, rest = inspect.cleandoc(view.__doc__ or "").partition("\n")
             self.router.add_api_operation(
@@ -237,14 +241,23 @@ def _once(call: Call, operation: Operation, perform: Callable[[], HttpResponse])
     if operation.changes_nothing:
         return asked(actor=call.actor, key=key, fingerprint=fingerprint, now=now, perform=perform)
 
-    def kept() -> KeptAnswer:
+    def performed() -> tuple[HttpResponse, KeptAnswer]:
         response = perform()
-        names = [name for name in ("Content-Type", "ETag", "Location") if response.has_header(name)]
-        return KeptAnswer(response.status_code, response.content.decode(), {name: response[name] for name in names})
+        headers = {name: response[name] for name in ("Content-Type", "ETag", "Location") if response.has_header(name)}
+        body = _without(operation.secrets, response.content.decode())
+        return response, KeptAnswer(response.status_code, body, headers)
 
-    answer, is_replay = once(actor=call.actor, key=key, fingerprint=fingerprint, now=now, perform=kept)
-    headers = {**answer.headers, **({REPLAYED: "true"} if is_replay else {})}
-    return HttpResponse(answer.body.encode(), status=answer.status, headers=headers)
+    answer = once(actor=call.actor, key=key, fingerprint=fingerprint, now=now, perform=performed)
+    if isinstance(answer, HttpResponse):
+        return answer
+    body = _without(operation.secrets, answer.body)  # the version before kept secrets, too
+    return HttpResponse(body.encode(), status=answer.status, headers={**answer.headers, REPLAYED: "true"})
+
+
+def _without(secrets: tuple[str, ...], body: str) -> str:
+    if not secrets:
+        return body
+    return json.dumps({**json.loads(body), **dict.fromkeys(secrets)}, ensure_ascii=False, separators=(",", ":"))
 
 
 def _revision(tag: str) -> int:

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any, Final
 
 from controlplane.client.asking import agreed
-from controlplane.client.changing import given, made_told, only_one, secret_told
+from controlplane.client.changing import SECRET, given, made_told, only_one, secret_told
 from controlplane.client.errors import ClientError
 from controlplane.client.places import organisation_read
 from controlplane.client.rest import Rest, segment
@@ -83,12 +83,13 @@ def create_alert_rule(options: argparse.Namespace, rest: Rest, paper: Paper) -> 
             webhook_url=options.webhook,
         ),
     }
-    made = shaped(rest.post(RULES, body).body, {**A_RULE, "webhook_secret": object})
+    made = shaped(rest.post(RULES, body).body, {**A_RULE, "webhook_secret": SECRET})
     words = f"{made['name']} watches {made['metric']} of {made['place']}"
-    if made["webhook_secret"] is None:
+    if not options.webhook:
         return made_told(options, paper, made, f"{words}.")
     said = f"{words}. Its webhooks are signed with this secret, which is shown now and never again:"
-    return secret_told(options, paper, made, said, str(made["webhook_secret"]))
+    again = f"Alert rule {made['name']}", f"luminet delete alert-rule {made['id']}"
+    return secret_told(options, paper, made, said, made["webhook_secret"], again=again)
 
 
 def set_alert_rule(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
@@ -103,11 +104,12 @@ def set_alert_rule(options: argparse.Namespace, rest: Rest, paper: Paper) -> int
     if not body:
         raise ClientError("say what is to change: --threshold, --clears-at, --for, --on, --off or --webhook")
     rule = _rule(options, rest)
-    made = shaped(rest.ask("PATCH", f"{RULES}/{segment(rule['id'])}", body).body, {**A_RULE, "webhook_secret": object})
-    if made["webhook_secret"] is None:
+    made = shaped(rest.ask("PATCH", f"{RULES}/{segment(rule['id'])}", body).body, {**A_RULE, "webhook_secret": SECRET})
+    if made["webhook_secret"] is None:  # it stays as it was; a PATCH is never repeated
         return made_told(options, paper, made, f"{made['name']} is changed.")
     said = f"{made['name']} is changed. Its webhooks are signed with this secret, shown now and never again:"
-    return secret_told(options, paper, made, said, str(made["webhook_secret"]))
+    again = f"Alert rule {made['name']}", f"luminet delete alert-rule {made['id']}"
+    return secret_told(options, paper, made, said, made["webhook_secret"], again=again)
 
 
 def delete_alert_rule(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:

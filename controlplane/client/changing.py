@@ -16,7 +16,8 @@ from controlplane.client.tables import YELLOW, Paper, cell, plain
 A_PREVIEW = {"diff": [A_DIFFERENCE], "warnings": [{"message": str}], "problems": list}
 A_KEY = {"id": str, "name": str, "prefix": str}
 A_MEMBER = {"id": str, "email": str}
-AN_INVITATION = {"email": str, "invitation_expires_at": str, "invitation_url": str}
+SECRET = (str, type(None))  # null where the first answer was lost on its way
+AN_INVITATION = {"email": str, "invitation_expires_at": str, "invitation_url": SECRET}
 
 
 def rollback(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
@@ -92,10 +93,10 @@ def create_key(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
         "scopes": options.scope,
         **given(namespaces=options.namespace or None, expires_at=options.expires),
     }
-    made = shaped(rest.post(f"{organisation_read(options.org).path}/keys", body).body, {"name": str, "secret": str})
-    return secret_told(
-        options, paper, made, f"Key {made['name']}; its secret is shown now and never again:", made["secret"]
-    )
+    made = shaped(rest.post(f"{organisation_read(options.org).path}/keys", body).body, {**A_KEY, "secret": SECRET})
+    words = f"Key {made['name']}; its secret is shown now and never again:"
+    again = f"Key {made['name']}", f"luminet delete key {options.org} {made['id']}"
+    return secret_told(options, paper, made, words, made["secret"], again=again)
 
 
 def create_member(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
@@ -103,7 +104,8 @@ def create_member(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
     body = {"email": options.email, "role": options.role}
     made = shaped(rest.post(f"{place.path}/members", body).body, AN_INVITATION)
     words = f"Give {made['email']} this link; it works once, until {cell(made['invitation_expires_at'])}:"
-    return secret_told(options, paper, made, words, made["invitation_url"])
+    again = f"The invitation of {made['email']}", f"luminet delete member {options.org} {made['email']}"
+    return secret_told(options, paper, made, words, made["invitation_url"], again=again)
 
 
 def delete_org(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
@@ -149,7 +151,19 @@ def made_told(options: argparse.Namespace, paper: Paper, what: Mapping[str, Any]
     return 0
 
 
-def secret_told(options: argparse.Namespace, paper: Paper, what: Mapping[str, Any], words: str, secret: str) -> int:
+def secret_told(
+    options: argparse.Namespace,
+    paper: Paper,
+    what: Mapping[str, Any],
+    words: str,
+    secret: str | None,
+    *,
+    again: tuple[str, str],
+) -> int:
+    """`again`: what was made, and the command that takes it back where its secret was lost."""
+    if secret is None:
+        lost = "was made, but the answer with its secret was lost, and no secret is shown twice"
+        raise ClientError(f"{again[0]} {lost}. Take it back and make another: {again[1]}")
     if options.json:
         paper.json(what)
     else:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from controlplane.client.asking import DONE, STARTED, agreed, operation_wait
-from controlplane.client.changing import given, made_told, only_one, secret_told
+from controlplane.client.changing import SECRET, given, made_told, only_one, secret_told
 from controlplane.client.rest import Rest, segment
 from controlplane.client.shapes import shaped
 from controlplane.client.tables import Paper, plain
@@ -24,9 +24,10 @@ def join_token_create(options: argparse.Namespace, rest: Rest, paper: Paper) -> 
         "expires_in_seconds": options.expires_in,
         **given(kind=options.kind, group=options.group, agent=options.agent),
     }
-    made = shaped(rest.post(TOKENS, body).body, {**A_JOIN_TOKEN, "secret": str})
+    made = shaped(rest.post(TOKENS, body).body, {**A_JOIN_TOKEN, "secret": SECRET})
     words = f"Join token {made['name']}; its secret is shown now and never again:"
-    return secret_told(options, paper, made, words, made["secret"])
+    again = f"Join token {made['name']}", f"luminet join-token revoke {made['id']}"
+    return secret_told(options, paper, made, words, made["secret"], again=again)
 
 
 def join_token_revoke(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:

@@ -18,6 +18,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
 from controlplane.dashboard.forms import JoinForm, NewPasswordForm
+from controlplane.dashboard.known_browsers import browser_remember
 from controlplane.dashboard.requests import origin_of, user_of
 from controlplane.dashboard.words import MAY, ROLES, span
 from controlplane.metrics import sign_ins
@@ -117,7 +118,7 @@ def _home(request: HttpRequest, user: User, told: str) -> HttpResponse:
     sign_ins.labels("signed_in").inc()
     login(request, user)
     messages.success(request, told)
-    return redirect("home")
+    return browser_remember(request, redirect("home"), user)
 
 
 def _held_back(request: HttpRequest, page: LinkPage, error: TooManySignIns) -> HttpResponse:

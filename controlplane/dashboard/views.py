@@ -17,6 +17,7 @@ from controlplane.analytics.stats import live_message
 from controlplane.dashboard.context import THEME_COOKIE, THEMES
 from controlplane.dashboard.forms import PasswordForm, SignInForm
 from controlplane.dashboard.homes import Tried, fleet_ttl, groups_of, home_page, lifetime, refusal
+from controlplane.dashboard.known_browsers import browser_device, browser_remember
 from controlplane.dashboard.numbers.analytics import numbers_of
 from controlplane.dashboard.numbers.facts import window_asked
 from controlplane.dashboard.numbers.overview import overview_of, watched_of
@@ -82,7 +83,8 @@ def sign_in(request: HttpRequest) -> HttpResponse:
         status = 422
         if form.is_valid():
             try:
-                user = sign_in_user(**form.cleaned_data, address=address_of(request), now=timezone.now())
+                device = browser_device(request, form.cleaned_data["email"])
+                user = sign_in_user(**form.cleaned_data, address=address_of(request), device=device, now=timezone.now())
             except SignInRefused as error:
                 sign_ins.labels("refused").inc()
                 form.add_error(None, str(error))
@@ -95,7 +97,8 @@ def sign_in(request: HttpRequest) -> HttpResponse:
             else:
                 sign_ins.labels("signed_in").inc()
                 login(request, user)
-                return back_on_the_form(request) or HttpResponseRedirect(next_page(request))
+                after = back_on_the_form(request) or HttpResponseRedirect(next_page(request))
+                return browser_remember(request, after, user)
     return sign_in_page(request, form, status)
 
 
@@ -122,7 +125,7 @@ def password(request: HttpRequest) -> HttpResponse:
             form.add_error("new", error.problems)
         else:
             update_session_auth_hash(request, user)
-            return redirect(f"{reverse('password')}?changed")
+            return browser_remember(request, redirect(f"{reverse('password')}?changed"), user)
     status = 422 if request.method == "POST" else 200
     return render(
         request, "dashboard/password.html", {"form": form, "changed": "changed" in request.GET}, status=status

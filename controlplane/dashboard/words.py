@@ -50,3 +50,9 @@ def span(lasts: timedelta) -> str:
     """Whole hours or days in words: "24 hours", "7 days"."""
     hours = lasts // timedelta(hours=1)
     return counted(hours, "hour") if hours <= 24 or hours % 24 else counted(hours // 24, "day")
+
+
+def made_before(what: str) -> str:
+    """What a form is told that comes again, as by a reload, after a secret was shown."""
+    past = f"{what} was made with this form already, and its secret was shown then."
+    return f"{past} If you do not have it, revoke what was made and send this form again."

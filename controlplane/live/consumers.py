@@ -14,6 +14,7 @@ from controlplane.live.outbox import Cut, Outbox
 from controlplane.live.selectors import pulse_latest, pulses_since
 from controlplane.live.services import pulse_message
 from controlplane.metrics import sockets_open
+from tenants.sessions import stored_key
 
 log = logging.getLogger("luminet.live")
 
@@ -23,7 +24,7 @@ LATE_MS = 5_000  # what was true before `since` may have become known after it: 
 LATEST_SINCE = 253_402_300_799_999  # the last millisecond that has a date
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-Admit = Callable[..., Listener]  # of a user, a session's key and what the path names; or ListenerRefused
+Admit = Callable[..., Listener]  # of a user, where a session is stored and what the path names; or ListenerRefused
 
 
 class LiveSocket:
@@ -57,7 +58,7 @@ class LiveSocket:
 
     def _admitted(self, scope: Any) -> Listener:
         named = scope["url_route"]["kwargs"]
-        return self._admit(scope["user"], scope["session"].session_key or "", **named)
+        return self._admit(scope["user"], stored_key(scope["session"].session_key or ""), **named)
 
 
 async def no_such_socket(scope: Any, receive: Receive, send: Send) -> None:

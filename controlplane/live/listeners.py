@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import Any
 
 from django.contrib.auth import HASH_SESSION_KEY, SESSION_KEY
-from django.contrib.sessions.backends.db import SessionStore
 from django.contrib.sessions.models import Session
 from django.db import connection
 
@@ -15,6 +14,7 @@ from tenants.access import READ, actor_for_member, actor_for_operator, membershi
 from tenants.actor import Actor
 from tenants.errors import NotFound, NotPermitted
 from tenants.models import Member, Organisation, User
+from tenants.sessions import SessionStore
 
 NOT_SIGNED_IN = 4401
 NOT_ALLOWED = 4403
@@ -27,7 +27,7 @@ SESSIONS_REMEMBERED = 4096
 class Listener:
     """Somebody's session, and what it listens to: an organisation, or (None) the fleet."""
 
-    session: str
+    session: str  # where it is stored: a hash, and no key
     user: int
     organisation: int | None = None
 

@@ -5,7 +5,7 @@ engines refuses nothing.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controlplane.fleet.quality import Results, Served, results_read, served_in
 from tenants.actor import Actor, ActorKind
@@ -18,6 +18,7 @@ from tenants.preview import PreviewWarning
 from tenants.services.policies import Judged
 
 NAMED_AT_MOST = 5
+UNNAMED = "some agents"  # for members, in previews
 FIELDS = ("kv_dtype", "request_kv_dtypes")
 
 
@@ -53,10 +54,10 @@ def formats_preview(*, actor: Actor, place: Place, policy: Policy) -> Judgement:
     draft = Draft(tuple(one.policy for one in above), level.policy, policy.said())
     if not formats_differ(draft):
         return Judgement()
-    return next(iter(_judgements([(place, draft)])), Judgement())
+    return next(iter(_judgements([(place, draft)], names_agents=actor.is_operator)), Judgement())
 
 
-def _judgements(asked: Sequence[tuple[Place, Draft]]) -> list[Judgement]:
+def _judgements(asked: Sequence[tuple[Place, Draft]], *, names_agents: bool = True) -> list[Judgement]:
     if not asked:
         return []
     below = _below([place for place, _ in asked])
@@ -64,6 +65,8 @@ def _judgements(asked: Sequence[tuple[Place, Draft]]) -> list[Judgement]:
     if not served:
         return []
     results = results_read({one.model for group in served.values() for one in group})
+    if not names_agents:
+        served = {group: [replace(one, agent=UNNAMED) for one in each] for group, each in served.items()}
     return [formats_judge(draft, each, served, results) for (_, draft), each in zip(asked, below, strict=True)]
 
 

@@ -18,6 +18,7 @@ WEBHOOK_HOST = re.compile(r"([a-z0-9_.-]+(:[1-9][0-9]{0,4})?|[0-9a-f:.]*:[0-9a-f
 REDIS_SCHEMES = ("redis", "rediss")
 REDIS_SECRETS = frozenset({"username", "password", "ssl_password"})  # in a URL's query string
 LOG_FORMATS = ("json", "text")
+DEFAULT_PORTS = {"http": 80, "https": 443}  # that no browser writes into an Origin
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -64,6 +65,13 @@ class Environment:
     @property
     def is_https(self) -> bool:
         return self.base_url.startswith("https://")
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """What browsers send as `Origin` from our pages: each allowed host, with the base URL's scheme and port."""
+        parts = urlsplit(self.base_url)
+        port = "" if parts.port in (None, DEFAULT_PORTS[parts.scheme]) else f":{parts.port}"
+        return tuple(dict.fromkeys(f"{parts.scheme}://{host.lower()}{port}" for host in self.allowed_hosts))
 
 
 def read_environment(environ: Mapping[str, str]) -> Environment:
@@ -147,7 +155,7 @@ def _join_token(reader: SettingsReader) -> str | None:
 def _hosts(reader: SettingsReader) -> tuple[str, ...]:
     hosts = reader.words("LUMINET_ALLOWED_HOSTS")
     for host in hosts:
-        if host == "*" or "/" in host or " " in host:
+        if host.startswith(("*", ".")) or "/" in host or " " in host:
             reader.reject("LUMINET_ALLOWED_HOSTS", f"{host!r} is no host name: name each one, without scheme or path")
     return hosts
 

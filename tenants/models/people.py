@@ -52,6 +52,7 @@ class SignInAttempt(models.Model):
 
     email_hash = models.BinaryField(max_length=32)
     address = models.GenericIPAddressField()
+    device = models.CharField(max_length=22, blank=True, db_default="", help_text="A browser that the account knows.")
     at = models.DateTimeField()
 
     class Meta:

@@ -45,7 +45,7 @@ class AuditRecord(models.Model):
 
 
 class IdempotentRequest(models.Model):
-    """The answer to one Idempotency-Key of one caller. Encrypted, because answers may hold a secret shown once."""
+    """The answer to one Idempotency-Key of one caller, without secrets. Encrypted: it quotes what callers sent."""
 
     caller = models.CharField(max_length=64)
     key = models.CharField(max_length=255)

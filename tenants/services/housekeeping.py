@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from django.contrib.sessions.models import Session
-from django.db.models import QuerySet
+from django.db.models import Model, QuerySet, Subquery
 
 from tenants.models import IdempotentRequest, NamespaceKey, OneTimeLink, Operation, SignInAttempt
 from tenants.services.idempotency import ANSWERS_KEPT
@@ -17,6 +17,8 @@ from tenants.sign_in_limits import WINDOW
 
 log = logging.getLogger("luminet.tenants")
 
+# Failed attempts that cost a hash of a password each: a machine hashes no more of them within their window.
+ATTEMPTS_KEPT = 100_000
 OPERATIONS_KEPT = timedelta(days=90)
 ERASED_KEYS_KEPT = timedelta(days=90)  # nothing but when an epoch ended: the secret itself went with the purge
 BATCH = 2_000
@@ -33,12 +35,17 @@ def housekeeping(*, now: datetime) -> int:
 def _over(now: datetime) -> "list[QuerySet[Any]]":
     return [
         SignInAttempt.objects.filter(at__lt=now - WINDOW),
+        SignInAttempt.objects.filter(pk__lte=Subquery(_newest_first(SignInAttempt)[ATTEMPTS_KEPT : ATTEMPTS_KEPT + 1])),
         Session.objects.filter(expire_date__lt=now),
         IdempotentRequest.objects.filter(created_at__lt=now - ANSWERS_KEPT),
         OneTimeLink.objects.filter(expires_at__lt=now),
         Operation.objects.filter(finished_at__lt=now - OPERATIONS_KEPT),
         NamespaceKey.objects.filter(retired_at__lt=now - ERASED_KEYS_KEPT),
     ]
+
+
+def _newest_first(model: type[Model]) -> "QuerySet[Any, Any]":
+    return model._default_manager.order_by("-pk").values("pk")
 
 
 def rows_remove(rows: "QuerySet[Any]", *, seconds: float = PART_SECONDS) -> int:

@@ -2,6 +2,8 @@
 
 The key is taken and the answer kept in the transaction of the deed itself: there is no moment in which one exists
 without the other, and of two at once the second waits for the first and then reads its answer.
+
+What is kept holds no secret that is shown once: whoever repeats a request is told that it was done, not the secret.
 """
 
 import hmac
@@ -26,7 +28,7 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, slots=True)
 class KeptAnswer:
-    """What was answered: enough to say it again, letter by letter."""
+    """What a repeated request is answered: the first answer, letter by letter, without secrets that are shown once."""
 
     status: int
     body: str = field(repr=False)
@@ -34,20 +36,20 @@ class KeptAnswer:
 
 
 def once(
-    *, actor: Actor, key: str, fingerprint: bytes, now: datetime, perform: Callable[[], KeptAnswer]
-) -> tuple[KeptAnswer, bool]:
-    """The answer, and whether it is one given before. What fails is not kept: it has changed nothing."""
+    *, actor: Actor, key: str, fingerprint: bytes, now: datetime, perform: Callable[[], tuple[Answer, KeptAnswer]]
+) -> Answer | KeptAnswer:
+    """The answer that `perform` gives first, or what it kept then. What fails is not kept: it has changed nothing."""
     with audited():
         request, is_new = _taken(actor, key, fingerprint, now)
         place = answer_place(request.caller, key)
         if not is_new:
-            return _opened(request.sealed_answer, place), True
-        answer = perform()
-        said = json.dumps(asdict(answer)).encode()
-        request.status = answer.status
+            return _opened(request.sealed_answer, place)
+        answer, kept = perform()
+        said = json.dumps(asdict(kept)).encode()
+        request.status = kept.status
         request.sealed_answer = seal(said, place=place) if len(said) <= KEPT_BYTES else None
         request.save(update_fields=["status", "sealed_answer"])
-    return answer, False
+    return answer
 
 
 def _opened(sealed: bytes | memoryview | None, place: str) -> KeptAnswer:

@@ -10,16 +10,18 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 from django.utils import timezone
 
 from tenants.actor import SYSTEM, Actor, ActorKind
-from tenants.addresses import network_of
+from tenants.addresses import neighbourhood_of, network_of
 from tenants.audit import audited
 from tenants.crypto import purpose_key
 from tenants.errors import EmailTaken, InvalidEmail, SignInRefused, TooManySignIns, WeakPassword, WrongPassword
+from tenants.known_devices import device_known
 from tenants.locks import user_lock
 from tenants.models import OneTimeLink, SignInAttempt, User
-from tenants.sign_in_limits import WINDOW, RecentAttempts, seconds_to_wait
+from tenants.sign_in_limits import MOST_COUNTED, WINDOW, RecentAttempts, seconds_to_wait, seconds_to_wait_known
 
 log = logging.getLogger("luminet.access")
 
@@ -96,9 +98,12 @@ def _account_switch(actor: Actor, user: User, verb: str, *, is_active: bool) -> 
     return found
 
 
-def sign_in(*, email: str, password: str, address: str, now: datetime) -> User:
-    """The person these credentials belong to, or SignInRefused, or TooManySignIns before anything was compared."""
-    attempt = attempt_begin(email=email, address=address, now=now)
+def sign_in(*, email: str, password: str, address: str, device: str = "", now: datetime) -> User:
+    """The person these credentials belong to, or SignInRefused, or TooManySignIns before anything was compared.
+
+    `device` is what this browser keeps for the account, if anything (known_devices.py).
+    """
+    attempt = attempt_begin(email=email, address=address, device=device_known(email, device), now=now)
     user = owner_of(email, password)
     if user is None:
         raise SignInRefused
@@ -112,11 +117,11 @@ def owner_of(email: str, password: str) -> User | None:
     return user if isinstance(user, User) else None
 
 
-def attempt_begin(*, email: str, address: str, now: datetime) -> SignInAttempt:
+def attempt_begin(*, email: str, address: str, device: str = "", now: datetime) -> SignInAttempt:
     """Note the attempt, then judge it: of many made at once, each sees those before it, so none slips through."""
     network = network_of(address)
-    attempt = SignInAttempt.objects.create(email_hash=_email_hash(email), address=network, at=now)
-    wait = seconds_to_wait(_before(attempt), now=now)
+    attempt = SignInAttempt.objects.create(email_hash=_email_hash(email), address=network, device=device, at=now)
+    wait = _wait(attempt, now)
     if wait:
         attempt.delete()
         log.warning("sign-in held back", extra={"address": network, "wait_seconds": wait})
@@ -124,14 +129,23 @@ def attempt_begin(*, email: str, address: str, now: datetime) -> SignInAttempt:
     return attempt
 
 
-def _before(attempt: SignInAttempt) -> RecentAttempts:
-    window = SignInAttempt.objects.filter(at__gt=attempt.at - WINDOW).exclude(pk=attempt.pk).order_by("at")
-    times = window.values_list("at", flat=True)
-    return RecentAttempts(
-        same_email_and_address=list(times.filter(email_hash=attempt.email_hash, address=attempt.address)),
-        same_email=list(times.filter(email_hash=attempt.email_hash)),
-        same_address=list(times.filter(address=attempt.address)),
+def _wait(attempt: SignInAttempt, now: datetime) -> int:
+    window = SignInAttempt.objects.filter(at__gt=attempt.at - WINDOW).exclude(pk=attempt.pk)
+    same_email = window.filter(email_hash=attempt.email_hash, device=attempt.device)
+    if attempt.device:
+        return seconds_to_wait_known(_times(same_email), now=now)
+    recent = RecentAttempts(
+        same_email_and_address=_times(same_email.filter(address=attempt.address)),
+        same_email_and_neighbourhood=_times(same_email.filter(address__range=neighbourhood_of(attempt.address))),
+        same_email=_times(same_email),
+        same_address=_times(window.filter(address=attempt.address, device="")),
     )
+    return seconds_to_wait(recent, now=now)
+
+
+def _times(attempts: "QuerySet[SignInAttempt]") -> list[datetime]:
+    """The newest that can still matter, oldest first."""
+    return list(attempts.order_by("-at").values_list("at", flat=True)[:MOST_COUNTED])[::-1]
 
 
 def _email_hash(email: str) -> bytes:

@@ -9,7 +9,7 @@ from tenants.errors import FieldProblem, SharesExceeded
 from tenants.levels import FLEET, namespaces_below
 from tenants.locks import groups_lock
 from tenants.models import PolicyLevel
-from tenants.shares import PROMISED_AT_MOST, Holding, Promise, heaviest_promise, holdings
+from tenants.shares import PROMISED_AT_MOST, Holding, IsOwn, Promise, heaviest_promise, holdings
 
 NAMED_AT_MOST = 5
 
@@ -37,14 +37,16 @@ def groups_check(group_ids: Iterable[int], *, actor: Actor) -> None:
         return
     groups_lock(ids)
     for group_id in ids:
-        heaviest = group_promise(group_id)
+        heaviest = heaviest_promise(group_holdings(group_id), own_holdings(actor))
         if heaviest.is_too_much:
             raise SharesExceeded([shares_problem(heaviest, actor=actor)])
 
 
-def group_promise(group_id: int) -> Promise:
-    """The heaviest sum as it stands in this transaction."""
-    return heaviest_promise(group_holdings(group_id))
+def own_holdings(actor: Actor) -> IsOwn | None:
+    """Which holdings an actor may read exactly; None: all of them."""
+    if actor.is_operator:
+        return None
+    return lambda one: one.organisation_id == actor.organisation_id and actor.may_see(one.namespace_id)
 
 
 def group_holdings(group_id: int) -> Iterator[Holding]:
@@ -55,15 +57,12 @@ def group_holdings(group_id: int) -> Iterator[Holding]:
 
 def shares_problem(promise: Promise, *, actor: Actor) -> FieldProblem:
     """Operators read who holds what. An organisation reads of its own holdings only, a bound key of its namespaces'."""
-    visible = [
-        (held, share)
-        for held, share in promise.holders
-        if actor.is_operator or (held.organisation_id == actor.organisation_id and actor.may_see(held.namespace_id))
-    ]
+    is_own = own_holdings(actor)
+    visible = [(held, share) for held, share in promise.holders if is_own is None or is_own(held)]
     named = ", ".join(f"{held.name} {share:.1%}" for held, share in visible[:NAMED_AT_MOST])
     more = f" and {len(visible) - NAMED_AT_MOST} more" if len(visible) > NAMED_AT_MOST else ""
-    is_own = actor.is_operator or any(promise.model in held.by_model for held, _ in visible)
-    model = f" for the model {promise.model}" if promise.model and is_own else ""
+    may_read_model = actor.is_operator or any(promise.model in held.by_model for held, _ in visible)
+    model = f" for the model {promise.model}" if promise.model and may_read_model else ""
     if actor.is_operator:
         total = f"reservations and pins would add up to {promise.total:.1%} of each pool{model}"
         return FieldProblem("policy.reserved_share", f"{total}, {PROMISED_AT_MOST:.0%} is the most: {named}{more}")

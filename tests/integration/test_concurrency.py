@@ -20,7 +20,8 @@ from tenants.services.members import member_invite, member_link, member_remove
 from tenants.services.namespaces import namespace_delete, namespace_update
 from tenants.services.operations import purge
 from tenants.services.organisations import organisation_delete, organisation_update, remains_remove
-from tenants.services.shares import group_promise
+from tenants.services.shares import group_holdings
+from tenants.shares import heaviest_promise
 from tests.api import make_organisation
 from tests.factories import make_group, make_namespace, make_pin, publish
 from tests.threads import at_once, failures
@@ -120,7 +121,8 @@ def test_a_storm_of_writes_ends_in_no_deadlock_and_breaks_no_rule() -> None:
     assert [one for one in outcomes if isinstance(one, Exception)] == []
     assert min(one["done"] for one in outcomes) >= LEAST_DONE
     assert audit_verify().problem is None
-    assert [group.slug for group in AgentGroup.objects.all() if group_promise(group.pk).is_too_much] == []
+    promises = {group.slug: heaviest_promise(group_holdings(group.pk)) for group in AgentGroup.objects.all()}
+    assert [slug for slug, promise in promises.items() if promise.is_too_much] == []
     assert [found for chain in chains() for found in contradictions(chain)] == []
     for level in PolicyLevel.objects.all():
         numbers = list(level.revisions.order_by("number").values_list("number", flat=True))

@@ -130,9 +130,9 @@ def removing_a_member(made: Organisation) -> Deed:
 
 
 def once_with_a_key(made: Organisation) -> Deed:
-    def perform() -> KeptAnswer:
-        key_create(actor=SYSTEM, organisation=made, name="x", scopes=["infer"])
-        return KeptAnswer(201, "{}")
+    def perform() -> tuple[str, KeptAnswer]:
+        _, secret = key_create(actor=SYSTEM, organisation=made, name="x", scopes=["infer"])
+        return secret.secret, KeptAnswer(201, "{}")
 
     return lambda: once(actor=SYSTEM, key="k", fingerprint=b"f", now=timezone.now(), perform=perform)
 

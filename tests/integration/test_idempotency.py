@@ -1,5 +1,7 @@
 """A request repeated with its key is answered again and done once. What a key may look like is tests/unit."""
 
+import json
+import re
 import time
 from datetime import timedelta
 from typing import Any
@@ -9,6 +11,7 @@ from django.http import HttpResponse
 from django.test import Client
 from django.utils import timezone
 
+from controlplane.api.openapi import openapi_document
 from controlplane.api.routing import OPERATIONS
 from tenants.crypto import Unreadable, seal, unseal
 from tenants.models import ApiKey, AuditRecord, IdempotentRequest, Organisation
@@ -16,6 +19,7 @@ from tenants.services import idempotency
 from tenants.services.housekeeping import housekeeping
 from tenants.services.idempotency import ANSWERS_KEPT, answer_place
 from tests.api import Api, make_key, make_organisation, said
+from tests.database_text import database_text
 from tests.threads import at_once
 
 pytestmark = pytest.mark.django_db
@@ -35,13 +39,75 @@ def age(**by: float) -> None:
     IdempotentRequest.objects.update(created_at=timezone.now() - timedelta(**by))
 
 
-def test_the_second_answer_is_the_first_letter_by_letter_with_its_secret(acme: Api) -> None:
+def test_replay_is_the_first_answer_without_its_secret(acme: Api) -> None:
     first, second = create(acme), create(acme)
     assert (first.status_code, second.status_code) == (201, 201)
     assert said(first)["secret"].startswith("lmk_")
-    assert first.content == second.content
+    assert said(second) == {**said(first), "secret": None}
+    assert list(said(second)) == list(said(first))
     assert (first.get("Idempotency-Replayed"), second["Idempotency-Replayed"]) == (None, "true")
     assert (made(), AuditRecord.objects.filter(verb="key.create", after__contains='"ci"').count()) == (1, 1)
+
+
+RULE = {"name": "low", "metric": "hit_ratio", "comparison": "below", "threshold": 0.1, "place": "acme"}
+SECRETS = {
+    "/orgs/{org}/members": ("invitation_url", {"email": "kim@acme.example", "role": "viewer"}),
+    "/orgs/{org}/members/{member_id}/link": ("url", {}),
+    "/orgs/{org}/keys": ("secret", BODY),
+    "/operator-tokens": ("secret", {"name": "ci", "scopes": ["stats:read"]}),
+    "/fleet/join-tokens": ("secret", {"name": "ci", "expires_in_seconds": 600}),
+    "/alert-rules": ("webhook_secret", {**RULE, "webhook_url": "https://hooks.acme.example/x"}),
+}
+
+
+def kept_in_clear() -> str:
+    """What is kept of the one answer, opened as we would open it."""
+    kept = IdempotentRequest.objects.get()
+    assert kept.sealed_answer is not None
+    return unseal(kept.sealed_answer, place=answer_place(kept.caller, KEY)).decode()
+
+
+@pytest.mark.parametrize("path", SECRETS)
+def test_no_secret_is_given_or_kept_twice(operator: Api, path: str) -> None:
+    make_organisation()
+    name, body = SECRETS[path]
+    invited = said(operator.post("/orgs/acme/members", {"email": "lee@acme.example", "role": "viewer"}))
+    address = path.format(org="acme", member_id=invited["id"])
+    first, second = (operator.post(address, body, Idempotency_Key=KEY) for _ in range(2))
+    assert (first.status_code, second.status_code, second["Idempotency-Replayed"]) == (201, 201, "true")
+    secret = said(first)[name].rpartition("/")[2]
+    assert len(secret) > 40
+    assert said(second) == {**said(first), name: None}
+    assert secret not in kept_in_clear()
+    assert secret not in database_text()
+
+
+def test_every_operation_that_gives_a_secret_is_declared() -> None:
+    """By their answers: a new one with such a member has to say that it is shown once."""
+    secret = re.compile(r"secret|^url$|invitation_url|password|token$")
+    document = openapi_document()
+    found = {}
+    for one in (one for one in OPERATIONS if one.is_repeatable):
+        content = document["paths"][one.path][one.method.lower()]["responses"][str(one.status)].get("content")
+        name = content["application/json"]["schema"]["$ref"].rpartition("/")[2] if content else ""
+        members = document["components"]["schemas"].get(name, {}).get("properties", {})
+        found[one.path] = tuple(member for member in members if secret.search(member))
+        assert one.secrets == found[one.path], one.path
+    assert {path: names for path, names in found.items() if names} == {
+        path: (name,) for path, (name, _) in SECRETS.items()
+    }
+
+
+def test_answer_kept_by_the_version_before_gives_no_secret(acme: Api) -> None:
+    secret = said(create(acme))["secret"]
+    kept = IdempotentRequest.objects.get()
+    before = json.loads(kept_in_clear())
+    before["body"] = json.dumps({**json.loads(before["body"]), "secret": secret})
+    kept.sealed_answer = seal(json.dumps(before).encode(), place=answer_place(kept.caller, KEY))
+    kept.save()
+    assert secret in kept_in_clear()
+    again = create(acme)
+    assert (said(again)["secret"], again["Idempotency-Replayed"]) == (None, "true")
 
 
 def test_status_headers_and_etag_come_again_too(operator: Api) -> None:
@@ -78,6 +144,7 @@ def test_another_caller_may_use_the_same_key(acme: Api) -> None:
     other = Api(make_key(Organisation.objects.get()), Client())
     first, second = create(acme), create(other)
     assert said(first)["secret"] != said(second)["secret"]
+    assert None not in (said(first)["secret"], said(second)["secret"])
     assert made() == 2
 
 
@@ -90,7 +157,7 @@ def test_without_a_key_every_request_is_done(acme: Api) -> None:
 def test_after_a_day_the_key_is_new_and_not_before(acme: Api) -> None:
     first = create(acme)
     age(hours=23.9)
-    assert create(acme).content == first.content
+    assert said(create(acme)) == {**said(first), "secret": None}
     age(hours=24.1)
     assert create(acme, name="ci", scopes=["stats:read"]).status_code == 201
     assert (made(), IdempotentRequest.objects.count()) == (2, 1)
@@ -124,11 +191,11 @@ def test_what_fails_keeps_nothing_and_may_be_sent_again(
 
 
 def test_a_kept_answer_cannot_be_read_where_it_lies_nor_moved_to_another_key(acme: Api) -> None:
-    secret = said(create(acme))["secret"]
+    key = said(create(acme))["id"]
     kept = IdempotentRequest.objects.get()
     assert kept.sealed_answer is not None
-    assert secret.encode() not in bytes(kept.sealed_answer)
-    assert secret.encode() in unseal(kept.sealed_answer, place=answer_place(kept.caller, KEY))
+    assert key.encode() not in bytes(kept.sealed_answer)
+    assert key in kept_in_clear()
     for caller, key in ((kept.caller, "another"), ("key:another", KEY)):
         with pytest.raises(Unreadable):
             unseal(kept.sealed_answer, place=answer_place(caller, key))
@@ -188,7 +255,8 @@ def test_an_answer_too_large_to_keep_is_given_once_and_its_deed_done_once(
 def test_of_twins_sent_at_once_one_is_done_and_all_are_answered_alike() -> None:
     acme = make_key(make_organisation())
     answers = at_once(*[lambda: create(Api(acme, Client()))] * 4)
-    assert len({one.content for one in answers}) == 1
+    assert len({said(one)["id"] for one in answers}) == 1
+    assert sum(said(one)["secret"] is not None for one in answers) == 1
     assert sorted(one.get("Idempotency-Replayed", "") for one in answers) == ["", "true", "true", "true"]
     assert (made(), IdempotentRequest.objects.count()) == (1, 1)
 

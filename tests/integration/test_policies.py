@@ -26,7 +26,7 @@ from tenants.services.namespaces import namespace_delete, namespace_update
 from tenants.services.organisations import bounds_put
 from tenants.services.policies import policy_rollback
 from tests.api import Api, make_key, make_organisation, said
-from tests.factories import actor_of, make_group, make_namespace, publish
+from tests.factories import actor_of, make_agent, make_group, make_namespace, publish
 from tests.threads import at_once, failures, while_uncommitted
 
 pytestmark = pytest.mark.django_db
@@ -345,6 +345,43 @@ def test_an_organisation_reads_of_its_own_holdings_only() -> None:
     assert (
         message == "there is not that much left to promise; you would hold acme/chat 40.0%: ask your operator for more"
     )
+
+
+def test_refusals_do_not_tell_members_what_others_hold() -> None:
+    """Whoever tries share after share learns the band of tenths that others are in."""
+    tries = [n / 100 for n in range(40, 61)]
+    for slug, others in (("one", 0.31), ("two", 0.39)):
+        group = make_group(slug)
+        publish(make_place(f"globex-{slug}", "a", group=group), reserved_share=others)
+        place = bound(make_place(f"acme-{slug}", "chat", group=group), reserved_share={})
+        actor = key_actor(place)
+        assert [bool(preview(place, actor=actor, reserved_share=one).problems) for one in tries] == [
+            one > 0.5 for one in tries
+        ]
+        assert refusal(place, actor=actor, reserved_share=0.51)
+        publish(place, actor=actor, reserved_share=0.5)
+
+
+def test_members_may_always_promise_less() -> None:
+    publish(make_place("globex", "a"), reserved_share=0.31)
+    place = bound(make_place("acme"), reserved_share={}, ttl_seconds={})
+    publish(place, reserved_share=0.59)
+    actor = key_actor(place)
+    publish(place, actor=actor, reserved_share=0.59, ttl_seconds=60)
+    publish(place, actor=actor, reserved_share=0.55)
+
+
+def test_previews_for_members_name_no_agent(acme: Api, operator: Api) -> None:
+    make_agent("agent-1")
+    refused = said(acme.post("/orgs/acme/policy/preview", {"policy": {"kv_dtype": "nvfp4"}}))
+    assert "some agents can do" in str(refused["problems"])
+    assert "agent-1" not in str(refused)
+    path, body = "/orgs/acme/policy/preview", {"policy": {"ttl_seconds": 60}}
+    theirs, ours = said(acme.post(path, body)), said(operator.post(path, body))
+    assert (theirs["affected"]["agents"], theirs["shares"]["agents"], theirs["shares"]["group"]) == ([], [], None)
+    assert {one["field"] for one in theirs["shares"]["bands"]} == {"limit_share", "pin_share", "reserved_share"}
+    assert (ours["affected"]["agents"], ours["shares"]["bands"]) == (["agent-1"], [])
+    assert {one["agent"] for one in ours["shares"]["agents"]} == {"agent-1"}
 
 
 def test_a_bound_key_reads_of_its_own_namespaces_only() -> None:

@@ -192,6 +192,16 @@ def test_a_preview_says_old_and_new_with_units_who_is_concerned_and_changes_noth
     assert level().revision == 0
 
 
+def test_members_read_bands_and_no_agents_name(customer_client: Client, acme: Organisation) -> None:
+    joined(acme, role="editor")
+    make_agent("agent-1")
+    page = send(customer_client, button="preview", ttl_seconds="12", ttl_seconds__unit="min")
+    said = words(page)
+    assert "Something else comes into force in 1 namespace: acme/default." in said
+    assert re.search(r"each agent .*? [KMG]iB to ", said)
+    assert "agent-1" not in page.content.decode()
+
+
 def test_another_format_is_said_to_be_a_cold_cache(operator_client: Client, acme: Organisation) -> None:
     page = words(send(operator_client, button="preview", kv_dtype="bf16"))
     assert "Cold cache. fp8 → bf16 is a cold cache" in page

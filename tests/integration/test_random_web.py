@@ -86,7 +86,7 @@ def test_the_same_seed_sends_the_same() -> None:
     assert [http_case(one, seed=1, cookie="") for one in range(40)] == [
         http_case(one, seed=1, cookie="") for one in range(40)
     ]
-    assert socket_case(1, seed=1, cookie="") != socket_case(1, seed=2, cookie="")
+    assert socket_case(1, seed=1, cookie="", origin="") != socket_case(1, seed=2, cookie="", origin="")
 
 
 def test_bytes_that_are_nearly_http(world: World) -> None:
@@ -103,15 +103,44 @@ def test_of_two_framings_neither_is_believed(world: World) -> None:
 
 
 def test_live_sockets_that_make_no_sense(world: World) -> None:
-    cases = [socket_case(number, seed=SEED, cookie=world.cookie) for number in range(CASES["sockets"])]
+    cookie, origin = world.cookie, world.fleet.web
+    cases = [socket_case(number, seed=SEED, cookie=cookie, origin=origin) for number in range(CASES["sockets"])]
     assert {101, 400} <= set(world.sent(*cases))
+
+
+def handshake(world: World, origin: str | None) -> bytes:
+    told = {"upgrade": "websocket", "connection": "Upgrade", "cookie": world.cookie}
+    told |= {"sec-websocket-version": "13", "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA=="}
+    return head("GET", "/ws/live/fleet", told if origin is None else {**told, "origin": origin})
+
+
+def test_live_sockets_compare_the_whole_origin(world: World) -> None:
+    web = urlsplit(world.fleet.web)
+    ours = [world.fleet.web, f"http://localhost:{web.port}", f"http://[::1]:{web.port}"]
+    others: list[str | None] = [
+        f"http://{web.hostname}:{(web.port or 0) + 1}",
+        f"http://{web.hostname}",
+        f"https://{web.hostname}:{web.port}",
+        f"http://luminet.localhost:{web.port}",
+        f"http://localhost.evil.example:{web.port}",
+        f"http://{web.hostname}:{web.port}.evil.example",
+        f"{world.fleet.web}/",
+        f"{web.hostname}:{web.port}",
+        "http://[",
+        "http://localhost:99999",
+        "null",
+        "",
+        None,
+    ]
+    for sent in ours:
+        assert world.sent(Sent(sent, [handshake(world, sent)], "is let in and says no more")) == {101: 1}
+    for other in others:
+        assert world.sent(Sent(str(other), [handshake(world, other)], "listens")) == {403: 1}, other
 
 
 def test_a_page_that_sends_more_than_pages_do_is_cut_off(world: World) -> None:
     """A page only listens: what it sends is held in memory until it is whole."""
-    told = {"upgrade": "websocket", "connection": "Upgrade", "origin": "http://127.0.0.1", "cookie": world.cookie}
-    told |= {"sec-websocket-version": "13", "sec-websocket-key": "AAAAAAAAAAAAAAAAAAAAAA=="}
-    start = head("GET", "/ws/live/fleet", told)
+    start = handshake(world, world.fleet.web)
     assert world.sent(Sent("much", [start, frame(bytes(2**20))], "is let in and says no more")) == {101: 1}
 
 

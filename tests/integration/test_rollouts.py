@@ -718,10 +718,10 @@ def test_rollouts_are_filtered_by_state_and_place(operator: Api, acme: Api) -> N
     assert operator.get("/rollouts?place=Acme").status_code == 422
 
 
-def test_the_preview_names_agents_and_their_pools(acme: Api) -> None:
+def test_operators_previews_name_agents_and_their_pools(operator: Api, acme: Api) -> None:
     make_agent("agent-1")
     make_agent("gateway-1", kind="gateway", backend="gateway", models=[])
-    shown = said(acme.post(f"{PATH}/preview", {"policy": {"limit_share": 0.5}}))
+    shown = said(operator.post(f"{PATH}/preview", {"policy": {"limit_share": 0.5}}))
     assert shown["affected"]["agents"] == ["agent-1"]
     limit = next(one for one in shown["shares"]["agents"] if one["field"] == "limit_share")
     assert (limit["agent"], limit["blocks"]) == ("agent-1", (1 << 27) // 2048)

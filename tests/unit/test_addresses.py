@@ -1,6 +1,6 @@
 import pytest
 
-from tenants.addresses import address_parse, network_of
+from tenants.addresses import address_parse, neighbourhood_of, network_of
 
 
 @pytest.mark.parametrize(
@@ -33,3 +33,15 @@ def test_an_address_is_kept_exactly_and_what_is_none_is_not_kept(given: object, 
 )
 def test_attempts_are_counted_for_a_network(address: str, network: str) -> None:
     assert network_of(address) == network
+
+
+@pytest.mark.parametrize(
+    ("address", "around"),
+    [
+        ("192.0.2.7", ("192.0.2.0", "192.0.2.255")),
+        ("2001:db8:1:2::", ("2001:db8:1::", "2001:db8:1:ffff:ffff:ffff:ffff:ffff")),
+        ("::", ("::", "::ffff:ffff:ffff:ffff:ffff")),
+    ],
+)
+def test_neighbourhood_is_what_one_customer_of_a_provider_has(address: str, around: tuple[str, str]) -> None:
+    assert neighbourhood_of(address) == around

@@ -316,3 +316,31 @@ def test_a_shape_is_what_must_be_there() -> None:
     for value in wrong:
         with pytest.raises(Unexpected):
             shaped(value, shape)
+
+
+LOST = {
+    "create key acme ci --scope infer": ("Key ci", "luminet delete key acme agent-1"),
+    "create member acme kim@acme.example --role viewer": (
+        "The invitation of kim@acme.example",
+        "luminet delete member acme kim@acme.example",
+    ),
+    "join-token create ci": ("Join token ci", "luminet join-token revoke agent-1"),
+    "create alert-rule ci --metric hit_ratio --below 0.5 --webhook https://hooks.acme.example/x": (
+        "Alert rule ci",
+        "luminet delete alert-rule agent-1",
+    ),
+}
+
+
+@pytest.mark.parametrize("command", LOST)
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_lost_secret_says_what_to_do(
+    command: str, more: tuple[str, ...], file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with answering(WHOLE | dict.fromkeys(("secret", "invitation_url", "webhook_secret"))):
+        assert run(command.split(), file, *more) == 1
+    told = capsys.readouterr()
+    what, back = LOST[command]
+    assert f"{what} was made, but the answer with its secret was lost" in told.err
+    assert told.err.rstrip().endswith(back)
+    assert told.out == ""

@@ -3,9 +3,11 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tenants.policy import Values, changes_between, effective_values
-from tenants.preview import AgentPool, duration, effects_of, shares_resolved, shown, warnings_for
+from tenants.preview import AgentPool, duration, effects_of, shares_banded, shares_resolved, shown, warnings_for
 
 GIB = 1024**3
 
@@ -43,6 +45,31 @@ def test_blocks_are_those_of_the_format_in_force() -> None:
 
 def test_an_agent_that_cannot_do_the_format_promises_nothing() -> None:
     assert resolved(pool(bf16=1024**2), kv_dtype="fp8") == {}
+
+
+def sized(name: str, pool_bytes: int, **block_bytes: int) -> AgentPool:
+    return AgentPool(name, "m", pool_bytes, 16, block_bytes)
+
+
+def test_bands_run_from_smallest_pool_to_largest() -> None:
+    pools = [sized("agent-1", 10 * GIB, fp8=1024**2), sized("agent-2", 70 * GIB, fp8=1024**2), sized("x", 0, fp8=1)]
+    found = {one.field: one for one in shares_banded(effective_values([{"reserved_share": 0.25}]), pools)}
+    band = found["reserved_share"]
+    assert (band.bytes_least, band.bytes_most) == (2 * GIB, 32 * GIB)
+    assert (band.tokens_least, band.tokens_most) == (32_768, 524_288)
+    assert list(shares_banded(effective_values([{"kv_dtype": "bf16"}]), pools)) == []
+
+
+@given(st.integers(1, 2**40), st.integers(0, 2**20), st.floats(0, 1))
+def test_bands_tell_of_a_pool_its_power_of_two(pool_bytes: int, more: int, share: float) -> None:
+    """Whatever share somebody tries, pools of one power look alike."""
+    other = min(pool_bytes + more, 2 ** pool_bytes.bit_length() - 1)
+    values = effective_values([{"reserved_share": share}])
+    one, two = (list(shares_banded(values, [sized("a", size, fp8=4096)])) for size in (pool_bytes, other))
+    assert one == two
+    exact = int(pool_bytes * share)
+    (band,) = (each for each in one if each.field == "reserved_share")
+    assert band.bytes_least <= exact <= band.bytes_most
 
 
 @pytest.mark.parametrize(

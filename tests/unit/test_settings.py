@@ -34,6 +34,25 @@ def test_a_good_environment_is_read_whole() -> None:
     assert (environment.web_port, environment.is_https, environment.secrets.pepper) == (9000, True, bytes(range(32)))
 
 
+@pytest.mark.parametrize(
+    ("base_url", "hosts", "origins"),
+    [
+        ("https://luminet.example", "", ["https://luminet.example"]),
+        ("https://Luminet.example:443/", "", ["https://luminet.example"]),
+        (
+            "https://luminet.example:8443",
+            "A.example,luminet.example",
+            ["https://luminet.example:8443", "https://a.example:8443"],
+        ),
+        ("http://[::1]:8000", "localhost", ["http://[::1]:8000", "http://localhost:8000"]),
+        ("http://localhost:80", "", ["http://localhost"]),
+    ],
+)
+def test_origins_are_spelled_as_browsers_spell_them(base_url: str, hosts: str, origins: list[str]) -> None:
+    environment = read_environment({**GOOD, "LUMINET_BASE_URL": base_url, "LUMINET_ALLOWED_HOSTS": hosts})
+    assert list(environment.origins) == origins
+
+
 def test_one_message_names_every_missing_variable() -> None:
     with pytest.raises(MalformedSettings) as caught:
         read_environment({})
@@ -57,6 +76,8 @@ def test_one_message_names_every_missing_variable() -> None:
         ("LUMINET_WEBHOOK_HOSTS", "https://pager.internal"),
         ("LUMINET_WEBHOOK_HOSTS", "pager.internal, *"),
         ("LUMINET_ALLOWED_HOSTS", "*"),
+        ("LUMINET_ALLOWED_HOSTS", "*.luminet.example"),
+        ("LUMINET_ALLOWED_HOSTS", ".luminet.example"),
         ("LUMINET_ALLOWED_HOSTS", "https://luminet.example"),
         ("LUMINET_SECRET_KEY", "short"),
         ("LUMINET_MASTER_KEY", "not base64!"),

@@ -65,3 +65,28 @@ def test_holders_are_named_largest_first_and_those_without_anything_are_not() ->
 def test_nine_tenths_may_be_promised_and_no_more(shares: list[float], is_too_much: bool) -> None:
     assert PROMISED_AT_MOST == 0.9
     assert heaviest_promise([held(str(n), share) for n, share in enumerate(shares)]).is_too_much is is_too_much
+
+
+def is_acmes(one: Holding) -> bool:
+    return one.organisation == "acme"
+
+
+@pytest.mark.parametrize(("others", "counted"), [(0.0, 0.0), (0.01, 0.1), (0.3, 0.3), (0.31, 0.4), (0.9, 0.9)])
+def test_what_others_hold_counts_in_bands(others: float, counted: float) -> None:
+    promise = heaviest_promise([held("acme/a", 0.2), held("globex/b", others)], is_acmes)
+    assert promise.total == pytest.approx(0.2 + counted)
+
+
+def test_bands_are_of_each_model() -> None:
+    promise = heaviest_promise([held("acme/a", 0.2, m=0.5), held("globex/b", 0.1, n=0.75)], is_acmes)
+    assert promise.model == "n"
+    assert promise.total == pytest.approx(1.0)
+
+
+@given(HOLDINGS, st.integers(0, 9), st.floats(0.001, 0.1), st.floats(0.001, 0.1))
+def test_others_within_a_band_refuse_the_same(mine: list[Holding], band: int, one: float, two: float) -> None:
+    answers = [
+        heaviest_promise([*mine, held("globex/b", band / 10 + others)], lambda each: each.organisation == "o")
+        for others in (one, two)
+    ]
+    assert answers[0].is_too_much is answers[1].is_too_much

@@ -22,6 +22,7 @@ from controlplane.api.schemas.policies import (
     ResolvedShareShown,
     RevisionShown,
     Rollback,
+    ShareBandShown,
     SharesShown,
     WarningShown,
 )
@@ -86,6 +87,7 @@ def policy_preview_post(call: Call, body: PolicyPut) -> Answer:
     shares = SharesShown(
         group=None if found.group_share is None else _from(GroupShareShown, found.group_share),
         agents=[_from(ResolvedShareShown, one) for one in found.shares],
+        bands=[_from(ShareBandShown, one) for one in found.bands],
     )
     shown = PolicyPreviewed(
         base_revision=found.base_revision,

@@ -8,7 +8,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from controlplane.alerts.services import LARGEST, LONGEST_FOR, LONGEST_SILENCE
 from controlplane.alerts.webhooks import URL_LENGTH
-from controlplane.api.schemas.base import FutureMoment, Given, Taken, example
+from controlplane.api.schemas.base import FutureMoment, Given, OneTimeSecret, Taken, example
 from controlplane.api.schemas.tenants import ID, WHEN, GroupSlug, Name
 
 AlertState = Annotated[
@@ -253,4 +253,4 @@ class AlertRuleMade(AlertRuleShown):
 
     model_config = ConfigDict(json_schema_extra=example(**RULE, webhook_secret=SECRET))
 
-    webhook_secret: str | None
+    webhook_secret: OneTimeSecret

@@ -40,6 +40,23 @@ class Given(BaseModel):
     """A body we give."""
 
 
+class _ShownOnce:
+    """Marks a member that is given with the first answer alone."""
+
+
+OneTimeSecret = Annotated[
+    str | None,
+    _ShownOnce(),
+    Field(description="Shown now and never again: null where the request is repeated with its Idempotency-Key."),
+]
+
+
+def one_time_secrets(body: type[BaseModel] | None) -> tuple[str, ...]:
+    """Return the members of a body that are secrets shown once."""
+    fields = {} if body is None else body.model_fields
+    return tuple(name for name, one in fields.items() if any(isinstance(it, _ShownOnce) for it in one.metadata))
+
+
 Moment = Annotated[AwareDatetime, Field(strict=False)]
 FutureMoment = Annotated[Moment, BeforeValidator(_moment_only), AfterValidator(_in_utc)]
 

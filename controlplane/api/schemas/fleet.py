@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from controlplane.api.schemas.base import Given, Taken, example
+from controlplane.api.schemas.base import Given, OneTimeSecret, Taken, example
 from controlplane.api.schemas.tenants import ID, WHEN, GroupSlug, Name
 from controlplane.fleet.labels import Labels
 from tenants.models.organisations import SLUG_PATTERN
@@ -273,4 +273,4 @@ class JoinTokenCreated(JoinTokenShown):
 
     model_config = ConfigDict(json_schema_extra=example(**JOIN_TOKEN, secret="ljt_7Gq2mZx1…"))  # noqa: S106
 
-    secret: str
+    secret: OneTimeSecret

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from controlplane.api.schemas.base import Given, Taken, example
+from controlplane.api.schemas.base import Given, OneTimeSecret, Taken, example
 from controlplane.api.schemas.tenants import ID, LATER, WHEN, Ending, Name, Slug
 
 Email = Annotated[str, StringConstraints(min_length=3, max_length=254), Field(description="Where the person signs in.")]
@@ -66,7 +66,7 @@ class MemberInvited(MemberShown):
         )
     )
 
-    invitation_url: str
+    invitation_url: OneTimeSecret
     invitation_expires_at: datetime
 
 
@@ -76,7 +76,7 @@ class LinkShown(Given):
     model_config = ConfigDict(json_schema_extra=example(kind="invitation", url=LINK, expires_at="2026-11-28T15:00:00Z"))
 
     kind: Literal["invitation", "reset"]
-    url: str
+    url: OneTimeSecret
     expires_at: datetime
 
 
@@ -141,7 +141,7 @@ class KeyCreated(KeyShown):
         )
     )
 
-    secret: str
+    secret: OneTimeSecret
 
 
 class OperatorTokenCreate(Taken):
@@ -195,7 +195,7 @@ class OperatorTokenCreated(OperatorTokenShown):
         )
     )
 
-    secret: str
+    secret: OneTimeSecret
 
 
 class CallerShown(Given):

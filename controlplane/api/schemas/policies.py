@@ -97,7 +97,7 @@ class WarningShown(Given):
 class AffectedShown(Given):
     namespaces: int = Field(description="In how many namespaces something else would be in force.")
     named: list[str] = Field(description="The first of them.")
-    agents: list[str] = Field(description="Engines that would apply it.")
+    agents: list[str] = Field(description="Engines that would apply it, for operators; empty for others.")
 
 
 class GroupShareShown(Given):
@@ -119,9 +119,21 @@ class ResolvedShareShown(Given):
     gib: float
 
 
+class ShareBandShown(Given):
+    """One share on each agent, from the smallest pool to the largest, each known to a power of two."""
+
+    field: str
+    share: float
+    bytes_least: int
+    bytes_most: int
+    tokens_least: int
+    tokens_most: int
+
+
 class SharesShown(Given):
     group: GroupShareShown | None = Field(description="For operators; null for others.")
-    agents: list[ResolvedShareShown]
+    agents: list[ResolvedShareShown] = Field(description="For operators; empty for others.")
+    bands: list[ShareBandShown] = Field(description="For members and keys of an organisation; empty for operators.")
 
 
 class FieldProblemShown(Given):
@@ -138,7 +150,7 @@ class PolicyPreviewed(Given):
             diff=[CHANGE],
             effective_hash=HASH,
             affected={"namespaces": 1, "named": ["acme/chat"], "agents": []},
-            shares={"group": {"promised": 0.35, "at_most": 0.9, "is_too_much": False}, "agents": []},
+            shares={"group": {"promised": 0.35, "at_most": 0.9, "is_too_much": False}, "agents": [], "bands": []},
             expected_effect=["ttl_seconds: 5 min → 10 min"],
             warnings=[],
             problems=[],

@@ -18,6 +18,7 @@ from controlplane.dashboard.organisations.common import REFUSED, Refusal, refuse
 from controlplane.dashboard.organisations.forms import ConfirmForm
 from controlplane.dashboard.organisations.paging import asked, pager
 from controlplane.dashboard.pages import FORMS, operator_of, page
+from controlplane.dashboard.words import made_before
 from controlplane.fleet import selectors
 from controlplane.fleet.join_tokens import join_token_create, join_token_revoke
 from controlplane.fleet.models import JoinToken
@@ -45,21 +46,23 @@ def _create(request: HttpRequest, actor: Actor) -> HttpResponse:
     form = token_form(request.POST)
     if form.is_valid():
         try:
-            token, secret = _made(actor, form)
+            made = _made(actor, form)
         except Refusal as error:
             refuse(form, error.problems)
         except IdempotencyKeyReused:
             form.add_error(None, "A token was made with this form already. Send it again to make another one.")
         else:
-            return _page(request, made=new_token(token, secret, address=address_of_ours(request)), status=201)
+            if not isinstance(made, JoinToken):
+                return _page(request, made=new_token(*made, address=address_of_ours(request)), status=201)
+            form.add_error(None, made_before(f"The join token {made.name} ({made.prefix}…)"))
     return _page(request, form=form, status=REFUSED)
 
 
-def _made(actor: Actor, form: JoinTokenForm) -> tuple[JoinToken, str]:
-    """Of a form that is sent again, as by a reload, the same token."""
+def _made(actor: Actor, form: JoinTokenForm) -> tuple[JoinToken, str] | JoinToken:
+    """The token and its secret; of a form that is sent again, as by a reload, the same token without."""
     told = form.cleaned_data
 
-    def perform() -> KeptAnswer:
+    def perform() -> tuple[tuple[JoinToken, str], KeptAnswer]:
         token, secret = join_token_create(
             actor=actor,
             name=told["name"],
@@ -69,18 +72,19 @@ def _made(actor: Actor, form: JoinTokenForm) -> tuple[JoinToken, str]:
             uses=told["uses"],
             expires_in=told["lasts"],
         )
-        return KeptAnswer(201, json.dumps({"token": str(token.pk), "secret": secret.secret}))
+        return (token, secret.secret), KeptAnswer(201, json.dumps({"token": str(token.pk)}))
 
     said = json.dumps({name: str(value) for name, value in sorted(told.items())})
-    answer, _ = once(
+    answer = once(
         actor=actor,
         key=f"page {told['once']}",
         fingerprint=sha256(said.encode()).digest(),
         now=timezone.now(),
         perform=perform,
     )
-    kept = json.loads(answer.body)
-    return selectors.join_token_for(UUID(kept["token"])), kept["secret"]
+    if isinstance(answer, KeptAnswer):
+        return selectors.join_token_for(UUID(json.loads(answer.body)["token"]))
+    return answer
 
 
 def _revoke(request: HttpRequest, actor: Actor) -> HttpResponse:

@@ -18,6 +18,7 @@ from controlplane.dashboard.organisations.forms import FEW, ConfirmForm, KeyForm
 from controlplane.dashboard.organisations.key_rows import NewKey, headline, key_row, new_key
 from controlplane.dashboard.organisations.paging import asked, pager
 from controlplane.dashboard.pages import FORMS, actor_within, page
+from controlplane.dashboard.words import made_before
 from controlplane.fleet.selectors import gateway_address
 from tenants.access import MANAGE, MANAGE_READ, key_for, namespace_slugs, namespaces_visible, organisation_for
 from tenants.actor import Actor
@@ -42,21 +43,23 @@ def _create(request: HttpRequest, actor: Actor, found: Organisation) -> HttpResp
     form = KeyForm(request.POST, slugs=_slugs(actor, found))
     if form.is_valid():
         try:
-            key, secret = _made(actor, found, form)
+            made = _made(actor, found, form)
         except Refusal as error:
             refuse(form, _ours(error.problems))
         except IdempotencyKeyReused:
             form.add_error(None, "A key was made with this form already. Send it again to make another one.")
         else:
-            return _page(request, actor, found, made=_new_key(request, key, secret), status=201)
+            if not isinstance(made, ApiKey):
+                return _page(request, actor, found, made=_new_key(request, *made), status=201)
+            form.add_error(None, made_before(f"The key {made.name} ({made.prefix}…)"))
     return _page(request, actor, found, form=form, status=REFUSED)
 
 
-def _made(actor: Actor, found: Organisation, form: KeyForm) -> tuple[ApiKey, str]:
-    """Of a form that is sent again, as by a reload, the same key."""
+def _made(actor: Actor, found: Organisation, form: KeyForm) -> tuple[ApiKey, str] | ApiKey:
+    """The key and its secret; of a form that is sent again, as by a reload, the same key without."""
     told = form.cleaned_data
 
-    def perform() -> KeptAnswer:
+    def perform() -> tuple[tuple[ApiKey, str], KeptAnswer]:
         chosen = _namespaces(actor, found, told["namespaces"]) if told["namespaces"] else None
         key, secret = key_create(
             actor=actor,
@@ -66,15 +69,12 @@ def _made(actor: Actor, found: Organisation, form: KeyForm) -> tuple[ApiKey, str
             namespaces=chosen,
             expires_at=told["ends"],
         )
-        return KeptAnswer(201, json.dumps({"key": str(key.pk), "secret": secret.secret}))
+        return (key, secret.secret), KeptAnswer(201, json.dumps({"key": str(key.pk)}))
 
     said = json.dumps([found.pk, told["name"], told["scopes"], told["namespaces"], str(told["ends"])])
     fingerprint = sha256(said.encode()).digest()
-    answer, _ = once(
-        actor=actor, key=f"page {told['once']}", fingerprint=fingerprint, now=timezone.now(), perform=perform
-    )
-    kept = json.loads(answer.body)
-    return key_for(found, UUID(kept["key"])), kept["secret"]
+    answer = once(actor=actor, key=f"page {told['once']}", fingerprint=fingerprint, now=timezone.now(), perform=perform)
+    return key_for(found, UUID(json.loads(answer.body)["key"])) if isinstance(answer, KeptAnswer) else answer
 
 
 def _revoke(request: HttpRequest, actor: Actor, found: Organisation) -> HttpResponse:

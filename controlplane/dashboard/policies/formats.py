@@ -1,9 +1,10 @@
 """What each KV format costs where this policy is served: bytes a token, and what was measured of its quality. Pure."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from controlplane.dashboard.words import counted
 from controlplane.fleet.quality import BASELINE, FORMATS, LET_THROUGH, Served
 from tenants.preview import AgentPool
 
@@ -59,25 +60,32 @@ class Result:
     figures: Mapping[str, Any]
 
 
-def formats(pools: Sequence[AgentPool], served: Iterable[Served], results: Iterable[Result]) -> dict[str, Format]:
-    """Every format there is, by name."""
+def formats(
+    pools: Sequence[AgentPool], served: Iterable[Served], results: Iterable[Result], *, names_agents: bool = True
+) -> dict[str, Format]:
+    """Every format there is, by name. Members read how many agents lack one, and not which."""
     known = list(dict.fromkeys(served))
     found: dict[tuple[str, ...], Result] = {
         (one.model, one.revision, one.backend, one.kv_dtype): one for one in results
     }
-    return {name: _format(name, pools, known, found) for name in FORMATS}
+    named = _named if names_agents else _numbered
+    return {name: _format(name, pools, known, found, named) for name in FORMATS}
 
 
 def _format(
-    name: str, pools: Sequence[AgentPool], served: Sequence[Served], results: Mapping[tuple[str, ...], Result]
+    name: str,
+    pools: Sequence[AgentPool],
+    served: Sequence[Served],
+    results: Mapping[tuple[str, ...], Result],
+    named: Callable[[Sequence[str]], str],
 ) -> Format:
     able = [one for one in served if name in one.formats]
     lacking = sorted({one.agent for one in served if name not in one.formats})
-    caveats = [f"{_named(agents)} {_computes(len(agents))} it as {other}" for other, agents in _otherwise(name, able)]
+    caveats = [f"{named(agents)} {_computes(len(agents))} it as {other}" for other, agents in _otherwise(name, able)]
     if served and not able:
         caveats = ["no agent here can do it"]
     elif lacking:
-        caveats.append(f"{_named(lacking)} cannot do it: requests for it go to the others")
+        caveats.append(f"{named(lacking)} cannot do it: requests for it go to the others")
     places = list(dict.fromkeys((one.key, one.computed(name)) for one in able))
     told = tuple(
         _quality(name, key, computed, results, is_only=len(places) == 1) for key, computed in places[:MOST_QUALITIES]
@@ -95,6 +103,10 @@ def _named(agents: Sequence[str]) -> str:
     return ", ".join(agents[:MOST_NAMED]) + (
         f" and {len(agents) - MOST_NAMED} more" if len(agents) > MOST_NAMED else ""
     )
+
+
+def _numbered(agents: Sequence[str]) -> str:
+    return counted(len(agents), "agent")
 
 
 def _computes(agents: int) -> str:

@@ -11,7 +11,7 @@ from controlplane.dashboard.policies.rows import origin_words
 from controlplane.dashboard.ttl_forms import in_words
 from controlplane.dashboard.words import counted
 from tenants.policy import Change, Values
-from tenants.preview import AgentPool, PreviewWarning
+from tenants.preview import AgentPool, PreviewWarning, ShareBand
 from tenants.selectors import Preview
 
 MOST_NAMED = 8
@@ -78,7 +78,7 @@ def previewed(
     kv_dtype: str,
 ) -> Previewed:
     own = said_between(before, after)
-    table = share_rows(found, pools, kv_dtype)
+    table = band_rows(found.bands) or share_rows(found, pools, kv_dtype)
     return Previewed(
         title=changes_words(len(own)),
         diff=tuple(_diff_line(one, kind) for one in found.changes),
@@ -161,8 +161,10 @@ def who_words(found: Preview) -> str:
     named = ", ".join(found.namespaces_named[:MOST_NAMED])
     more = found.namespaces - min(MOST_NAMED, len(found.namespaces_named))
     where = f"{counted(found.namespaces, 'namespace')}: {named}{f' and {more} more' if more else ''}"
-    if not found.agents:
+    if not found.is_served:
         return f"Something else comes into force in {where}. No agent serves it yet."
+    if not found.agents:
+        return f"Something else comes into force in {where}."
     agents = ", ".join(found.agents[:MOST_NAMED])
     rest = len(found.agents) - MOST_NAMED
     served = f"{counted(len(found.agents), 'engine')}: {agents}{f' and {rest} more' if rest > 0 else ''}"
@@ -194,6 +196,21 @@ def share_rows(found: Preview, pools: Sequence[AgentPool], kv_dtype: str) -> lis
             f"{blocks:,}",
         )
         for (field, share, blocks, tokens, size), agents in groups.items()
+    ]
+
+
+def band_rows(bands: Sequence[ShareBand]) -> list[ShareRow]:
+    """Each share as a member reads it."""
+    return [
+        ShareRow(
+            "each agent",
+            FIELDS[one.field].label,
+            f"{100 * one.share:.4g} %",
+            f"{bytes_text(one.bytes_least)} to {bytes_text(one.bytes_most)}",
+            f"{one.tokens_least:,} to {one.tokens_most:,}",
+            "",
+        )
+        for one in bands
     ]
 
 

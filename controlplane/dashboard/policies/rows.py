@@ -26,7 +26,7 @@ from controlplane.dashboard.words import counted, duration
 from controlplane.fleet.quality import Served
 from tenants.bounds import Bounds
 from tenants.policy import BUILT_IN, LEVELS, Values, effective, effective_values
-from tenants.preview import AgentPool, shares_resolved
+from tenants.preview import AgentPool, shares_banded, shares_resolved
 
 TAKES_FROM_OTHERS = frozenset({"reserved_share", "limit_share", "weight", "pin_share", "offload"})
 OWN_WORDS = {"fleet": "the fleet’s own", "organisation": "this organisation’s own", "namespace": "this namespace’s own"}
@@ -303,7 +303,8 @@ def _hints(ground: Ground, one: Field, then: Mapping[str, Any], *, is_of_model: 
     if not is_of_model:
         yield one.hint
     if one.kind == "share" and then[one.name]:
-        yield share_words(one.name, then, ground.pools)
+        words = share_words if ground.is_operator else band_words
+        yield words(one.name, then, ground.pools)
     if one.name == "reserved_share" and ground.promised and not is_of_model:
         yield ground.promised
     if one.name == "kv_dtype" and not is_of_model:
@@ -331,6 +332,17 @@ def share_words(field: str, values: Mapping[str, Any], pools: Sequence[AgentPool
     )
     more = f"; and {len(told) - MOST_GROUPS} other sizes" if len(told) > MOST_GROUPS else ""
     return f"{percent(values[field])} = {said}{more}, in {values['kv_dtype']}."
+
+
+def band_words(field: str, values: Mapping[str, Any], pools: Sequence[AgentPool]) -> str:
+    """ "12 % = 7.7 GiB to 15.4 GiB on each agent, in fp8": the same for who may not learn how large pools are."""
+    if not pools:
+        return "What that comes to is known once an agent serves this."
+    for one in shares_banded({**BUILT_IN, **values}, pools):
+        if one.field == field:
+            size = f"{bytes_text(one.bytes_least)} to {bytes_text(one.bytes_most)}"
+            return f"{percent(values[field])} = {size} on each agent, in {values['kv_dtype']}."
+    return f"No agent here can do {values['kv_dtype']}."
 
 
 def _where(agents: Sequence[str], groups: int) -> str:

@@ -276,7 +276,7 @@ def _context(
         here.may_edit,
         pools,
         served,
-        formats(pools, served, results),
+        formats(pools, served, results, names_agents=here.actor.is_operator),
         promised,
     )
     shown, models = rows(ground), model_rows(ground)

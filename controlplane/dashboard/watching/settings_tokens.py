@@ -17,6 +17,7 @@ from controlplane.dashboard.watching.paging import pager
 from controlplane.dashboard.watching.settings import REFUSED, shown
 from controlplane.dashboard.watching.settings_forms import ConfirmForm, TokenForm
 from controlplane.dashboard.watching.settings_rows import token_row, tokens_headline
+from controlplane.dashboard.words import made_before
 from tenants.access import OPERATE, OPERATE_ADMIN_READ, operator_token_for, operator_tokens, permit
 from tenants.actor import Actor
 from tenants.errors import IdempotencyKeyReused, InvalidFields, NotFound
@@ -45,25 +46,27 @@ def _create(request: HttpRequest, actor: Actor) -> HttpResponse:
         except IdempotencyKeyReused:
             form.add_error(None, "A token was made with this form already. Send it again to make another one.")
         else:
-            return _page(request, secret=secret, made=form.cleaned_data["name"], status=201)
+            if secret is not None:
+                return _page(request, secret=secret, made=form.cleaned_data["name"], status=201)
+            form.add_error(None, made_before(f"The token {form.cleaned_data['name']}"))
     return _page(request, form=form, status=REFUSED)
 
 
-def _made(actor: Actor, user: User, form: TokenForm) -> str:
-    """Of a form that is sent again, as by a reload, the same token."""
+def _made(actor: Actor, user: User, form: TokenForm) -> str | None:
+    """The secret of a new token; None for a form that is sent again, as by a reload."""
     told = form.cleaned_data
 
-    def perform() -> KeptAnswer:
+    def perform() -> tuple[str, KeptAnswer]:
         _, secret = operator_token_create(
             actor=actor, user=user, name=told["name"], scopes=told["scopes"], expires_at=told["ends"]
         )
-        return KeptAnswer(201, json.dumps(secret.secret))
+        return secret.secret, KeptAnswer(201, "")
 
     said = json.dumps([told["name"], told["scopes"], str(told["ends"])])
     fingerprint = sha256(said.encode()).digest()
     key = f"page {told['once']}"
-    answer, _ = once(actor=actor, key=key, fingerprint=fingerprint, now=timezone.now(), perform=perform)
-    return str(json.loads(answer.body))
+    answer = once(actor=actor, key=key, fingerprint=fingerprint, now=timezone.now(), perform=perform)
+    return None if isinstance(answer, KeptAnswer) else answer
 
 
 def _revoke(request: HttpRequest, actor: Actor) -> HttpResponse:

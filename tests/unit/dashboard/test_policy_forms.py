@@ -6,13 +6,14 @@ import pytest
 
 from controlplane.dashboard.policies.curves import curve
 from controlplane.dashboard.policies.fields import FIELDS, INHERITED, problem_words, read, same, typed_of, value_words
-from controlplane.dashboard.policies.formats import bytes_exact, cost, delta_words
+from controlplane.dashboard.policies.formats import bytes_exact, cost, delta_words, formats
 from controlplane.dashboard.policies.forms import form_of, form_sent, pressed, rebased, typed_level
 from controlplane.dashboard.policies.guard_forms import GUARDS
 from controlplane.dashboard.policies.headlines import headline, own_words
 from controlplane.dashboard.policies.previews import said_between
 from controlplane.dashboard.policies.rollout_forms import button_words, rollout_form
-from controlplane.dashboard.policies.rows import share_words
+from controlplane.dashboard.policies.rows import band_words, share_words
+from controlplane.fleet.quality import Served
 from controlplane.rollouts.spec import Guards
 from controlplane.rollouts.stepping import Candidate
 from tenants.policy import BUILT_IN
@@ -177,6 +178,22 @@ def test_shares_of_pools_of_different_sizes_are_told_apart() -> None:
     said = share_words("reserved_share", {**BUILT_IN, "reserved_share": 0.5}, [POOL, small])
     assert said == "50 % = 128.0 MiB = 1,048,576 tokens on agent-1; 512.0 KiB = 4,096 tokens on agent-2, in fp8."
     assert "No agent here can do int8" in share_words("limit_share", {**BUILT_IN, "kv_dtype": "int8"}, [POOL])
+
+
+def test_members_read_how_many_agents_lack_a_format() -> None:
+    served = [Served("agent-1", "m", "r", "paged", ("bf16", "fp8")), Served("agent-2", "m", "r", "paged", ("bf16",))]
+    ours, theirs = (formats([POOL], served, [], names_agents=one)["fp8"].caveat for one in (True, False))
+    assert ours == "agent-2 cannot do it: requests for it go to the others"
+    assert theirs == "1 agent cannot do it: requests for it go to the others"
+
+
+def test_members_read_a_share_as_a_band() -> None:
+    small = AgentPool("agent-2", "m", 1 << 20, 16, POOL.block_bytes)
+    values = {**BUILT_IN, "reserved_share": 0.5}
+    said = band_words("reserved_share", values, [POOL, small])
+    assert said == "50 % = 512.0 KiB to 256.0 MiB on each agent, in fp8."
+    assert "No agent here can do int8" in band_words("limit_share", {**BUILT_IN, "kv_dtype": "int8"}, [POOL])
+    assert "known once an agent serves" in band_words("limit_share", values, [])
 
 
 def test_the_headline_says_what_is_in_force() -> None:

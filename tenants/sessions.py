@@ -1,0 +1,81 @@
+"""Django's sessions in the database, under a keyed hash of their key: a copy of the table lets nobody in.
+
+The cookie holds the key. Rows of the version before hold it in the clear, with 32 characters where a hash has 40: they
+are still found until they expire, 12 hours at most, so that an upgrade and the way back sign nobody out.
+"""
+
+import hmac
+from base64 import urlsafe_b64encode
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.contrib.sessions.backends import db
+from django.contrib.sessions.models import Session
+from django.utils import timezone
+
+from tenants.crypto import purpose_key
+
+HASH_BYTES = 30  # 40 characters of base64: as wide as Django's column
+CLEAR_CHARACTERS = 32  # of a key, as Django makes them
+
+
+def stored_key(key: str) -> str:
+    """Return the primary key of a session's row."""
+    return urlsafe_b64encode(
+        hmac.digest(purpose_key("pepper", "sessions"), key.encode(), "sha256")[:HASH_BYTES]
+    ).decode()
+
+
+class SessionStore(db.SessionStore):
+    """Look a session up by the hash of its key, and save it under that alone.
+
+    The class keeps the name of its parent: Django signs the data under it.
+    """
+
+    def exists(self, session_key: str) -> bool:
+        return Session.objects.filter(pk__in=_rows_of(session_key)).exists()
+
+    def delete(self, session_key: str | None = None) -> None:
+        if key := session_key or self.session_key:
+            Session.objects.filter(pk__in=_rows_of(key)).delete()
+
+    def create_model_instance(self, data: dict[str, Any]) -> Session:
+        row = super().create_model_instance(data)
+        assert isinstance(row, Session)
+        row.session_key = stored_key(row.session_key)
+        return row
+
+    def _get_session_from_db(self) -> Session | None:
+        key = str(self.session_key)
+        rows = {row.pk: row for row in Session.objects.filter(pk__in=_rows_of(key), expire_date__gt=timezone.now())}
+        found = rows.get(stored_key(key)) or _copied(rows.get(key), key)
+        if found is None:
+            self._session_key = None
+        return found
+
+    async def aexists(self, session_key: str) -> bool:
+        return await sync_to_async(self.exists)(session_key)
+
+    async def adelete(self, session_key: str | None = None) -> None:
+        await sync_to_async(self.delete)(session_key)
+
+    async def acreate_model_instance(self, data: dict[str, Any]) -> Session:
+        return await sync_to_async(self.create_model_instance)(data)
+
+    async def _aget_session_from_db(self) -> Session | None:
+        return await sync_to_async(self._get_session_from_db)()
+
+
+def _rows_of(key: str) -> list[str]:
+    """Return where a session may be. A hash is not a key: whoever read one from the table finds nothing with it."""
+    is_key = len(key) == CLEAR_CHARACTERS and key.isascii() and key.isalnum()
+    return [stored_key(key), *([key] if is_key else [])]
+
+
+def _copied(clear: Session | None, key: str) -> Session | None:
+    """Copy a row of the version before to where this one looks. The row stays for that version's processes."""
+    if clear is None:
+        return None
+    copy = Session(session_key=stored_key(key), session_data=clear.session_data, expire_date=clear.expire_date)
+    Session.objects.bulk_create([copy], ignore_conflicts=True)
+    return copy
