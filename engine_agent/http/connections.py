@@ -23,6 +23,7 @@ from engine_agent.http.headers import request_id_accept
 MOST_HEAD_BYTES = 65_536  # and as many between two parts of a body, or behind it
 MOST_HEADERS = 256  # applications join the values of repeated names, which takes the square of their number
 PROGRESS_SECONDS, PROGRESS_BYTES = 10.0, 10_240  # a body that is still on its way brings so much in so long
+MOST_CHUNKS, CHUNK_BYTES = 1_024, 64  # of a body, and one more for so many of its bytes: each costs as much as a header
 DISCARD_SECONDS = 10.0  # for the rest of what was refused before it was read
 MOST_DISCARDED_BYTES = 16 * 2**20
 FIRST_LOOK_SECONDS, MOST_LOOK_SECONDS = 0.005, 0.25  # at who says no more: whether it still listens
@@ -87,6 +88,7 @@ class Connection(HttpToolsProtocol):
         self._body_watch: asyncio.TimerHandle | None = None  # while a body is on its way
         self._body_ends_at = 0.0
         self._progress_bytes = 0  # of the body, since it was last looked at
+        self._body_bytes = self._chunks = 0
         self._waiting: asyncio.TimerHandle | None = None  # while a head is expected
         self._discarding: asyncio.TimerHandle | None = None  # while a body is read that nobody wants
         self._looking: asyncio.TimerHandle | None = None  # while a client listens and says no more
@@ -219,7 +221,7 @@ class Connection(HttpToolsProtocol):
         if self._is_upgrading:
             return
         self._head_is_here()
-        self._beside_bytes = self._discarded_bytes = 0
+        self._beside_bytes = self._discarded_bytes = self._body_bytes = self._chunks = 0
         if self._is_websocket and any(_announces_body(*header) for header in self.headers):
             raise self._faulty(invalid(None, "A request that becomes a WebSocket has no body.", "upgrade_with_body"))
         super().on_headers_complete()
@@ -234,8 +236,15 @@ class Connection(HttpToolsProtocol):
         self._fault = error
         return error
 
+    def on_chunk_header(self) -> None:
+        self._chunks += 1
+        if self._chunks > MOST_CHUNKS + self._body_bytes // CHUNK_BYTES:
+            problem = f"The chunks of a body have at least {CHUNK_BYTES} bytes each, after the first {MOST_CHUNKS:,}."
+            raise self._faulty(invalid(None, problem, "chunks_too_small"))
+
     def on_body(self, body: bytes) -> None:
         self._beside_bytes = 0
+        self._body_bytes += len(body)
         self._progress_bytes += len(body)
         super().on_body(body)
 

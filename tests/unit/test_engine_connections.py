@@ -12,7 +12,7 @@ import pytest
 
 from engine_agent.http import connections
 from engine_agent.http.connection_limits import ConnectionLimits
-from engine_agent.http.connections import MOST_HEAD_BYTES, MOST_HEADERS, Deadlines
+from engine_agent.http.connections import CHUNK_BYTES, MOST_CHUNKS, MOST_HEAD_BYTES, MOST_HEADERS, Deadlines
 from engine_agent.http.listening import bind_tcp
 from engine_agent.http.serving import Server, server_of
 
@@ -142,6 +142,21 @@ async def test_head_limit_is_exact_in_one_segment(exchange: Exchange, extra: int
     head = start + b"y" * (MOST_HEAD_BYTES - len(start + end) + extra) + end
     answer = await exchange(head)
     assert code(answer) == (431, "head_too_large") if extra else answer.endswith(b"hello")
+
+
+@pytest.mark.parametrize(("size", "is_taken"), [(CHUNK_BYTES, True), (1, False)])
+async def test_small_chunks_are_limited(exchange: Exchange, size: int, is_taken: bool) -> None:
+    head = b"POST / HTTP/1.1\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+    chunk = b"%x\r\n%b\r\n" % (size, b"z" * size)
+    answer = await exchange(head, chunk * (2 * MOST_CHUNKS), b"0\r\n\r\n")
+    assert answer.endswith(b"hello") if is_taken else code(answer) == (400, "chunks_too_small")
+
+
+async def test_small_chunks_behind_an_answer_end_it(exchange: Exchange, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "DISCARD_SECONDS", 3_600.0)
+    head = b"POST /refused HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
+    answer = await exchange(head, HEARD, b"1\r\nz\r\n" * (2 * MOST_CHUNKS))
+    assert answer.endswith(b"hello")
 
 
 async def test_header_count_is_limited(exchange: Exchange) -> None:
