@@ -94,7 +94,7 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
         web_host=reader.text("LUMINET_WEB_HOST", "127.0.0.1"),
         web_port=reader.port("LUMINET_WEB_PORT", 8000),
         web_workers=web_workers,
-        web_connections=reader.number("LUMINET_WEB_CONNECTIONS", 4096, low=64, high=65_536),
+        web_connections=reader.number("LUMINET_WEB_CONNECTIONS", 4096, low=1, high=65_536),
         web_connections_per_address=reader.number("LUMINET_WEB_CONNECTIONS_PER_ADDRESS", 256, low=1, high=65_536),
         web_head_seconds=reader.number("LUMINET_WEB_HEAD_SECONDS", 30, low=1, high=600),
         web_body_seconds=reader.number("LUMINET_WEB_BODY_SECONDS", 60, low=1, high=3_600),
