@@ -19,7 +19,7 @@ from engine_agent.http.errors import ApiError
 APPLICATION: Final = "controlplane.served:application"
 GRACE_SECONDS = 3
 KEPT_SECONDS = 75  # idle connections: agents of a large fleet speak every 5 s and should not connect anew each time
-SPARE_FILES, LEAST_CONNECTIONS = 256, 64  # files for the database and Redis; connections, however few files there are
+SPARE_FILES, LEAST_CONNECTIONS = 256, 64  # files for the database and Redis; connections at least
 PROBLEM_TYPES: Final = {400: "malformed", 408: "too-slow", 431: "head-too-large", 503: "overloaded"}
 
 

@@ -39,7 +39,7 @@ JOURNAL_BYTES_ALONE = 64 * 2**20  # then the oldest records go
 FLUSH_SECONDS = 1.0
 LOOK_SECONDS = 0.02
 STOPPED_AT_ONCE = 128
-SPARE_FILES, LEAST_CONNECTIONS = 256, 64  # files for other things than clients; connections, however few files there are
+SPARE_FILES, LEAST_CONNECTIONS = 256, 64  # files for other things than clients; connections at least
 
 
 class EngineProcess:
