@@ -52,16 +52,15 @@ def fleet() -> Iterator[Process]:
             yield running
 
 
-def suffered(running: Process, count: int, *, seed: int, waits_for_bodies: bool) -> Aftermath:
-    """Where it is not waited for them, slow bodies leave when all else is over."""
+def suffered(running: Process, count: int, *, seed: int) -> Aftermath:
     before = levels(running.url)
-    run, silent, heads, bodies, amid = asyncio.run(_suffered(running, count, seed, waits_for_bodies))
+    run, silent, heads, bodies, amid = asyncio.run(_suffered(running, count, seed))
     until(lambda: _is_settled(levels(running.url), before), seconds=SETTLED_SECONDS)
     return Aftermath(run, silent, heads, bodies, before, amid, levels(running.url))
 
 
 async def _suffered(
-    running: Process, count: int, seed: int, waits_for_bodies: bool
+    running: Process, count: int, seed: int
 ) -> tuple[Run, Sequence[Lingered], Sequence[Lingered], Sequence[Lingered], Levels]:
     port, enough = urlsplit(running.url).port or 0, asyncio.Event()
     silent, heads, bodies = (
@@ -69,15 +68,26 @@ async def _suffered(
         for begin, drip in ((b"", b""), (DRIPPED_HEAD, b"x"), (DRIPPED_BODY, b" "))
     )
     deaf = [asyncio.create_task(unread(port, UNREAD, enough)) for _ in range(OF_EACH)]
-    run = await send_all(port, count, seed=seed)
-    amid = await asyncio.to_thread(levels, running.url)
-    patient = [*silent, *heads, *(bodies if waits_for_bodies else ())]
-    await asyncio.wait(patient, timeout=SETTLED_SECONDS)
-    left = 0 if waits_for_bodies else OF_EACH
-    await asyncio.to_thread(until, lambda: levels(running.url).connections == left, seconds=SETTLED_SECONDS)
+    run, amid = await asyncio.gather(
+        send_all(port, count, seed=seed), asyncio.to_thread(_once_slow_clients_are_there, running.url)
+    )
+    await asyncio.wait([*silent, *heads, *bodies], timeout=SETTLED_SECONDS)
+    await asyncio.to_thread(until, lambda: levels(running.url).connections == 0, seconds=SETTLED_SECONDS)
     enough.set()
     await asyncio.gather(*deaf)
     return run, await asyncio.gather(*silent), await asyncio.gather(*heads), await asyncio.gather(*bodies), amid
+
+
+def _once_slow_clients_are_there(url: str) -> Levels:
+    """Their bodies are given up after 10 s, however long the rest takes."""
+    seen: list[Levels] = []
+
+    def are_there() -> bool:
+        seen.append(levels(url))
+        return seen[-1].connections >= 3 * OF_EACH and seen[-1].body_bytes > 0
+
+    until(are_there, seconds=SETTLED_SECONDS)
+    return seen[-1]
 
 
 def _is_settled(now: Levels, before: Levels) -> bool:

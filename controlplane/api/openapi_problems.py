@@ -13,6 +13,7 @@ HEADERS = {
     "rate-limited": ["Retry-After", "RateLimit", "RateLimit-Policy"],
     "unavailable": ["Retry-After"],
     "busy": ["Retry-After"],
+    "overloaded": ["Retry-After"],
 }
 EXAMPLES: dict[str, tuple[str, str]] = {
     "invalid": ("policy.ttl_seconds", "Input should be less than or equal to 604800"),
@@ -57,7 +58,7 @@ def problem_schemas() -> Document:
 def problem_response(kind: str) -> Document:
     status, title, meaning = MEANINGS[kind]
     same = [other for other, said in MEANINGS.items() if said[0] == status and other != kind]
-    also = f" The kind {' and '.join(same)} has this status, too." if same else ""  # operations refer to one for each
+    also = f" Also with this status: {', '.join(same)}." if same else ""  # operations refer to one for each
     said: Document = {
         "description": f"{title}: {meaning}{also}",
         "content": {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}, "example": _example(kind)}},

@@ -1,6 +1,5 @@
 """HTTP as agents speak it, below any framework: what a request holds, within bounds, and what goes back."""
 
-import asyncio
 import json
 import re
 import zlib
@@ -16,7 +15,6 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
 JSON = "application/json"
-BODY_SECONDS = 10.0  # for all of it to come
 LENGTH_DIGITS = 18
 GZIP = 16 + zlib.MAX_WBITS  # as zlib calls it
 SMALL_BYTES = 64 * 1024  # what is asked for in every other request than reports
@@ -70,18 +68,12 @@ def query_value(scope: Scope, name: str) -> str:
 
 
 async def body_read(scope: Scope, receive: Receive, *, limit: int = MOST_BATCH_BYTES) -> bytes:
-    """All of it, or Refused: before it is read where it says that it is too large, else as soon as it is."""
+    """All of it, or Refused: before it is read where it says that it is too large, else as soon as it is. How long it
+    may take, the connection says (controlplane/edge.py).
+    """
     announced = header(scope, b"content-length")
     if announced.isdecimal() and (len(announced) > LENGTH_DIGITS or int(announced) > limit):
         raise _too_large(limit)
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            return await _body(receive, limit)
-    except TimeoutError:
-        raise Refused(408, "too_slow", f"the body did not come within {BODY_SECONDS:g} s") from None
-
-
-async def _body(receive: Receive, limit: int) -> bytes:
     pieces, size, more = list[bytes](), 0, True
     while more:
         message = await receive()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from engine_agent.commands import Parser, loop_factory, run
+from engine_agent.http.listening import CannotListen
 from engine_agent.logs import log_to_stderr
 from engine_agent.scraping import Scrapers
 from engine_agent.sidecar.admin import AdminHolder, Advertised, EngineFace
@@ -59,7 +60,7 @@ class AgentOptions:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options, others = parser().parse_known_args(arguments)
-    return run(lambda: _run(_read(options, others)), SidecarError)
+    return run(lambda: _run(_read(options, others)), SidecarError, CannotListen)
 
 
 def parser() -> argparse.ArgumentParser:

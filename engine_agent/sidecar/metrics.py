@@ -3,13 +3,11 @@
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.exposition import CONTENT_TYPE_LATEST as CONTENT_TYPE
 from prometheus_client.exposition import generate_latest
 
 from engine_agent.process_metrics import process_text
 from engine_agent.wire import Report
 
-__all__ = ["CONTENT_TYPE", "SidecarMetrics"]
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 30)
 
 

@@ -1,39 +1,57 @@
 """A sidecar's own small HTTP face, for who watches over it: whether it works, and its numbers."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aiohttp import web
-
-from engine_agent.scraping import REFUSAL, Scrapers
-from engine_agent.sidecar.metrics import CONTENT_TYPE
+from engine_agent.http.application import Application
+from engine_agent.http.client import Client
+from engine_agent.http.connection_limits import ConnectionLimits
+from engine_agent.http.errors import ApiError, unavailable
+from engine_agent.http.listening import bind_tcp
+from engine_agent.http.serving import server_of
+from engine_agent.scraping import Scrapers
 from engine_agent.sidecar.runtime import Runtime
+
+WRITE_SECONDS = 30.0
+MOST_CONNECTIONS = 64
 
 
 @asynccontextmanager
 async def status_served(runtime: Runtime, scrapers: Scrapers, *, host: str, port: int) -> AsyncIterator[None]:
-    """Raises OSError where nothing can listen there."""
-    app = web.Application()
-
-    async def health(request: web.Request) -> web.Response:
-        return web.json_response(status(runtime))
-
-    async def metrics(request: web.Request) -> web.Response:
-        if not scrapers.may_read({name.lower(): value for name, value in request.headers.items()}, request.remote):
-            raise web.HTTPUnauthorized(text=f"{REFUSAL}\n", headers={"www-authenticate": "Bearer"})
-        return web.Response(body=runtime.metrics.exposition(), headers={"content-type": CONTENT_TYPE})
-
-    app.router.add_get("/health", health)
-    app.router.add_get("/metrics", metrics)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
+    """Raises CannotListen."""
+    server = server_of(StatusApp(runtime, scrapers), limits=ConnectionLimits(total=MOST_CONNECTIONS))
+    serving = asyncio.create_task(server.serve(sockets=[bind_tcp(host, port)]))
     try:
-        await web.TCPSite(runner, host, port).start()
+        await server.is_up.wait()
         yield
     finally:
-        await runner.cleanup()
+        server.should_exit = True
+        await serving
+
+
+class StatusApp(Application):
+    def __init__(self, runtime: Runtime, scrapers: Scrapers) -> None:
+        super().__init__(write_seconds=WRITE_SECONDS, scrapers=scrapers)
+        self._runtime = runtime
+        self._paths = {"/health": ("GET", self._health), "/metrics": ("GET", self._metrics)}
+
+    async def _health(self, client: Client) -> None:
+        await client.answer_json(200, status(self._runtime))
+
+    async def _metrics_text(self) -> bytes:
+        return self._runtime.metrics.exposition()
+
+    async def _model(self, client: Client, name: str) -> None:
+        raise ApiError(404, "There is nothing at this path.", code="not_found")
+
+    def _refused(self, error: ApiError) -> None:
+        """Nobody counts it."""
+
+    def _stopping(self) -> ApiError:
+        return unavailable("The sidecar stops.", "stopping")
 
 
 def status(runtime: Runtime) -> dict[str, Any]:

@@ -19,9 +19,9 @@ SHOWN = 10  # complaints
 def random_input_at_gateway(bench: Bench) -> None:
     seed = secrets.randbelow(2**32)
     with fleet() as running:
-        suffered(running, WARM_UP, seed=seed + 1, waits_for_bodies=False)
+        suffered(running, WARM_UP, seed=seed + 1)
         before, began = _resident(running), time.perf_counter()
-        found = suffered(running, CASES, seed=seed, waits_for_bodies=True)
+        found = suffered(running, CASES, seed=seed)
         seconds, gained = time.perf_counter() - began, _resident(running) - before
         is_good = complete(running.url).status_code == 200 and running.process.poll() is None
         mistakes = faults(running.logged)

@@ -24,7 +24,7 @@ class Suffered:
 @pytest.fixture(scope="module")
 def found() -> Iterator[Suffered]:
     with fleet() as running:
-        yield Suffered(running, suffered(running, CASES, seed=SEED, waits_for_bodies=False))
+        yield Suffered(running, suffered(running, CASES, seed=SEED))
 
 
 def test_the_same_seed_makes_the_same_requests() -> None:
@@ -40,16 +40,14 @@ def test_no_bad_request_is_answered_as_none_may_be(found: Suffered) -> None:
     assert {200, 204, 400, 401, 403, 404, 405, 413, 415, 431} <= set(run.statuses)
 
 
-def test_who_is_silent_or_drips_its_head_is_not_waited_for(found: Suffered) -> None:
-    slow = [*found.aftermath.silent, *found.aftermath.heads]
-    assert len(slow) == 2 * OF_EACH
+def test_who_is_silent_or_drips_is_not_waited_for(found: Suffered) -> None:
+    slow = [*found.aftermath.silent, *found.aftermath.heads, *found.aftermath.bodies]
+    assert len(slow) == 3 * OF_EACH
     assert {(one.was_ended, one.statuses) for one in slow} == {(True, (408,))}
 
 
 def test_slow_clients_were_there_meanwhile(found: Suffered) -> None:
-    """Bodies that drip, at least: they have longer than the rest takes."""
-    assert not any(one.was_ended for one in found.aftermath.bodies)
-    assert found.aftermath.amid.connections >= OF_EACH
+    assert found.aftermath.amid.connections >= 3 * OF_EACH
     assert found.aftermath.amid.body_bytes > 0
 
 

@@ -264,6 +264,19 @@ NUMBERS = (
         ),
     ),
     Number(
+        "S4",
+        "`/healthz` of a second client while one connection attacks the web's port",
+        "≤ 50 ms",
+        "",
+        (
+            Shown("/healthz, idle", "idle"),
+            Shown("/healthz, drips behind 40 MiB of a head", "drips"),
+            Shown("/healthz, heads of 48 MiB", "heads"),
+            Shown("/healthz, trailers of 48 MiB, then drips", "trailers"),
+            Shown("/healthz, bodies in chunks of one byte", "small chunks"),
+        ),
+    ),
+    Number(
         "H1",
         "H200: `paged_decode`, 32 × 16k: bf16 · fp8 · int8 · int4",
         "≥ 3.8 · 3.4 · 3.2 · 2.0 TB/s",

@@ -1,6 +1,5 @@
 """HTTP as agents speak it: bodies within bounds, and no text that the database could not hold."""
 
-import asyncio
 import gzip
 import json
 from collections.abc import Sequence
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controlplane.fleet import requests
 from controlplane.fleet.requests import Members, Refused, bearer, body_read, body_unpacked, object_read, storable
 
 Texts = st.text(st.characters(codec=None) | st.sampled_from('\\\x00u0d8"\ud800\udc00\udfff'), max_size=12)
@@ -50,13 +48,6 @@ async def test_a_body_that_announces_too_much_is_refused_unread() -> None:
         with pytest.raises(Refused) as refused:
             await read([], announced=announced)
         assert refused.value.status == 413
-
-
-async def test_a_body_that_does_not_come_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests, "BODY_SECONDS", 0.01)
-    with pytest.raises(Refused) as refused:
-        await body_read({"headers": []}, asyncio.Event().wait)
-    assert (refused.value.status, refused.value.code) == (408, "too_slow")
 
 
 async def test_a_body_that_is_cut_off_is_refused() -> None:
