@@ -15,7 +15,7 @@ from django.utils import timezone
 from ninja import Router
 from pydantic import BaseModel
 
-from controlplane.api.errors import BadQuery, shown
+from controlplane.api.errors import BadQuery, ForeignTag, shown
 from controlplane.api.etags import etag_of, if_none_match_matches, parse_if_match
 from controlplane.api.idempotency_key import HEADER, idempotency_key, request_fingerprint
 from tenants import access
@@ -181,7 +181,12 @@ def _served(view: View, operation: Operation) -> Callable[..., HttpResponse]:
 
 def _seen(request: HttpRequest) -> Expected:
     tags = parse_if_match(request.headers.get("If-Match")).tags
-    return None if tags is None else frozenset(_revision(tag) for tag in tags)
+    if tags is None:
+        return None
+    revisions = frozenset(int(tag[1:-1]) for tag in tags if _OURS.fullmatch(tag))
+    if not revisions:
+        raise ForeignTag(min(tags))
+    return revisions
 
 
 def _found_here(path: str) -> list[str]:
@@ -245,8 +250,3 @@ def _once(call: Call, operation: Operation, perform: Callable[[], HttpResponse])
     answer, is_replay = once(actor=call.actor, key=key, fingerprint=fingerprint, now=now, perform=kept)
     headers = {**answer.headers, **({REPLAYED: "true"} if is_replay else {})}
     return HttpResponse(answer.body.encode(), status=answer.status, headers=headers)
-
-
-def _revision(tag: str) -> int:
-    """What a strong tag of ours says; one we never gave out is a revision nothing ever has."""
-    return int(tag[1:-1]) if _OURS.fullmatch(tag) else -1

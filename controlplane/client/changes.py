@@ -60,5 +60,6 @@ def _more(change: Mapping[str, Any]) -> str:
         revision = shaped(change, {"revision": int})["revision"]
         return f" (revision {revision} → {revision + 1}{same})"
     if change["verb"] == "organisation.delete":
-        return f" and its {shaped(change, {'before': {NAMESPACES: int}})['before'][NAMESPACES]} namespaces"
+        count = shaped(change, {"before": {NAMESPACES: int}})["before"][NAMESPACES]
+        return f" and its {count} {'namespace' if count == 1 else 'namespaces'}"
     return ""

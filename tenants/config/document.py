@@ -18,6 +18,7 @@ from pydantic import (
 
 from tenants.bounds import Bounds
 from tenants.errors import InvalidFields
+from tenants.json_schemas import defaults_described
 from tenants.limits import Limits
 from tenants.models.organisations import SLUG_PATTERN
 from tenants.policy import Policy
@@ -163,6 +164,8 @@ def document_read(value: Any) -> ConfigDocument:
 def config_schema() -> dict[str, Any]:
     """The document as JSON Schema, for editors and for whoever wants to check a file without a server."""
     schema = ConfigDocument.model_json_schema(mode="validation")
+    for part in (schema, *schema["$defs"].values()):
+        defaults_described(part)
     _close(schema)
     return {"$schema": DIALECT, **schema}
 

@@ -40,6 +40,7 @@ class Given(BaseModel):
     """A body we give."""
 
 
+EVERY_MEMBER = ConfigDict(json_schema_serialization_defaults_required=True)  # of an answer: nothing is left out
 Moment = Annotated[AwareDatetime, Field(strict=False)]
 FutureMoment = Annotated[Moment, BeforeValidator(_moment_only), AfterValidator(_in_utc)]
 
