@@ -111,7 +111,7 @@ class OrganisationConfig(BaseModel):
     bounds: Managed[Bounds] = _part("What its members may change; a field left out only operators may. For operators.")
     limits: Managed[Limits] = _part("How much it may have and ask for; one left out has its default. For operators.")
     namespaces: Managed[dict[Slug, Entry[NamespaceConfig]]] = _part(
-        "Its namespaces by slug. With --prune others are deleted, but never default."
+        "Its namespaces by slug. With --prune others that the file owns are deleted, but never default."
     )
 
 
@@ -138,9 +138,14 @@ class ConfigDocument(BaseModel):
     )
 
     version: Annotated[Literal[1], BeforeValidator(_whole)] = Field(description="The version of this format.")
+    owner: Managed[Slug] = _part(
+        "Who owns the organisations and namespaces that this file names, such as a team. With --prune exactly what "
+        "carries this label, and is not named, is deleted."
+    )
     policy: Managed[Policy] = _part("What the fleet says for everybody. For operators.")
     organisations: Annotated[Managed[dict[Slug, Entry[OrganisationConfig]]], BeforeValidator(_counted)] = _part(
-        "Organisations by slug; with their namespaces at most 20,000. With --prune operators delete all others."
+        "Organisations by slug; with their namespaces at most 20,000. With --prune operators delete others that the "
+        "file owns."
     )
 
 

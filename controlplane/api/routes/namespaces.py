@@ -154,6 +154,7 @@ def shown(namespace: Namespace) -> NamespaceShown:
         slug=namespace.slug,
         name=namespace.name,
         group=namespace.group.slug,
+        owner=namespace.owner,
         epoch=namespace.epoch,
         policy_revision=namespace.policy_level.revision,
         revision=namespace.revision,
