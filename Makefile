@@ -11,7 +11,7 @@ LUMINET = $(BIN)/python -m controlplane.cli
 # Files side by side, one process a core; each process starts the servers its tests ask for. In which order: tests/order.py
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help up down clean test test-vllm check audit ci format lint openapi alert-files bench performance bench-gpu quality lock lockvllm locklitellm python
+.PHONY: help up down clean test test-vllm test-clients check audit ci format lint openapi alert-files bench performance bench-gpu quality lock lockvllm locklitellm lockclients python
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -26,7 +26,7 @@ clean:  ## stop, and delete the environments, the data, the secrets and every ca
 	@if [ -x $(BIN)/python ]; then $(LUMINET) stack clean $(if $(YES),--yes); \
 	elif [ -e "$${LUMINET_HOME:-.luminet}" ]; then \
 		echo "luminet: there is data in $${LUMINET_HOME:-.luminet} and no .venv to stop it with: make up, then make clean" >&2; exit 1; fi
-	@rm -rf .venv .venv-vllm .venv-litellm .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf .venv .venv-vllm .venv-litellm .venv-clients .node-clients .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 test: python  ## run every test but those that need vLLM
@@ -35,13 +35,17 @@ test: python  ## run every test but those that need vLLM
 test-vllm: python  ## run the tests that need vLLM: installs it once, in .venv-vllm (about 2.5 GiB), and fails where it cannot
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.vllm.environment
 
+test-clients: python  ## generate API clients in Python and TypeScript and run them (installs the generators once; needs Node.js)
+	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m tests.clients
+
 check: python lint test  ## format, lint, types, import contracts, migrations, templates and `make test`
 
 audit: python  ## ask PyPI and npm whether anything that is pinned has a known vulnerability; fails where that cannot be had
 	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m tests.audit
 
-ci: check  ## what CI runs: `make check`, `make audit`, `make test-vllm`; where the last two cannot be had that is said, and fails nothing
+ci: check  ## what CI runs: `make check`, `make audit`, `make test-clients`, `make test-vllm`; where the last three cannot be had that is said, and fails nothing
 	@$(BIN)/python -m tests.audit.ci
+	@$(BIN)/python -m tests.clients.ci
 	@exec $(BIN)/python -m tests.vllm.ci
 
 lint: python  ## everything of `check` but the tests
@@ -87,6 +91,9 @@ lockvllm: python  ## pin all that is installed for vLLM anew in constraints-vllm
 
 locklitellm: python  ## pin all that `make bench` installs to measure beside LiteLLM anew in constraints-litellm.txt
 	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m tests.bench.litellm_env
+
+lockclients: python  ## pin all that is installed to generate Python clients again in constraints-clients.txt
+	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m tests.clients.environment
 
 python:
 	@command -v "$(PYTHON)" >/dev/null || { echo "luminet: there is no $(PYTHON) here: install Python 3.11, 3.12 or 3.13, or name one with PYTHON=/path/to/python3" >&2; exit 1; }

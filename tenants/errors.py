@@ -96,6 +96,16 @@ class StalePlan(TenantsError):
         super().__init__("what would be done now is not what was planned: something changed meanwhile; plan again")
 
 
+class TooManyDeletes(Conflict):
+    """A plan that deletes more than its caller expects: a wrong file, more often than a wish."""
+
+    def __init__(self, deletes: int, max_deletes: int) -> None:
+        count = f"this deletes {deletes} organisations and namespaces, and {max_deletes} is the most"
+        super().__init__(
+            [FieldProblem("max_deletes", f"{count}: look at the plan, and raise the limit if they may go")]
+        )
+
+
 class NotFound(TenantsError):
     """Not there, or not yours: the same words, and nothing else tells them apart."""
 

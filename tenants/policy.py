@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from engine_agent.protocol import policy_hash
 from tenants.errors import FieldProblem
+from tenants.json_schemas import defaults_described
 
 KvDtype = Literal["bf16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8", "k8v4", "int4", "nvfp4"]
 TtlMode = Literal["sliding", "absolute"]
@@ -40,10 +41,14 @@ Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), AfterValidator(
 Weight = Annotated[float, Field(ge=0.001, le=1000, allow_inf_nan=False)]
 
 
+def _inheritance_described(schema: dict[str, Any]) -> None:
+    defaults_described(schema, "Inherits when left out; the fleet default is {}.")
+
+
 class PolicyFields(BaseModel):
     """Fields of one level. The defaults are the fleet's until it publishes others; one left out is inherited."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, json_schema_extra=_inheritance_described)
 
     prefix_caching: bool = Field(default=True, description="Off: never match, never keep.")
     ttl_seconds: int = Field(default=300, ge=1, le=WEEK_SECONDS, description="Seconds a block stays matchable.")

@@ -36,6 +36,14 @@ class PreconditionRequired(RefusedRequest):
     """The change needs to say which revision it was made for."""
 
 
+class ForeignTag(RefusedRequest):
+    """If-Match names no revision, so that it can never match."""
+
+    def __init__(self, tag: str) -> None:
+        what = "a weak ETag, which never matches" if tag.startswith("W/") else "not the ETag of a revision"
+        super().__init__("If-Match", f'{shown(tag)} is {what}: send the revision in double quotes, as in "7"')
+
+
 def shown(text: str) -> str:
     """What somebody sent, fit to be shown back: short, on one line, nothing invisible."""
     clipped = text if len(text) <= SHOWN_LENGTH else text[: SHOWN_LENGTH - 1] + "…"

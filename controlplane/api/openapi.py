@@ -5,6 +5,7 @@ The words are in openapi_words.py. The page for people is made from this documen
 
 import json
 import re
+from collections.abc import Iterator
 from copy import deepcopy
 from functools import lru_cache
 from typing import Any
@@ -27,6 +28,7 @@ from controlplane.api.openapi_words import (
 )
 from controlplane.api.problems import MEANINGS
 from controlplane.api.routing import JSON, OPERATIONS, Operation
+from tenants.json_schemas import defaults_described
 
 BASE = "/api/v1"
 SUCCESS = {200: "Done.", 201: "Created.", 202: "Begun: follow the operation.", 204: "Done; there is nothing to say."}
@@ -39,6 +41,8 @@ def openapi_document() -> Document:
     raw = json.loads(_PAGE.sub(r"\1Page", json.dumps(api.get_openapi_schema(path_prefix=""))))
     schemas = {name: untitled(schema) for name, schema in sorted(raw["components"]["schemas"].items())}
     schemas |= problem_schemas()
+    for name in _sent_schemas(raw, schemas):
+        defaults_described(schemas[name])
     paths: dict[str, Any] = {}
     for operation in OPERATIONS:
         found = raw["paths"][operation.path][operation.method.lower()]
@@ -60,23 +64,52 @@ def openapi_document() -> Document:
     }
 
 
+def _sent_schemas(raw: Document, schemas: Document) -> set[str]:
+    """The names of all schemas that request bodies are made of."""
+    operations = [operation for methods in raw["paths"].values() for operation in methods.values()]
+    todo = [name for one in operations for name in _referenced(one.get("requestBody"))]
+    names: set[str] = set()
+    while todo:
+        if (name := todo.pop()) not in names:
+            names.add(name)
+            todo += _referenced(schemas[name])
+    return names
+
+
+def _referenced(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        if isinstance(name := schema.get("$ref"), str):
+            yield name.rpartition("/")[2]
+        schema = [*schema.values()]
+    for inner in schema if isinstance(schema, list) else ():
+        yield from _referenced(inner)
+
+
 def _described(operation: Operation, found: Document, schemas: Document) -> Document:
     body = found.get("requestBody")
     described = {
         "operationId": operation.name,
         "tags": [operation.tag],
         "summary": found["summary"],
-        "description": " ".join(found["description"].split()),
+        "description": " ".join([*found["description"].split(), *_table_words(operation)]),
         "x-luminet-who": who(operation.rule),
         "security": [{"bearer": [str(operation.rule.scope)] if operation.rule.scope else []}],
         "parameters": [*map(_parameter, found["parameters"]), *_header_parameters(operation)],
     }
     if body:
-        described["requestBody"] = {"required": True, "content": _content(body["content"][JSON]["schema"], schemas)}
+        (name,) = _referenced(body["content"][JSON]["schema"])  # beside a default where it may be left out
+        content = _content(reference("schemas", name), schemas)
+        described["requestBody"] = {"required": body["required"], "content": content}
     has_query = any(one["in"] == "query" for one in found["parameters"])
     kinds = problem_kinds(operation, has_body=body is not None, has_query=has_query)
     refused = {str(MEANINGS[kind][0]): reference("responses", kind) for kind in kinds}
     return described | {"responses": dict(sorted({**_success(operation, found, schemas), **refused}.items()))}
+
+
+def _table_words(operation: Operation) -> Iterator[str]:
+    """In words: two media types for one status would give every generated client a union to tell apart."""
+    if operation.csv_heads:
+        yield f"With `format=csv` the answer is `text/csv` with the columns `{', '.join(operation.csv_heads)}`."
 
 
 def _success(operation: Operation, found: Document, schemas: Document) -> Document:
@@ -85,7 +118,7 @@ def _success(operation: Operation, found: Document, schemas: Document) -> Docume
     headers = {name: reference("headers", name) for name in names}
     said: Document = {"description": SUCCESS[operation.status], "headers": headers}
     if "content" in answer:
-        said["content"] = _content(answer["content"][JSON]["schema"], schemas) | _table(operation)
+        said["content"] = _content(answer["content"][JSON]["schema"], schemas)
     if operation.method == "GET" and operation.gives_etag:
         kept = {name: headers[name] for name in ("ETag", "RateLimit", "RateLimit-Policy")}
         return {str(operation.status): said, "304": {"description": "What you hold is current.", "headers": kept}}
@@ -137,12 +170,6 @@ def _header_parameters(operation: Operation) -> list[Document]:
 
 def _content(schema: Document, schemas: Document) -> Document:
     return {JSON: {"schema": schema, "example": example_of(schema, schemas)}}
-
-
-def _table(operation: Operation) -> Document:
-    if not operation.csv_heads:
-        return {}
-    return {"text/csv": {"schema": {"type": "string"}, "example": ",".join(operation.csv_heads) + "\r\n"}}
 
 
 def example_of(schema: Document, schemas: Document) -> Any:

@@ -155,6 +155,7 @@ HANDLERS: dict[type[Exception], Handler] = {
     RateLimited: _rate_limited,
     refused.UnsupportedMediaType: _refused("media-type"),
     refused.PreconditionRequired: _refused("precondition-required"),
+    refused.ForeignTag: _refused("stale"),
     refused.RefusedRequest: _refused("malformed"),
     domain.InvalidToken: _said("unauthenticated", CHALLENGE),
     domain.NotFound: _said("not-found"),

@@ -16,7 +16,7 @@ from django.utils import timezone
 from ninja import Router
 from pydantic import BaseModel
 
-from controlplane.api.errors import BadQuery, shown
+from controlplane.api.errors import BadQuery, ForeignTag, shown
 from controlplane.api.etags import etag_of, if_none_match_matches, parse_if_match
 from controlplane.api.idempotency_key import HEADER, idempotency_key, request_fingerprint
 from controlplane.api.schemas.base import one_time_secrets
@@ -185,7 +185,12 @@ def _served(view: View, operation: Operation) -> Callable[..., HttpResponse]:
 
 def _seen(request: HttpRequest) -> Expected:
     tags = parse_if_match(request.headers.get("If-Match")).tags
-    return None if tags is None else frozenset(_revision(tag) for tag in tags)
+    if tags is None:
+        return None
+    revisions = frozenset(int(tag[1:-1]) for tag in tags if _OURS.fullmatch(tag))
+    if not revisions:
+        raise ForeignTag(min(tags))
+    return revisions
 
 
 def _found_here(path: str) -> list[str]:
@@ -258,8 +263,3 @@ def _without(secrets: tuple[str, ...], body: str) -> str:
     if not secrets:
         return body
     return json.dumps({**json.loads(body), **dict.fromkeys(secrets)}, ensure_ascii=False, separators=(",", ":"))
-
-
-def _revision(tag: str) -> int:
-    """What a strong tag of ours says; one we never gave out is a revision nothing ever has."""
-    return int(tag[1:-1]) if _OURS.fullmatch(tag) else -1

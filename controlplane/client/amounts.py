@@ -18,6 +18,10 @@ def revision(text: str) -> int:
     return _whole(text, least=0)
 
 
+def whole(text: str) -> int:
+    return _whole(text, least=0)
+
+
 def count(text: str) -> int:
     return _whole(text, least=1)
 

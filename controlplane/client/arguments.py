@@ -26,18 +26,28 @@ ALERT_METRICS = (
     "reconciliation", "reconciliation_age", "isolation", "isolation_timing", "integrity", "refused_rows",
 )  # fmt: skip
 WAIT_SECONDS = 600.0
+MAX_DELETES = 10
 
 
 def client_commands(commands: Commands) -> None:
     """Adds them to those of this machine."""
     plan = _add(commands, "plan", "configs.plan", "show what a file would change; status 2 when something would")
-    _file(plan)
-    apply = _add(commands, "apply", "configs.apply", "carry a file out: all of it, or nothing")
-    _file(apply)
+    _file(plan, required=True)
+    plan.add_argument("--out", metavar="PLAN.json", help="write the plan, to be reviewed and applied exactly")
+    apply = _add(commands, "apply", "configs.apply", "carry a file or a reviewed plan out: all of it, or nothing")
+    apply.add_argument(
+        "plan", nargs="?", metavar="PLAN.json", help="what plan --out wrote; status 3 when it is outdated"
+    )
+    _file(apply, required=False)
+    apply.add_argument(
+        "--max-deletes", type=amounts.whole, default=MAX_DELETES, metavar="N",
+        help=f"refuse to delete more organisations and namespaces than this ({MAX_DELETES}); those inside count",
+    )  # fmt: skip
     _waits(apply)
     _asks(apply)
     export = _add(commands, "export", "configs.export", "print the configuration as a file that changes nothing")
     export.add_argument("--org", metavar="SLUG", help="only this organisation")
+    export.add_argument("--owner", metavar="NAME", help="only what belongs to this owner, as its file")
     _add(commands, "schema", "configs.schema", "print the JSON Schema of such files, for editors")
     _reading(commands)
     _changing(commands)
@@ -243,9 +253,15 @@ def _add(commands: Commands, name: str, target: str, about: str) -> argparse.Arg
     return added
 
 
-def _file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-f", "--file", required=True, metavar="FILE", help="YAML or JSON; - reads standard input")
-    parser.add_argument("--prune", action="store_true", help="delete what the file does not name; never default")
+def _file(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    parser.add_argument("-f", "--file", required=required, metavar="FILE", help="YAML or JSON; - reads standard input")
+    parser.add_argument(
+        "--prune",
+        action="store_true",
+        help="delete what the file owns and does not name; needs --org or an owner in it",
+    )
+    parser.add_argument("--org", action="append", metavar="SLUG", help="prune only in this one; may be repeated")
+    parser.add_argument("--take-ownership", action="store_true", help="take over what belongs to another owner")
 
 
 def _waits(parser: argparse.ArgumentParser) -> None:
@@ -273,7 +289,7 @@ def _door(target: str) -> Callable[[argparse.Namespace], int]:
                 status: int = command(options, rest, Paper())
         except ClientError as error:
             print(f"luminet: {error}", file=sys.stderr)
-            return 1
+            return error.exit_status
         return status
 
     return open_it

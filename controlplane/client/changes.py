@@ -30,7 +30,8 @@ def plan_lines(found: Mapping[str, Any], paper: Paper) -> list[str]:
         return ["Nothing to change."]
     widest = max(width(cell(one["place"])) for one in changes)
     lines = [line for one in changes for line in _change_lines(one, widest, paper)]
-    return [*lines, "", f"{count['create']} to create, {count['change']} to change, {count['delete']} to delete."]
+    more = "" if count["objects_deleted"] == count["delete"] else f" ({count['objects_deleted']} with all inside)"
+    return [*lines, "", f"{count['create']} to create, {count['change']} to change, {count['delete']} to delete{more}."]
 
 
 def _change_lines(change: Mapping[str, Any], widest: int, paper: Paper) -> Iterator[str]:
@@ -60,5 +61,9 @@ def _more(change: Mapping[str, Any]) -> str:
         revision = shaped(change, {"revision": int})["revision"]
         return f" (revision {revision} → {revision + 1}{same})"
     if change["verb"] == "organisation.delete":
-        return f" and its {shaped(change, {'before': {NAMESPACES: int}})['before'][NAMESPACES]} namespaces"
+        count = shaped(change, {"before": {NAMESPACES: int}})["before"][NAMESPACES]
+        return f" and its {count} {'namespace' if count == 1 else 'namespaces'}"
+    if change["verb"] in ("organisation.create", "namespace.create"):
+        owner = (shaped(change.get("after"), (dict, type(None))) or {}).get("owner")
+        return f" (owner {cell(owner)})" if owner else ""
     return ""

@@ -9,7 +9,9 @@ SHOWN_AT_MOST = 50
 
 
 class ClientError(Exception):
-    """Said to the person, line by line; the command then ends with status 1."""
+    """Said to the person, line by line; the command then ends with this status."""
+
+    exit_status = 1
 
     def __str__(self) -> str:
         """What came from elsewhere is in it: nothing that a terminal would obey."""

@@ -134,13 +134,17 @@ def _by_id(path: str, what: str) -> Path:
 
 NOUNS: dict[str, Show] = {
     "orgs": Listing(
-        _plain("/orgs"), {"ORGANISATION": "slug", "NAME": "name", "STATE": "state", "SINCE": "created_at"},
+        _plain("/orgs"),
+        {"ORGANISATION": "slug", "NAME": "name", "STATE": "state", "OWNER": "owner", "SINCE": "created_at"},
         "There is no organisation yet: luminet create org SLUG",
     ),
     "org": Single(_organisation()),
     "namespaces": Listing(
         _organisation("/namespaces"),
-        {"NAMESPACE": "slug", "NAME": "name", "GROUP": "group", "POLICY": "policy_revision", "EPOCH": "epoch"},
+        {
+            "NAMESPACE": "slug", "NAME": "name", "GROUP": "group", "OWNER": "owner", "POLICY": "policy_revision",
+            "EPOCH": "epoch",
+        },
         "It has no namespaces: luminet create namespace ORG/SLUG",
     ),
     "namespace": Single(lambda place: namespace_read(place).path),

@@ -12,8 +12,9 @@ from tenants.audit import audited
 from tenants.bounds import Bounds
 from tenants.config.document import ConfigDocument
 from tenants.config.overlay import Blame, Problem
-from tenants.config.plan import Plan, PlannedChange, config_plan
-from tenants.errors import Conflict, FieldProblem, InvalidFields, NotFound, OutOfBounds, StalePlan
+from tenants.config.ownership import MAX_DELETES, ApplyOptions
+from tenants.config.plan import NO_OPTIONS, Plan, PlannedChange, config_plan
+from tenants.errors import Conflict, FieldProblem, InvalidFields, NotFound, OutOfBounds, StalePlan, TooManyDeletes
 from tenants.levels import Place, fleet_hold, fleet_lock
 from tenants.limits import Limits
 from tenants.locks import lock_patience, organisations_lock
@@ -45,16 +46,31 @@ class Applied:
 
 
 def config_apply(
-    *, actor: Actor, document: ConfigDocument, prune: bool = False, expected_hash: str | None = None
+    *,
+    actor: Actor,
+    document: ConfigDocument,
+    options: ApplyOptions = NO_OPTIONS,
+    expected_hash: str | None = None,
+    max_deletes: int = MAX_DELETES,
 ) -> Applied:
     """All of it or nothing. With a hash: exactly what was planned, or StalePlan."""
     own = organisation_own(actor, APPLY)
-    plan = _planned(actor, document, prune, expected_hash)
+
+    def planned() -> Plan:
+        plan = config_plan(actor=actor, document=document, options=options, rule=APPLY)
+        problems_refuse([*plan.problems, *_scopes_missing(actor, plan.changes)])
+        if expected_hash is not None and plan.hash != expected_hash:
+            raise StalePlan
+        if plan.deletes > max_deletes:
+            raise TooManyDeletes(plan.deletes, max_deletes)
+        return plan
+
+    plan = planned()
     if not plan.changes:
         return Applied(plan, None)
     with audited():
         held = _locked(actor, plan)
-        plan = _planned(actor, document, prune, expected_hash)  # nobody can change it any more
+        plan = planned()  # nobody can change it any more
         if not held.covers(plan):
             raise StalePlan
         lock_patience(seconds=WAITS_SECONDS)
@@ -75,14 +91,6 @@ def _groups_concerned(plan: Plan) -> set[int]:
     if not any(one.is_of_the_fleet for one in plan.changes):
         namespaces = namespaces.filter(organisation__slug__in={one.slugs[0] for one in plan.changes})
     return set(namespaces.values_list("group_id", flat=True).distinct())
-
-
-def _planned(actor: Actor, document: ConfigDocument, prune: bool, expected_hash: str | None) -> Plan:
-    plan = config_plan(actor=actor, document=document, prune=prune, rule=APPLY)
-    problems_refuse([*plan.problems, *_scopes_missing(actor, plan.changes)])
-    if expected_hash is not None and plan.hash != expected_hash:
-        raise StalePlan
-    return plan
 
 
 def problems_refuse(problems: Sequence[Problem]) -> None:
@@ -174,7 +182,8 @@ class _Execution:
             return
         with _named("organisations"):
             wanted = [(change.place, change.after["name"]) for change in changes]
-            made = organisations_create(actor=self.actor, wanted=wanted)
+            owner = changes[0].after.get("owner", "")  # the document's: all of them have it
+            made = organisations_create(actor=self.actor, wanted=wanted, owner=owner)
         for change, one in zip(changes, made, strict=True):
             state = change.after["state"]
             self.organisations[change.place] = (
@@ -203,6 +212,7 @@ class _Execution:
                 change.slugs[1],
                 change.after["name"],
                 self.groups.get(change.after["group"]),
+                change.after.get("owner", ""),
             )
             for change in self._of("namespace.create")
         ]
@@ -218,6 +228,7 @@ class _Execution:
             expected=frozenset({change.revision}) if change.revision else None,
             name=change.after["name"],
             group=self.groups.get(change.after["group"]),
+            owner=change.after.get("owner"),
         )
 
     def _publish(self) -> None:

@@ -18,6 +18,7 @@ from pydantic import (
 
 from tenants.bounds import Bounds
 from tenants.errors import InvalidFields
+from tenants.json_schemas import defaults_described
 from tenants.limits import Limits
 from tenants.models.organisations import SLUG_PATTERN
 from tenants.policy import Policy
@@ -110,7 +111,7 @@ class OrganisationConfig(BaseModel):
     bounds: Managed[Bounds] = _part("What its members may change; a field left out only operators may. For operators.")
     limits: Managed[Limits] = _part("How much it may have and ask for; one left out has its default. For operators.")
     namespaces: Managed[dict[Slug, Entry[NamespaceConfig]]] = _part(
-        "Its namespaces by slug. With --prune others are deleted, but never default."
+        "Its namespaces by slug. With --prune others that the file owns are deleted, but never default."
     )
 
 
@@ -137,9 +138,14 @@ class ConfigDocument(BaseModel):
     )
 
     version: Annotated[Literal[1], BeforeValidator(_whole)] = Field(description="The version of this format.")
+    owner: Managed[Slug] = _part(
+        "Who owns the organisations and namespaces that this file names, such as a team. With --prune exactly what "
+        "carries this label, and is not named, is deleted."
+    )
     policy: Managed[Policy] = _part("What the fleet says for everybody. For operators.")
     organisations: Annotated[Managed[dict[Slug, Entry[OrganisationConfig]]], BeforeValidator(_counted)] = _part(
-        "Organisations by slug; with their namespaces at most 20,000. With --prune operators delete all others."
+        "Organisations by slug; with their namespaces at most 20,000. With --prune operators delete others that the "
+        "file owns."
     )
 
 
@@ -163,6 +169,8 @@ def document_read(value: Any) -> ConfigDocument:
 def config_schema() -> dict[str, Any]:
     """The document as JSON Schema, for editors and for whoever wants to check a file without a server."""
     schema = ConfigDocument.model_json_schema(mode="validation")
+    for part in (schema, *schema["$defs"].values()):
+        defaults_described(part)
     _close(schema)
     return {"$schema": DIALECT, **schema}
 

@@ -1,5 +1,6 @@
 """The state there is as a document: what is default, or was never set, is left out. Planning it changes nothing."""
 
+from dataclasses import replace
 from typing import Any
 
 from tenants.access import organisation_for, organisation_own
@@ -10,19 +11,31 @@ from tenants.config.state import NamespaceState, OrganisationState, state_read
 from tenants.models.organisations import DEFAULT
 
 
-def config_export(*, actor: Actor, slug: str | None = None) -> dict[str, Any]:
-    """Everything the actor sees, or one organisation. What only operators may set, only they are given."""
+def config_export(*, actor: Actor, slug: str | None = None, owner: str | None = None) -> dict[str, Any]:
+    """Everything the actor sees, one organisation, or what one file owns. Only operators get what only they may set."""
     organisation_own(actor, PLAN)
     if slug is not None:
         organisation_for(actor, slug, PLAN)
     state = state_read(actor, None if slug is None else [slug])
     document: dict[str, Any] = {"version": VERSION}
+    if owner is not None:
+        organisations = (_owned(one, owner, is_operator=actor.is_operator) for one in state.organisations.values())
+        return {**document, "owner": owner, "organisations": {slug: one for slug, one in organisations if one}}
     if actor.is_operator and slug is None and state.policy_revision:
         document["policy"] = state.policy
     document["organisations"] = {
         one.slug: _organisation(one, is_operator=actor.is_operator) for one in state.organisations.values()
     }
     return document
+
+
+def _owned(one: OrganisationState, owner: str, *, is_operator: bool) -> tuple[str, dict[str, Any]]:
+    """Its slug, and what of it belongs to one owner; of an organisation of somebody else the namespaces alone."""
+    namespaces = {slug: inner for slug, inner in one.namespaces.items() if inner.owner == owner}
+    found = _organisation(replace(one, namespaces=namespaces), is_operator=is_operator)
+    if one.owner == owner:
+        return one.slug, found
+    return one.slug, {"namespaces": found["namespaces"]} if namespaces else {}
 
 
 def _organisation(one: OrganisationState, *, is_operator: bool) -> dict[str, Any]:

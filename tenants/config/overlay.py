@@ -1,16 +1,16 @@
 """The state a document asks for, laid over the one there is. Pure; what it would take to get there is in plan.py."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from tenants.actor import Actor
 from tenants.config.document import ConfigDocument, NamespaceConfig, OrganisationConfig
+from tenants.config.ownership import ApplyOptions, Pruning, claims_namespace, claims_organisation
 from tenants.config.state import NamespaceState, OrganisationState, State
 from tenants.errors import FieldProblem, InvalidFields
 from tenants.fields import name_check
-from tenants.models.organisations import DEFAULT
 
 Value = TypeVar("Value")
 
@@ -35,22 +35,24 @@ class Overlay:
     """One document laid over one state, by one actor; `problems` gathers all that cannot be."""
 
     actor: Actor
-    prune: bool
+    options: ApplyOptions
     before: State
     problems: list[Problem] = field(default_factory=list)
+    owner: str = ""  # the document's
 
     def after(self, document: ConfigDocument) -> State:
+        self.owner = document.owner or ""
+        pruning = Pruning(self.actor, self.options, document)
+        self._blame(Blame.CONFLICT, pruning.problems(self.before.organisations))
         policy = None if document.policy is None else document.policy.said()
         organisations = dict(self.before.organisations)
         for slug, config in (document.organisations or {}).items():
             if (now := self._found(slug)) is not None:
                 organisations[slug] = self._organisation(now, config)
-        if self.prune and self.actor.is_operator and document.organisations is not None:
-            organisations = {slug: one for slug, one in organisations.items() if slug in document.organisations}
         return replace(
             self.before,
             policy=self._operators_only("policy", self.before.policy, policy),
-            organisations=dict(sorted(organisations.items())),
+            organisations=dict(sorted(pruning.after(organisations).items())),
         )
 
     def _found(self, slug: str) -> OrganisationState | None:
@@ -73,6 +75,7 @@ class Overlay:
             policy=now.policy if config.policy is None else config.policy.said(),
             bounds=self._operators_only(f"{where}.bounds", now.bounds, bounds),
             limits=self._operators_only(f"{where}.limits", now.limits, limits),
+            owner=self._owner(where, now.owner, claims_organisation(self.actor, config, is_new=now.id is None)),
             namespaces=self._namespaces(f"{where}.namespaces", now.namespaces, config.namespaces),
         )
 
@@ -81,10 +84,11 @@ class Overlay:
     ) -> Mapping[str, NamespaceState]:
         if wanted is None:
             return now
-        kept = {slug: one for slug, one in now.items() if not self.prune or slug in wanted or slug == DEFAULT}
-        for slug, config in wanted.items():
-            kept[slug] = self._namespace(f"{where}.{slug}", now.get(slug, NamespaceState(slug)), config)
-        return dict(sorted(kept.items()))
+        changed = {
+            slug: self._namespace(f"{where}.{slug}", now.get(slug, NamespaceState(slug)), config)
+            for slug, config in wanted.items()
+        }
+        return dict(sorted({**now, **changed}.items()))
 
     def _namespace(self, where: str, now: NamespaceState, config: NamespaceConfig) -> NamespaceState:
         group = self._operators_only(f"{where}.group", now.group, config.group)
@@ -95,7 +99,18 @@ class Overlay:
             name=self._name(f"{where}.name", now.name, config.name, may_be_empty=True),
             group=group,
             policy=now.policy if config.policy is None else config.policy.said(),
+            owner=self._owner(where, now.owner, claims_namespace(now.slug, config)),
         )
+
+    def _owner(self, where: str, now: str, is_claimed: bool) -> str:
+        """Another file's object is left alone: two files would undo each other's changes."""
+        if not self.owner or not is_claimed:
+            return now
+        if now not in ("", self.owner) and not self.options.take_ownership:
+            message = f"belongs to {now}, not to {self.owner}: --take-ownership (`take_ownership`) takes it over"
+            self._problem(Blame.CONFLICT, where, message)
+            return now
+        return self.owner
 
     def _operators_only(self, where: str, now: Value, wanted: Any) -> Value:
         """Repeating what is so anyway is everybody's right: the same file may serve both."""
@@ -114,7 +129,7 @@ class Overlay:
             self._blame(Blame.INVALID, error.problems)
             return now
 
-    def _blame(self, blame: Blame, problems: tuple[FieldProblem, ...]) -> None:
+    def _blame(self, blame: Blame, problems: Iterable[FieldProblem]) -> None:
         self.problems += [Problem(blame, one.field, one.message) for one in problems]
 
     def _problem(self, blame: Blame, where: str, message: str) -> None:

@@ -16,6 +16,7 @@ from tenants.actor import Actor, Scope
 from tenants.config.document import ConfigDocument
 from tenants.config.judge import Drafted, policy_problems, room_problems, share_problems
 from tenants.config.overlay import Overlay, Problem
+from tenants.config.ownership import ApplyOptions
 from tenants.config.state import NamespaceState, OrganisationState, State, state_read
 from tenants.drafts import Draft
 from tenants.limits import limits_of
@@ -24,6 +25,7 @@ from tenants.preview import warnings_for
 
 PLAN = Rule(Scope.POLICY_READ, whole_organisation=True)
 FLEET_NAME = "fleet"
+NO_OPTIONS = ApplyOptions()
 PROBLEMS_AT_MOST = 100  # as many as a refusal tells
 DIFFERENCES_AT_MOST = 20_000  # of a whole plan: one for each namespace a document may name
 DIFFERENCES_OF_ONE = 100
@@ -50,6 +52,8 @@ class PlannedChange:
     before: Any = None
     after: Any = None
     inherited: tuple[int, ...] = ()  # revisions of the levels above a policy
+    contents: str = ""  # of what is deleted: differs once anything inside it does
+    deletes: int = 0  # organisations and namespaces
     differences: tuple[Difference, ...] = ()
     more_differences: int = 0  # that there are besides
     warnings: tuple[str, ...] = ()
@@ -73,8 +77,16 @@ class Plan:
     @property
     def hash(self) -> str:
         """Equal for the same changes to the same revisions."""
-        told = [[one.verb, one.place, one.revision, one.before, one.after, list(one.inherited)] for one in self.changes]
-        return hashlib.sha256(b"luminet plan 1\0" + canonical_json(told)).hexdigest()
+        rows = [
+            [one.verb, one.place, one.revision, one.before, one.after, list(one.inherited), one.contents]
+            for one in self.changes
+        ]
+        return hashlib.sha256(b"luminet plan 2\0" + canonical_json(rows)).hexdigest()
+
+    @property
+    def deletes(self) -> int:
+        """How many organisations and namespaces go, those inside deleted organisations included."""
+        return sum(one.deletes for one in self.changes)
 
 
 def summary(changes: Iterable[PlannedChange]) -> Counter[str]:
@@ -84,11 +96,14 @@ def summary(changes: Iterable[PlannedChange]) -> Counter[str]:
     )
 
 
-def config_plan(*, actor: Actor, document: ConfigDocument, prune: bool = False, rule: Rule = PLAN) -> Plan:
+def config_plan(
+    *, actor: Actor, document: ConfigDocument, options: ApplyOptions = NO_OPTIONS, rule: Rule = PLAN
+) -> Plan:
     """Reads what is concerned with a constant number of queries; changes nothing."""
     organisation_own(actor, rule)
-    before = state_read(actor, slugs_concerned(actor, document, prune=prune))
-    overlay = Overlay(actor, prune, before)
+    options.check(document)
+    before = state_read(actor, slugs_concerned(actor, document, options))
+    overlay = Overlay(actor, options, before)
     after = overlay.after(document)
     if room := list(room_problems(before, after)):  # nobody needs to know what else too many namespaces would do
         return Plan((), tuple([*room, *overlay.problems][:PROBLEMS_AT_MOST]))
@@ -102,12 +117,14 @@ def config_plan(*, actor: Actor, document: ConfigDocument, prune: bool = False, 
     return Plan(changes, tuple(problems))
 
 
-def slugs_concerned(actor: Actor, document: ConfigDocument, *, prune: bool) -> list[str] | None:
+def slugs_concerned(actor: Actor, document: ConfigDocument, options: ApplyOptions) -> list[str] | None:
     """The organisations to look at; None: all of them."""
     named = document.organisations
-    if actor.is_operator and ((prune and named is not None) or document.policy is not None):
+    if actor.is_operator and document.policy is not None:
         return None
-    return sorted(named or ())
+    if options.prune and document.owner is not None and named is not None:
+        return None
+    return sorted({*(named or ()), *options.prune_organisations})
 
 
 def changes_planned(before: State, after: State) -> Iterator[PlannedChange]:
@@ -141,11 +158,11 @@ def _shortened(changes: Iterable[PlannedChange]) -> Iterator[PlannedChange]:
 
 def _organisation_changes(now: OrganisationState | None, wanted: OrganisationState) -> Iterator[PlannedChange]:
     place, where = wanted.slug, f"organisations.{wanted.slug}"
-    said = {"name": wanted.name, "state": wanted.state}
+    said = _organisation_described(wanted)
     if now is None:
         yield PlannedChange("organisation.create", place, where, 0, after=said)
-        now = OrganisationState(wanted.slug, name=wanted.name, state=wanted.state)
-    was = {"name": now.name, "state": now.state}
+        now = OrganisationState(wanted.slug, name=wanted.name, state=wanted.state, owner=wanted.owner)
+    was = _organisation_described(now)
     if was != said:
         yield PlannedChange(
             "organisation.update", place, where, now.revision, was, said, differences=_differences(was, said)
@@ -166,10 +183,18 @@ def _namespaces_changes(
     after: State, now: OrganisationState | None, wanted: OrganisationState, *, inherited: tuple[int, ...]
 ) -> Iterator[PlannedChange]:
     """The organisation's policy, then its namespaces with theirs."""
+    is_new = now is None
     now = now or OrganisationState(wanted.slug)
     where, fleet = f"organisations.{wanted.slug}", after.policy
-    own = (now.policy_revision, now.policy)
-    yield from _policy_change(wanted.slug, f"{where}.policy", own, wanted.policy, above=(fleet,), inherited=inherited)
+    yield from _policy_change(
+        wanted.slug,
+        f"{where}.policy",
+        (now.policy_revision, now.policy),
+        wanted.policy,
+        above=(fleet,),
+        inherited=inherited,
+        is_new=is_new,
+    )
     for slug, namespace in wanted.namespaces.items():
         earlier, inside = now.namespaces.get(slug), f"{where}.namespaces.{slug}"
         yield from _namespace_changes(f"{wanted.slug}/{slug}", inside, earlier, namespace)
@@ -180,6 +205,7 @@ def _namespaces_changes(
             namespace.policy,
             above=(fleet, wanted.policy),
             inherited=(*inherited, now.policy_revision),
+            is_new=namespace.id is None,
         )
 
 
@@ -204,11 +230,14 @@ def _policy_change(
     *,
     above: tuple[Values, ...] = (),
     inherited: tuple[int, ...] = (),
+    is_new: bool = False,
 ) -> Iterator[PlannedChange]:
+    """Of a new level no warning says what becomes of its cache: there is none yet."""
     revision, policy = now
     if policy == wanted:
         return
     changes = changes_between((*above, policy), (*above, wanted))
+    warnings = warnings_for(() if is_new else changes, effective_values((*above, wanted)))
     yield PlannedChange(
         "policy.publish",
         place,
@@ -218,24 +247,51 @@ def _policy_change(
         wanted,
         inherited,
         differences=tuple(Difference(one.field, one.before, one.after, one.model) for one in changes),
-        warnings=tuple(one.message for one in warnings_for(changes, effective_values((*above, wanted)))),
+        warnings=tuple(one.message for one in warnings),
     )
 
 
 def _namespace_deletion(organisation: OrganisationState, now: NamespaceState) -> PlannedChange:
     where = f"organisations.{organisation.slug}.namespaces.{now.slug}"
     return PlannedChange(
-        "namespace.delete", f"{organisation.slug}/{now.slug}", where, now.revision, before=_described(now)
+        "namespace.delete",
+        f"{organisation.slug}/{now.slug}",
+        where,
+        now.revision,
+        before=_described(now),
+        contents=_contents([now]),
+        deletes=1,
     )
 
 
 def _organisation_deletion(now: OrganisationState) -> PlannedChange:
-    was = {"name": now.name, "state": now.state, "namespaces": len(now.namespaces)}
-    return PlannedChange("organisation.delete", now.slug, f"organisations.{now.slug}", now.revision, before=was)
+    return PlannedChange(
+        "organisation.delete",
+        now.slug,
+        f"organisations.{now.slug}",
+        now.revision,
+        before={**_organisation_described(now), "namespaces": len(now.namespaces)},
+        contents=_contents(now.namespaces.values(), now.policy_revision, now.bounds_revision, now.limits_revision),
+        deletes=1 + len(now.namespaces),
+    )
+
+
+def _contents(namespaces: Iterable[NamespaceState], *revisions: int) -> str:
+    """What nobody has looked at must not be deleted: a new namespace, or a policy that was published meanwhile."""
+    rows = [[one.slug, one.revision, one.policy_revision] for one in namespaces]
+    return hashlib.sha256(canonical_json([*revisions, *rows])).hexdigest()
+
+
+def _organisation_described(organisation: OrganisationState) -> dict[str, Any]:
+    return _labelled({"name": organisation.name, "state": organisation.state}, organisation.owner)
 
 
 def _described(namespace: NamespaceState) -> dict[str, Any]:
-    return {"name": namespace.name, "group": namespace.group}
+    return _labelled({"name": namespace.name, "group": namespace.group}, namespace.owner)
+
+
+def _labelled(values: dict[str, Any], owner: str) -> dict[str, Any]:
+    return {**values, "owner": owner} if owner else values
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[Difference, ...]:

@@ -23,6 +23,7 @@ class NamespaceState:
     revision: int = 0
     policy_revision: int = 0
     policy: Values = field(default_factory=dict)
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class OrganisationState:
     limits_revision: int = 0
     policy_revision: int = 0
     policy: Values = field(default_factory=dict)
+    owner: str = ""
     namespaces: Mapping[str, NamespaceState] = field(default_factory=lambda: {DEFAULT: NamespaceState(DEFAULT)})
 
     def below(self, namespace: NamespaceState, group_id: int = 0) -> Below:
@@ -82,6 +84,7 @@ def _organisations(actor: Actor, slugs: Collection[str] | None) -> dict[str, Org
             limits_revision=one.limits_revision,
             policy_revision=one.policy_level.revision,
             policy=one.policy_level.policy,
+            owner=one.owner,
             namespaces=namespaces.get(one.pk, {}),
         )
         for one in found
@@ -90,7 +93,8 @@ def _organisations(actor: Actor, slugs: Collection[str] | None) -> dict[str, Org
 
 def _namespaces(organisation_ids: Collection[int]) -> dict[int, dict[str, NamespaceState]]:
     living = Namespace.objects.filter(organisation__in=organisation_ids, deleted_at=None).order_by("slug")
-    columns = ("slug", "pk", "name", "group__slug", "revision", "policy_level__revision", "policy_level__policy")
+    levels = ("policy_level__revision", "policy_level__policy")
+    columns = ("slug", "pk", "name", "group__slug", "revision", *levels, "owner")
     found: dict[int, dict[str, NamespaceState]] = {}
     rows: Any = living.values_list("organisation_id", *columns)
     for organisation_id, slug, *rest in rows.iterator(chunk_size=5000):

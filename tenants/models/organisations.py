@@ -1,6 +1,7 @@
 """Organisations, their namespaces with one secret key an epoch, and the groups of agents that serve them."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 from django.db import models
 from django.db.models import Q
@@ -18,6 +19,16 @@ def slug_constraint(name: str) -> models.CheckConstraint:
 def ending_constraint(name: str) -> models.CheckConstraint:
     """PostgreSQL holds later years than Python can read back: one such row would make every list unreadable."""
     return models.CheckConstraint(condition=Q(expires_at=None) | Q(expires_at__lt=READABLE_UNTIL), name=name)
+
+
+def owner_field() -> Any:
+    return models.CharField(
+        max_length=63,
+        default="",
+        db_default="",
+        blank=True,
+        help_text="The file it belongs to, part of its revision; empty: none.",
+    )
 
 
 class AgentGroup(models.Model):
@@ -45,6 +56,7 @@ class Organisation(models.Model):
     slug = models.CharField(max_length=63)
     name = models.CharField(max_length=100)
     state = models.CharField(max_length=9, choices=State.choices, default=State.ACTIVE)
+    owner = owner_field()
     revision = models.PositiveIntegerField(default=1, help_text="Of name and state; what If-Match is compared with.")
     bounds = models.JSONField(default=dict, blank=True)
     bounds_revision = models.PositiveIntegerField(default=0)
@@ -83,6 +95,7 @@ class Namespace(models.Model):
     group = models.ForeignKey(AgentGroup, on_delete=models.PROTECT, related_name="namespaces")
     slug = models.CharField(max_length=63)
     name = models.CharField(max_length=100, blank=True)
+    owner = owner_field()
     revision = models.PositiveIntegerField(default=1, help_text="Of name and group; what If-Match is compared with.")
     epoch = models.PositiveIntegerField(default=1, help_text="Advancing it purges: nothing of an older one matches.")
     created_at = models.DateTimeField(default=timezone.now, editable=False)

@@ -47,6 +47,7 @@ class NewNamespace:
     slug: str
     name: str = ""
     group: AgentGroup | None = None
+    owner: str = ""
 
     def checked(self) -> "NewNamespace":
         return replace(self, slug=slug_check(self.slug), name=name_check(self.name, may_be_empty=True))
@@ -60,7 +61,13 @@ def namespaces_add(*, actor: Actor, wanted: Sequence[NewNamespace]) -> list[Name
         _room_check([organisation for organisation, _ in held.values()], checked)
         fallback = default_group() if any(one.group is None for one in checked) else None
         made = [
-            Namespace(organisation=one.organisation, slug=one.slug, name=one.name, group=one.group or fallback)
+            Namespace(
+                organisation=one.organisation,
+                slug=one.slug,
+                name=one.name,
+                group=one.group or fallback,
+                owner=one.owner,
+            )
             for one in checked
         ]
         groups_keep(namespace.group_id for namespace in made)
@@ -93,6 +100,7 @@ def namespace_update(
     expected: Expected,
     name: str | None = None,
     group: AgentGroup | None = None,
+    owner: str | None = None,
 ) -> Namespace:
     organisation = namespace.organisation
     with audited() as journal:
@@ -102,11 +110,12 @@ def namespace_update(
         before = described(found)
         found.name = found.name if name is None else name_check(name, may_be_empty=True)
         found.group = group or found.group
+        found.owner = found.owner if owner is None else owner
         if described(found) == before:
             return found
         groups_keep([found.group_id])
         found.revision += 1
-        found.save(update_fields=["name", "group", "revision"])
+        found.save(update_fields=["name", "group", "owner", "revision"])
         journal.record(
             actor,
             "namespace.update",
@@ -156,7 +165,8 @@ def default_group() -> AgentGroup:
 
 
 def described(namespace: Namespace) -> dict[str, object]:
-    return {"slug": namespace.slug, "name": namespace.name, "group": namespace.group.slug}
+    found: dict[str, object] = {"slug": namespace.slug, "name": namespace.name, "group": namespace.group.slug}
+    return {**found, "owner": namespace.owner} if namespace.owner else found
 
 
 def target(organisation: Organisation, namespace: Namespace) -> str:

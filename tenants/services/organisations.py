@@ -32,9 +32,9 @@ def organisation_create(*, actor: Actor, slug: str, name: str) -> Organisation:
     return organisations_create(actor=actor, wanted=[(slug, name)])[0]
 
 
-def organisations_create(*, actor: Actor, wanted: Sequence[tuple[str, str]]) -> list[Organisation]:
+def organisations_create(*, actor: Actor, wanted: Sequence[tuple[str, str]], owner: str = "") -> list[Organisation]:
     """Any number, by slug and name, with a constant number of queries; each with its namespace default."""
-    made = [_new(slug, name) for slug, name in wanted]
+    made = [_new(slug, name, owner) for slug, name in wanted]
     with audited() as journal:
         fleet_hold()
         try:
@@ -51,9 +51,9 @@ def organisations_create(*, actor: Actor, wanted: Sequence[tuple[str, str]]) -> 
     return made
 
 
-def _new(slug: str, name: str) -> Organisation:
+def _new(slug: str, name: str, owner: str) -> Organisation:
     slug, name = all_checked(lambda: _organisation_slug_check(slug), lambda: name_check(name))
-    return Organisation(slug=slug, name=name)
+    return Organisation(slug=slug, name=name, owner=owner)
 
 
 def _organisation_slug_check(slug: str) -> str:
@@ -70,6 +70,7 @@ def organisation_update(
     expected: Expected,
     name: str | None = None,
     state: str | None = None,
+    owner: str | None = None,
 ) -> Organisation:
     if state not in (None, Organisation.State.ACTIVE, Organisation.State.SUSPENDED):
         raise InvalidFields([FieldProblem("state", f"{state!r} is neither active nor suspended")])
@@ -78,10 +79,11 @@ def organisation_update(
         before = described(found)
         found.name = found.name if name is None else name_check(name)
         found.state = found.state if state is None else state
+        found.owner = found.owner if owner is None else owner
         if described(found) == before:
             return found
         found.revision += 1
-        found.save(update_fields=["name", "state", "revision"])
+        found.save(update_fields=["name", "state", "owner", "revision"])
         journal.record(
             actor, "organisation.update", found.slug, organisation=found, before=before, after=described(found)
         )
@@ -175,7 +177,8 @@ def _namespace_remove(namespace: Namespace) -> int:
 
 
 def described(organisation: Organisation) -> dict[str, object]:
-    return {"slug": organisation.slug, "name": organisation.name, "state": organisation.state}
+    found: dict[str, object] = {"slug": organisation.slug, "name": organisation.name, "state": organisation.state}
+    return {**found, "owner": organisation.owner} if organisation.owner else found
 
 
 def _locked(actor: Actor, organisation: Organisation, expected: Expected) -> Organisation:

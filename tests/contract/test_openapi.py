@@ -1,3 +1,4 @@
+import json
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -15,7 +16,9 @@ from controlplane.api.problem_json import CONTENT_TYPE
 from controlplane.api.problems import MEANINGS
 from controlplane.api.routing import OPERATIONS, Call
 from tenants.actor import SYSTEM
+from tenants.config.document import config_schema
 from tenants.levels import Place
+from tenants.policy import BUILT_IN
 from tests.openapi import SNAPSHOT, document, snapshot_text
 
 JSON = "application/json"
@@ -200,6 +203,73 @@ def test_every_field_that_may_be_sent_says_what_it_means() -> None:
                 silent.add(f"{name}.{field}")
     assert silent == set()
     assert {"Policy", "Bounds", "Limits", "SecondsRange", "PinCreate"} <= seen
+
+
+def sent_schemas() -> set[str]:
+    """The names of all schemas that request bodies are made of."""
+    todo = [one for operation in FOUND.values() for one in references(operation.get("requestBody"))]
+    names: set[str] = set()
+    while todo:
+        if (name := todo.pop()["$ref"].rpartition("/")[2]) not in names:
+            names.add(name)
+            todo += references(SCHEMAS[name])
+    return names
+
+
+def keyword_places(schema: Any, keyword: str, place: str = "") -> Iterator[str]:
+    """Where a schema uses a keyword; members and examples that are called like it do not count."""
+    if isinstance(schema, dict):
+        if keyword in schema:
+            yield place
+        for name, inner in schema.items():
+            if name in ("properties", "$defs"):
+                for member, one in inner.items():
+                    yield from keyword_places(one, keyword, f"{place}.{member}")
+            elif name not in ("examples", "example"):
+                yield from keyword_places(inner, keyword, place)
+    elif isinstance(schema, list):
+        for one in schema:
+            yield from keyword_places(one, keyword, place)
+
+
+def test_request_schemas_have_no_defaults() -> None:
+    """A generated client sends the defaults it knows: a field left out would no longer inherit."""
+    names = sent_schemas()
+    assert {"Policy", "PolicyFields", "RolloutSpec", "Guards", "Purge", "Limits"} <= names
+    assert [place for name in sorted(names) for place in keyword_places(SCHEMAS[name], "default", name)] == []
+
+
+def test_file_schema_has_no_defaults() -> None:
+    schema = config_schema()
+    assert {"Policy", "Limits"} <= schema["$defs"].keys()
+    assert list(keyword_places(schema, "default")) == []
+
+
+@pytest.mark.parametrize("schemas", [SCHEMAS, config_schema()["$defs"]], ids=["requests", "file"])
+def test_policy_descriptions_name_fleet_defaults(schemas: dict[str, Any]) -> None:
+    for model in ("Policy", "PolicyFields"):
+        for name, default in BUILT_IN.items():
+            words = schemas[model]["properties"][name]["description"]
+            assert words.endswith(f"Inherits when left out; the fleet default is `{json.dumps(default)}`.")
+
+
+def test_optional_bodies_are_not_required() -> None:
+    """A POST whose body has no required member takes none; two of them need one of two members."""
+    optional, without_required = set(), set()
+    for name, operation in FOUND.items():
+        if "requestBody" in operation:
+            schema = resolved(operation["requestBody"]["content"][JSON]["schema"])
+            optional |= set() if operation["requestBody"]["required"] else {name}
+            without_required |= set() if "required" in schema else {name}
+    posts = {one.name for one in OPERATIONS if one.method == "POST"}
+    assert optional == (without_required & posts) - {"alert_silence", "calculator_kv"}
+    assert optional == {"alert_acknowledge", "namespace_purge", "organisation_purge"}
+
+
+def test_no_answer_is_a_union_of_media_types() -> None:
+    for name, operation in FOUND.items():
+        for status, answer in operation["responses"].items():
+            assert len(resolved(answer).get("content", {})) <= 1, (name, status)
 
 
 def references(schema: Any) -> Iterator[dict[str, Any]]:

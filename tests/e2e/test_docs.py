@@ -117,6 +117,8 @@ def json_agrees(shown: Any, printed: Any) -> bool:
         return shown.keys() == printed.keys() and all(json_agrees(shown[name], printed[name]) for name in shown)
     if isinstance(shown, list) and isinstance(printed, list):
         return len(shown) == len(printed) and all(map(json_agrees, shown, printed))
+    if shown == "…":  # also for null: readers have agents, so a publication has a rollout, and this stack has none
+        return isinstance(printed, str | None)
     if isinstance(shown, str) and isinstance(printed, str):
         return text_agrees(shown, printed)
     return bool(shown == printed) and type(shown) is type(printed)

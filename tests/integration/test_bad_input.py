@@ -383,6 +383,29 @@ def test_a_precondition_that_does_not_hold_changes_nothing(api: Api) -> None:
     assert bytes(AuditHead.objects.get().hash) == before
 
 
+FOREIGN_TAGS = {
+    'W/"0"': 'W/"0" is a weak ETag, which never matches: send the revision in double quotes, as in "7"',
+    '"abc"': '"abc" is not the ETag of a revision: send the revision in double quotes, as in "7"',
+}
+
+
+@pytest.mark.parametrize("tag", FOREIGN_TAGS)
+def test_foreign_tags_are_named(api: Api, tag: str) -> None:
+    answer = api.ask("PUT", POLICY, {"policy": {}}, If_Match=tag)
+    assert said(answer)["errors"] == [{"field": "If-Match", "message": FOREIGN_TAGS[tag]}]
+
+
+def test_current_tag_matches_beside_foreign_ones(api: Api) -> None:
+    assert api.ask("PUT", POLICY, {"policy": {"ttl_seconds": 60}}, If_Match='W/"0", "0"').status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/orgs/acme/purge", f"{HERE}/purge"])
+def test_purge_needs_no_body(api: Api, path: str) -> None:
+    assert api.ask("POST", path).status_code == 202
+    assert api.ask("POST", path, {}).status_code == 202
+    assert refusal(api.ask("POST", path, {"include_pin": True})) == (422, "include_pin")
+
+
 KEYS = {
     "empty": "",
     "spaces": "  ",

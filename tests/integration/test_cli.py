@@ -2,8 +2,6 @@
 
 import json
 import re
-import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +9,9 @@ import pytest
 import yaml
 from pytest_django.live_server_helper import LiveServer
 
-from controlplane.cli import main
 from tenants.models import AuditRecord, Organisation, PolicyRevision
-from tests.api import make_key, make_operator_token, make_organisation
-from tests.factories import make_operator
+from tests.api import make_key, make_organisation
+from tests.luminet_runs import Run, luminet_runner
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -36,37 +33,9 @@ organisations:
 """
 
 
-class Typed:
-    """Somebody at a terminal."""
-
-    def __init__(self, *lines: str) -> None:
-        self._lines = list(lines)
-
-    def isatty(self) -> bool:
-        return True
-
-    def readline(self) -> str:
-        return self._lines.pop(0) + "\n" if self._lines else ""
-
-
-Run = Callable[..., tuple[int, str, str]]
-
-
 @pytest.fixture
 def luminet(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command as an operator; its status, what it said, and what it complained about."""
-    monkeypatch.setenv("LUMINET_URL", live_server.url)
-    monkeypatch.setenv("LUMINET_TOKEN", make_operator_token(make_operator()))
-
-    def run(*arguments: str, typed: str | None = None) -> tuple[int, str, str]:
-        with monkeypatch.context() as patch:
-            if typed is not None:
-                patch.setattr(sys, "stdin", Typed(typed))
-            status = main(arguments)
-        said = capsys.readouterr()
-        return status, said.out, said.err
-
-    return run
+    return luminet_runner(live_server, monkeypatch, capsys)
 
 
 @pytest.fixture
@@ -76,8 +45,8 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-def written(tmp_path: Path, document: Any) -> str:
-    path = tmp_path / "written.yaml"
+def written(tmp_path: Path, document: Any, *, name: str = "written.yaml") -> str:
+    path = tmp_path / name
     path.write_text(yaml.safe_dump(document))
     return str(path)
 
@@ -115,7 +84,7 @@ def test_what_is_exported_changes_nothing(luminet: Run, file: str, tmp_path: Pat
     assert status == 0
     assert list(yaml.safe_load(out)["organisations"]["acme"]["namespaces"]) == ["chat", "default", "mail"]
     (tmp_path / "exported.yaml").write_text(out)
-    assert luminet("plan", "-f", str(tmp_path / "exported.yaml"), "--prune")[0] == 0
+    assert luminet("plan", "-f", str(tmp_path / "exported.yaml"), "--prune", "--org", "acme")[0] == 0
     assert luminet("export", "--org", "acme", "--json")[1].startswith("{")
     assert luminet("export", "--org", "globex")[0] == 1
 
@@ -137,20 +106,22 @@ def test_a_file_with_an_error_changes_nothing_and_every_error_is_said(luminet: R
 
 
 def test_deletions_want_their_name_or_their_number(luminet: Run, file: str, tmp_path: Path) -> None:
-    make_organisation("globex", "a", "b")
-    luminet("apply", "-f", file)
-    status, _, err = luminet("apply", "-f", file, "--prune")
+    both = yaml.safe_load(POLICIES)
+    both["organisations"]["globex"] = {"name": "Globex", "namespaces": {"a": None, "b": None}}
+    mine = written(tmp_path, {**yaml.safe_load(POLICIES), "owner": "team-a"}, name="mine.yaml")
+    luminet("apply", "-f", written(tmp_path, {**both, "owner": "team-a"}))
+    status, _, err = luminet("apply", "-f", mine, "--prune")
     assert (status, "say --yes" in err) == (1, True)
-    status, _, err = luminet("apply", "-f", file, "--prune", typed="no")
+    status, _, err = luminet("apply", "-f", mine, "--prune", typed="no")
     assert (status, "nothing was changed" in err) == (1, True)
     assert Organisation.objects.filter(slug="globex", state="active").exists()
-    assert luminet("apply", "-f", file, "--prune", typed="globex")[0] == 0
+    assert luminet("apply", "-f", mine, "--prune", typed="globex")[0] == 0
     assert not Organisation.objects.filter(slug="globex", state="active").exists()
-    fewer = yaml.safe_load(POLICIES)
+    fewer = {**yaml.safe_load(POLICIES), "owner": "team-a"}
     del fewer["organisations"]["acme"]["namespaces"]["chat"], fewer["organisations"]["acme"]["namespaces"]["mail"]
     assert luminet("apply", "-f", written(tmp_path, fewer), "--prune", typed="1")[0] == 1
     assert luminet("apply", "-f", written(tmp_path, fewer), "--prune", typed="2")[0] == 0
-    luminet("apply", "-f", file)
+    luminet("apply", "-f", mine)
     assert luminet("apply", "-f", written(tmp_path, fewer), "--prune", "--yes")[0] == 0
 
 

@@ -1,5 +1,6 @@
 """GitOps over REST: one document, planned, applied in one transaction, exported."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from cProfile import Profile
@@ -17,8 +18,11 @@ from tenants.actor import SYSTEM
 from tenants.audit import audit_verify
 from tenants.config.apply import config_apply
 from tenants.config.document import ConfigDocument, document_read
+from tenants.config.ownership import MAX_DELETES, ApplyOptions
 from tenants.config.plan import config_plan
+from tenants.errors import TooManyDeletes
 from tenants.levels import FLEET, Place, level_of
+from tenants.locks import organisations_lock
 from tenants.models import (
     AuditRecord,
     IdempotentRequest,
@@ -46,6 +50,10 @@ TABLES = (AuditRecord, Namespace, NamespaceKey, Operation, Organisation, PolicyL
 
 def document(**organisations: Any) -> dict[str, Any]:
     return {"version": 1, "organisations": organisations}
+
+
+def owned(**organisations: Any) -> dict[str, Any]:
+    return {**document(**organisations), "owner": "team-a"}
 
 
 def whole() -> dict[str, Any]:
@@ -134,11 +142,11 @@ def test_a_plan_says_what_would_be_done_and_does_nothing(operator: Api, h200: No
         ("organisation.create", "globex"),
     ]
     assert found["problems"] == []
-    assert found["summary"] == {"create": 3, "change": 6, "delete": 0}
+    assert found["summary"] == {"create": 3, "change": 6, "delete": 0, "objects_deleted": 0}
     chat = found["changes"][6]
     assert chat["field"] == "organisations.acme.namespaces.chat.policy"
     assert chat["differences"] == [{"field": "kv_dtype", "model": None, "before": "fp8", "after": "int8"}]
-    assert "cold cache" in chat["warnings"][0]
+    assert chat["warnings"] == []  # there is no cache yet
 
 
 def test_what_was_planned_is_what_is_done(operator: Api, h200: None) -> None:
@@ -165,7 +173,7 @@ def test_applied_again_it_writes_nothing(operator: Api, h200: None) -> None:
 
 def test_an_export_planned_is_empty(operator: Api, h200: None) -> None:
     applied(operator, whole())
-    assert plan(operator, exported(operator), prune=True)["changes"] == []
+    assert plan(operator, exported(operator), prune=True, prune_organisations=["acme", "globex"])["changes"] == []
     assert exported(operator)["organisations"]["acme"] == whole()["organisations"]["acme"]
     assert exported(operator)["organisations"]["globex"] == {"name": "globex", "namespaces": {"default": {}}}
 
@@ -188,9 +196,12 @@ def test_a_part_left_out_stays_as_it_is(operator: Api, h200: None) -> None:
     applied(operator, whole())
     left = document(acme={"namespaces": {"default": {}}})
     assert plan(operator, left)["changes"] == []
-    assert plan(operator, {"version": 1}, prune=True)["changes"] == []
-    assert plan(operator, document(acme=None), prune=True)["changes"] != []  # globex is not named
-    assert deeds(plan(operator, document(acme={}, globex={}), prune=True)) == []
+    both = {"prune": True, "prune_organisations": ["acme", "globex"]}
+    assert plan(operator, document(acme={}, globex={}), **both)["changes"] == []
+    assert plan(operator, document(acme={}, globex={"namespaces": {}}), **both)["changes"] == []
+    assert deeds(plan(operator, document(acme={"namespaces": {}}, globex={}), **both)) == [
+        ("namespace.delete", "acme/chat")
+    ]
 
 
 def test_an_empty_policy_takes_back_what_was_said(operator: Api, h200: None) -> None:
@@ -204,11 +215,15 @@ def test_an_empty_policy_takes_back_what_was_said(operator: Api, h200: None) -> 
 def test_prune_deletes_what_is_not_named_and_never_default(operator: Api) -> None:
     make_organisation("acme", "chat", "old")
     make_organisation("globex", "chat")
-    body = document(acme={"namespaces": {"chat": {}}})
+    both = {"acme": {"namespaces": {"chat": {}, "old": {}}}, "globex": {"name": "Globex", "namespaces": {"chat": {}}}}
+    applied(operator, owned(**both))
+    body = owned(acme={"namespaces": {"chat": {}}})
     assert plan(operator, body)["changes"] == []
     found = plan(operator, body, prune=True)
     assert deeds(found) == [("namespace.delete", "acme/old"), ("organisation.delete", "globex")]
-    assert found["changes"][1]["before"] == {"name": "Globex", "state": "active", "namespaces": 2}
+    before = {"name": "Globex", "state": "active", "owner": "team-a", "namespaces": 2}
+    assert found["changes"][1]["before"] == before
+    assert (found["summary"]["delete"], found["summary"]["objects_deleted"]) == (2, 4)
     applied(operator, body, prune=True, expected_plan=found["hash"])
     assert operator.get("/orgs/globex").status_code == 404
     assert [one["slug"] for one in said(operator.get("/orgs/acme/namespaces"))["items"]] == ["chat", "default"]
@@ -216,10 +231,62 @@ def test_prune_deletes_what_is_not_named_and_never_default(operator: Api) -> Non
         assert applied(operator, body, prune=True)["changes"] == []
 
 
+def test_pruning_without_scope_is_refused(operator: Api) -> None:
+    make_organisation("globex")
+    for path in ("plan", "apply"):
+        (message,) = refused(operator, document(acme={}), 422, path=path, prune=True).values()
+        assert "--org" in message
+        assert "`owner: NAME`" in message
+
+
+def test_a_partial_file_deletes_nothing_of_others(operator: Api) -> None:
+    make_organisation("globex", "chat")
+    applied(operator, {**document(initech={"namespaces": {"mail": {}}}), "owner": "team-b"})
+    applied(operator, owned(acme={"namespaces": {"chat": {}, "old": {}}}))
+    done = applied(operator, owned(acme={"namespaces": {"chat": {}}}), prune=True)
+    assert deeds(done) == [("namespace.delete", "acme/old")]
+    assert {one["slug"] for one in said(operator.get("/orgs"))["items"]} == {"acme", "globex", "initech"}
+
+
+def test_owners_are_shown(operator: Api) -> None:
+    applied(operator, owned(acme={"namespaces": {"chat": {}}}))
+    assert said(operator.get("/orgs/acme"))["owner"] == "team-a"
+    owners = {one["slug"]: one["owner"] for one in said(operator.get("/orgs/acme/namespaces"))["items"]}
+    assert owners == {"chat": "team-a", "default": ""}
+    record = AuditRecord.objects.get(verb="namespace.create", target="acme/chat")
+    assert json.loads(record.after)["owner"] == "team-a"
+
+
+def test_more_deletions_than_allowed_are_refused_whole(operator: Api) -> None:
+    """An organisation counts with its namespaces, of which default is one."""
+    namespaces: dict[str, Any] = {f"n{number}": {} for number in range(MAX_DELETES - 1)}
+    applied(operator, owned(acme={"namespaces": namespaces}))
+    body = {**owned(globex={}), "policy": {"ttl_seconds": 60}}
+    assert plan(operator, body, prune=True)["summary"]["objects_deleted"] == MAX_DELETES + 1
+    assert list(refused(operator, body, 409, prune=True)) == ["max_deletes"]
+    assert list(refused(operator, body, 409, prune=True, max_deletes=0)) == ["max_deletes"]
+    assert applied(operator, body, prune=True, max_deletes=MAX_DELETES + 1)["summary"]["objects_deleted"] == 11
+
+
+def test_deletions_are_limited_within_the_transaction(operator: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came up after the first look at the plan counts, too."""
+    applied(operator, owned(acme={"namespaces": {"old": {}}}))
+
+    def late(*args: Any, **more: Any) -> Any:
+        namespace_create(actor=SYSTEM, organisation=Organisation.objects.get(), slug="late")
+        Namespace.objects.update(owner="team-a")
+        return organisations_lock(*args, **more)
+
+    monkeypatch.setattr("tenants.config.apply.organisations_lock", late)
+    with pytest.raises(TooManyDeletes):
+        config_apply(actor=SYSTEM, document=document_read(owned()), options=ApplyOptions(prune=True), max_deletes=3)
+    assert Organisation.objects.get().state == "active"
+
+
 def test_what_is_pruned_makes_room_for_what_comes(operator: Api) -> None:
     make_organisation("acme", "old")
     applied(operator, document(acme={"limits": {"max_namespaces": 2}}))
-    applied(operator, document(acme={"namespaces": {"new": {}}}), prune=True)
+    applied(operator, document(acme={"namespaces": {"new": {}}}), prune=True, prune_organisations=["acme"])
     problems = refused(operator, document(acme={"namespaces": {"third": {}}}), 409)
     assert problems == {"organisations.acme.namespaces": "there would be 3, max_namespaces in its limits is 2"}
 
@@ -330,12 +397,12 @@ def test_a_failure_in_the_middle_leaves_nothing_behind(
 
 
 def test_a_crash_between_any_two_statements_leaves_nothing_half_done(h200: None) -> None:
-    make_organisation("acme", "old")
-    make_organisation("initech")
     actor = replace(SYSTEM, name="operator")
+    first = owned(acme={"name": "Acme", "namespaces": {"old": {}}}, initech={})
+    config_apply(actor=actor, document=document_read(first))
     level_of(FLEET)
-    wanted = document_read(whole())
-    assert crashed_everywhere(lambda: config_apply(actor=actor, document=wanted, prune=True)) > 40
+    wanted, options = document_read({**whole(), "owner": "team-a"}), ApplyOptions(prune=True)
+    assert crashed_everywhere(lambda: config_apply(actor=actor, document=wanted, options=options)) > 40
 
 
 def outcome(result: Any) -> str:
@@ -451,9 +518,13 @@ def test_whatever_was_applied_is_planned_empty_and_exported_unchanged(
 ) -> None:
     with transaction.atomic():
         for body in (first, second):
-            applied(operator, body, prune=True)
+            body = {**body, "owner": "team-a"}
+            applied(operator, body, prune=True, max_deletes=1000)
             assert plan(operator, body, prune=True)["changes"] == []
-            assert plan(operator, exported(operator), prune=True)["changes"] == []
+            assert plan(operator, exported(operator))["changes"] == []
+            mine = exported(operator, "?owner=team-a")
+            assert set(mine["organisations"]) == set(exported(operator)["organisations"]) == set(body["organisations"])
+            assert plan(operator, mine, prune=True)["changes"] == []
         transaction.set_rollback(True)
 
 
@@ -469,16 +540,21 @@ def test_a_key_applies_its_own_organisation(acme: Api) -> None:
     )
     assert len(done["changes"]) == 4
     assert said(acme.get(f"/operations/{done['operation']}"))["scope"] == "acme"
-    assert plan(acme, exported(acme), prune=True)["changes"] == []
+    assert plan(acme, exported(acme), prune=True, prune_organisations=["acme"])["changes"] == []
 
 
 def test_not_yours_and_not_there_look_the_same(acme: Api) -> None:
     make_organisation("globex")
+    scope: dict[str, Any]
     for slug in ("globex", "initech"):
-        for prune in (False, True):
-            assert refused(acme, document(**{slug: {}}), 422, prune=prune) == {
+        for scope in ({}, {"prune": True}, {"prune": True, "prune_organisations": [slug]}, {"take_ownership": True}):
+            assert refused(acme, owned(**{slug: {}}), 422, **scope) == {
                 f"organisations.{slug}": "there is no such organisation"
             }
+        scope = {"prune": True, "prune_organisations": [slug]}
+        assert refused(acme, document(acme={}), 409, **scope) == {
+            f"organisations.{slug}": "--org (`prune_organisations`) names it, the file does not"
+        }
     assert acme.get("/config?organisation=globex").status_code == 404
     assert acme.get("/config?organisation=initech").status_code == 404
 
@@ -521,9 +597,11 @@ def test_bounds_hold_for_a_key(operator: Api, acme: Api) -> None:
 def test_a_key_that_prunes_deletes_namespaces_of_its_own_only(acme: Api) -> None:
     make_organisation("globex")
     applied(acme, document(acme={"namespaces": {"a": {}, "b": {}}}))
-    found = plan(acme, document(acme={"namespaces": {"a": {}}}), prune=True)
+    found = plan(acme, document(acme={"namespaces": {"a": {}}}), prune=True, prune_organisations=["acme"])
     assert deeds(found) == [("namespace.delete", "acme/b")]
-    assert plan(acme, {"version": 1, "organisations": {}}, prune=True)["changes"] == []
+    applied(acme, owned(acme={"namespaces": {"b": {}}}))
+    found = plan(acme, owned(), prune=True)
+    assert deeds(found) == [("namespace.delete", "acme/b")]
 
 
 def test_each_change_needs_the_scope_it_needs_alone() -> None:
@@ -574,7 +652,7 @@ def test_more_namespaces_than_there_is_room_for_are_judged_no_further(acme: Api)
     found = plan(acme, document(acme={"namespaces": namespaces}))
     message = "there would be 5001, max_namespaces in its limits is 5000"
     assert found["problems"] == [{"field": "organisations.acme.namespaces", "message": message}]
-    assert (found["changes"], found["summary"]) == ([], {"create": 0, "change": 0, "delete": 0})
+    assert (found["changes"], found["summary"]) == ([], {"create": 0, "change": 0, "delete": 0, "objects_deleted": 0})
 
 
 @pytest.mark.parametrize("path", ["plan", "apply"])
@@ -644,7 +722,7 @@ def test_a_plan_costs_the_same_number_of_queries_whatever_its_size(operator: Api
             }
         )
         with CaptureQueriesContext(connection) as captured:
-            plan(operator, {**body, "policy": {"ttl_seconds": 400}}, prune=True)
+            plan(operator, {**body, "owner": "team-a", "policy": {"ttl_seconds": 400}}, prune=True)
         return len(captured)
 
     queries(1, 1)

@@ -13,6 +13,7 @@ from tenants.bounds import Bounds
 from tenants.config import apply
 from tenants.config.apply import config_apply
 from tenants.config.document import document_read
+from tenants.config.ownership import ApplyOptions
 from tenants.errors import StalePlan
 from tenants.levels import Place, fleet_hold, level_of
 from tenants.models import AuditRecord, Member, Namespace, Organisation, Pin
@@ -30,11 +31,11 @@ pytestmark = pytest.mark.django_db(transaction=True)
 Write = Callable[[Actor, Organisation], Any]
 
 
-def applied(actor: Actor, *slugs: str, prune: bool = False, ttl_seconds: int = 700, **more: Any) -> Any:
+def applied(actor: Actor, *slugs: str, ttl_seconds: int = 700, **more: Any) -> Any:
     """A document that publishes for each of these organisations, and makes a namespace in it."""
     parts = {slug: {"policy": {"ttl_seconds": ttl_seconds}, "namespaces": {"new": {}}} for slug in slugs}
     document = document_read({"version": 1, "organisations": parts, **more})
-    return config_apply(actor=actor, document=document, prune=prune)
+    return config_apply(actor=actor, document=document, options=ApplyOptions(prune="owner" in more))
 
 
 # Nobody is stopped by who changes something else
@@ -44,7 +45,7 @@ FIRST: dict[str, Write] = {
     "a key's apply": lambda actor, made: applied(actor, "acme"),
     "an operator's apply": lambda actor, made: applied(SYSTEM, "acme"),
     "an operator's apply that repeats the fleet's policy": lambda actor, made: applied(SYSTEM, "acme", policy={}),
-    "an operator's apply that prunes": lambda actor, made: applied(SYSTEM, "acme", "globex", prune=True),
+    "an operator's apply that prunes": lambda actor, made: applied(SYSTEM, "acme", "globex", owner="team-a"),
 }
 SECOND: dict[str, Write] = {
     "publish": lambda actor, made: publish(Place(made), actor=actor, ttl_seconds=60),
@@ -57,7 +58,7 @@ SECOND: dict[str, Write] = {
 @pytest.mark.parametrize("first", FIRST)
 def test_an_apply_stops_nobody_in_another_organisation(first: str, second: str) -> None:
     acme, globex = make_organisation("acme"), make_organisation("globex")
-    applied(SYSTEM, "globex")
+    applied(SYSTEM, "globex", owner="team-a")
     mine, theirs = (actor_of(make_key(one)) for one in (acme, globex))
     outcomes = while_held(lambda: FIRST[first](mine, acme), lambda: SECOND[second](theirs, globex))
     assert failures(outcomes) == []
@@ -83,12 +84,12 @@ def test_an_apply_that_needs_more_than_it_holds_is_refused(monkeypatch: pytest.M
     make_organisation("acme")
 
     def late() -> Any:
-        make_organisation("late")
+        Organisation.objects.filter(pk=make_organisation("late").pk).update(owner="team-a")
         return fleet_hold()
 
     monkeypatch.setattr(apply, "fleet_hold", late)
     with pytest.raises(StalePlan):
-        applied(SYSTEM, "acme", prune=True)
+        applied(SYSTEM, "acme", owner="team-a")
     assert not Namespace.objects.filter(slug="new").exists()
 
 

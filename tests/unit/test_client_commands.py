@@ -90,7 +90,7 @@ THING: dict[str, Any] = {
     "actor": {"name": "kim"}, "verb": "x", "target": "x", "address": None, "kind": "engine", "backend": "paged",
     "in_sync": True, "last_seen_seconds": 0.4, "why": None, "agent": None, "uses_left": 1, "place": "acme", "step": 0,
     "steps": [10, 100], "kv_dtype": "fp8", "verdict": "passed", "may_serve": True, **A_RULE, "rule": "x", "words": "x",
-    "since": "2026-11-21T16:49:02Z", "acknowledged": {"by": "kim"}, "silenced_until": None,
+    "since": "2026-11-21T16:49:02Z", "acknowledged": {"by": "kim"}, "silenced_until": None, "owner": "",
 }  # fmt: skip
 A_PRICE = {
     "model": "", "valid_from": "2026-11-01", "input": "1", "cached_input": "0", "output": "1", "is_example": False,
@@ -136,7 +136,8 @@ WHOLE: dict[str, Any] = {  # all that any command reads, in one answer
     "currency": "EUR", "is_example": True, "prices": [A_PRICE], "organisation": "acme", "from": "2026-11-01",
     "to": "2026-11-22", "may_change_from": "2026-11-20", "without_price": ["m"], "totals": A_LINE, "lines": [A_LINE],
     **STATS, **WHAT_IF, **DEMO_TRAFFIC,
-    "problems": [], "hash": "h", "changes": CHANGES, "summary": {"create": 0, "change": 1, "delete": 1},
+    "problems": [], "hash": "h", "changes": CHANGES,
+    "summary": {"create": 0, "change": 1, "delete": 1, "objects_deleted": 2},
 }  # fmt: skip
 EVIL = "x\x1b[2J\x1b[31m\x9b2J\u202e\ny"
 

@@ -211,7 +211,7 @@ def test_a_plan_reads_as_sentences() -> None:
         },
         {"verb": "policy.publish", "place": "acme", "revision": 0, "differences": [], "warnings": []},
     ]
-    found = {"changes": changes, "summary": {"create": 0, "change": 2, "delete": 1}}
+    found = {"changes": changes, "summary": {"create": 0, "change": 2, "delete": 1, "objects_deleted": 8}}
     assert plan_lines(found, paper()[0]) == [
         "- globex     delete the organisation and its 3 namespaces",
         "~ acme/chat  publish a policy (revision 6 → 7)",
@@ -220,7 +220,7 @@ def test_a_plan_reads_as_sentences() -> None:
         "    ! cold cache",
         "~ acme       publish a policy (revision 0 → 1, which changes nothing in force)",
         "",
-        "0 to create, 2 to change, 1 to delete.",
+        "0 to create, 2 to change, 1 to delete (8 with all inside).",
     ]
     assert plan_lines({"changes": [], "summary": {}}, paper()[0]) == ["Nothing to change."]
 

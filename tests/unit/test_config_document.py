@@ -1,5 +1,6 @@
 import contextlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from tenants.actor import REST_SCOPES, Actor, ActorKind
 from tenants.config.document import ConfigDocument, config_schema, document_read
 from tenants.config.overlay import Blame, Overlay
+from tenants.config.ownership import NO_SCOPE, ApplyOptions
 from tenants.config.plan import Plan, changes_planned, summary
 from tenants.config.state import NamespaceState, OrganisationState, State
 from tenants.errors import InvalidFields
@@ -56,9 +58,9 @@ def read(**parts: Any) -> ConfigDocument:
     return document_read({"version": 1, **parts})
 
 
-def planned(actor: Actor, document: ConfigDocument, *, prune: bool = False) -> tuple[Plan, Overlay]:
-    overlay = Overlay(actor, prune, STATE)
-    return Plan(tuple(changes_planned(STATE, overlay.after(document))), ()), overlay
+def planned(actor: Actor, document: ConfigDocument, *, state: State = STATE, **options: Any) -> tuple[Plan, Overlay]:
+    overlay = Overlay(actor, ApplyOptions(**options), state)
+    return Plan(tuple(changes_planned(state, overlay.after(document))), ()), overlay
 
 
 @pytest.mark.parametrize("document", GOOD, ids=json.dumps)
@@ -124,14 +126,154 @@ def test_what_differs_is_changed_with_before_and_after() -> None:
     assert [(one.field, one.before, one.after) for one in publish.differences] == [("ttl_seconds", 60, 400)]
 
 
-def test_pruning_keeps_default_and_what_is_not_managed() -> None:
-    plan, _ = planned(OPERATOR, read(organisations={"acme": {"namespaces": {}}}), prune=True)
-    assert [(one.verb, one.place) for one in plan.changes] == [("namespace.delete", "acme/chat")]
-    assert planned(OPERATOR, read(organisations={"acme": {}}), prune=True)[0].changes == ()
-    assert planned(OPERATOR, read(), prune=True)[0].changes == ()
-    plan, _ = planned(OPERATOR, read(organisations={}), prune=True)
-    assert [(one.verb, one.place) for one in plan.changes] == [("organisation.delete", "acme")]
-    assert planned(KEY, read(organisations={}), prune=True)[0].changes == ()
+ORG: Any = {"prune": True, "prune_organisations": frozenset({"acme"})}
+MINE, THEIRS = "team-a", "team-b"
+
+
+def owned(**namespaces: str) -> State:
+    """acme, which team-a owns, with its namespaces and their owners."""
+    found = {slug: NamespaceState(slug, 9, revision=1, owner=owner) for slug, owner in namespaces.items()}
+    return replace(STATE, organisations={"acme": replace(ACME, owner=MINE, namespaces=found)})
+
+
+def deeds(plan: Plan) -> list[tuple[str, str]]:
+    return [(one.verb, one.place) for one in plan.changes]
+
+
+@pytest.mark.parametrize(
+    ("options", "owner", "field"),
+    [
+        ({"prune": True}, None, "prune"),
+        ({"prune_organisations": frozenset({"acme"})}, "team-a", "prune_organisations"),
+        ({"take_ownership": True}, None, "take_ownership"),
+    ],
+)
+def test_options_without_effect_are_refused(options: dict[str, Any], owner: str | None, field: str) -> None:
+    document = read(owner=owner) if owner else read()
+    with pytest.raises(InvalidFields) as caught:
+        ApplyOptions(**options).check(document)
+    assert [one.field for one in caught.value.problems] == [field]
+    assert field != "prune" or caught.value.problems[0].message == NO_SCOPE
+    ApplyOptions(prune=True).check(read(owner=MINE))
+    ApplyOptions(prune=True, prune_organisations=frozenset({"acme"})).check(read())
+
+
+def test_pruning_an_organisation_deletes_unnamed_namespaces() -> None:
+    plan, _ = planned(OPERATOR, read(organisations={"acme": {"namespaces": {}}}), **ORG)
+    assert deeds(plan) == [("namespace.delete", "acme/chat")]
+    for unmanaged in (read(), read(organisations={"acme": {}})):
+        assert planned(OPERATOR, unmanaged, **ORG)[0].changes == ()
+
+
+def test_pruning_an_organisation_keeps_owned_namespaces() -> None:
+    state = owned(default="", mine=MINE, free="")
+    document = read(organisations={"acme": {"namespaces": {}}})
+    assert deeds(planned(OPERATOR, document, state=state, **ORG)[0]) == [("namespace.delete", "acme/free")]
+
+
+def test_pruning_never_deletes_unowned_organisations() -> None:
+    for actor in (OPERATOR, KEY):
+        for scope in ({}, {"owner": THEIRS}):
+            plan, overlay = planned(actor, read(organisations={}, **scope), **ORG)
+            assert plan.changes == ()
+            assert [one.field for one in overlay.problems] == ["organisations.acme"]
+    plan, overlay = planned(OPERATOR, read(owner=THEIRS, organisations={}), state=owned(default=""), prune=True)
+    assert (plan.changes, overlay.problems) == ((), [])
+
+
+def test_pruning_by_owner_deletes_what_it_owns() -> None:
+    state = owned(default="", mine=MINE, theirs=THEIRS, free="")
+    document = read(owner=MINE, organisations={"acme": {"namespaces": {"default": None}}})
+    assert deeds(planned(OPERATOR, document, state=state, prune=True)[0]) == [("namespace.delete", "acme/mine")]
+    plan, _ = planned(OPERATOR, read(owner=MINE, organisations={}), state=owned(default="", mine=MINE), prune=True)
+    assert [(one.verb, one.place, one.deletes) for one in plan.changes] == [("organisation.delete", "acme", 3)]
+
+
+@pytest.mark.parametrize("actor", [OPERATOR, KEY])
+def test_pruning_by_owner_reaches_unnamed_organisations(actor: Actor) -> None:
+    """A file that named only its namespaces in somebody's organisation owns those alone."""
+    state = owned(default="", mine=MINE, theirs=THEIRS)
+    plan, _ = planned(actor, read(owner=THEIRS, organisations={}), state=state, prune=True)
+    assert deeds(plan) == [("namespace.delete", "acme/theirs")]
+
+
+@pytest.mark.parametrize("strange", [{"free": ""}, {"theirs": THEIRS}, {"default": THEIRS}])
+def test_organisations_with_others_namespaces_stay(strange: dict[str, str]) -> None:
+    state = owned(**{"default": "", "mine": MINE, **strange})
+    _, overlay = planned(OPERATOR, read(owner=MINE, organisations={}), state=state, prune=True)
+    assert [(one.blame, one.field) for one in overlay.problems] == [(Blame.CONFLICT, "organisations.acme")]
+    assert next(iter(strange)) in overlay.problems[0].message
+
+
+def test_scope_narrows_what_an_owner_prunes() -> None:
+    state = owned(default="", mine=MINE)
+    scope: Any = {"prune": True, "prune_organisations": frozenset({"globex"})}
+    plan, _ = planned(OPERATOR, read(owner=MINE, organisations={"globex": {}}), state=state, **scope)
+    assert deeds(plan) == [("organisation.create", "globex")]
+
+
+def test_naming_an_object_claims_it() -> None:
+    document = read(owner=MINE, organisations={"acme": {"name": "Acme", "namespaces": {"chat": None, "new": None}}})
+    plan, _ = planned(OPERATOR, document)
+    assert [(one.verb, one.place, one.after["owner"]) for one in plan.changes] == [
+        ("organisation.update", "acme", MINE),
+        ("namespace.update", "acme/chat", MINE),
+        ("namespace.create", "acme/new", MINE),
+    ]
+    assert [(one.field, one.before, one.after) for one in plan.changes[0].differences] == [("owner", None, MINE)]
+
+
+@pytest.mark.parametrize(
+    ("actor", "config"),
+    [(OPERATOR, {"namespaces": {"default": None}}), (KEY, {"name": "Acme", "namespaces": {"default": None}})],
+)
+def test_naming_namespaces_claims_no_organisation(actor: Actor, config: dict[str, Any]) -> None:
+    assert planned(actor, read(owner=MINE, organisations={"acme": config}))[0].changes == ()
+
+
+def test_others_objects_are_taken_only_when_asked() -> None:
+    document = read(owner=THEIRS, organisations={"acme": {"name": "Acme", "namespaces": {"mine": {"name": "M"}}}})
+    plan, overlay = planned(OPERATOR, document, state=owned(default="", mine=MINE))
+    assert [(one.blame, one.field) for one in overlay.problems] == [
+        (Blame.CONFLICT, "organisations.acme"),
+        (Blame.CONFLICT, "organisations.acme.namespaces.mine"),
+    ]
+    assert all(MINE in one.message for one in overlay.problems)
+    plan, overlay = planned(OPERATOR, document, state=owned(default="", mine=MINE), take_ownership=True)
+    assert overlay.problems == []
+    assert [(one.place, one.after["owner"]) for one in plan.changes] == [("acme", THEIRS), ("acme/mine", THEIRS)]
+
+
+def test_files_without_owner_leave_owners_alone() -> None:
+    document = read(organisations={"acme": {"name": "A", "namespaces": {"mine": {"name": "M"}}}})
+    plan, overlay = planned(OPERATOR, document, state=owned(default="", mine=MINE))
+    assert overlay.problems == []
+    assert [one.after["owner"] for one in plan.changes] == [MINE, MINE]
+
+
+def test_deletions_are_tied_to_their_contents() -> None:
+    document = read(owner=MINE, organisations={})
+    hashes = {
+        planned(OPERATOR, document, state=state, prune=True)[0].hash
+        for state in (
+            owned(default="", a=MINE),
+            owned(default="", b=MINE),
+            replace(
+                owned(default=""), organisations={"acme": replace(ACME, owner=MINE, namespaces={}, limits_revision=1)}
+            ),
+            replace(owned(default=""), organisations={"acme": replace(ACME, owner=MINE, namespaces={})}),
+        )
+    }
+    assert len(hashes) == 4
+
+
+def test_new_levels_warn_of_no_cold_cache() -> None:
+    policy = {"policy": {"kv_dtype": "int8", "limit_share": 0}}
+    document = read(organisations={"globex": {**policy, "namespaces": {"x": {"policy": {"kv_dtype": "fp8"}}}}})
+    warnings = [one.warnings for one in planned(OPERATOR, document)[0].changes if one.verb == "policy.publish"]
+    assert [["limit_share" in one for one in each] for each in warnings] == [[True], [True]]
+    (change,) = planned(OPERATOR, read(organisations={"acme": {"namespaces": {"chat": policy}}}))[0].changes
+    assert any("cold cache" in one for one in change.warnings)
 
 
 def test_what_only_operators_may_is_named_for_everybody_else() -> None:
@@ -162,11 +304,11 @@ def test_the_hash_is_of_the_changes_and_of_what_they_are_based_on() -> None:
     assert plan.hash == planned(OPERATOR, document)[0].hash
     assert plan.hash != planned(OPERATOR, read(organisations={"acme": {"policy": {"ttl_seconds": 8}}}))[0].hash
     moved = State(3, STATE.policy, STATE.organisations, STATE.groups)
-    after = Overlay(OPERATOR, False, moved).after(document)
+    after = Overlay(OPERATOR, ApplyOptions(), moved).after(document)
     assert plan.hash != Plan(tuple(changes_planned(moved, after)), ()).hash
 
 
 def test_changes_are_counted_by_what_they_do() -> None:
     document = read(organisations={"acme": {"name": "A", "namespaces": {"new": {}}}})
-    plan, _ = planned(OPERATOR, document, prune=True)
+    plan, _ = planned(OPERATOR, document, prune=True, prune_organisations=frozenset({"acme"}))
     assert summary(plan.changes) == {"create": 1, "change": 1, "delete": 1}

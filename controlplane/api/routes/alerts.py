@@ -14,6 +14,7 @@ from controlplane.alerts.views import alert_shown, rule_view
 from controlplane.api.paging import Cursor, Limit, page
 from controlplane.api.routing import Answer, Call, Group
 from controlplane.api.schemas.alerts import (
+    ACKNOWLEDGE,
     AlertAcknowledge,
     AlertRuleCreate,
     AlertRuleMade,
@@ -61,7 +62,7 @@ def alerts_list(
 
 
 @group.post("/alerts/{alert_id}/acknowledge", access.PUBLISH, AlertShown, status=200)
-def alert_acknowledge(call: Call, alert_id: UUID, body: AlertAcknowledge) -> Answer:
+def alert_acknowledge(call: Call, alert_id: UUID, body: AlertAcknowledge = ACKNOWLEDGE) -> Answer:
     """Say that somebody looks after an alert.
 
     It stays what it is; who and why is in its history.

@@ -25,16 +25,17 @@ from tenants.config.export import config_export
 
 group = Group("Configuration")
 Organisation = Annotated[Slug | None, Query(None, description="Only this one; left out: all you see.")]
+Owner = Annotated[Slug | None, Query(None, description="Only what belongs to this owner, as its file.")]
 
 
 @group.get("/config", plan.PLAN, ConfigExported, refuses=("not-found",))
-def config_get(call: Call, organisation: Organisation = None) -> Answer:
+def config_get(call: Call, organisation: Organisation = None, owner: Owner = None) -> Answer:
     """Export the configuration as a document.
 
     What is default or was never set is left out. Planning it changes nothing. An organisation's key gets its own
     organisation, without what only operators may set.
     """
-    return Answer(ConfigExported(config_export(actor=call.actor, slug=organisation)))
+    return Answer(ConfigExported(config_export(actor=call.actor, slug=organisation, owner=owner)))
 
 
 @group.get("/config/schema", access.ANYONE, ConfigSchema)
@@ -50,7 +51,7 @@ def config_plan(call: Call, body: ConfigPlan) -> Answer:
     Changes nothing. `problems` are the reasons for which applying it would be refused, the first 100 of them; more
     namespaces than there is room for are judged no further. An organisation's key may plan for its own organisation.
     """
-    found = plan.config_plan(actor=call.actor, document=body.document, prune=body.prune)
+    found = plan.config_plan(actor=call.actor, document=body.document, options=body.options)
     shown = ConfigPlanned(
         hash=found.hash,
         changes=[PlannedChangeShown.model_validate(one, from_attributes=True) for one in found.changes],
@@ -66,10 +67,14 @@ def config_apply(call: Call, body: ConfigApply) -> Answer:
 
     All of it in one transaction, or, for a single error anywhere, nothing. Each change needs the scope it needs alone:
     `policy:write` for policies, `admin` for all else. Applied again, it changes nothing. With `expected_plan` it
-    refuses with 412 what is not exactly what was planned.
+    refuses with 412 what is not exactly what was planned. It refuses with 409 to delete more than `max_deletes`.
     """
     done = apply.config_apply(
-        actor=call.actor, document=body.document, prune=body.prune, expected_hash=body.expected_plan
+        actor=call.actor,
+        document=body.document,
+        options=body.options,
+        expected_hash=body.expected_plan,
+        max_deletes=body.max_deletes,
     )
     shown = ConfigApplied(
         hash=done.plan.hash,
@@ -82,4 +87,9 @@ def config_apply(call: Call, body: ConfigApply) -> Answer:
 
 def _summary(found: plan.Plan) -> SummaryShown:
     counts = plan.summary(found.changes)
-    return SummaryShown(create=counts["create"], change=counts["change"], delete=counts["delete"])
+    return SummaryShown(
+        create=counts["create"],
+        change=counts["change"],
+        delete=counts["delete"],
+        objects_deleted=found.deletes,
+    )

@@ -8,7 +8,7 @@ from controlplane.analytics.models import PinHeld
 from controlplane.api.paging import Cursor, Limit, page
 from controlplane.api.routing import Answer, Call, Group
 from controlplane.api.schemas.base import Page
-from controlplane.api.schemas.cache import OperationStarted, PinCreate, PinOnAgent, PinShown, Purge
+from controlplane.api.schemas.cache import PURGE, OperationStarted, PinCreate, PinOnAgent, PinShown, Purge
 from controlplane.api.schemas.tenants import NamespaceCreate, NamespaceShown, NamespaceUpdate
 from tenants import access
 from tenants.actor import Actor
@@ -89,7 +89,7 @@ def namespace_delete(call: Call) -> Answer:
 
 
 @group.post("/orgs/{org}/namespaces/{ns}/purge", access.PUBLISH, OperationStarted, status=202)
-def namespace_purge(call: Call, body: Purge) -> Answer:
+def namespace_purge(call: Call, body: Purge = PURGE) -> Answer:
     """Purge a namespace.
 
     From this answer on nothing cached before can match. Agents prove it with receipts: follow the operation.
@@ -154,6 +154,7 @@ def shown(namespace: Namespace) -> NamespaceShown:
         slug=namespace.slug,
         name=namespace.name,
         group=namespace.group.slug,
+        owner=namespace.owner,
         epoch=namespace.epoch,
         policy_revision=namespace.policy_level.revision,
         revision=namespace.revision,

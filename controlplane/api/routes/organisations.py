@@ -3,13 +3,12 @@
 from controlplane.api.paging import Cursor, Limit, page
 from controlplane.api.routing import Answer, Call, Group
 from controlplane.api.schemas.base import Page
-from controlplane.api.schemas.cache import OperationStarted, Purge
-from controlplane.api.schemas.policies import BoundsPut, BoundsShown, LimitsPut, LimitsShown
+from controlplane.api.schemas.cache import PURGE, OperationStarted, Purge
+from controlplane.api.schemas.policies import BoundsPut, BoundsShown, LimitsInForce, LimitsPut, LimitsShown
 from controlplane.api.schemas.tenants import OrganisationCreate, OrganisationShown, OrganisationUpdate
 from tenants import access
 from tenants.bounds import bounds_of
 from tenants.errors import NotPermitted
-from tenants.limits import limits_of
 from tenants.models import Organisation
 from tenants.services import operations, organisations
 
@@ -72,7 +71,7 @@ def organisation_delete(call: Call) -> Answer:
 
 
 @group.post("/orgs/{org}/purge", access.MANAGE, OperationStarted, status=202)
-def organisation_purge(call: Call, body: Purge) -> Answer:
+def organisation_purge(call: Call, body: Purge = PURGE) -> Answer:
     """Purge all namespaces of an organisation.
 
     From this answer on nothing cached before can match. Agents prove it with receipts: follow the operation.
@@ -134,4 +133,6 @@ def _bounds(organisation: Organisation) -> Answer:
 
 def _limits(organisation: Organisation) -> Answer:
     revision = organisation.limits_revision
-    return Answer(LimitsShown(revision=revision, limits=limits_of(organisation.limits)), revision=revision)
+    return Answer(
+        LimitsShown(revision=revision, limits=LimitsInForce.model_validate(organisation.limits)), revision=revision
+    )

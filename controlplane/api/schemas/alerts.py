@@ -167,6 +167,9 @@ class AlertAcknowledge(Taken):
     note: AlertNote = ""
 
 
+ACKNOWLEDGE = AlertAcknowledge()  # without a body
+
+
 class AlertSilence(Taken):
     """Give one of the two. `seconds`: 0 ends a silence."""
 

@@ -57,6 +57,7 @@ def one_time_secrets(body: type[BaseModel] | None) -> tuple[str, ...]:
     return tuple(name for name, one in fields.items() if any(isinstance(it, _ShownOnce) for it in one.metadata))
 
 
+EVERY_MEMBER = ConfigDict(json_schema_serialization_defaults_required=True)  # of an answer: nothing is left out
 Moment = Annotated[AwareDatetime, Field(strict=False)]
 FutureMoment = Annotated[Moment, BeforeValidator(_moment_only), AfterValidator(_in_utc)]
 

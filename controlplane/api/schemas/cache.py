@@ -126,6 +126,9 @@ class Purge(Taken):
     include_pins: bool = Field(default=False, description="Whether pinned prefixes are purged too.")
 
 
+PURGE = Purge()  # without a body
+
+
 class OperationStarted(Given):
     model_config = ConfigDict(json_schema_extra=example(operation=ID))
 

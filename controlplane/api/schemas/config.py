@@ -8,7 +8,8 @@ from pydantic import ConfigDict, Field, RootModel, StringConstraints
 from controlplane.api.schemas.base import Given, Taken, example
 from controlplane.api.schemas.policies import HASH, FieldProblemShown
 from controlplane.api.schemas.tenants import ID
-from tenants.config.document import NamedDocument
+from tenants.config.document import NamedDocument, Slug
+from tenants.config.ownership import MAX_DELETES, ApplyOptions
 
 Verb = Literal[
     "policy.publish",
@@ -36,13 +37,16 @@ CHANGE = {
     "place": "acme/chat",
     "field": "organisations.acme.namespaces.chat.policy",
     "revision": 6,
+    "inherited": [0, 2],
+    "contents": "",
+    "deletes": 0,
     "before": {},
     "after": {"kv_dtype": "int8"},
     "differences": [{"field": "kv_dtype", "model": None, "before": "fp8", "after": "int8"}],
     "more_differences": 0,
     "warnings": ["fp8 → int8 is a cold cache: blocks of the old format never match the new one."],
 }
-SUMMARY = {"create": 0, "change": 1, "delete": 0}
+SUMMARY = {"create": 0, "change": 1, "delete": 0, "objects_deleted": 0}
 PlanHash = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
@@ -52,7 +56,23 @@ class ConfigPlan(Taken):
     model_config = ConfigDict(json_schema_extra=example(document=DOCUMENT, prune=False))
 
     document: NamedDocument
-    prune: bool = Field(default=False, description="Delete what the document does not name; never `default`.")
+    prune: bool = Field(
+        default=False,
+        description="Delete what the document owns and does not name; never `default`. It needs a scope: "
+        "`prune_organisations`, or an `owner` in the document.",
+    )
+    prune_organisations: Annotated[list[Slug], Field(max_length=1000)] | None = Field(
+        default=None,
+        description="Delete nothing outside these organisations. Without an `owner` in the document: those of their "
+        "namespaces that it does not name and that no other file owns.",
+    )
+    take_ownership: bool = Field(
+        default=False, description="Take over what belongs to another file; without it that is refused."
+    )
+
+    @property
+    def options(self) -> ApplyOptions:
+        return ApplyOptions(self.prune, frozenset(self.prune_organisations or ()), self.take_ownership)
 
 
 class ConfigApply(ConfigPlan):
@@ -61,6 +81,11 @@ class ConfigApply(ConfigPlan):
     model_config = ConfigDict(json_schema_extra=example(document=DOCUMENT, prune=False, expected_plan=None))
 
     expected_plan: PlanHash | None = Field(default=None, description="The `hash` of the plan that was looked at.")
+    max_deletes: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        default=MAX_DELETES,
+        description="Refuse to delete more organisations and namespaces than this. A deleted organisation counts with "
+        "all its namespaces.",
+    )
 
 
 class DifferenceShown(Given):
@@ -79,6 +104,9 @@ class PlannedChangeShown(Given):
     place: str = Field(description="`fleet`, an organisation's slug, or `organisation/namespace`.")
     field: str = Field(description="Where in the document.")
     revision: int = Field(description="Of what it changes, as it is now; 0 where nothing is there yet.")
+    inherited: list[int] = Field(description="Of a policy: the revisions of the levels above it.")
+    contents: str = Field(description="Of what is deleted: differs once anything inside it does.")
+    deletes: int = Field(description="How many organisations and namespaces it deletes, those inside included.")
     before: Any
     after: Any
     differences: list[DifferenceShown] = Field(description="Field by field; of policies, what would be in force.")
@@ -90,6 +118,7 @@ class SummaryShown(Given):
     create: int
     change: int
     delete: int
+    objects_deleted: int = Field(description="Organisations and namespaces that go; `max_deletes` limits it.")
 
 
 class ConfigPlanned(Given):

@@ -6,7 +6,8 @@ from uuid import UUID
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from controlplane.api.schemas.base import Given, Taken, example
+from controlplane.api.schemas.base import EVERY_MEMBER, Given, Taken, example
+from controlplane.api.schemas.tenants import ID
 from controlplane.rollouts.spec import RolloutSpec
 from tenants.bounds import BUILT_IN_BOUNDS, Bounds
 from tenants.limits import Limits
@@ -47,7 +48,7 @@ class PolicyShown(Given):
 
 
 class PolicyPublished(PolicyShown):
-    model_config = ConfigDict(json_schema_extra=example(revision=7, policy=POLICY, effective_hash=HASH, rollout=None))
+    model_config = ConfigDict(json_schema_extra=example(revision=7, policy=POLICY, effective_hash=HASH, rollout=ID))
 
     rollout: UUID | None = Field(description="How it comes to the agents; null where it concerns none.")
 
@@ -225,10 +226,16 @@ class LimitsPut(Taken):
     limits: Limits
 
 
+class LimitsInForce(Limits):
+    """Every limit; null means no limit."""
+
+    model_config = EVERY_MEMBER
+
+
 class LimitsShown(Given):
     model_config = ConfigDict(
         json_schema_extra=example(revision=1, limits=Limits(requests_per_minute=600).model_dump())
     )
 
     revision: int
-    limits: Limits
+    limits: LimitsInForce

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import ConfigDict, Field
 
-from controlplane.api.schemas.base import Given, example
+from controlplane.api.schemas.base import EVERY_MEMBER, Given, example
 from controlplane.api.schemas.tenants import ID, WHEN
 from controlplane.rollouts.spec import Guards, Step
 
@@ -53,6 +53,12 @@ DETAIL = ROLLOUT | {
     "unchanged": {**SIDE, "agents": 9},
     "bakes": [],
 }
+
+
+class GuardsShown(Guards):
+    """Every guard; null: not compared."""
+
+    model_config = EVERY_MEMBER
 
 
 class FindingShown(Given):
@@ -117,7 +123,9 @@ class RolloutShown(Given):
     state: RolloutState
     why: str
     bake_seconds: int
-    guards: Guards | None = Field(description="Null where it goes to all at once: there is nobody to compare with.")
+    guards: GuardsShown | None = Field(
+        description="Null where it goes to all at once: there is nobody to compare with."
+    )
     step_began_at: datetime
     baking_since: datetime | None
     findings: list[FindingShown] = Field(description="By the newest numbers of this step.")

@@ -8,6 +8,8 @@ from pydantic import ConfigDict, Field, StringConstraints
 from controlplane.api.schemas.base import FutureMoment, Given, Taken, example
 from tenants.models.organisations import SLUG_PATTERN
 
+Owner = Annotated[str, Field(description="The owner in the file that it belongs to; empty: no file's.")]
+
 Slug = Annotated[
     str, StringConstraints(pattern=SLUG_PATTERN), Field(description="Its name in paths; it never changes.")
 ]
@@ -38,12 +40,13 @@ class OrganisationUpdate(Taken):
 
 class OrganisationShown(Given):
     model_config = ConfigDict(
-        json_schema_extra=example(slug="acme", name="Acme Inc.", state="active", revision=1, created_at=WHEN)
+        json_schema_extra=example(slug="acme", name="Acme Inc.", state="active", owner="", revision=1, created_at=WHEN)
     )
 
     slug: str
     name: str
     state: Literal["active", "suspended"]
+    owner: Owner
     revision: int
     created_at: datetime
 
@@ -73,6 +76,7 @@ class NamespaceShown(Given):
             slug="chat",
             name="Support chat",
             group="default",
+            owner="",
             epoch=1,
             policy_revision=7,
             revision=1,
@@ -83,6 +87,7 @@ class NamespaceShown(Given):
     slug: str
     name: str
     group: str
+    owner: Owner
     epoch: int = Field(description="Advances with every purge.")
     policy_revision: int
     revision: int

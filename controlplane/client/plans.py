@@ -1,0 +1,115 @@
+"""Reviewed plans: written to a file, read back, and compared with what would be done now."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controlplane.client.changes import A_CHANGE, WORDS
+from controlplane.client.depth import is_too_deep
+from controlplane.client.errors import ClientError
+from controlplane.client.shapes import Unexpected, shaped
+from controlplane.client.tables import cell
+
+FORMAT = "luminet plan 1"
+LARGEST = 64 * 1024 * 1024  # a document of 8 MiB, and what it changes
+NAMED_AT_MOST = 20
+A_PLAN = {
+    "hash": str,
+    "changes": [A_CHANGE],
+    "summary": {"create": int, "change": int, "delete": int, "objects_deleted": int},
+    "problems": list,
+}
+
+
+class Outdated(ClientError):
+    """What would be done now is not what was planned. Nothing was changed."""
+
+    exit_status = 3
+
+    def __init__(self, planned: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        lines = list(_differences(planned, now)) or ["its hash or its summary does not belong to its changes"]
+        more = [f"  and {len(lines) - NAMED_AT_MOST} more"] if len(lines) > NAMED_AT_MOST else []
+        named = [f"  {line}" for line in lines[:NAMED_AT_MOST]]
+        first = "The plan no longer holds, nothing was changed. Plan again. What is different:"
+        super().__init__("\n".join([first, *named, *more]))
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """What to ask the control plane for, and what it answered when the plan was made."""
+
+    request: Mapping[str, Any]
+    plan: Mapping[str, Any]
+
+    def check(self, now: Mapping[str, Any]) -> None:
+        if self.plan != now:
+            raise Outdated(self.plan, now)
+
+
+def plan_write(name: str, reviewed: Reviewed) -> None:
+    content = {"format": FORMAT, "request": reviewed.request, "plan": reviewed.plan}
+    try:
+        with open(name, "w", encoding="utf-8", opener=_private) as file:
+            json.dump(content, file, indent=2, ensure_ascii=False)
+            file.write("\n")
+    except OSError as error:
+        raise ClientError(f"{name}: {error.strerror or error}") from None
+
+
+def plan_read(name: str) -> Reviewed:
+    """What `plan_write` wrote; a configuration file is refused, and so is what is too large or too deep."""
+    try:
+        with Path(name).open("rb") as file:
+            data = file.read(LARGEST + 1)
+        content = json.loads(data) if len(data) <= LARGEST else None
+    except OSError as error:
+        raise ClientError(f"{name}: {error.strerror or error}") from None
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        how = f"write one with `luminet plan -f FILE --out PLAN.json`; a configuration file is applied with -f {name}"
+        raise ClientError(f"{name}: is not a plan: {how}")
+    try:
+        request, plan = shaped(content.get("request"), {"document": object}), shaped(content.get("plan"), A_PLAN)
+    except Unexpected as error:
+        raise ClientError(f"{name}: is a damaged plan ({error}): plan again") from None
+    if is_too_deep(request["document"]):
+        raise ClientError(f"{name}: is a damaged plan (its document is nested too deeply): plan again")
+    return Reviewed(request, plan)
+
+
+def _private(name: str, flags: int) -> int:
+    descriptor = os.open(name, flags, 0o600)
+    os.fchmod(descriptor, 0o600)  # also where the file was there before
+    return descriptor
+
+
+def _differences(planned: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    then, there = _by_name(planned), _by_name(now)
+    for verb, place in {**then, **there}:
+        before, after = then.get((verb, place)), there.get((verb, place))
+        if before != after:
+            yield f"{cell(place)}: {_words(WORDS.get(verb, cell(verb)), before, after)}"
+
+
+def _by_name(plan: Mapping[str, Any]) -> dict[tuple[str, str], Mapping[str, Any]]:
+    return {(one["verb"], one["place"]): one for one in plan["changes"]}
+
+
+def _words(deed: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> str:
+    if before is None:
+        return f"now it would also {deed}"
+    if after is None:
+        return f"it would no longer {deed}"
+    revisions = before.get("revision"), after.get("revision")
+    if revisions[0] != revisions[1]:
+        return f"it was at revision {cell(revisions[0])} and is at revision {cell(revisions[1])}"
+    if before.get("inherited") != after.get("inherited"):
+        return "a level above it has changed"
+    if before.get("contents") != after.get("contents"):
+        return "something inside it has changed"
+    fields = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+    return f"the plan differs in {', '.join(map(cell, fields))}"

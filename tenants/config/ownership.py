@@ -1,0 +1,119 @@
+"""Which objects a document owns, and which of those it does not name are deleted. Pure.
+
+Organisations and namespaces carry the label of the file that owns them. A file deletes only what carries its label or,
+where it has none, what carries no label in the organisations that the caller named.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from tenants.actor import Actor
+from tenants.config.document import ConfigDocument, NamespaceConfig, OrganisationConfig
+from tenants.config.state import NamespaceState, OrganisationState
+from tenants.errors import FieldProblem, InvalidFields
+from tenants.models.organisations import DEFAULT
+
+MAX_DELETES = 10
+NAMED_AT_MOST = 5
+NO_SCOPE = (
+    "needs a scope: name organisations (--org, `prune_organisations`), or put `owner: NAME` into the file to delete "
+    "only what this file made or took over"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyOptions:
+    """What the caller asks for beside the document."""
+
+    prune: bool = False
+    prune_organisations: frozenset[str] = frozenset()
+    take_ownership: bool = False
+
+    def check(self, document: ConfigDocument) -> None:
+        if self.prune and not self.prune_organisations and document.owner is None:
+            raise InvalidFields([FieldProblem("prune", NO_SCOPE)])
+        if self.prune_organisations and not self.prune:
+            message = "narrows what --prune deletes, and does nothing without it: add --prune (`prune`)"
+            raise InvalidFields([FieldProblem("prune_organisations", message)])
+        if self.take_ownership and document.owner is None:
+            message = "needs an owner: put `owner: NAME` into the file"
+            raise InvalidFields([FieldProblem("take_ownership", message)])
+
+
+def claims_organisation(actor: Actor, config: OrganisationConfig, *, is_new: bool) -> bool:
+    """Whether a file that names an organisation owns it, and not only some of its namespaces.
+
+    Only operators create and delete organisations, so only they own them.
+    """
+    return actor.is_operator and (is_new or config.model_fields_set != {"namespaces"})
+
+
+def claims_namespace(slug: str, config: NamespaceConfig) -> bool:
+    """`default` exists anyway: who only names it does not own it."""
+    return slug != DEFAULT or bool(config.model_fields_set)
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """What is left of a state once everything that the document owns and does not name is deleted."""
+
+    actor: Actor
+    options: ApplyOptions
+    document: ConfigDocument
+
+    def problems(self, before: Mapping[str, OrganisationState]) -> Iterator[FieldProblem]:
+        named = self.document.organisations or {}
+        for slug in sorted(self.options.prune_organisations):
+            known = before.get(slug)
+            if slug not in named and (known is None or not self._is_deletable(known)):
+                yield FieldProblem(f"organisations.{slug}", "--org (`prune_organisations`) names it, the file does not")
+        for organisation in before.values():
+            if self._deletes(organisation) and (others := self._others_in(organisation)):
+                names = ", ".join(others[:NAMED_AT_MOST]) + (" …" if len(others) > NAMED_AT_MOST else "")
+                message = (
+                    f"cannot be deleted: {len(others)} of its namespaces do not belong to {self.document.owner} "
+                    f"({names}); delete them first, or name the organisation in the file"
+                )
+                yield FieldProblem(f"organisations.{organisation.slug}", message)
+
+    def after(self, organisations: Mapping[str, OrganisationState]) -> dict[str, OrganisationState]:
+        kept = (one for one in organisations.values() if not self._deletes(one))
+        return {one.slug: replace(one, namespaces=self._namespaces(one)) for one in kept}
+
+    def _namespaces(self, organisation: OrganisationState) -> Mapping[str, NamespaceState]:
+        named = self._named_in(organisation.slug)
+        if named is None or not self._covers(organisation.slug):
+            return organisation.namespaces
+        return {
+            slug: one
+            for slug, one in organisation.namespaces.items()
+            if slug == DEFAULT or slug in named or one.owner != (self.document.owner or "")
+        }
+
+    def _named_in(self, slug: str) -> frozenset[str] | None:
+        """The namespaces that the document names; None where it does not manage that list."""
+        named = self.document.organisations or {}
+        if slug not in named:
+            return frozenset() if self.document.owner else None
+        namespaces = named[slug].namespaces
+        return None if namespaces is None else frozenset(namespaces)
+
+    def _covers(self, slug: str) -> bool:
+        is_in_scope = not self.options.prune_organisations or slug in self.options.prune_organisations
+        return self.options.prune and self.document.organisations is not None and is_in_scope
+
+    def _deletes(self, organisation: OrganisationState) -> bool:
+        is_named = organisation.slug in (self.document.organisations or {})
+        return not is_named and self._covers(organisation.slug) and self._is_deletable(organisation)
+
+    def _is_deletable(self, organisation: OrganisationState) -> bool:
+        owner = self.document.owner
+        return self.actor.is_operator and owner is not None and organisation.owner == owner
+
+    def _others_in(self, organisation: OrganisationState) -> list[str]:
+        """Its namespaces that the document does not own. `default` comes and goes with the organisation."""
+        return [
+            one.slug
+            for one in organisation.namespaces.values()
+            if one.owner != self.document.owner and not (one.slug == DEFAULT and not one.owner)
+        ]
