@@ -141,6 +141,7 @@ class _ControlPlane:
             Check("reachability", "database", self._database),
             Check("reachability", "Redis", self._redis),
             Check("reachability", "logins at Redis", self._logins),
+            Check("reachability", "a login at Redis", self._agent_login),
             Check("reachability", "web", self._web),
             Check("reachability", "worker", self._worker),
             Check("reachability", "beat", self._beat),
@@ -205,6 +206,13 @@ class _ControlPlane:
             self.ready()
             expected = login_names()
         yield from reaching.logins(seen, expected=expected)
+
+    def _agent_login(self) -> Findings:
+        from controlplane.doctor.looking.agent_login import agent_login_problem
+
+        if self._broker().acl_problem is not None:
+            raise NotExamined("the control plane's own login may not make one")
+        yield reaching.agent_login(agent_login_problem(self._environment().redis_url))
 
     def _web(self) -> Findings:
         from controlplane.health import loopback_address

@@ -74,6 +74,13 @@ def test_a_broker_that_throws_messages_away_is_warned_of() -> None:
     ]
 
 
+def test_a_refused_trial_login_is_broken_and_says_why() -> None:
+    assert reaching.agent_login(None).status == OK
+    finding = reaching.agent_login("it refuses to make one: Unknown command")
+    assert finding.status == BROKEN
+    assert finding.says == "Agents get no login at Redis: it refuses to make one: Unknown command"
+
+
 def test_logins_at_the_broker_may_do_what_they_must_and_nothing_more() -> None:
     well = reaching.RedisSeen(users=["default", "agent.a.1"])
     assert statuses(reaching.logins(well, expected=["agent.a.1"])) == [OK, OK]
