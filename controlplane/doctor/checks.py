@@ -155,6 +155,8 @@ class _ControlPlane:
             Check("fleet", "join tokens", of_django(side.join_tokens)),
             Check("fleet", "alerts", of_django(lambda: side.alerts(self.again))),
             Check("numbers", "reconciliation", of_django(lambda: side.reconciliation(self.again))),
+            Check("trail", "owner", of_django(side.owner)),
+            Check("trail", "anchors", of_django(side.anchors)),
             Check("trail", "days", of_django(lambda: side.days(self.again))),
             *_of_the_machine(self.place, self._pools),
         ]

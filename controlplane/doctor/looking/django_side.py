@@ -172,3 +172,24 @@ def trail() -> Iterator[Finding]:
     with _asking():
         verdict = audit_verify()
         yield numbers.trail(verdict.records, verdict.problem)
+
+
+def owner() -> Iterator[Finding]:
+    from django.db import connection
+
+    from controlplane.database_roles import tables_owned
+
+    with _asking(), connection.cursor() as cursor:
+        yield guarding.owner(tables_owned(cursor))
+
+
+def anchors() -> Iterator[Finding]:
+    from django.conf import settings
+
+    from controlplane.alerts.anchoring import anchors_seen
+
+    file = settings.ENVIRONMENT.anchors.file
+    with _asking() as now:
+        seen = None if file is None else anchors_seen(file)
+        age = (now - seen.since).total_seconds() if seen is not None and seen.since is not None else 0.0
+        yield guarding.anchors(file, () if seen is None else seen.problems, age)

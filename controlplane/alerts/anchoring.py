@@ -1,0 +1,114 @@
+"""The audit trail's head, written to file, syslog and webhook each minute that it changed, and compared with the file.
+
+What the trail lost is not anchored over: while it does not fit the file, nothing is written and the alert fires.
+"""
+
+import json
+import logging
+import logging.handlers
+import uuid
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from controlplane.alerts.webhooks import NotAllowed, NotTaken, Policy, send
+from controlplane.settings.env import AnchorSinks
+from tenants.actor import SYSTEM
+from tenants.anchor_file import TAIL_BYTES, Lines, anchor_append, anchors_read
+from tenants.anchors import Anchor, anchor_line, anchor_now, anchors_compare, unanchored_since
+from tenants.audit import audited
+
+log = logging.getLogger("luminet.audit.anchors")
+BEGUN: Final = "audit.anchors_begun"
+
+
+@dataclass(frozen=True, slots=True)
+class Anchored:
+    """The file's state. `problems`: what does not fit, each in a sentence. `since`: of the oldest record not in it."""
+
+    problems: tuple[str, ...]
+    since: datetime | None
+
+
+_sent: dict[str, int] = {}  # by sink: the head that this process sent last
+
+
+def anchors_seen(file: Path) -> Anchored:
+    """The trail compared with the newest anchors of the file."""
+    try:
+        lines = anchors_read(file, last_bytes=TAIL_BYTES)
+    except OSError as error:
+        return Anchored((f"{file} cannot be read: {error.strerror}",), unanchored_since(None))
+    return Anchored(_problems(lines), unanchored_since(lines.last))
+
+
+def _problems(lines: Lines) -> tuple[str, ...]:
+    return (*lines.damaged, *anchors_compare(lines.anchors).problems)
+
+
+def anchor_take(now: datetime) -> None:
+    """Write the head wherever it is to go. What fails is logged, and tried again by the next run."""
+    sinks: AnchorSinks = settings.ENVIRONMENT.anchors
+    if sinks.file is not None and not _file_take(sinks.file, now):
+        return
+    anchor = anchor_now(now)
+    for name, sink in (("syslog", sinks.syslog), ("webhook", sinks.webhook)):
+        if sink is not None and _sent.get(name) != anchor.seq:
+            _sink_take(name, sink, anchor, sinks)
+
+
+def _file_take(file: Path, now: datetime) -> bool:
+    """Whether the trail fits the file, and its head is in it now."""
+    try:
+        lines = anchors_read(file, last_bytes=TAIL_BYTES)
+        if problems := _problems(lines):
+            log.error("the audit trail does not fit its anchors", extra={"problems": problems[:5]})
+            return False
+        if lines.last is None:
+            with audited() as journal:  # a file that is gone is no silent loss
+                journal.record(SYSTEM, BEGUN, "the audit trail", after={"file": str(file)})
+        anchor = anchor_now(now)
+        if lines.last is None or (lines.last.seq, lines.last.hash) != (anchor.seq, anchor.hash):
+            anchor_append(file, anchor)
+    except OSError as error:
+        log.error("the audit trail's head cannot be written", extra={"file": str(file), "reason": error.strerror})
+        return False
+    return True
+
+
+def _sink_take(name: str, sink: str, anchor: Anchor, sinks: AnchorSinks) -> None:
+    try:
+        _syslog_send(sink, anchor) if name == "syslog" else _webhook_send(sink, anchor, sinks)
+    except (OSError, NotTaken, NotAllowed) as error:
+        log.error("the audit trail's head did not get out", extra={"sink": name, "reason": str(error)})
+    else:
+        _sent[name] = anchor.seq
+
+
+class _Syslog(logging.handlers.SysLogHandler):
+    append_nul = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        raise  # noqa: PLE0704  # of whatever `emit` has just caught
+
+
+def _syslog_send(sink: str, anchor: Anchor) -> None:
+    parts = urlsplit(sink)
+    address = parts.path if parts.scheme == "unix" else (parts.hostname or "", parts.port or 514)
+    handler = _Syslog(address, _Syslog.LOG_AUTH)
+    handler.ident = "luminet-audit: "
+    try:
+        handler.emit(logging.makeLogRecord({"msg": anchor_line(anchor), "levelname": "INFO"}))
+    finally:
+        handler.close()
+
+
+def _webhook_send(url: str, anchor: Anchor, sinks: AnchorSinks) -> None:
+    body = json.dumps({"event": "audit.anchor", "anchor": json.loads(anchor_line(anchor))}).encode()
+    policy = Policy(by_operator=True, hosts=settings.ENVIRONMENT.webhook_hosts)
+    delivery, timestamp = str(uuid.uuid4()), int(anchor.at.timestamp())
+    send(url, body, secret=sinks.webhook_secret or "", delivery=delivery, timestamp=timestamp, policy=policy)
