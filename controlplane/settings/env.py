@@ -149,7 +149,7 @@ def _database_owner_url(reader: SettingsReader, application_url: str) -> str | N
         return None
     url = _database_url(reader, name)
     owner, application = urlsplit(url), urlsplit(application_url)
-    if owner.path.strip("/") != application.path.strip("/"):
+    if owner.path.strip("/") not in ("", application.path.strip("/")):
         reader.reject(name, "must name the same database as LUMINET_DATABASE_URL")
     if owner.username == application.username and application.username is not None:
         reader.reject(name, "must be another login than LUMINET_DATABASE_URL's: the tables' owner")

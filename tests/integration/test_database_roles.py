@@ -53,6 +53,8 @@ def logins(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
         copy = "CREATE DATABASE {} OWNER {} TEMPLATE {}"
         server.execute(sql.SQL(copy).format(*map(sql.Identifier, (NAME, OLD, template))))
         try:
+            with connected(_url("postgres")) as database:  # as in containers, where one login was the superuser
+                database.execute("ALTER TABLE tenants_organisation OWNER TO postgres")
             yield urls
         finally:
             server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(NAME)))
@@ -79,6 +81,9 @@ def test_one_login_owns_what_it_could_alter(logins: Logins) -> None:
     for url in (logins.old, logins.application):
         with connected(url) as login:
             assert tables_owned(login.cursor()) == []
+    owners = "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class WHERE relnamespace = 'public'::regnamespace"
+    with connected(logins.owner) as owner:
+        assert owner.execute(owners).fetchall() == [(OWNER,)]
 
 
 def test_roles_made_again_change_nothing(made: Logins) -> None:
