@@ -90,6 +90,7 @@ def grants_apply(cursor: Any, *, application: str) -> None:
             cursor.execute(sql.SQL(words).format(sql.SQL(rights), sql.Identifier(table), sql.Identifier(application)))
     for function in FUNCTIONS:
         if _is_there(cursor, "to_regprocedure", f"public.{function}"):
+            cursor.execute(f"REVOKE ALL ON FUNCTION public.{function} FROM PUBLIC")  # a backup leaves rights out
             words = f"GRANT EXECUTE ON FUNCTION public.{function} TO {{}}"
             cursor.execute(sql.SQL(words).format(sql.Identifier(application)))
 

@@ -32,6 +32,7 @@ class Anchored:
 
     problems: tuple[str, ...]
     since: datetime | None
+    has_begun: bool = False
 
 
 _sent: dict[str, int] = {}  # by sink: the head that this process sent last
@@ -43,7 +44,7 @@ def anchors_seen(file: Path) -> Anchored:
         lines = anchors_read(file, last_bytes=TAIL_BYTES)
     except OSError as error:
         return Anchored((f"{file} cannot be read: {error.strerror}",), unanchored_since(None))
-    return Anchored(_problems(lines), unanchored_since(lines.last))
+    return Anchored(_problems(lines), unanchored_since(lines.last), lines.last is not None)
 
 
 def _problems(lines: Lines) -> tuple[str, ...]:

@@ -55,6 +55,7 @@ def logins(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterato
         try:
             with connected(_url("postgres")) as database:  # as in containers, where one login was the superuser
                 database.execute("ALTER TABLE tenants_organisation OWNER TO postgres")
+                database.execute("GRANT EXECUTE ON FUNCTION luminet_minutes_drop(date) TO PUBLIC")  # as after a restore
             yield urls
         finally:
             server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(NAME)))

@@ -107,10 +107,12 @@ def owner(owned: Sequence[str]) -> Finding:
     return warning("database-owner", told, do)
 
 
-def anchors(file: Path | None, problems: Sequence[str], unanchored_seconds: float) -> Finding:
-    if file is None:
-        told = "LUMINET_AUDIT_ANCHOR_FILE is not set for this process: it anchors the audit trail nowhere"
-        return note("anchors", f"{told}, which is well where the worker has it")
+def no_anchors() -> Finding:
+    told = "LUMINET_AUDIT_ANCHOR_FILE is not set for this process: it anchors the audit trail nowhere"
+    return note("anchors", f"{told}, which is well where the worker has it")
+
+
+def anchors(file: Path, problems: Sequence[str], unanchored_seconds: float, *, has_begun: bool = True) -> Finding:
     if problems:
         told = f"The audit trail does not fit its anchors: {problems[0]}"
         return broken(
@@ -119,4 +121,6 @@ def anchors(file: Path | None, problems: Sequence[str], unanchored_seconds: floa
     if unanchored_seconds > UNANCHORED_SECONDS:
         told = f"The audit trail has not been anchored for {unanchored_seconds / 60:.0f} minutes"
         return broken("anchors", told, f"see that the worker runs and can write {file}: its log has the reason")
+    if not has_begun:
+        return note("anchors", f"No anchor of the audit trail is in {file} yet: the worker writes one each minute")
     return ok("anchors", f"The audit trail fits its anchors in {file}")

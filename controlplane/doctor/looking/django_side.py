@@ -190,6 +190,9 @@ def anchors() -> Iterator[Finding]:
 
     file = settings.ENVIRONMENT.anchors.file
     with _asking() as now:
-        seen = None if file is None else anchors_seen(file)
-        age = (now - seen.since).total_seconds() if seen is not None and seen.since is not None else 0.0
-        yield guarding.anchors(file, () if seen is None else seen.problems, age)
+        if file is None:
+            yield guarding.no_anchors()
+            return
+        seen = anchors_seen(file)
+        age = 0.0 if seen.since is None else (now - seen.since).total_seconds()
+        yield guarding.anchors(file, seen.problems, age, has_begun=seen.has_begun)

@@ -84,7 +84,7 @@ def test_a_login_that_owns_the_trail_is_warned_of() -> None:
 def test_anchors_that_do_not_fit_are_broken() -> None:
     file = Path("/audit/anchors.jsonl")
     assert guarding.anchors(file, (), 60).status == OK
-    assert guarding.anchors(None, (), 0).status == NOTE
+    assert guarding.anchors(file, (), 60, has_begun=False).status == NOTE
     assert guarding.anchors(file, (), 1_000).status == BROKEN
     finding = guarding.anchors(file, ("records 4 to 6 are missing",), 0)
     assert (finding.status, finding.says) == (
