@@ -4,8 +4,7 @@
 there is one login for all of it, as before.
 """
 
-import os
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, Final
 
 import psycopg
@@ -78,6 +77,17 @@ def roles_make(*, superuser_url: str, owner_url: str, application_url: str) -> N
         _hand_over(database, owner)
         _do(database, "SET LOCAL ROLE {}", sql.Identifier(owner))
         grants_apply(database.cursor(), application=application)
+
+
+def roles_make_of(environ: Mapping[str, str]) -> None:
+    """With the three logins that the environment names."""
+    missing = [name for name in (URL, OWNER_URL, SUPERUSER_URL) if not environ.get(name)]
+    if missing:
+        raise RolesProblem(f"{', '.join(missing)}: is not set")
+    try:
+        roles_make(superuser_url=environ[SUPERUSER_URL], owner_url=environ[OWNER_URL], application_url=environ[URL])
+    except psycopg.Error as error:
+        raise RolesProblem(_reason(error)) from None
 
 
 def grants_apply(cursor: Any, *, application: str) -> None:
@@ -172,11 +182,3 @@ def _quoted(name: str) -> str:
 
 def _reason(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def roles_make_of(environ: "os._Environ[str] | dict[str, str]") -> None:
-    """With the three logins that the environment names."""
-    missing = [name for name in (URL, OWNER_URL, SUPERUSER_URL) if not environ.get(name)]
-    if missing:
-        raise RolesProblem(f"{', '.join(missing)}: is not set")
-    roles_make(superuser_url=environ[SUPERUSER_URL], owner_url=environ[OWNER_URL], application_url=environ[URL])
