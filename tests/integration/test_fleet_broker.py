@@ -63,16 +63,6 @@ def can_sign_in(credentials: Credentials) -> bool:
     return False
 
 
-def test_a_worker_gets_its_commands_under_the_restricted_login(central: redis.Redis) -> None:
-    credentials = enrol_agent("agent-1")
-    for text in ("first", "second"):
-        command_send("agent-1", text)
-    with working(credentials) as heard:
-        assert {heard.get(timeout=SECONDS) for _ in range(2)} == {"first", "second"}
-        command_send("agent-1", "third")
-        assert heard.get(timeout=SECONDS) == "third"
-
-
 TAKES_AND_DIES = """
 import os, sys
 from kombu import Connection

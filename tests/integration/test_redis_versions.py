@@ -36,9 +36,12 @@ def test_agents_and_pages_work_on_each_server(server: str) -> None:
     """In one test, because a worker takes a second to start."""
     credentials = enrol_agent("agent-1")
     assert broker.logins_restore() == broker.Restored(made=0, dropped=0)
-    command_send("agent-1", "first")
+    for text in ("first", "second"):
+        command_send("agent-1", text)
     with working(credentials) as received:
-        assert received.get(timeout=SECONDS) == "first"
+        assert {received.get(timeout=SECONDS) for _ in range(2)} == {"first", "second"}
+        command_send("agent-1", "third")
+        assert received.get(timeout=SECONDS) == "third"
     with redis.Redis.from_url(credentials.broker["url"]) as client:
         for key in ("control", "agent.agent-10:agent.agent-10"):
             with pytest.raises(redis.exceptions.NoPermissionError):
