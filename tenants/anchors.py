@@ -1,8 +1,8 @@
 """Heads of the audit trail that are kept outside the database, and what they prove of the trail that is in it.
 
-Who owns the database can cut the trail's end off and set its head back: what is left is a sound chain. An anchor is a
-head with its time, written elsewhere and keyed, so that it can be neither forged nor edited; where a trail does not
-hold an anchored record any more, its end was cut off or rewritten, unless the trail itself records a restore since.
+The database's owner can cut the trail's end off and set its head back: the rest is a sound chain. An anchor is a head
+with its time, written elsewhere and keyed, so that nobody can forge or edit it. Where a trail lacks an anchored record,
+its end was cut off or rewritten, unless the trail itself records a restore since.
 """
 
 import hmac

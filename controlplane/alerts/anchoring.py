@@ -1,6 +1,6 @@
 """The audit trail's head, written to file, syslog and webhook each minute that it changed, and compared with the file.
 
-What the trail lost is not anchored over: while it does not fit the file, nothing is written and the alert fires.
+A cut trail is never anchored over: while it does not fit the file, nothing is written and the alert fires.
 """
 
 import json
