@@ -1,9 +1,11 @@
 """The application's login on the real database: it serves, and cannot touch what the owner guards."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -13,7 +15,7 @@ from psycopg import errors, sql
 from pytest_django import DjangoDbBlocker
 
 from controlplane.analytics.partitions import PARENTS, partition_name
-from controlplane.database_roles import RolesProblem, roles_make, tables_owned
+from controlplane.database_roles import RolesProblem, grants_apply, roles_make, tables_owned
 from controlplane.stack.services import database_url
 from tests.plugin import POSTGRES_PASSWORD, POSTGRES_PORT
 
@@ -21,6 +23,7 @@ pytestmark = pytest.mark.django_db  # so that there is a database to copy
 OLD, NAME = "luminet", "luminet_with_roles"  # the login that an installation of before has; the database
 OWNER, APPLICATION = "tests_owner", "tests_application"
 DAY = date(2031, 2, 3)
+GUIDE = Path(__file__).parents[2] / "docs" / "production.md"
 RECORD = (
     "INSERT INTO tenants_auditrecord (seq, at, actor_kind, actor_id, actor_name, verb, target, before, after, address,"
     " request_id, hash) VALUES (%s, now(), 'system', '', '', 'x', '', 'null', 'null', '', '', '')"
@@ -211,3 +214,26 @@ def test_the_owner_sees_the_applications_sessions(made: Logins) -> None:
     counted = "SELECT count(*) FROM pg_stat_activity WHERE usename = %s AND backend_type = 'client backend'"
     with connected(made.application), connected(made.owner) as owner:
         assert owner.execute(counted, [APPLICATION]).fetchone() == (1,)
+
+
+def test_the_guides_statements_make_two_logins(logins: Logins) -> None:
+    """Without `run roles`: the first migration grants the rest."""
+    (block,) = re.findall(r"```sql\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    named = re.sub(r"\bluminet", "guide", re.sub(r"--.*", "", block)).replace("…", POSTGRES_PASSWORD)
+    statements = [statement.strip() for statement in named.split(";") if statement.strip()]
+    urls = [_url(login, name="guide") for login in ("guide_owner", "guide")]
+    with connected(logins.superuser) as server:
+        try:
+            for statement in statements:
+                server.execute(statement)
+            with psycopg.connect(urls[0]) as owner:
+                owner.execute("CREATE TABLE tenants_auditrecord (id int)")
+                grants_apply(owner.cursor(), application="guide")
+            with connected(urls[1]) as application:
+                application.execute("INSERT INTO tenants_auditrecord VALUES (1)")
+                for refused in ("DELETE FROM tenants_auditrecord", "CREATE TABLE mine (id int)"):
+                    with pytest.raises(errors.InsufficientPrivilege):
+                        application.execute(refused)
+        finally:
+            server.execute("DROP DATABASE IF EXISTS guide WITH (FORCE)")
+            server.execute("DROP ROLE IF EXISTS guide, guide_owner")
