@@ -7,8 +7,10 @@ import json
 import logging
 import logging.handlers
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -55,35 +57,38 @@ def anchor_take(now: datetime) -> None:
     """Write the head wherever it is to go. What fails is logged, and tried again by the next run."""
     sinks: AnchorSinks = settings.ENVIRONMENT.anchors
     if sinks.file is not None and not _file_take(sinks.file, now):
-        return
+        return  # a trail that was cut is no head to tell anybody
     anchor = anchor_now(now)
-    for name, sink in (("syslog", sinks.syslog), ("webhook", sinks.webhook)):
+    for name, sink, send_to in (("syslog", sinks.syslog, _syslog_send), ("webhook", sinks.webhook, _webhook_send)):
         if sink is not None and _sent.get(name) != anchor.seq:
-            _sink_take(name, sink, anchor, sinks)
+            _sink_take(name, partial(send_to, sink, anchor), anchor)
 
 
 def _file_take(file: Path, now: datetime) -> bool:
-    """Whether the trail fits the file, and its head is in it now."""
+    """Write the head into the file, if that is to be. Whether the trail fits what is in it."""
     try:
         lines = anchors_read(file, last_bytes=TAIL_BYTES)
         if problems := _problems(lines):
             log.error("the audit trail does not fit its anchors", extra={"problems": problems[:5]})
             return False
+        _head_append(file, lines.last, now)
         if lines.last is None:
             with audited() as journal:  # a file that is gone is no silent loss
                 journal.record(SYSTEM, BEGUN, "the audit trail", after={"file": str(file)})
-        anchor = anchor_now(now)
-        if lines.last is None or (lines.last.seq, lines.last.hash) != (anchor.seq, anchor.hash):
-            anchor_append(file, anchor)
     except OSError as error:
         log.error("the audit trail's head cannot be written", extra={"file": str(file), "reason": error.strerror})
-        return False
     return True
 
 
-def _sink_take(name: str, sink: str, anchor: Anchor, sinks: AnchorSinks) -> None:
+def _head_append(file: Path, last: Anchor | None, now: datetime) -> None:
+    anchor = anchor_now(now)
+    if last is None or (last.seq, last.hash) != (anchor.seq, anchor.hash):
+        anchor_append(file, anchor)
+
+
+def _sink_take(name: str, send_anchor: Callable[[], None], anchor: Anchor) -> None:
     try:
-        _syslog_send(sink, anchor) if name == "syslog" else _webhook_send(sink, anchor, sinks)
+        send_anchor()
     except (OSError, NotTaken, NotAllowed) as error:
         log.error("the audit trail's head did not get out", extra={"sink": name, "reason": str(error)})
     else:
@@ -108,8 +113,9 @@ def _syslog_send(sink: str, anchor: Anchor) -> None:
         handler.close()
 
 
-def _webhook_send(url: str, anchor: Anchor, sinks: AnchorSinks) -> None:
+def _webhook_send(url: str, anchor: Anchor) -> None:
+    secret = settings.ENVIRONMENT.anchors.webhook_secret or ""
     body = json.dumps({"event": "audit.anchor", "anchor": json.loads(anchor_line(anchor))}).encode()
     policy = Policy(by_operator=True, hosts=settings.ENVIRONMENT.webhook_hosts)
     delivery, timestamp = str(uuid.uuid4()), int(anchor.at.timestamp())
-    send(url, body, secret=sinks.webhook_secret or "", delivery=delivery, timestamp=timestamp, policy=policy)
+    send(url, body, secret=secret, delivery=delivery, timestamp=timestamp, policy=policy)

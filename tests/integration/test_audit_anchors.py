@@ -50,6 +50,12 @@ def sinks_set(monkeypatch: pytest.MonkeyPatch, **sinks: Any) -> None:
     monkeypatch.setattr(anchoring, "_sent", {})
 
 
+def anchored() -> None:
+    """The head and, where that began the file, the record of its beginning."""
+    for _ in range(2):
+        anchor_take(timezone.now())
+
+
 def record(count: int) -> None:
     for _ in range(count):
         with audited() as journal:
@@ -78,7 +84,7 @@ def lines(file: Path) -> list[str]:
 
 def test_a_cut_tail_shows_by_the_anchor_alone(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(5)
-    anchor_take(timezone.now())
+    anchored()
     assert firing("audit_trail_cut", timezone.now()) == []
     tail_cut(3)
     assert audit_verify().is_sound  # the weakness that anchors are for
@@ -96,7 +102,7 @@ def test_a_trail_grown_again_is_another(file: Path) -> None:
     record(9)
     assert audit_verify().is_sound
     (problem,) = anchors_seen(file).problems
-    assert problem.startswith("record 6 is not the one that was anchored at ")
+    assert problem.startswith("record 5 is not the one that was anchored at ")
 
 
 def test_a_cut_trail_is_not_anchored_over(file: Path) -> None:
@@ -115,12 +121,12 @@ def test_only_changed_heads_are_written(file: Path) -> None:
         anchor_take(timezone.now())
     record(1)
     anchor_take(timezone.now())
-    assert [anchor_read(line).seq for line in lines(file)] == [3, 4]
+    assert [anchor_read(line).seq for line in lines(file)] == [2, 3, 4]
 
 
 def test_a_restore_is_recorded_and_does_not_alert(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     record(3)
-    anchor_take(timezone.now())  # of record 4
+    anchored()  # of records 3 and 4
     record(4)
     anchor_take(timezone.now())  # of record 8
     tail_cut(5)  # what the backup had
@@ -131,7 +137,7 @@ def test_a_restore_is_recorded_and_does_not_alert(file: Path, capsys: pytest.Cap
     assert firing("audit_trail_cut", now) == []
     assert audit_check(None, anchor_file=str(file), as_json=True) == 0
     told = json.loads(capsys.readouterr().out)["anchors"]
-    assert (told["anchors"], told["set_back"], told["problems"]) == (3, 1, [])
+    assert (told["anchors"], told["set_back"], told["problems"]) == (4, 1, [])
 
 
 def test_a_restore_explains_nothing_that_came_later(file: Path) -> None:
@@ -193,7 +199,7 @@ def test_an_edited_anchor_is_damaged(file: Path) -> None:
     record(2)
     anchor_take(timezone.now())
     told = json.loads(lines(file)[0])
-    file.write_text(json.dumps({**told, "seq": 2}) + "\n")
+    file.write_text(json.dumps({**told, "seq": 1}) + "\n")
     assert anchors_read(file).damaged == (
         f"line 1 of {file} was changed, or is of another installation or signing key",
     )
@@ -233,6 +239,7 @@ def test_an_unwritable_file_fires_both_alerts(
     assert firing("audit_trail_cut", now) == ["the audit trail"]
     seen = anchors_seen(file)
     assert guarding.anchors(file, seen.problems, 0).status == "broken"
+    assert not AuditRecord.objects.filter(verb=BEGUN)
     later = evaluated(now + timedelta(minutes=16), seconds=150)
     assert firing("audit_not_anchored", later) == ["the audit trail"]
 
@@ -250,6 +257,7 @@ def test_a_file_begun_again_is_in_the_trail(file: Path) -> None:
     anchor_take(timezone.now())
     file.unlink()
     anchor_take(timezone.now())
+    anchored()
     assert [one.seq for one in AuditRecord.objects.filter(verb=BEGUN).order_by("seq")] == [2, 3]
     assert anchors_compare(anchors_read(file).anchors).problems == ()
 
@@ -315,3 +323,20 @@ def test_a_webhook_inside_wants_its_host_named(
     anchor_take(timezone.now())
     assert received == []
     assert "the audit trail's head did not get out" in caplog.text
+
+
+def test_an_unwritable_file_holds_no_other_sink_up(
+    receiver: tuple[str, list[tuple[dict[str, str], bytes]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, received = receiver
+    (tmp_path / "taken").write_text("a file, and no folder")
+    sinks_set(
+        monkeypatch,
+        file=tmp_path / "taken" / "anchors.jsonl",
+        webhook=f"http://{place}/anchors",
+        webhook_secret="of the receiver",
+    )
+    monkeypatch.setattr(settings, "ENVIRONMENT", replace(settings.ENVIRONMENT, webhook_hosts=(place,)))
+    record(1)
+    anchor_take(timezone.now())
+    assert len(received) == 1
