@@ -1,10 +1,14 @@
 """What is done beside the database, by who may read its secrets: operators, tokens, links, trail, a new master key."""
 
+import errno
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from functools import wraps
+from pathlib import Path
 from typing import ParamSpec
 
 from django.conf import settings
@@ -12,6 +16,8 @@ from django.db import OperationalError
 
 from controlplane.client.asking import working
 from tenants.actor import SYSTEM
+from tenants.anchor_file import anchors_read
+from tenants.anchors import Compared, anchors_compare
 from tenants.audit import audit_lines, audit_verify
 from tenants.errors import EmailTaken, TenantsError
 from tenants.models import AuditRecord, User
@@ -104,18 +110,42 @@ def rotate_master_key(*, as_json: bool = False) -> int:
 
 
 @_on_the_database
-def audit_check(remembered_head: str | None, *, as_json: bool = False) -> int:
+def audit_check(remembered_head: str | None, *, anchor_file: str | None = None, as_json: bool = False) -> int:
     with _counting(sys.stderr.isatty()) as seen:
         verdict = audit_verify(remembered_head=remembered_head, seen=seen)
+    try:
+        compared = None if anchor_file is None else _anchors_compared(Path(anchor_file))
+    except OSError as error:
+        return _failed(f"--anchor: {anchor_file}: {error.strerror}")
+    problems = [*([verdict.problem] if verdict.problem else []), *(compared.problems if compared else ())]
     if as_json:
-        facts = {"sound": verdict.problem is None, "records": verdict.records, "head": verdict.head}
-        print(json.dumps({**facts, "problem": verdict.problem}, indent=2))
-        return 0 if verdict.problem is None else 1
+        facts = {"sound": not problems, "records": verdict.records, "head": verdict.head, "problem": verdict.problem}
+        print(json.dumps({**facts, "anchors": None if compared is None else asdict(compared)}, indent=2))
+        return 1 if problems else 0
     if verdict.problem is not None:
-        return _failed(f"the audit trail is not sound: {verdict.problem} ({verdict.records} records before it are)")
+        _failed(f"the audit trail is not sound: {verdict.problem} ({verdict.records} records before it are)")
+    for problem in compared.problems if compared else ():
+        _failed(f"the audit trail does not fit its anchors: {problem}")
+    if problems:
+        return 1
     print(f"{verdict.records} records, each as it was written")
+    if compared is not None:
+        print(_anchors_fit(compared))
     print(f"head {verdict.head}")
     return 0
+
+
+def _anchors_compared(file: Path) -> Compared:
+    if not file.is_file():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    lines = anchors_read(file)
+    compared = anchors_compare(lines.anchors)
+    return replace(compared, problems=(*lines.damaged, *compared.problems))
+
+
+def _anchors_fit(compared: Compared) -> str:
+    restored = f"; {compared.set_back} are of before a restore that the trail records" if compared.set_back else ""
+    return f"{compared.anchors} anchors, none of which the trail lacks{restored}"
 
 
 @_on_the_database

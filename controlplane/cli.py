@@ -13,7 +13,7 @@ from controlplane.client.arguments import REST_SCOPES, client_commands
 from controlplane.client.calc_arguments import calc_arguments
 from controlplane.version import version
 
-PARTS = ("web", "worker", "beat", "migrate", "demo-traffic")
+PARTS = ("web", "worker", "beat", "roles", "migrate", "demo-traffic")
 AREAS = (  # that the doctor examines, in its order
     "versions", "reachability", "migrations", "permissions", "secrets", "clock", "disk", "machine", "gpu", "ports",
     "chromium", "fleet", "numbers", "trail",
@@ -118,6 +118,7 @@ def _local_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParse
         audit, "verify", _audit_verify, "name the first changed or missing record; status 1 when there is one"
     )
     verify.add_argument("--head", metavar="SEQ:HASH", help="the head an earlier run printed: shows a cut-off end too")
+    verify.add_argument("--anchor", metavar="FILE", help="heads written outside the database: name the records it lost")
     _for_programs(verify)
     export = _add(audit, "export", _audit_export, "print every record as a line of JSON, oldest first")
     export.add_argument("--after", type=int, default=0, metavar="SEQ", help="only those behind that number")
@@ -200,11 +201,9 @@ def _stack_clean(options: argparse.Namespace) -> int:
 
 
 def _stack_prepare(options: argparse.Namespace) -> int:
-    _django()
-    from controlplane.stack.config import read_stack_config
     from controlplane.stack.prepare import prepare
 
-    prepare(read_stack_config(os.environ))
+    prepare()
     return 0
 
 
@@ -311,7 +310,7 @@ def _audit_verify(options: argparse.Namespace) -> int:
     _django()
     from controlplane.administer import audit_check
 
-    return audit_check(options.head, as_json=options.json)
+    return audit_check(options.head, anchor_file=options.anchor, as_json=options.json)
 
 
 def _audit_export(options: argparse.Namespace) -> int:

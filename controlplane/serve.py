@@ -61,12 +61,38 @@ def run_migrate() -> None:
     import django
     from django.core.management import call_command
 
+    from controlplane.database_roles import owner_instead
+    from controlplane.settings.env import read_environment_or_exit
+
+    read_environment_or_exit(os.environ)
+    application = owner_instead(os.environ)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
     django.setup()
     call_command("migrate", interactive=False)
+    application_grant(application)
     _shipped_quality_ensure()
     _built_in_rules_ensure()
     _standing_token_renew()
+
+
+def application_grant(application: str | None) -> None:
+    """What was migrated is the application's to use. None: it owns the tables."""
+    from django.db import connection, transaction
+
+    from controlplane.database_roles import grants_apply
+
+    if application is not None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            grants_apply(cursor, application=application)
+
+
+def run_roles() -> None:
+    from controlplane.database_roles import RolesProblem, roles_make_of
+
+    try:
+        roles_make_of(os.environ)
+    except RolesProblem as problem:
+        raise SystemExit(f"luminet: {problem}") from None
 
 
 def _shipped_quality_ensure() -> None:
@@ -114,6 +140,7 @@ PARTS: dict[str, Callable[[], None]] = {
     "web": run_web,
     "worker": run_worker,
     "beat": run_beat,
+    "roles": run_roles,
     "migrate": run_migrate,
     "demo-traffic": run_demo_traffic,
 }

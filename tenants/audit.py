@@ -29,6 +29,7 @@ GENESIS = bytes(32)
 OPERATORS = frozenset({ActorKind.OPERATOR, ActorKind.OPERATOR_TOKEN, ActorKind.SYSTEM})
 PAGE = 2_000
 PURPOSE = "audit trail"  # of the key that its chain is made with
+RESTORED = "backup.restore"  # the verb of the record that a database brought back from a backup begins with
 
 
 @dataclass(slots=True)

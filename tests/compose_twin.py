@@ -21,7 +21,7 @@ from urllib.request import ProxyHandler, Request, build_opener
 
 import psutil
 
-from controlplane.stack.config import unprivileged_owner
+from controlplane.stack.config import StackConfig, unprivileged_owner
 from controlplane.stack.credentials import credentials_ensure, environment_lines
 from controlplane.stack.postgres import DATABASE, ROLE, Cluster, cluster_prepare, identity
 from controlplane.stack.redis_server import wheel_binary
@@ -41,7 +41,7 @@ ADDRESSES |= {"0.0.0.0:6380": "broker", "127.0.0.1:8404": "health"}
 OWN_PORTS = {"gateway": "8080", "agent": "8201", "engine": "8101", "agent-vllm": "8201", "engine-vllm": "8101"}
 OWN_PORTS |= {"remote": "8101"}  # of docker-compose.agent.yml
 PORTS = ("postgres", "redis", "web", "gateway", "agent", "engine", "agent-vllm", "engine-vllm", "broker", "health")
-VOLUMES = ("gateway", "agent", "engine", "agent-vllm", "engine-vllm")
+VOLUMES = ("audit", "gateway", "agent", "engine", "agent-vllm", "engine-vllm")
 
 
 @dataclass(slots=True)
@@ -273,9 +273,7 @@ def twin_running() -> Iterator[Twin]:
         services = compose_interpolated(variables)["services"]
         twin = Twin(
             place=config.home.parent / "twin",
-            cluster=cluster_prepare(
-                config, owner=unprivileged_owner(), passwords=_passwords(config.secrets, services["postgres"])
-            ),
+            cluster=_cluster(config, services["postgres"]),
             secrets=secrets,
             ports=ports,
             services=services,
@@ -299,11 +297,22 @@ def twin_running() -> Iterator[Twin]:
                 part.kill()
 
 
-def _passwords(folder: Path, service: dict[str, Any]) -> dict[str, str]:
-    """The cluster as the image would make it from this service's variables."""
+def _cluster(config: StackConfig, service: dict[str, Any]) -> Cluster:
+    """As the image would make it from this service's variables: the user that it names is the superuser."""
     given = service["environment"]
     assert (given["POSTGRES_USER"], given["POSTGRES_DB"]) == (ROLE, DATABASE), "the embedded cluster knows these only"
-    return {**credentials_ensure(folder), "postgres_password": given["POSTGRES_PASSWORD"]}
+    passwords = {**credentials_ensure(config.secrets), "postgres_password": given["POSTGRES_PASSWORD"]}
+    cluster = cluster_prepare(config, owner=unprivileged_owner(), passwords=passwords)
+    subprocess.run(
+        [str(cluster.binaries / "bin" / "postgres"), "--single", "-D", str(cluster.data), "postgres"],
+        input=f"alter role {ROLE} superuser;\n",
+        text=True,
+        check=True,
+        capture_output=True,
+        cwd=cluster.data,
+        **identity(cluster.owner),
+    )
+    return cluster
 
 
 def _redis_on_its_port(folder: Path, port: int) -> None:

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import redis
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from controlplane.fleet.broker_rights import SCRIPTS, commands_known, login_rules
 from controlplane.rollouts.messages import task_message
 from engine_agent.config import CHECKOUT
 from engine_agent.protocol import Snapshot, change_between, change_encode, queue_name, snapshot_encode
@@ -241,13 +242,11 @@ def _error(status: int, code: str) -> tuple[int, Any, Any]:
 
 def login_make(redis_url: str) -> None:
     """The agent's, with no more rights than the control plane gives it."""
-    from controlplane.fleet.broker import COMMANDS, SCRIPTS  # which needs Django's settings, and not everybody has any
-
     with redis.Redis.from_url(redis_url) as client:
         for script in SCRIPTS:
             client.script_load(script)
         password = f"#{sha256(b'secret').hexdigest()}"
-        rules = ["reset", f"~agent.{AGENT}:*", *(f"+{name}" for name in COMMANDS), "on", password]
+        rules = [*login_rules(f"agent.{AGENT}:", commands_known(client)), "on", password]
         client.execute_command("ACL SETUSER", f"agent.{AGENT}", *rules)
 
 

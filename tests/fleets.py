@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import psycopg
 import redis
 from psycopg.conninfo import conninfo_to_dict
 
+from controlplane.database_roles import OWNER_URL
 from controlplane.health import (
     NotReady,
     beat_check,
@@ -34,7 +36,14 @@ from controlplane.settings.env import CHECKOUT
 from controlplane.stack.config import StackConfig
 from controlplane.stack.credentials import credentials_ensure
 from controlplane.stack.redis_server import redis_command
-from controlplane.stack.services import Addresses, application_environment, database_url, luminet, redis_url
+from controlplane.stack.services import (
+    Addresses,
+    application_environment,
+    embedded_logins,
+    luminet,
+    prepare_environment,
+    redis_url,
+)
 from tests import outliving
 from tests.bench.rest import Rest
 from tests.ports import free_port
@@ -160,12 +169,19 @@ class Fleet:
     config: StackConfig
     environment: dict[str, str]
     parts: dict[str, Part]
+    logins: Mapping[str, str] = field(default_factory=dict)  # settings of what makes the database's logins and migrates
+    owner: dict[str, str] = field(default_factory=dict)  # of what migrates and restores, once there are two logins
     tokens: dict[str, str] = field(default_factory=dict)  # operator, join
     agents: list[Part] = field(default_factory=list)
 
     @property
     def web(self) -> str:
         return self.environment["LUMINET_BASE_URL"]
+
+    @property
+    def database_url(self) -> str:
+        """Of the tables' owner."""
+        return self.owner.get(OWNER_URL) or self.environment["LUMINET_DATABASE_URL"]
 
     @contextmanager
     def rest(self) -> Iterator[Rest]:
@@ -182,7 +198,7 @@ class Fleet:
         return redis.Redis.from_url(self.environment["LUMINET_REDIS_URL"])
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
-        with psycopg.connect(self.environment["LUMINET_DATABASE_URL"], autocommit=True) as connection:
+        with psycopg.connect(self.database_url, autocommit=True) as connection:
             cursor = connection.execute(query, values)
             return cursor.fetchall() if cursor.description else []
 
@@ -260,7 +276,7 @@ def fleet_running(*, is_durable: bool = False) -> Iterator[Fleet]:
         stack.enter_context(postgres_running(config, port=postgres_port, url=url, options=options))
         stack.callback(all_stop, fleet)
         fleet.parts["redis"].start()
-        _migrate(fleet)
+        _database_make(fleet)
         fleet.tokens["operator"] = _operator_token(fleet)
         for name in ("web", "worker", "beat"):
             fleet.parts[name].start(is_awaited=False)
@@ -298,7 +314,7 @@ def fleet_described(config: StackConfig) -> Fleet:
     redis_port, postgres_port, web_port = free_port(), free_port(), free_port()
     addresses = Addresses(
         web=loopback_address("127.0.0.1", web_port),
-        database_url=database_url(postgres_port, credentials["postgres_password"]),
+        **embedded_logins(postgres_port, credentials),
         redis_url=redis_url(redis_port, credentials["redis_password"]),
     )
     environment = application_environment(config, addresses, {})
@@ -314,11 +330,14 @@ def fleet_described(config: StackConfig) -> Fleet:
         name: Part(name, luminet("run", name), environment, config.logs / f"{name}.log", check)
         for name, check in checks.items()
     }
-    return Fleet(config, environment, {"redis": redis_part, **parts})
+    return Fleet(config, environment, {"redis": redis_part, **parts}, logins=prepare_environment(addresses, {}))
 
 
-def _migrate(fleet: Fleet) -> None:
-    finished(fleet, luminet("run", "migrate"))
+def _database_make(fleet: Fleet) -> None:
+    """With two logins, as in production."""
+    for part in ("roles", "migrate"):
+        finished(fleet, luminet("run", part), more=fleet.logins)
+    fleet.owner[OWNER_URL] = fleet.logins[OWNER_URL]
 
 
 def _operator_token(fleet: Fleet) -> str:
@@ -339,9 +358,11 @@ def inside(fleet: Fleet, name: str, *arguments: str) -> str:
     return finished(fleet, (sys.executable, "-m", "tests.bench.inside", name, *arguments)).splitlines()[-1]
 
 
-def finished(fleet: Fleet, command: Sequence[str], *, tree: Path = CHECKOUT) -> str:
+def finished(
+    fleet: Fleet, command: Sequence[str], *, tree: Path = CHECKOUT, more: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """What a command said, of a tree's code with the settings of the fleet's own parts."""
-    environment = {**environment_for(tree), **fleet.environment}
+    environment = {**environment_for(tree), **fleet.environment, **more}
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{command!r} ended with {done.returncode}:\n{done.stdout}{done.stderr}")

@@ -74,6 +74,7 @@ def postgres_server() -> Iterator[str]:
 
     url = os.environ["LUMINET_DATABASE_URL"]
     with temporary_home() as config:
-        write_private(config.secrets / "postgres_password", POSTGRES_PASSWORD)
+        for name in ("postgres_password", "postgres_superuser_password"):
+            write_private(config.secrets / name, POSTGRES_PASSWORD)
         with postgres_running(config, port=POSTGRES_PORT, url=url):
             yield url

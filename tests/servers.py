@@ -42,24 +42,32 @@ def postgres_running(
     owner = unprivileged_owner()
     cluster = cluster_prepare(config, owner=owner, passwords=credentials_ensure(config.secrets))
     command = cluster.command(port, **options)
-    with _running(command, config.logs / "postgres.log", lambda: database_check(url), cwd=cluster.data, stop_signal=2):
+    with process_running(
+        command, config.logs / "postgres.log", lambda: database_check(url), cwd=cluster.data, stop_signal=2
+    ):
         yield
 
 
 @contextlib.contextmanager
 def redis_running(config: StackConfig, *, port: int, password: str, url: str) -> Iterator[None]:
     command = redis_command(config, port=port, password=password)
-    with _running(command, config.logs / "redis.log", lambda: broker_check(url), cwd=config.run):
+    with process_running(command, config.logs / "redis.log", lambda: broker_check(url), cwd=config.run):
         yield
 
 
 @contextlib.contextmanager
-def _running(
-    command: tuple[str, ...], log: Path, check: Callable[[], None], *, cwd: Path, stop_signal: int = 15
+def process_running(
+    command: tuple[str, ...],
+    log: Path,
+    check: Callable[[], None],
+    *,
+    cwd: Path,
+    env: Mapping[str, str] | None = None,
+    stop_signal: int = 15,
 ) -> Iterator[None]:
     who = identity(unprivileged_owner()) if "postgres" in log.name else {}
     with log.open("ab") as output:
-        process = subprocess.Popen(command, cwd=cwd, stdout=output, stderr=subprocess.STDOUT, **who)
+        process = subprocess.Popen(command, cwd=cwd, env=env, stdout=output, stderr=subprocess.STDOUT, **who)
     outliving.name(process.pid)
     try:
         _wait(process, check, log)

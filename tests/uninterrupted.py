@@ -72,7 +72,7 @@ def serves(url: str, one: Customer) -> bool:
 
 def luminet_run(fleet: Fleet, *words: str, **changes: str) -> "subprocess.CompletedProcess[str]":
     """With the settings of the control plane's own processes, but for these."""
-    environment = {**_kept(), **fleet.environment, **changes}
+    environment = {**_kept(), **fleet.environment, **fleet.owner, **changes}
     return subprocess.run(luminet(*words), env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 

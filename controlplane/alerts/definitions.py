@@ -127,6 +127,26 @@ METRICS: Final[Mapping[str, Metric]] = {
             "was so at the last one.",
         ),
         Metric(
+            "audit_anchors",
+            "fleet",
+            "count",
+            "Anchors of the audit trail that the trail does not fit, and lines of the file that are damaged. Without "
+            "LUMINET_AUDIT_ANCHOR_FILE it is not known.",
+            "The audit trail does not fit {value} of its anchors: records were cut off or replaced, or the file was "
+            "damaged",
+            "`luminet audit verify --anchor FILE` names the records. Keep the file and the database's logs, and treat "
+            "it as an incident; a restore by `luminet restore` is no reason for it.",
+        ),
+        Metric(
+            "audit_anchor_age",
+            "fleet",
+            "seconds",
+            "Since the oldest record of the audit trail was written that no anchor covers; 0 where the head is "
+            "anchored. Without LUMINET_AUDIT_ANCHOR_FILE it is not known.",
+            "The audit trail has not been anchored for {value}",
+            "Look in the worker's log why the file cannot be written, and make room or mend its permissions.",
+        ),
+        Metric(
             "isolation",
             "agent",
             "count",
@@ -290,6 +310,8 @@ BUILT_IN: Final[tuple[BuiltIn, ...]] = (
     _built_in("clock_off", "An agent's clock is off", "clock_skew", 60.0, 60, "ticket"),
     _built_in("numbers_differ", "Counters, reports and windows differ", "reconciliation", 0.0, 120),
     _built_in("numbers_not_compared", "Nobody compares the numbers", "reconciliation_age", 900.0, 0),
+    _built_in("audit_trail_cut", "The audit trail does not fit its anchors", "audit_anchors", 0.0, 0),
+    _built_in("audit_not_anchored", "The audit trail is not anchored", "audit_anchor_age", 900.0, 120, "ticket"),
     _built_in("isolation_failed", "An isolation probe failed", "isolation", 0.0, 0),
     BuiltIn(
         "isolation_timing",

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from django.conf import settings
 from django.db import connection
 
+from controlplane.alerts.anchoring import Anchored, anchors_seen
 from controlplane.alerts.definitions import KEPT_SECONDS, RECENT_SECONDS, TRAFFIC_SECONDS
 from controlplane.alerts.evaluate import UNKNOWN, Reading
 from controlplane.alerts.subjects import AgentSeen, Living, Subject
@@ -178,6 +180,23 @@ def _reconciliation_age(living: Living, now: datetime) -> Measured:
     return {subject.key: (subject, Reading(None if newest is None else (now - newest.at).total_seconds()))}
 
 
+def _audit_anchors(living: Living, now: datetime) -> Measured:
+    return _of_the_trail(lambda anchored: float(len(anchored.problems)))
+
+
+def _audit_anchor_age(living: Living, now: datetime) -> Measured:
+    def age(anchored: Anchored) -> float:
+        return 0.0 if anchored.since is None else (now - anchored.since).total_seconds()
+
+    return _of_the_trail(age)
+
+
+def _of_the_trail(measure: Callable[[Anchored], float]) -> Measured:
+    file = settings.ENVIRONMENT.anchors.file
+    subject = Subject("audit", "the audit trail", 0)
+    return {subject.key: (subject, UNKNOWN if file is None else Reading(measure(anchors_seen(file))))}
+
+
 def _differs_at(living: Living, one: ToldDifference) -> Subject:
     """One agent's numbers of one namespace, or the fleet's: for operators, whoever's namespace it is."""
     agent, namespace = one["agent"] or "", one["namespace"] or f"namespace {one['namespace_id']}"
@@ -197,6 +216,8 @@ MEASURES: Final[Mapping[str, Callable[[Living, datetime], Measured]]] = {
     "clock_skew": _clock_skew,
     "reconciliation": _reconciliation,
     "reconciliation_age": _reconciliation_age,
+    "audit_anchors": _audit_anchors,
+    "audit_anchor_age": _audit_anchor_age,
     "isolation": _isolation,
     "isolation_timing": _isolation_timing,
     "integrity": _integrity,

@@ -4,6 +4,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from controlplane.alerts import services
+from controlplane.alerts.anchoring import anchor_take
 from controlplane.alerts.delivery import deliveries_send
 from controlplane.alerts.evaluating import alerts_evaluate
 
@@ -11,6 +12,11 @@ from controlplane.alerts.evaluating import alerts_evaluate
 @shared_task(name="alerts.evaluate")
 def evaluate() -> None:
     alerts_evaluate(now=timezone.now())
+
+
+@shared_task(name="alerts.anchor")
+def anchor() -> None:
+    anchor_take(timezone.now())
 
 
 @shared_task(name="alerts.deliver")

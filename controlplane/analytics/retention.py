@@ -30,9 +30,7 @@ from controlplane.analytics.models import (
     Series,
 )
 from controlplane.analytics.partitions import (
-    PARENTS,
     PARTITIONS_LOCK,
-    partition_name,
     partitions,
     partitions_ahead,
 )
@@ -115,7 +113,7 @@ def _dropped(day: date) -> bool:
         with transaction.atomic(), connection.cursor() as cursor:
             cursor.execute("SELECT set_config('lock_timeout', %s, true)", [PATIENCE])
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [PARTITIONS_LOCK])
-            cursor.execute(f"DROP TABLE IF EXISTS {', '.join(partition_name(day, one) for one in PARENTS)}")
+            cursor.execute("SELECT luminet_minutes_drop(%s)", [day])
     except OperationalError as error:
         if not is_busy(error):
             raise

@@ -10,9 +10,9 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from controlplane.backups.errors import BackupProblem
+from controlplane.database_roles import DATABASE_AS_OURS
 
 BESIDE = "postgres"  # every server has it
-AS_OURS = "TEMPLATE template0 ENCODING 'UTF8' LOCALE_PROVIDER builtin LOCALE 'C.UTF-8'"  # as docs/production.md says
 _CONNECTED = """
     SELECT count(*) FROM pg_stat_activity
     WHERE datname = %s AND backend_type = 'client backend' AND pid <> pg_backend_pid()
@@ -46,7 +46,7 @@ class Server:
 
     def create(self, name: str) -> None:
         """As Luminet's are, whatever else this server has."""
-        self._do(sql.SQL("CREATE DATABASE {} " + AS_OURS).format(sql.Identifier(name)))
+        self._do(sql.SQL("CREATE DATABASE {} " + DATABASE_AS_OURS).format(sql.Identifier(name)))
 
     def drop(self, name: str) -> None:
         self._do(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))

@@ -15,12 +15,11 @@ from controlplane.backups.errors import BackupProblem
 from controlplane.backups.making import backup_make
 from controlplane.client.asking import agreed, working
 from controlplane.client.errors import ClientError
+from controlplane.database_roles import URL, owner_instead
 
 if TYPE_CHECKING:  # what is below them wants settings
     from controlplane.backups.endings import Endings
     from controlplane.backups.era import Era
-
-URL = "LUMINET_DATABASE_URL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Asked:
 
 def backup(file: str, *, as_json: bool = False) -> int:
     try:
-        url = _url()
+        url, _ = _logins()
         with working(lambda: f"writing {file}{_grown(file)}"):
             made = backup_make(url, file)
     except BackupProblem as problem:
@@ -60,7 +59,7 @@ def restore(asked: Asked) -> int:
 
 
 def _brought_back(asked: Asked, file: Path) -> dict[str, Any]:
-    url, now = _url(), datetime.now(UTC)
+    (url, application), now = _logins(), datetime.now(UTC)
     name = database_name(url)
     fresh = f"{name[:48]}_restoring"
     _django_with(with_database(url, fresh))
@@ -77,7 +76,7 @@ def _brought_back(asked: Asked, file: Path) -> dict[str, Any]:
             with working(f"reading {file} into {fresh}"):
                 restoring.backup_load(with_database(url, fresh), file)
             with working("beginning a new era"):
-                restoring.schema_bring_up()
+                restoring.schema_bring_up(application)
                 era, endings = _began(trail, now=now, dry_run=asked.dry_run)
             restoring.connections_end()
             if asked.dry_run:
@@ -94,7 +93,7 @@ def _brought_back(asked: Asked, file: Path) -> dict[str, Any]:
 
 def _in_place(asked: Asked) -> dict[str, Any]:
     """The database was brought back otherwise: a managed service's, or to a point in time. It has to begin its era."""
-    url, now = _url(), datetime.now(UTC)
+    (url, application), now = _logins(), datetime.now(UTC)
     _django_with(url)
     from controlplane.backups import restoring
 
@@ -107,7 +106,7 @@ def _in_place(asked: Asked) -> dict[str, Any]:
             agreed(question, database_name(url), yes=asked.yes)
         try:
             with working("beginning a new era"):
-                (restoring.schema_check if asked.dry_run else restoring.schema_bring_up)()
+                restoring.schema_check() if asked.dry_run else restoring.schema_bring_up(application)
                 era, endings = _began(trail, now=now, dry_run=asked.dry_run)
         finally:
             restoring.connections_end()
@@ -151,11 +150,12 @@ def _django_with(url: str) -> None:
     django.setup()
 
 
-def _url() -> str:
-    url = os.environ.get(URL)
-    if not url:
+def _logins() -> tuple[str, str | None]:
+    """The URL of who may make and rename databases: the owner's, where there is one; and the application's login."""
+    if not os.environ.get(URL):
         raise BackupProblem(f"{URL}: is not set, and no stack runs from here")
-    return url
+    application = owner_instead(os.environ)
+    return os.environ[URL], application
 
 
 @contextmanager

@@ -11,11 +11,10 @@ from controlplane.fleet.models import JoinToken
 from controlplane.rollouts.models import Rollout
 from controlplane.rollouts.services import rollout_pause
 from tenants.actor import SYSTEM
-from tenants.audit import GENESIS, audited, head_text
+from tenants.audit import GENESIS, RESTORED, audited, head_text
 from tenants.models import AuditHead, AuditRecord
 from tenants.services.eras import tenants_era_begin
 
-VERB = "backup.restore"
 WHY_PAUSED = "The database was brought back from a backup: look whether it had gone further, and resume or abort it."
 
 
@@ -44,7 +43,7 @@ def era_begin(*, now: datetime) -> Era:
             join_tokens=_join_tokens_end(now),
             rollouts=_rollouts_pause(),
         )
-        journal.record(SYSTEM, VERB, "the fleet", after=asdict(era))
+        journal.record(SYSTEM, RESTORED, "the fleet", after=asdict(era))
     return era
 
 

@@ -17,6 +17,7 @@ from controlplane.backups.era import Era, era_begin
 from controlplane.backups.errors import BackupProblem
 from controlplane.backups.programs import program_run
 from controlplane.schema import Standing, applied, standing_of
+from controlplane.serve import application_grant
 from tenants.audit import GENESIS, Links
 from tenants.crypto import Unreadable
 from tenants.models import AuditRecord, NamespaceKey
@@ -40,10 +41,11 @@ def backup_load(url: str, file: Path) -> None:
     program_run("pg_restore", url, [*OPTIONS, str(file)])
 
 
-def schema_bring_up() -> None:
-    """Of an older version it becomes this one's. That of a newer one is not understood here."""
+def schema_bring_up(application: str | None) -> None:
+    """Migrate an older version's database, and let the application use it. A newer one's is refused."""
     _standing()
     call_command("migrate", interactive=False, verbosity=0)
+    application_grant(application)
 
 
 def schema_check() -> None:

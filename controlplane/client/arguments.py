@@ -23,7 +23,8 @@ TTL_MODES = ("sliding", "absolute")
 WINDOWS = ("1h", "24h", "7d", "30d")
 ALERT_METRICS = (
     "pool_use", "hit_ratio", "evictions", "preemptions", "silence", "drift", "disk_wait", "clock_skew",
-    "reconciliation", "reconciliation_age", "isolation", "isolation_timing", "integrity", "refused_rows",
+    "reconciliation", "reconciliation_age", "audit_anchors", "audit_anchor_age", "isolation",
+    "isolation_timing", "integrity", "refused_rows",
 )  # fmt: skip
 WAIT_SECONDS = 600.0
 MAX_DELETES = 10

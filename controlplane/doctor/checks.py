@@ -141,6 +141,7 @@ class _ControlPlane:
             Check("reachability", "database", self._database),
             Check("reachability", "Redis", self._redis),
             Check("reachability", "logins at Redis", self._logins),
+            Check("reachability", "a login at Redis", self._agent_login),
             Check("reachability", "web", self._web),
             Check("reachability", "worker", self._worker),
             Check("reachability", "beat", self._beat),
@@ -154,6 +155,8 @@ class _ControlPlane:
             Check("fleet", "join tokens", of_django(side.join_tokens)),
             Check("fleet", "alerts", of_django(lambda: side.alerts(self.again))),
             Check("numbers", "reconciliation", of_django(lambda: side.reconciliation(self.again))),
+            Check("trail", "owner", of_django(side.owner)),
+            Check("trail", "anchors", of_django(side.anchors)),
             Check("trail", "days", of_django(lambda: side.days(self.again))),
             *_of_the_machine(self.place, self._pools),
         ]
@@ -205,6 +208,13 @@ class _ControlPlane:
             self.ready()
             expected = login_names()
         yield from reaching.logins(seen, expected=expected)
+
+    def _agent_login(self) -> Findings:
+        from controlplane.doctor.looking.agent_login import agent_login_problem
+
+        if self._broker().acl_problem is not None:
+            raise NotExamined("the control plane's own login may not make one")
+        yield reaching.agent_login(agent_login_problem(self._environment().redis_url))
 
     def _web(self) -> Findings:
         from controlplane.health import loopback_address

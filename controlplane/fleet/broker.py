@@ -19,8 +19,8 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 import redis
 from django.conf import settings
 from django.utils import timezone
-from redis.lock import Lock
 
+from controlplane.fleet.broker_rights import SCRIPTS, commands_known, login_rules
 from controlplane.fleet.errors import BrokerAway
 from controlplane.fleet.keys import broker_password, installation_id
 from controlplane.fleet.models import Agent
@@ -33,17 +33,6 @@ PATTERN_USER, PATTERN_AGENT = "luminet.agents", "x"  # nobody's: show how this s
 LOOKED_AT = 25  # logins in one round, and as many of who was taken over just now
 TAKEN_OVER_WITHIN = timedelta(minutes=10)
 KEPT_OPTIONS = ("ssl_cert_reqs", "ssl_check_hostname")  # of our own URL: the others are ours alone, or of this machine
-# What a Celery worker on one queue asks of Redis; tests/integration/test_fleet_broker.py runs one under it.
-COMMANDS = (
-    *("ping", "select", "client|setname", "client|setinfo"),
-    *("brpop", "rpop", "llen", "lpush", "rpush"),  # the queue: taken from, and given back to
-    *("hset", "hget", "hdel", "zadd", "zrem", "zrange"),  # what it has taken and not acknowledged
-    *("sadd", "srem", "smembers"),  # which exchange leads to its queue
-    *("multi", "exec", "watch", "unwatch", "discard"),
-    *("set", "get", "del", "evalsha"),  # the lock under which what was taken too long ago is given back
-)
-# Whoever may load scripts can stop Redis for everybody with one. Agents run those that we load, and no others.
-SCRIPTS = (Lock.LUA_RELEASE_SCRIPT,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +77,12 @@ def agent_url(agent: str, password: str) -> str:
 def logins_ensure(agents: Iterable[Agent]) -> None:
     """Each of them can sign in and do what is its own. Those that could before are left connected."""
     with _connected() as client, client.pipeline(transaction=False) as pipe:
+        commands = commands_known(client)
         for script in SCRIPTS:  # before anybody may want it
             _do(pipe, "SCRIPT LOAD", script)
         for agent in agents:
-            _setuser(pipe, login_name(agent.pk), [*_rules(agent.pk), "on", f"#{_digest(agent)}"])
+            rules = login_rules(key_prefix(agent.pk), commands)
+            _setuser(pipe, login_name(agent.pk), [*rules, "on", f"#{_digest(agent)}"])
         pipe.execute()
 
 
@@ -137,11 +128,6 @@ def logins_restore() -> Restored:
     return Restored(len(wrong), len(surplus))
 
 
-def _rules(agent: str) -> list[str]:
-    # `reset` also takes every password, key and command that the login had; the whole is one command, and atomic.
-    return ["reset", f"~{key_prefix(agent)}*", "resetchannels", *(f"+{name}" for name in COMMANDS)]
-
-
 def _digest(agent: Agent) -> str:
     """Redis is told the hash: what it keeps or logs lets nobody sign in."""
     return sha256(broker_password(agent.pk, agent.key_number).encode()).hexdigest()
@@ -162,8 +148,9 @@ def _looked_at(agents: Sequence[Agent]) -> list[Agent]:
 
 def _wrong(client: redis.Redis, agents: Sequence[Agent]) -> list[Agent]:
     """Those whose login has another password or other rights than it should."""
+    pattern_rules = login_rules(key_prefix(PATTERN_AGENT), commands_known(client))
     with client.pipeline(transaction=True) as pipe:
-        _setuser(pipe, PATTERN_USER, [*_rules(PATTERN_AGENT), "off"])
+        _setuser(pipe, PATTERN_USER, [*pattern_rules, "off"])
         for name in (PATTERN_USER, *(login_name(agent.pk) for agent in agents)):
             pipe.acl_getuser(name)
         _do(pipe, "ACL DELUSER", PATTERN_USER)

@@ -185,6 +185,7 @@ CELERY_BEAT_SCHEDULE = {
     "retain": {"task": "analytics.retain", "schedule": 3600.0, "options": {"expires": 3600, "priority": 9}},
     "alerts": {"task": "alerts.evaluate", "schedule": 15.0, "options": {"expires": 15, "priority": 3}},
     "alert-deliveries": {"task": "alerts.deliver", "schedule": 5.0, "options": {"expires": 15, "priority": 6}},
+    "audit-anchor": {"task": "alerts.anchor", "schedule": 60.0, "options": {"expires": 60, "priority": 5}},
     "alert-housekeeping": {
         "task": "alerts.housekeeping",
         "schedule": 300.0,

@@ -36,10 +36,21 @@ class Secrets:
 
 
 @dataclass(frozen=True, slots=True)
+class AnchorSinks:
+    """Where the audit trail's head is written outside the database."""
+
+    file: Path | None
+    syslog: str | None  # udp://host:514 or unix:///dev/log
+    webhook: str | None = field(repr=False)
+    webhook_secret: str | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Environment:
     base_url: str
     allowed_hosts: tuple[str, ...]
     database_url: str = field(repr=False)
+    database_owner_url: str | None = field(repr=False)  # the login that migrates; None: the application's does
     redis_url: str = field(repr=False)
     agent_redis_url: str | None  # how agents reach the broker, where that is not as we do; without a login
     join_token: str | None = field(repr=False)
@@ -58,6 +69,7 @@ class Environment:
     api_requests_per_minute: int
     is_demo: bool  # pages say what the demo's numbers are of
     demo_gateway: str | None  # where the demo's traffic goes
+    anchors: AnchorSinks
     webhook_hosts: tuple[str, ...]  # that webhooks may reach wherever they are, also without TLS
     log_format: str
     log_level: str
@@ -84,9 +96,7 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
     reader = SettingsReader(environ)
     base_url = reader.url("LUMINET_BASE_URL", ("https", "http")).rstrip("/")
     _check_base_url(reader, base_url)
-    database_url = reader.url("LUMINET_DATABASE_URL", ("postgresql", "postgres"))
-    if not urlsplit(database_url).path.strip("/") and urlsplit(database_url).hostname not in PLACEHOLDER_HOSTS:
-        reader.reject("LUMINET_DATABASE_URL", "names no database: end it with /NAME")
+    database_url = _database_url(reader, "LUMINET_DATABASE_URL")
     metrics_dir = reader.text("LUMINET_METRICS_DIR", "")
     web_workers = reader.number("LUMINET_WEB_WORKERS", 1, low=1, high=64)
     if web_workers > 1 and not metrics_dir:
@@ -95,6 +105,7 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
         base_url=base_url,
         allowed_hosts=(_spelled_host(base_url), *_hosts(reader)),
         database_url=database_url,
+        database_owner_url=_database_owner_url(reader, database_url),
         redis_url=broker_url_verified(reader.url("LUMINET_REDIS_URL", REDIS_SCHEMES)),
         agent_redis_url=_agent_redis_url(reader),
         join_token=_join_token(reader),
@@ -113,6 +124,7 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
         api_requests_per_minute=reader.number("LUMINET_API_REQUESTS_PER_MINUTE", 6000, low=1, high=1_000_000),
         is_demo=reader.flag("LUMINET_DEMO", False),
         demo_gateway=_demo_gateway(reader),
+        anchors=_anchor_sinks(reader),
         webhook_hosts=_webhook_hosts(reader),
         log_format=reader.choice("LUMINET_LOG_FORMAT", "json", LOG_FORMATS),
         log_level=reader.choice("LUMINET_LOG_LEVEL", "INFO", LOG_LEVELS),
@@ -139,6 +151,26 @@ def _read_secrets(reader: SettingsReader) -> Secrets:
         previous_signing_keys=reader.optional_secrets_bytes("LUMINET_PREVIOUS_SIGNING_KEYS", length=32),
         pepper=reader.secret_bytes("LUMINET_PEPPER", length=32),
     )
+
+
+def _database_url(reader: SettingsReader, name: str) -> str:
+    url = reader.url(name, ("postgresql", "postgres"))
+    if not urlsplit(url).path.strip("/") and urlsplit(url).hostname not in PLACEHOLDER_HOSTS:
+        reader.reject(name, "names no database: end it with /NAME")
+    return url
+
+
+def _database_owner_url(reader: SettingsReader, application_url: str) -> str | None:
+    name = "LUMINET_DATABASE_OWNER_URL"
+    if not reader.text(name, ""):
+        return None
+    url = _database_url(reader, name)
+    owner, application = urlsplit(url), urlsplit(application_url)
+    if owner.path.strip("/") not in ("", application.path.strip("/")):
+        reader.reject(name, "must name the same database as LUMINET_DATABASE_URL")
+    if owner.username == application.username and application.username is not None:
+        reader.reject(name, "must be another login than LUMINET_DATABASE_URL's: the tables' owner")
+    return url
 
 
 def _agent_redis_url(reader: SettingsReader) -> str | None:
@@ -171,6 +203,24 @@ def _hosts(reader: SettingsReader) -> tuple[str, ...]:
 
 def _demo_gateway(reader: SettingsReader) -> str | None:
     return reader.url("LUMINET_DEMO_GATEWAY", ("http",)) if reader.text("LUMINET_DEMO_GATEWAY", "") else None
+
+
+def _anchor_sinks(reader: SettingsReader) -> AnchorSinks:
+    file = reader.text("LUMINET_AUDIT_ANCHOR_FILE", "")
+    if file and not Path(file).is_absolute():
+        reader.reject("LUMINET_AUDIT_ANCHOR_FILE", f"{file!r} must be an absolute path")
+    syslog = reader.text("LUMINET_AUDIT_ANCHOR_SYSLOG", "")
+    parts = urlsplit(syslog)
+    if syslog and not (parts.hostname if parts.scheme == "udp" else parts.scheme == "unix" and parts.path):
+        problem = f"{syslog!r} must be udp://HOST:PORT or unix:///PATH"
+        reader.reject("LUMINET_AUDIT_ANCHOR_SYSLOG", problem)
+    webhook = reader.text("LUMINET_AUDIT_ANCHOR_WEBHOOK", "")
+    if webhook:
+        reader.url("LUMINET_AUDIT_ANCHOR_WEBHOOK", ("https", "http"))
+    secret = reader.optional_text_secret("LUMINET_AUDIT_ANCHOR_WEBHOOK_SECRET")
+    if webhook and secret is None:
+        reader.reject("LUMINET_AUDIT_ANCHOR_WEBHOOK_SECRET", "is required: what goes to the webhook is signed with it")
+    return AnchorSinks(Path(file) if file else None, syslog or None, webhook or None, secret)
 
 
 def _webhook_hosts(reader: SettingsReader) -> tuple[str, ...]:

@@ -182,6 +182,7 @@ def is_reachable_by_others(path: Path) -> bool:
 # things before us does not become a home.
 OURS = (
     "postgres", "secrets", "logs", "run", "static", "bench", "pictures", "quality", "native", "demo.json", "gateway",
+    "audit",
 )  # fmt: skip
 
 

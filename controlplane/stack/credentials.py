@@ -33,9 +33,12 @@ APPLICATION_SECRETS: dict[str, Callable[[], str]] = {
 # What only the embedded PostgreSQL and Redis need.
 STACK_SECRETS: dict[str, Callable[[], str]] = {
     "postgres_superuser_password": random_text,
+    "postgres_owner_password": random_text,
     "postgres_password": random_text,
     "redis_password": random_text,
 }
+# Of the compose file: the superuser's, the tables' owner's and the application's.
+DATABASE_PASSWORDS = ("POSTGRES_PASSWORD", "POSTGRES_OWNER_PASSWORD", "POSTGRES_APP_PASSWORD")
 
 
 def credentials_ensure(folder: Path) -> dict[str, str]:
@@ -47,7 +50,8 @@ def environment_lines() -> str:
     """A fresh set for production, as lines for an `.env` file."""
     lines = [f"LUMINET_{name.upper()}={make()}" for name, make in APPLICATION_SECRETS.items()]
     lines += [f"LUMINET_JOIN_TOKEN={random_join_token()}"]
-    lines += [f"POSTGRES_PASSWORD={secrets.token_hex(24)}", f"REDIS_PASSWORD={secrets.token_hex(24)}"]
+    lines += [f"{name}={secrets.token_hex(24)}" for name in DATABASE_PASSWORDS]
+    lines += [f"REDIS_PASSWORD={secrets.token_hex(24)}"]
     lines += [f"LUMINET_METRICS_TOKEN={secrets.token_hex(24)}"]
     lines += [f"GRAFANA_PASSWORD={secrets.token_hex(24)}", f"GRAFANA_SECRET_KEY={secrets.token_hex(24)}"]
     return "\n".join(lines)

@@ -18,7 +18,9 @@ from controlplane.stack.config import StackConfig, Unprivileged, is_reachable_by
 from controlplane.stack.errors import StackError
 from controlplane.stack.files import write_private
 
-ROLE = "luminet"
+ROLE = "luminet"  # the application's login
+OWNER = "luminet_owner"  # of the tables
+SUPERUSER = "postgres"
 DATABASE = "luminet"
 HOME_NAME = "home"
 OPTIONS = {
@@ -103,12 +105,13 @@ def _create(cluster: Cluster, passwords: dict[str, str]) -> None:
     password_file.chmod(0o600)
     _give(cluster.owner, workshop, data, password_file)
     initdb = [
-        str(cluster.binaries / "bin" / "initdb"), "--pgdata", str(data), "--username", "postgres",
+        str(cluster.binaries / "bin" / "initdb"), "--pgdata", str(data), "--username", SUPERUSER,
         "--pwfile", str(password_file), "--auth", "scram-sha-256", "--encoding", "UTF8",
         "--locale-provider", "builtin", "--locale", "C.UTF-8", "--no-instructions", "--set", "timezone=UTC",
     ]  # fmt: skip
     _run(cluster, initdb, workshop)
-    # Single-user mode: role and database exist before the first connection, and no superuser ever logs in.
+    # Single-user mode: role and database exist before the first connection, whose check needs them. Every start gives
+    # them to the owner: prepare.py.
     single = [str(cluster.binaries / "bin" / "postgres"), "--single", "-D", str(data), "postgres"]
     password = passwords["postgres_password"].replace("'", "''")
     sql = f"create role {ROLE} login createdb password '{password}';\ncreate database {DATABASE} owner {ROLE};\n"

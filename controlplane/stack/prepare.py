@@ -1,15 +1,30 @@
-"""One job before anything starts: migrations, static files, alert rules, demo seed. Run again, it changes nothing."""
+"""One job before anything starts: logins, migrations, static files, alert rules, demo seed. It may run again."""
 
-from django.core.management import call_command
-from django.utils import timezone
+import os
 
-from controlplane.alerts.evaluating import built_in_rules_ensure
-from controlplane.stack.config import StackConfig
-from controlplane.stack.demo import demo_write
+from controlplane.database_roles import SUPERUSER_URL, owner_instead, roles_make_of
+from controlplane.serve import application_grant
+from controlplane.stack.config import read_stack_config
 
 
-def prepare(config: StackConfig) -> None:
+def prepare() -> None:
+    """As the database's owner, where the stack runs the database."""
+    if os.environ.get(SUPERUSER_URL):
+        roles_make_of(os.environ)
+    application = owner_instead(os.environ)
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
+
+    import django
+
+    django.setup()  # settings are read once: from here on this process is the owner
+    from django.core.management import call_command
+    from django.utils import timezone
+
+    from controlplane.alerts.evaluating import built_in_rules_ensure
+    from controlplane.stack.demo import demo_write
+
     call_command("migrate", interactive=False, verbosity=0)
+    application_grant(application)
     call_command("collectstatic", interactive=False, verbosity=0)
     built_in_rules_ensure(now=timezone.now())
-    demo_write(config)
+    demo_write(read_stack_config(os.environ))

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from controlplane.database_roles import OWNER_URL, SUPERUSER_URL
 from controlplane.health import (
     beat_check,
     broker_check,
@@ -21,7 +22,7 @@ from controlplane.health import (
 from controlplane.settings.env import CHECKOUT
 from controlplane.stack.child import Service
 from controlplane.stack.config import StackConfig
-from controlplane.stack.postgres import DATABASE, ROLE, Cluster, identity
+from controlplane.stack.postgres import DATABASE, OWNER, ROLE, SUPERUSER, Cluster, identity
 
 PING_SECONDS = 0.5
 
@@ -33,6 +34,8 @@ class Addresses:
     web: str
     database_url: str
     redis_url: str
+    database_owner_url: str | None = None
+    database_superuser_url: str | None = None
 
 
 def luminet(*arguments: str) -> tuple[str, ...]:
@@ -52,6 +55,7 @@ def application_environment(config: StackConfig, addresses: Addresses, environ: 
         "LUMINET_WEB_PORT": str(config.web_port),
         "LUMINET_STATIC_ROOT": str(config.static),
         "LUMINET_METRICS_DIR": str(config.metrics),
+        "LUMINET_AUDIT_ANCHOR_FILE": str(config.home / "audit" / "anchors.jsonl"),
         "LUMINET_LOG_FORMAT": "text",
         "LUMINET_DEMO": "yes",
         "PYTHONUNBUFFERED": "1",
@@ -60,12 +64,34 @@ def application_environment(config: StackConfig, addresses: Addresses, environ: 
     return {**ours, **kept}
 
 
+def owner_environment(addresses: Addresses, environ: Mapping[str, str]) -> dict[str, str]:
+    """What only jobs that migrate, back up and restore read: the owner's login. None of its own: the caller's."""
+    owner = addresses.database_owner_url or environ.get(OWNER_URL)
+    return {OWNER_URL: owner} if owner else {}
+
+
+def prepare_environment(addresses: Addresses, environ: Mapping[str, str]) -> dict[str, str]:
+    superuser = addresses.database_superuser_url
+    return {**owner_environment(addresses, environ), **({SUPERUSER_URL: superuser} if superuser else {})}
+
+
 def redis_url(port: int, password: str) -> str:
     return f"redis://:{password}@127.0.0.1:{port}/0"
 
 
-def database_url(port: int, password: str) -> str:
-    return f"postgresql://{ROLE}:{password}@127.0.0.1:{port}/{DATABASE}"
+def database_url(port: int, password: str, *, login: str = ROLE, name: str = DATABASE) -> str:
+    return f"postgresql://{login}:{password}@127.0.0.1:{port}/{name}"
+
+
+def embedded_logins(port: int, credentials: Mapping[str, str]) -> dict[str, str]:
+    """The three logins of an embedded PostgreSQL, by the name of their address."""
+    return {
+        "database_url": database_url(port, credentials["postgres_password"]),
+        "database_owner_url": database_url(port, credentials["postgres_owner_password"], login=OWNER),
+        "database_superuser_url": database_url(
+            port, credentials["postgres_superuser_password"], login=SUPERUSER, name=SUPERUSER
+        ),
+    }
 
 
 def postgres_service(cluster: Cluster, *, port: int, url: str) -> Service:
@@ -86,7 +112,12 @@ def redis_service(command: tuple[str, ...], *, port: int, url: str) -> Service:
 
 
 def application_services(
-    config: StackConfig, addresses: Addresses, environment: Mapping[str, str], *, stores: tuple[str, ...]
+    config: StackConfig,
+    addresses: Addresses,
+    environment: Mapping[str, str],
+    *,
+    owner: Mapping[str, str],
+    stores: tuple[str, ...],
 ) -> list[Service]:
     """Prepare once, then web, worker and beat. `stores` are the embedded servers they need, if any are embedded."""
     own = loopback_address(config.web_host, config.web_port)
@@ -98,7 +129,9 @@ def application_services(
         return Service(**{**base, **details})  # type: ignore[arg-type]
 
     return [
-        service("prepare", command=luminet("stack", "prepare"), needs=stores, is_job=True),
+        service(
+            "prepare", command=luminet("stack", "prepare"), env={**environment, **owner}, needs=stores, is_job=True
+        ),
         service("web", check=partial(web_check, own), port=config.web_port),
         service("worker", check=worker),
         service("beat", check=partial(beat_check, addresses.redis_url)),

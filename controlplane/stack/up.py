@@ -31,8 +31,10 @@ from controlplane.stack.services import (
     Addresses,
     application_environment,
     application_services,
-    database_url,
+    embedded_logins,
+    owner_environment,
     postgres_service,
+    prepare_environment,
     redis_service,
     redis_url,
 )
@@ -64,10 +66,13 @@ def describe(config: StackConfig, environ: Mapping[str, str]) -> list[Service]:
     _ports_check(config)
     postgres_port = config.postgres_port or free_port()
     redis_port = config.redis_port or free_port()
+    logins = (
+        {"database_url": config.database_url} if config.database_url else embedded_logins(postgres_port, credentials)
+    )
     addresses = Addresses(
         web=loopback_address(config.web_host, config.web_port),
-        database_url=config.database_url or database_url(postgres_port, credentials["postgres_password"]),
         redis_url=config.redis_url or redis_url(redis_port, credentials["redis_password"]),
+        **logins,
     )
     services = []
     if config.database_url is None:
@@ -78,9 +83,11 @@ def describe(config: StackConfig, environ: Mapping[str, str]) -> list[Service]:
         services.append(redis_service(command, port=redis_port, url=addresses.redis_url))
     environment = application_environment(config, addresses, environ)
     read_environment({**environ, **environment})  # better one message here than one from each part
-    write_private(config.environment_file, json.dumps(environment, indent=2) + "\n")
+    owner = owner_environment(addresses, environ)
+    write_private(config.environment_file, json.dumps({**environment, **owner}, indent=2) + "\n")
     stores = tuple(service.name for service in services)
-    services += application_services(config, addresses, environment, stores=stores)
+    owner = prepare_environment(addresses, environ)
+    services += application_services(config, addresses, environment, owner=owner, stores=stores)
     return services + _fleet_services(config, addresses, environment)
 
 

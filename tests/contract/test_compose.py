@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from controlplane import cli, edge
+from controlplane.database_roles import OWNER_URL, SUPERUSER_URL, URL, login_of
 from controlplane.settings.django import VISIBILITY_TIMEOUT_SECONDS
 from controlplane.settings.env import read_environment
 from controlplane.stack.credentials import environment_lines
@@ -86,22 +87,24 @@ def test_no_secret_is_written_into_the_file() -> None:
     for name, service in RAW["services"].items():
         for variable, value in service.get("environment", {}).items():
             if re.search(r"KEY|PASSWORD|PEPPER|TOKEN|AUTH|SECRET", variable):
-                # Those of before are mostly none.
-                assert re.fullmatch(r"\$\{[A-Z_]+:\?[^}]*\}|\$\{LUMINET_PREVIOUS_[A-Z_]+:-\}", value), (
+                # Keys of before, and a webhook, are mostly none.
+                assert re.fullmatch(r"\$\{[A-Z_]+:\?[^}]*\}|\$\{LUMINET_(PREVIOUS|AUDIT)_[A-Z_]+:-\}", value), (
                     f"{name}: {variable}"
                 )
             if "://" in str(value):
-                assert re.match(r"\$\{|[a-z]+://[a-z]*:\$\{[A-Z_]+:\?[^}]*\}@", value), f"{name}: {variable}"
+                assert re.match(r"\$\{|[a-z]+://[a-z_]*:\$\{[A-Z_]+:\?[^}]*\}@", value), f"{name}: {variable}"
 
 
 def test_each_service_sees_the_secrets_it_needs_and_no_other() -> None:
     joining, metrics = {"LUMINET_JOIN_TOKEN"}, {"LUMINET_METRICS_TOKEN"}
     grafana = {"GRAFANA_PASSWORD", "GRAFANA_SECRET_KEY"}
-    application = set(SECRETS) - metrics - joining - grafana
+    superuser, owner = {"POSTGRES_PASSWORD"}, {"POSTGRES_OWNER_PASSWORD"}
+    application = set(SECRETS) - metrics - joining - grafana - superuser - owner
     assert {name: secrets_seen_by(service) for name, service in SERVICES.items()} == {
-        "postgres": {"POSTGRES_PASSWORD"},
+        "postgres": superuser,
+        "roles": superuser | owner | {"POSTGRES_APP_PASSWORD"},
         "redis": {"REDIS_PASSWORD"},
-        "migrate": application | joining,
+        "migrate": application | joining | owner,
         "web": application | metrics,
         "worker": application,
         "beat": application,
@@ -126,7 +129,8 @@ def test_nothing_starts_before_what_it_works_on() -> None:
     assert needs == {
         "postgres": set(),
         "redis": set(),
-        "migrate": {"postgres"},
+        "roles": {"postgres"},
+        "migrate": {"roles"},
         **{name: {"migrate", "redis"} for name in ("web", "worker", "beat", "demo-traffic")},
         **{name: {"web"} for name in ("gateway", *SIDECARS)},
         # Each engine after its sidecar, which writes the secret that it believes gateways by.
@@ -157,7 +161,21 @@ def test_every_part_of_the_control_plane_runs() -> None:
     assert set(CONTROL) == set(cli.PARTS)
 
 
-@pytest.mark.parametrize("name", CONTROL)
+def test_the_logins_of_the_database_are_three() -> None:
+    given = SERVICES["roles"]["environment"]
+    assert set(given) == {URL, OWNER_URL, SUPERUSER_URL}
+    assert {name: login_of(url) for name, url in given.items()} == {
+        URL: "luminet_app",
+        OWNER_URL: "luminet_owner",
+        SUPERUSER_URL: SERVICES["postgres"]["environment"]["POSTGRES_USER"],
+    }
+    assert {name for name, service in SERVICES.items() if OWNER_URL in service.get("environment", {})} == {
+        *("roles", "migrate")
+    }
+    assert {service["environment"][URL] for name, service in SERVICES.items() if name in CONTROL} == {given[URL]}
+
+
+@pytest.mark.parametrize("name", [name for name in CONTROL if name != "roles"])
 def test_a_control_service_has_an_environment_the_settings_accept(name: str) -> None:
     given = SERVICES[name]["environment"]
     read = read_environment({**image_environment(STAGES, "web"), **given})
@@ -208,7 +226,7 @@ def test_what_runs_by_default_is_all_that_is_needed_and_each_profile_adds_what_i
     for name, service in SERVICES.items():
         by_profile.setdefault(" ".join(service.get("profiles", [])), set()).add(name)
     assert by_profile.pop("") == {
-        *("postgres", "redis", "migrate", "web", "worker", "beat", "gateway", "agent", "engine"),
+        *("postgres", "redis", "roles", "migrate", "web", "worker", "beat", "gateway", "agent", "engine"),
     }
     assert by_profile == {
         "gpu": {"agent-gpu", "engine-gpu"},
@@ -270,7 +288,7 @@ def test_the_broker_for_other_machines_speaks_tls_to_them_and_to_redis_alone() -
 
 def test_the_control_plane_tells_agents_of_that_broker_and_those_here_have_another_way() -> None:
     told = compose_interpolated({**VARIABLES, "LUMINET_AGENT_REDIS_URL": "rediss://broker.example.com:6380/0"})
-    for name in CONTROL:
+    for name in {*CONTROL} - {"roles"}:
         environment = {**image_environment(STAGES, "web"), **told["services"][name]["environment"]}
         assert (
             read_environment(environment).agent_redis_url == "rediss://broker.example.com:6380/0?ssl_cert_reqs=required"
@@ -355,6 +373,7 @@ def test_the_database_and_who_joined_outlive_their_containers_and_nothing_else_d
     assert all(volume.endswith(":ro") for volume in kept.pop("broker"))
     assert kept == {
         "postgres": ["postgres:/var/lib/postgresql"],
+        "worker": ["audit:/audit"],
         "gateway": ["gateway:/agent"],
         **{name: [f"{name}:/agent", f"{engine}:/state"] for name, engine in SIDECARS.items()},
         **{engine: ["./engine_agent/demo/model:/model:ro", f"{engine}:/state"] for engine in SIDECARS.values()},

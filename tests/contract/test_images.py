@@ -88,7 +88,8 @@ def test_the_vllm_below_is_the_one_we_know() -> None:
 def test_it_runs_as_a_fixed_user_who_owns_no_more_than_where_it_writes(target: str) -> None:
     assert last(target, "USER") == "10001:10001"
     (made,) = (line for line in runs(target) if "install --directory" in line)
-    assert "--owner 10001 --group 10001 --mode 0700 /agent /state" in made
+    folders = "/agent /state" if target == "vllm" else "/agent /state /audit"
+    assert f"--owner 10001 --group 10001 --mode 0700 {folders}" in made
     assert not [line for stage in lineage(target) for line in stage.all("COPY") if "--chown" in line]
 
 

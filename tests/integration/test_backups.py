@@ -35,7 +35,7 @@ PURGED = "What this customer has said is confidential, and was to be forgotten b
 
 
 def database_destroy(fleet: Fleet) -> None:
-    url = fleet.environment["LUMINET_DATABASE_URL"]
+    url = fleet.database_url
     place, _, name = url.rpartition("/")
     with psycopg.connect(f"{place}/postgres", autocommit=True) as connection:
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
@@ -157,7 +157,7 @@ def test_a_backup_is_tried_without_changing_anything(fleet: Fleet, tmp_path: Pat
 
 
 def test_what_was_there_before_is_there_again_when_the_backup_cannot_take_its_place(fleet: Fleet) -> None:
-    url = fleet.environment["LUMINET_DATABASE_URL"]
+    url = fleet.database_url
     with server_open(url) as server:
         for name in ("place", "place_restoring"):
             server.create(name)

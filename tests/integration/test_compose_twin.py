@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from urllib.error import URLError
 
 import psutil
+import psycopg
 import pytest
 import redis
 from kombu import Connection
@@ -234,6 +235,18 @@ def test_the_demos_traffic_runs_where_its_profile_is_asked_for(twin: Twin, custo
         assert "there is no key of a demo organisation" in part.said()
     finally:
         part.kill()
+
+
+def test_the_application_serves_without_owning_a_table(twin: Twin) -> None:
+    login = f"postgresql://luminet:{twin.secrets['POSTGRES_PASSWORD']}@127.0.0.1:{twin.ports['postgres']}/luminet"
+    with psycopg.connect(login) as superuser:
+        signed_in = superuser.execute(
+            "SELECT DISTINCT usename::text FROM pg_stat_activity WHERE datname = 'luminet' AND pid <> pg_backend_pid()"
+        ).fetchall()
+        owners = superuser.execute(
+            "SELECT DISTINCT pg_get_userbyid(relowner)::text FROM pg_class WHERE relnamespace = 'public'::regnamespace"
+        ).fetchall()
+    assert (signed_in, owners) == ([("luminet_app",)], [("luminet_owner",)])
 
 
 def test_no_secret_stands_on_a_command_line_or_in_a_log(twin: Twin) -> None:

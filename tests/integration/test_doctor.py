@@ -63,7 +63,8 @@ def test_a_control_plane_that_is_well_is_told_so_and_no_secret_is_shown(fleet: F
     wait_for(lambda: is_pulse_there(fleet), "a pulse")
     status, found = told(of_processes(fleet))
     assert (status, [one for one in found.values() if one["status"] == "broken"]) == (0, [])
-    for name in ("database", "redis", "redis-login", "agent-logins", "web", "worker", "beat", "pulse", "migrations"):
+    stores = ("database", "database-owner", "redis", "redis-login", "agent-login-trial", "agent-logins")
+    for name in (*stores, "web", "worker", "beat", "pulse", "migrations"):
         assert found[name]["status"] == "ok", found[name]
     assert found["agents"]["says"].startswith("2 agents and gateways are in sync")
     said = json.dumps(found)

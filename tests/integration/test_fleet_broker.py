@@ -1,13 +1,10 @@
 """Agents' logins on the real Redis: enough for a real Celery worker, and nothing beyond that."""
 
-import os
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from queue import Queue
 from typing import Any
 
 import pytest
@@ -16,16 +13,14 @@ from django.db import transaction
 from django.utils import timezone
 from pytest_django.fixtures import DjangoCaptureOnCommitCallbacks, Settings
 
-from controlplane.fleet import broker
+from controlplane.fleet import broker, broker_rights
 from controlplane.fleet.agents import agent_revoke
 from controlplane.fleet.enrolment import Credentials, enrol
 from controlplane.fleet.errors import BrokerAway
 from controlplane.fleet.models import Agent
-from controlplane.rollouts.messages import task_message
 from controlplane.settings.env import Environment
-from engine_agent.protocol import queue_name
-from engine_agent.wire import COMMAND_TASK
 from tenants.actor import SYSTEM
+from tests.agent_workers import command_send, working
 from tests.factories import about_agent, enrol_agent, make_agent, make_join_token
 from tests.ports import free_port
 
@@ -68,82 +63,6 @@ def can_sign_in(credentials: Credentials) -> bool:
     return False
 
 
-WORKS = """
-import sys
-from celery import Celery
-
-url, prefix, queue, task = sys.argv[1:]
-app = Celery("agent", broker=url)
-app.conf.update(
-    broker_transport_options={
-        "global_keyprefix": prefix,
-        "visibility_timeout": 1,
-        "polling_interval": 5,  # longer than the worker waits for it: what was taken is looked after in between
-        "unacked_restore_interval": 1,
-        "unacked_restore_throttle": 1,
-        "health_check_interval": 1,
-        "client_name": "sidecar",
-    },
-    broker_connection_retry_on_startup=True,
-    task_default_queue=queue,
-    task_acks_late=True,
-    task_ignore_result=True,
-    worker_prefetch_multiplier=1,
-    worker_enable_remote_control=False,
-)
-
-
-@app.task(name=task)
-def command(text):
-    print("heard", text, flush=True)
-
-
-quiet = {"without_gossip": True, "without_mingle": True, "without_heartbeat": True, "use_eventloop": False}
-app.WorkController(pool="threads", concurrency=2, **quiet).start()
-"""
-
-
-@contextmanager
-def working(credentials: Credentials) -> "Iterator[Queue[str]]":
-    """A real worker as the sidecar runs one, in a process of its own; what it hears."""
-    place = [credentials.broker[name] for name in ("url", "prefix", "queue")]
-    command = [sys.executable, "-c", WORKS, *place, COMMAND_TASK]
-    heard = Queue[str]()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as worker:
-        assert worker.stdout is not None
-        lines = worker.stdout
-
-        def listen() -> None:
-            for line in lines:
-                if line.startswith("heard "):
-                    heard.put(line.removeprefix("heard ").strip())
-
-        listener = threading.Thread(target=listen, daemon=True)
-        listener.start()
-        try:
-            yield heard
-        finally:
-            worker.kill()
-            listener.join(SECONDS)
-
-
-def send(agent: str, text: str) -> None:
-    """As the control plane sends: under its own login, straight into the agent's queue."""
-    message = task_message(COMMAND_TASK, [text], queue=queue_name(agent), shown="(a test's)")
-    with redis.Redis.from_url(os.environ["LUMINET_REDIS_URL"]) as client:
-        client.lpush(broker.queue_key(agent), message)
-
-
-def test_a_worker_gets_its_commands_under_the_restricted_login(central: redis.Redis) -> None:
-    credentials = enrol_agent("agent-1")
-    for text in ("first", "second"):
-        send("agent-1", text)
-    with working(credentials) as heard:
-        assert {heard.get(timeout=SECONDS) for _ in range(2)} == {"first", "second"}
-        send("agent-1", "third")
-        assert heard.get(timeout=SECONDS) == "third"
-
-
 TAKES_AND_DIES = """
 import os, sys
 from kombu import Connection
@@ -156,7 +75,7 @@ os._exit(0 if channel.basic_get(queue) else 1)
 def test_a_command_taken_by_a_worker_that_died_comes_to_the_next_one(central: redis.Redis) -> None:
     """Giving it back is what most of the login's rights are for: a lock, a transaction and a script among them."""
     credentials = enrol_agent("agent-1")
-    send("agent-1", "taken")
+    command_send("agent-1", "taken")
     place = [credentials.broker[name] for name in ("url", "prefix", "queue")]
     subprocess.run([sys.executable, "-c", TAKES_AND_DIES, *place], check=True, timeout=SECONDS)
     assert central.hlen("agent.agent-1:unacked") == 1
@@ -174,7 +93,7 @@ DEEDS: dict[str, Callable[[redis.Redis, str], Any]] = {
     "overwrite a queue": lambda client, key: client.set(key, "x"),
     "watch a queue": lambda client, key: do(client, "WATCH", key),
     "reach a queue by a script": lambda client, key: client.evalsha(
-        client.register_script(broker.SCRIPTS[0]).sha, 1, key, "x"
+        client.register_script(broker_rights.SCRIPTS[0]).sha, 1, key, "x"
     ),
 }
 
@@ -182,7 +101,7 @@ DEEDS: dict[str, Callable[[redis.Redis, str], Any]] = {
 @pytest.mark.parametrize("deed", DEEDS)
 def test_an_agent_cannot_touch_the_keys_of_another(central: redis.Redis, deed: str) -> None:
     mine, _ = enrol_agent("agent-1"), enrol_agent("agent-10")
-    send("agent-10", "not for agent-1")
+    command_send("agent-10", "not for agent-1")
     theirs = ("agent.agent-10:agent.agent-10", "agent.agent-10:unacked", "control", "agent.agent-1")
     with signed_in(mine) as client:
         for key in theirs:
@@ -245,7 +164,7 @@ def test_after_a_restart_that_lost_everything_the_logins_come_back(central: redi
     assert not any(map(can_sign_in, kept))
     assert broker.logins_restore() == broker.Restored(made=2, dropped=0)
     assert all(map(can_sign_in, kept))
-    assert central.script_exists(*(central.register_script(one).sha for one in broker.SCRIPTS)) == [True]
+    assert central.script_exists(*(central.register_script(one).sha for one in broker_rights.SCRIPTS)) == [True]
 
 
 def test_logins_that_are_right_are_left_alone_and_connected(central: redis.Redis) -> None:
@@ -341,7 +260,7 @@ def test_who_is_revoked_is_thrown_out_at_once_with_what_lay_in_its_queue(
     central: redis.Redis, django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks
 ) -> None:
     credentials = enrol_agent("agent-1")
-    send("agent-1", "too late")
+    command_send("agent-1", "too late")
     with signed_in(credentials) as client:
         assert client.llen("agent.agent-1:agent.agent-1") == 1
         with django_capture_on_commit_callbacks(execute=True):

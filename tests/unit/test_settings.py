@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.database_roles import owner_instead
 from controlplane.settings.env import read_environment, read_environment_or_exit
 from controlplane.settings.reader import MalformedSettings
 from controlplane.stack.config import read_stack_config
@@ -234,6 +235,43 @@ def test_a_join_token_may_come_along_in_the_environment_or_in_a_file(tmp_path: P
     (tmp_path / "join_token").write_text(token + "\n")
     assert read_environment({**GOOD, "LUMINET_SECRETS_DIR": str(tmp_path)}).join_token == token
     assert token not in repr(read_environment({**GOOD, "LUMINET_JOIN_TOKEN": token}))
+
+
+OWNER = "postgresql://luminet_owner:hush-hush@db:5432/luminet"
+
+
+def test_the_owners_url_is_another_login_of_the_same_database() -> None:
+    assert read_environment(GOOD).database_owner_url is None
+    assert read_environment({**GOOD, "LUMINET_DATABASE_OWNER_URL": OWNER}).database_owner_url == OWNER
+    for wrong in (GOOD["LUMINET_DATABASE_URL"], f"{OWNER}_2", OWNER.removesuffix("/luminet"), "http://db/luminet"):
+        assert bad_names({"LUMINET_DATABASE_OWNER_URL": wrong}) == ["LUMINET_DATABASE_OWNER_URL"]
+
+
+def test_the_owner_is_taken_for_one_process() -> None:
+    environ = {**GOOD, "LUMINET_DATABASE_OWNER_URL": OWNER}
+    assert owner_instead(environ) == "luminet"
+    assert environ == {**GOOD, "LUMINET_DATABASE_URL": OWNER}
+    assert owner_instead(environ) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LUMINET_AUDIT_ANCHOR_FILE", "anchors.jsonl"),
+        ("LUMINET_AUDIT_ANCHOR_SYSLOG", "tcp://log:601"),
+        ("LUMINET_AUDIT_ANCHOR_SYSLOG", "udp://"),
+        ("LUMINET_AUDIT_ANCHOR_SYSLOG", "unix:"),
+    ],
+)
+def test_a_malformed_anchor_sink_is_named(name: str, value: str) -> None:
+    assert bad_names({name: value}) == [name]
+
+
+def test_an_anchor_webhook_wants_a_secret() -> None:
+    webhook = {"LUMINET_AUDIT_ANCHOR_WEBHOOK": "https://log.example/anchors"}
+    assert bad_names(webhook) == ["LUMINET_AUDIT_ANCHOR_WEBHOOK_SECRET"]
+    read = read_environment({**GOOD, **webhook, "LUMINET_AUDIT_ANCHOR_WEBHOOK_SECRET": "of the receiver, long"})
+    assert read.anchors.webhook == webhook["LUMINET_AUDIT_ANCHOR_WEBHOOK"]
 
 
 @pytest.mark.parametrize("token", ["ljt_short", "lmk_" + "a" * 49, "ljt_" + "é" * 49, "x"])

@@ -25,6 +25,8 @@ MetricName = Literal[
     "clock_skew",
     "reconciliation",
     "reconciliation_age",
+    "audit_anchors",
+    "audit_anchor_age",
     "isolation",
     "isolation_timing",
     "integrity",

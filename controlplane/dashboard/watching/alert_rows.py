@@ -25,6 +25,8 @@ NAMES: Mapping[str, str] = {
     "clock_skew": "An agent’s clock",
     "reconciliation": "Numbers that differ",
     "reconciliation_age": "Age of the last comparison",
+    "audit_anchors": "Audit anchors that do not fit",
+    "audit_anchor_age": "Age of the oldest unanchored audit record",
     "isolation": "Failed isolation probes",
     "isolation_timing": "Timing that tells of others",
     "integrity": "Problems in an engine’s books",

@@ -5,11 +5,13 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 
 from controlplane.doctor.finding import Finding, broken, note, ok, warning
 from controlplane.settings.reader import BadSetting
 
 FEWEST_LETTERS = 8  # different ones, of a key of 32 random bytes: fewer were made by no chance
+UNANCHORED_SECONDS = 900
 SECRETS = ("SECRET_KEY", "MASTER_KEY", "SIGNING_KEY", "PEPPER")
 
 
@@ -94,3 +96,31 @@ def master_key(opened: int, closed: int, of_the_last: int) -> Finding:
     if not opened:
         return note(name, "There is nothing in the database yet that the master key seals")
     return ok(name, f"The master key opens what is in the database ({opened} keys looked at)")
+
+
+def owner(owned: Sequence[str]) -> Finding:
+    """`owned`: append-only tables whose owner is the login that is asked by."""
+    if not owned:
+        return ok("database-owner", "The application's login at the database can neither alter nor drop its tables")
+    told = f"The application's login owns {', '.join(owned)}: it can alter and drop what it may only add to"
+    do = "set LUMINET_DATABASE_OWNER_URL, then luminet run roles and luminet run migrate: docs/upgrades.md"
+    return warning("database-owner", told, do)
+
+
+def no_anchors() -> Finding:
+    told = "LUMINET_AUDIT_ANCHOR_FILE is not set for this process: it anchors the audit trail nowhere"
+    return note("anchors", f"{told}, which is well where the worker has it")
+
+
+def anchors(file: Path, problems: Sequence[str], unanchored_seconds: float, *, has_begun: bool = True) -> Finding:
+    if problems:
+        told = f"The audit trail does not fit its anchors: {problems[0]}"
+        return broken(
+            "anchors", told, f"luminet audit verify --anchor {file}, and find out who can write to the database"
+        )
+    if unanchored_seconds > UNANCHORED_SECONDS:
+        told = f"The audit trail has not been anchored for {unanchored_seconds / 60:.0f} minutes"
+        return broken("anchors", told, f"see that the worker runs and can write {file}: its log has the reason")
+    if not has_begun:
+        return note("anchors", f"No anchor of the audit trail is in {file} yet: the worker writes one each minute")
+    return ok("anchors", f"The audit trail fits its anchors in {file}")

@@ -104,6 +104,15 @@ def logins(seen: RedisSeen, *, expected: Sequence[str] | None) -> list[Finding]:
     return found
 
 
+def agent_login(problem: str | None) -> Finding:
+    """Of the login that was made, used and deleted to try it."""
+    if problem is None:
+        return ok("agent-login-trial", "Redis makes a login as agents get one, and keeps it to its own queue")
+    told = f"Agents get no login at Redis: {problem}"
+    do = "use a Redis or Valkey that docs/production.md names as tested, reached without a proxy that filters ACL"
+    return broken("agent-login-trial", told, do)
+
+
 def web(address: str, status: int | None, told: Mapping[str, Any], problem: str | None, *, do: str) -> Finding:
     """By /readyz."""
     if problem is not None:

@@ -172,3 +172,27 @@ def trail() -> Iterator[Finding]:
     with _asking():
         verdict = audit_verify()
         yield numbers.trail(verdict.records, verdict.problem)
+
+
+def owner() -> Iterator[Finding]:
+    from django.db import connection
+
+    from controlplane.database_roles import tables_owned
+
+    with _asking(), connection.cursor() as cursor:
+        yield guarding.owner(tables_owned(cursor))
+
+
+def anchors() -> Iterator[Finding]:
+    from django.conf import settings
+
+    from controlplane.alerts.anchoring import anchors_seen
+
+    file = settings.ENVIRONMENT.anchors.file
+    with _asking() as now:
+        if file is None:
+            yield guarding.no_anchors()
+            return
+        seen = anchors_seen(file)
+        age = 0.0 if seen.since is None else (now - seen.since).total_seconds()
+        yield guarding.anchors(file, seen.problems, age, has_begun=seen.has_begun)

@@ -53,7 +53,7 @@ def redis_see(url: str) -> RedisSeen:
     import redis
 
     try:
-        with _client(url) as client:
+        with redis_client(url) as client:
             client.ping()
             began = time.monotonic()
             client.ping()
@@ -75,7 +75,7 @@ def redis_see(url: str) -> RedisSeen:
     )
 
 
-def _client(url: str) -> Any:
+def redis_client(url: str) -> Any:
     import redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry

@@ -3,6 +3,7 @@
 import stat
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +73,31 @@ def test_a_broker_that_throws_messages_away_is_warned_of() -> None:
     assert statuses(reaching.redis(reaching.RedisSeen(policy="noeviction", used_bytes=1, most_bytes=100), ADVICE)) == [
         OK
     ]
+
+
+def test_a_login_that_owns_the_trail_is_warned_of() -> None:
+    assert guarding.owner([]).status == OK
+    finding = guarding.owner(["tenants_auditrecord"])
+    assert (finding.status, "owns tenants_auditrecord" in finding.says) == (WARNING, True)
+
+
+def test_anchors_that_do_not_fit_are_broken() -> None:
+    file = Path("/audit/anchors.jsonl")
+    assert guarding.anchors(file, (), 60).status == OK
+    assert guarding.anchors(file, (), 60, has_begun=False).status == NOTE
+    assert guarding.anchors(file, (), 1_000).status == BROKEN
+    finding = guarding.anchors(file, ("records 4 to 6 are missing",), 0)
+    assert (finding.status, finding.says) == (
+        BROKEN,
+        "The audit trail does not fit its anchors: records 4 to 6 are missing",
+    )
+
+
+def test_a_refused_trial_login_is_broken_and_says_why() -> None:
+    assert reaching.agent_login(None).status == OK
+    finding = reaching.agent_login("it refuses to make one: Unknown command")
+    assert finding.status == BROKEN
+    assert finding.says == "Agents get no login at Redis: it refuses to make one: Unknown command"
 
 
 def test_logins_at_the_broker_may_do_what_they_must_and_nothing_more() -> None:

@@ -1,0 +1,121 @@
+"""The audit trail's head, written to file, syslog and webhook each minute that it changed, and compared with the file.
+
+A cut trail is never anchored over: while it does not fit the file, nothing is written and the alert fires.
+"""
+
+import json
+import logging
+import logging.handlers
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from django.conf import settings
+
+from controlplane.alerts.webhooks import NotAllowed, NotTaken, Policy, send
+from controlplane.settings.env import AnchorSinks
+from tenants.actor import SYSTEM
+from tenants.anchor_file import TAIL_BYTES, Lines, anchor_append, anchors_read
+from tenants.anchors import Anchor, anchor_line, anchor_now, anchors_compare, unanchored_since
+from tenants.audit import audited
+
+log = logging.getLogger("luminet.audit.anchors")
+BEGUN: Final = "audit.anchors_begun"
+
+
+@dataclass(frozen=True, slots=True)
+class Anchored:
+    """The file's state. `problems`: what does not fit, each in a sentence. `since`: of the oldest record not in it."""
+
+    problems: tuple[str, ...]
+    since: datetime | None
+    has_begun: bool = False
+
+
+_sent: dict[str, int] = {}  # by sink: the head that this process sent last
+
+
+def anchors_seen(file: Path) -> Anchored:
+    """The trail compared with the newest anchors of the file."""
+    try:
+        lines = anchors_read(file, last_bytes=TAIL_BYTES)
+    except OSError as error:
+        return Anchored((f"{file} cannot be read: {error.strerror}",), unanchored_since(None))
+    return Anchored(_problems(lines), unanchored_since(lines.last), lines.last is not None)
+
+
+def _problems(lines: Lines) -> tuple[str, ...]:
+    return (*lines.damaged, *anchors_compare(lines.anchors).problems)
+
+
+def anchor_take(now: datetime) -> None:
+    """Write the head wherever it is to go. What fails is logged, and tried again by the next run."""
+    sinks: AnchorSinks = settings.ENVIRONMENT.anchors
+    if sinks.file is not None and not _file_take(sinks.file, now):
+        return  # a trail that was cut is no head to tell anybody
+    anchor = anchor_now(now)
+    for name, sink, send_to in (("syslog", sinks.syslog, _syslog_send), ("webhook", sinks.webhook, _webhook_send)):
+        if sink is not None and _sent.get(name) != anchor.seq:
+            _sink_take(name, partial(send_to, sink, anchor), anchor)
+
+
+def _file_take(file: Path, now: datetime) -> bool:
+    """Write the head into the file, if that is to be. Whether the trail fits what is in it."""
+    try:
+        lines = anchors_read(file, last_bytes=TAIL_BYTES)
+        if problems := _problems(lines):
+            log.error("the audit trail does not fit its anchors", extra={"problems": problems[:5]})
+            return False
+        _head_append(file, lines.last, now)
+        if lines.last is None:
+            with audited() as journal:  # a file that is gone is no silent loss
+                journal.record(SYSTEM, BEGUN, "the audit trail", after={"file": str(file)})
+    except OSError as error:
+        log.error("the audit trail's head cannot be written", extra={"file": str(file), "reason": error.strerror})
+    return True
+
+
+def _head_append(file: Path, last: Anchor | None, now: datetime) -> None:
+    anchor = anchor_now(now)
+    if last is None or (last.seq, last.hash) != (anchor.seq, anchor.hash):
+        anchor_append(file, anchor)
+
+
+def _sink_take(name: str, send_anchor: Callable[[], None], anchor: Anchor) -> None:
+    try:
+        send_anchor()
+    except (OSError, NotTaken, NotAllowed) as error:
+        log.error("the audit trail's head did not get out", extra={"sink": name, "reason": str(error)})
+    else:
+        _sent[name] = anchor.seq
+
+
+class _Syslog(logging.handlers.SysLogHandler):
+    append_nul = False
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        raise  # noqa: PLE0704  # of whatever `emit` has just caught
+
+
+def _syslog_send(sink: str, anchor: Anchor) -> None:
+    parts = urlsplit(sink)
+    address = parts.path if parts.scheme == "unix" else (parts.hostname or "", parts.port or 514)
+    handler = _Syslog(address, _Syslog.LOG_AUTH)
+    handler.ident = "luminet-audit: "
+    try:
+        handler.emit(logging.makeLogRecord({"msg": anchor_line(anchor), "levelname": "INFO"}))
+    finally:
+        handler.close()
+
+
+def _webhook_send(url: str, anchor: Anchor) -> None:
+    secret = settings.ENVIRONMENT.anchors.webhook_secret or ""
+    body = json.dumps({"event": "audit.anchor", "anchor": json.loads(anchor_line(anchor))}).encode()
+    policy = Policy(by_operator=True, hosts=settings.ENVIRONMENT.webhook_hosts)
+    delivery, timestamp = str(uuid.uuid4()), int(anchor.at.timestamp())
+    send(url, body, secret=secret, delivery=delivery, timestamp=timestamp, policy=policy)

@@ -1,0 +1,147 @@
+"""Heads of the audit trail that are kept outside the database, and what they prove of the trail that is in it.
+
+The database's owner can cut the trail's end off and set its head back: the rest is a sound chain. An anchor is a head
+with its time, written elsewhere and keyed, so that nobody can forge or edit it. Where a trail lacks an anchored record,
+its end was cut off or rewritten, unless the trail itself records a restore since.
+"""
+
+import hmac
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from engine_agent.protocol import canonical_json
+from tenants.audit import GENESIS, RESTORED, Links
+from tenants.crypto import previous_signing_keys, purpose_key
+from tenants.models import AuditHead, AuditRecord
+
+PURPOSE = "audit anchor"  # of the key that anchors are made with
+PAGE = 2_000
+CLOCKS_APART = timedelta(seconds=60)  # of the machines that anchor and that restore
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    seq: int
+    hash: bytes
+    at: datetime
+
+
+class AnchorDamaged(Exception):
+    """A line that is no anchor of this installation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """A restore that the trail records: what lay behind `head` when it began is not in the trail any more."""
+
+    seq: int
+    head: int
+    at: datetime
+
+    def explains(self, anchor: Anchor) -> bool:
+        return anchor.seq > self.head and anchor.at <= self.at + CLOCKS_APART
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What anchors say of the trail. `set_back`: those that a restore explains."""
+
+    anchors: int
+    set_back: int
+    problems: tuple[str, ...]
+
+
+def anchor_now(now: datetime) -> Anchor:
+    head = AuditHead.objects.filter(pk=1).first()
+    return Anchor(head.seq, bytes(head.hash), now) if head else Anchor(0, GENESIS, now)
+
+
+def anchor_line(anchor: Anchor) -> str:
+    facts = _facts(anchor)
+    mac = _mac(purpose_key("signing_key", PURPOSE), anchor).hex()
+    return json.dumps({**facts, "mac": mac}, sort_keys=True)
+
+
+def anchor_read(line: str) -> Anchor:
+    """Of a line of the file, or of a log that has words in front of it."""
+    try:
+        told = json.loads(line[line.index("{") :])
+        anchor = Anchor(int(told["seq"]), bytes.fromhex(told["hash"]), datetime.fromisoformat(told["at"]))
+        mac = bytes.fromhex(told["mac"])
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise AnchorDamaged("is no anchor") from None
+    keys = [purpose_key("signing_key", PURPOSE), *previous_signing_keys(PURPOSE)]
+    if anchor.at.tzinfo is None or not any(hmac.compare_digest(_mac(key, anchor), mac) for key in keys):
+        raise AnchorDamaged("was changed, or is of another installation or signing key")
+    return anchor
+
+
+def anchors_compare(anchors: Iterable[Anchor]) -> Compared:
+    """In pages: there may be one of every minute of years."""
+    restores: list[Restore] | None = None  # looked up where they matter: that reads the whole trail
+    count, set_back, problems = 0, 0, list[str]()
+    for page in _pages(anchors):
+        hashes = dict(AuditRecord.objects.filter(seq__in=[one.seq for one in page]).values_list("seq", "hash"))
+        for anchor in page:
+            count += 1
+            problem = _problem(anchor, hashes.get(anchor.seq))
+            if problem is None:
+                continue
+            if restores is None:
+                restores = list(_restores())
+            if any(restore.explains(anchor) for restore in restores):
+                set_back += 1
+            else:
+                problems.append(problem)
+    return Compared(count, set_back, tuple(problems))
+
+
+def unanchored_since(anchor: Anchor | None) -> datetime | None:
+    """When the first record was written that no anchor covers; None: the head is anchored."""
+    behind = AuditRecord.objects.order_by("seq")
+    if anchor is not None:
+        behind = behind.filter(seq__gt=anchor.seq)
+    return behind.values_list("at", flat=True).first()
+
+
+def _problem(anchor: Anchor, hash_: bytes | memoryview | None) -> str | None:
+    if anchor.seq == 0 or (hash_ is not None and hmac.compare_digest(bytes(hash_), anchor.hash)):
+        return None
+    at = f"{anchor.at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    if hash_ is not None:
+        return f"record {anchor.seq} is not the one that was anchored at {at}"
+    newest = AuditRecord.objects.filter(seq__lt=anchor.seq).order_by("-seq").values_list("seq", flat=True).first() or 0
+    gone = f"record {anchor.seq} is" if newest + 1 == anchor.seq else f"records {newest + 1} to {anchor.seq} are"
+    return f"{gone} missing, which the anchor of {at} has"
+
+
+def _restores() -> Iterator[Restore]:
+    """Each proven by its own link: who has not the signing key cannot have written one."""
+    for record in AuditRecord.objects.filter(verb=RESTORED).order_by("seq"):
+        before = AuditRecord.objects.filter(seq=record.seq - 1).values_list("hash", flat=True).first()
+        if Links().fits(GENESIS if before is None else bytes(before), record):
+            told = json.loads(record.after)
+            head, _, _ = str(told["head"]).partition(":")
+            yield Restore(record.seq, int(head), datetime.fromisoformat(told["began_at"]))
+
+
+def _pages(anchors: Iterable[Anchor]) -> Iterator[Sequence[Anchor]]:
+    page = list[Anchor]()
+    for anchor in anchors:
+        page.append(anchor)
+        if len(page) == PAGE:
+            yield page
+            page = []
+    if page:
+        yield page
+
+
+def _facts(anchor: Anchor) -> dict[str, object]:
+    at = anchor.at.astimezone(UTC).isoformat(timespec="microseconds")
+    return {"seq": anchor.seq, "hash": anchor.hash.hex(), "at": at}
+
+
+def _mac(key: bytes, anchor: Anchor) -> bytes:
+    return hmac.digest(key, canonical_json(_facts(anchor)), "sha256")

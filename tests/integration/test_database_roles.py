@@ -1,0 +1,239 @@
+"""The application's login on the real database: it serves, and cannot touch what the owner guards."""
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from django.db import connection
+from psycopg import errors, sql
+from pytest_django import DjangoDbBlocker
+
+from controlplane.analytics.partitions import PARENTS, partition_name
+from controlplane.database_roles import RolesProblem, grants_apply, roles_make, tables_owned
+from controlplane.stack.services import database_url
+from tests.plugin import POSTGRES_PASSWORD, POSTGRES_PORT
+
+pytestmark = pytest.mark.django_db  # so that there is a database to copy
+OLD, NAME = "luminet", "luminet_with_roles"  # the login that an installation of before has; the database
+OWNER, APPLICATION = "tests_owner", "tests_application"
+DAY = date(2031, 2, 3)
+GUIDE = Path(__file__).parents[2] / "docs" / "production.md"
+RECORD = (
+    "INSERT INTO tenants_auditrecord (seq, at, actor_kind, actor_id, actor_name, verb, target, before, after, address,"
+    " request_id, hash) VALUES (%s, now(), 'system', '', '', 'x', '', 'null', 'null', '', '', '')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Logins:
+    superuser: str
+    old: str
+    owner: str
+    application: str
+
+    def make(self) -> None:
+        roles_make(superuser_url=self.superuser, owner_url=self.owner, application_url=self.application)
+
+
+def _url(login: str, password: str = POSTGRES_PASSWORD, name: str = NAME) -> str:
+    return database_url(POSTGRES_PORT, password, login=login, name=name)
+
+
+@pytest.fixture(scope="module")
+def logins(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[Logins]:
+    """A database as an installation with one login has it, and what it takes to give it two."""
+    urls = Logins(_url("postgres", name="postgres"), _url(OLD), _url(OWNER), _url(APPLICATION))
+    with django_db_blocker.unblock():
+        template = connection.settings_dict["NAME"]
+        connection.close()  # no database with a session in it can be copied
+    with psycopg.connect(urls.superuser, autocommit=True) as server:
+        copy = "CREATE DATABASE {} OWNER {} TEMPLATE {}"
+        server.execute(sql.SQL(copy).format(*map(sql.Identifier, (NAME, OLD, template))))
+        try:
+            with connected(_url("postgres")) as database:  # as in containers, where one login was the superuser
+                database.execute("ALTER TABLE tenants_organisation OWNER TO postgres")
+                database.execute("GRANT EXECUTE ON FUNCTION luminet_minutes_drop(date) TO PUBLIC")  # as after a restore
+            yield urls
+        finally:
+            server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(NAME)))
+            for role in (OWNER, APPLICATION):
+                server.execute(sql.SQL("DROP ROLE IF EXISTS {}").format(sql.Identifier(role)))
+
+
+@pytest.fixture
+def made(logins: Logins) -> Logins:
+    logins.make()
+    return logins
+
+
+@contextmanager
+def connected(url: str) -> Iterator["psycopg.Connection[Any]"]:
+    with psycopg.connect(url, autocommit=True) as open_connection:
+        yield open_connection
+
+
+def test_one_login_owns_what_it_could_alter(logins: Logins) -> None:
+    with connected(logins.old) as old:
+        assert "tenants_auditrecord" in tables_owned(old.cursor())
+    logins.make()
+    for url in (logins.old, logins.application):
+        with connected(url) as login:
+            assert tables_owned(login.cursor()) == []
+    owners = "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class WHERE relnamespace = 'public'::regnamespace"
+    with connected(logins.owner) as owner:
+        assert owner.execute(owners).fetchall() == [(OWNER,)]
+
+
+def test_roles_made_again_change_nothing(made: Logins) -> None:
+    rights = (
+        "SELECT relname, relowner, relacl::text FROM pg_class WHERE relnamespace = 'public'::regnamespace ORDER BY 1"
+    )
+    with connected(made.owner) as owner:
+        before = owner.execute(rights).fetchall()
+        made.make()
+        assert owner.execute(rights).fetchall() == before
+
+
+def test_changed_passwords_let_in_afterwards(made: Logins) -> None:
+    changed = _url(APPLICATION, "another")
+    roles_make(superuser_url=made.superuser, owner_url=made.owner, application_url=changed)
+    with connected(changed) as application:
+        assert application.execute("SELECT 1").fetchone() == (1,)
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(made.application)
+
+
+def test_two_logins_of_one_name_are_refused(logins: Logins) -> None:
+    with pytest.raises(RolesProblem, match="three different logins are needed"):
+        roles_make(superuser_url=logins.superuser, owner_url=logins.owner, application_url=logins.owner)
+
+
+def test_a_missing_database_is_made_for_the_owner(made: Logins) -> None:
+    """With nothing in it yet: `run migrate` comes next."""
+    fresh = f"{NAME}_fresh"
+    urls = Logins(made.superuser, made.old, _url(OWNER, name=fresh), _url(APPLICATION, name=fresh))
+    urls.make()
+    try:
+        with connected(urls.owner) as owner:
+            owner.execute("CREATE TABLE public.later (id bigint GENERATED ALWAYS AS IDENTITY, word text)")
+        with connected(urls.application) as application:
+            application.execute("INSERT INTO later (word) VALUES ('x')")
+            with pytest.raises(errors.InsufficientPrivilege):
+                application.execute("DROP TABLE later")
+    finally:
+        with connected(made.superuser) as server:
+            server.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(fresh)))
+
+
+REFUSED = (
+    "UPDATE tenants_auditrecord SET verb = 'x'",
+    "DELETE FROM tenants_auditrecord",
+    "TRUNCATE tenants_auditrecord",
+    "DROP TABLE tenants_auditrecord",
+    "ALTER TABLE tenants_auditrecord DISABLE TRIGGER USER",
+    "ALTER TABLE tenants_auditrecord ADD COLUMN extra text",
+    f"ALTER TABLE tenants_auditrecord OWNER TO {APPLICATION}",
+    "DROP TRIGGER audit_is_append_only ON tenants_auditrecord",
+    "CREATE TRIGGER mine BEFORE INSERT ON tenants_auditrecord FOR EACH ROW EXECUTE FUNCTION luminet_refuse_change()",
+    "CREATE RULE mine AS ON INSERT TO tenants_auditrecord DO INSTEAD NOTHING",
+    "BEGIN; LOCK TABLE tenants_auditrecord IN ACCESS EXCLUSIVE MODE",
+    "DELETE FROM tenants_audithead",
+    "TRUNCATE tenants_audithead",
+    "DROP TABLE tenants_audithead",
+    "UPDATE tenants_policyrevision SET number = 1",
+    "TRUNCATE tenants_policyrevision CASCADE",
+    "ALTER TABLE tenants_policyrevision DISABLE TRIGGER USER",
+    "DELETE FROM django_migrations",
+    "CREATE OR REPLACE FUNCTION luminet_refuse_change() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN OLD; END'",
+    "CREATE OR REPLACE FUNCTION luminet_minutes_drop(day date) RETURNS void LANGUAGE sql AS 'SELECT'",
+    "DROP FUNCTION luminet_refuse_change() CASCADE",
+    "CREATE TABLE public.mine (id int)",
+    "CREATE FUNCTION public.mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
+    "CREATE SCHEMA mine",
+    "DROP TABLE analytics_minute",
+    "SET session_replication_role = replica",
+    f"SET ROLE {OWNER}",
+    "SET ROLE postgres",
+    "CREATE ROLE mine",
+    f"ALTER ROLE {APPLICATION} CREATEDB",
+    "CREATE DATABASE mine",
+    f"ALTER DATABASE {NAME} SET session_replication_role = replica",
+    "COPY tenants_auditrecord TO PROGRAM 'true'",
+    "SELECT pg_read_file('PG_VERSION')",
+)
+
+
+@pytest.mark.parametrize("statement", REFUSED)
+def test_the_application_is_refused(made: Logins, statement: str) -> None:
+    with connected(made.application) as application, pytest.raises(errors.InsufficientPrivilege):
+        application.execute(statement)
+
+
+def test_the_application_writes_the_trail_and_its_head(made: Logins) -> None:
+    with psycopg.connect(made.application) as application:
+        application.execute(RECORD, [1_000_001])
+        application.execute("INSERT INTO tenants_audithead (id, seq, hash) VALUES (1, 1, '') ON CONFLICT DO NOTHING")
+        application.execute("SELECT seq FROM tenants_audithead WHERE id = 1 FOR UPDATE")
+        application.execute("UPDATE tenants_audithead SET seq = seq + 1 WHERE id = 1")
+        assert application.execute("SELECT count(*) FROM tenants_auditrecord WHERE seq = 1000001").fetchone() == (1,)
+        application.rollback()
+
+
+def test_the_application_makes_and_drops_days(made: Logins) -> None:
+    names = [partition_name(DAY, parent) for parent in PARENTS]
+    owners = "SELECT pg_get_userbyid(relowner) FROM pg_class WHERE relname = ANY(%s)"
+    with connected(made.application) as application:
+        for parent in PARENTS:
+            application.execute("SELECT luminet_minutes_make(%s, %s)", [parent, DAY])
+        assert application.execute(owners, [names]).fetchall() == [(OWNER,), (OWNER,)]
+        for name in names:
+            application.execute(sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(name)))
+        application.execute("SELECT luminet_minutes_drop(%s)", [DAY])
+        assert application.execute(owners, [names]).fetchall() == []
+
+
+@pytest.mark.parametrize("parent", ["tenants_auditrecord", "analytics_piece", "", None])
+def test_days_of_any_other_table_are_refused(made: Logins, parent: str | None) -> None:
+    with connected(made.application) as application, pytest.raises(errors.InvalidParameterValue):
+        application.execute("SELECT luminet_minutes_make(%s, %s)", [parent, DAY])
+
+
+def test_a_stranger_cannot_drop_days(made: Logins) -> None:
+    with connected(made.old) as stranger, pytest.raises(errors.InsufficientPrivilege):
+        stranger.execute("SELECT luminet_minutes_drop(%s)", [DAY])
+
+
+def test_the_owner_sees_the_applications_sessions(made: Logins) -> None:
+    """A restore waits for them to end."""
+    counted = "SELECT count(*) FROM pg_stat_activity WHERE usename = %s AND backend_type = 'client backend'"
+    with connected(made.application), connected(made.owner) as owner:
+        assert owner.execute(counted, [APPLICATION]).fetchone() == (1,)
+
+
+def test_the_guides_statements_make_two_logins(logins: Logins) -> None:
+    """Without `run roles`: the first migration grants the rest."""
+    (block,) = re.findall(r"```sql\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+    named = re.sub(r"\bluminet", "guide", re.sub(r"--.*", "", block)).replace("…", POSTGRES_PASSWORD)
+    statements = [statement.strip() for statement in named.split(";") if statement.strip()]
+    urls = [_url(login, name="guide") for login in ("guide_owner", "guide")]
+    with connected(logins.superuser) as server:
+        try:
+            for statement in statements:
+                server.execute(statement)
+            with psycopg.connect(urls[0]) as owner:
+                owner.execute("CREATE TABLE tenants_auditrecord (id int)")
+                grants_apply(owner.cursor(), application="guide")
+            with connected(urls[1]) as application:
+                application.execute("INSERT INTO tenants_auditrecord VALUES (1)")
+                for refused in ("DELETE FROM tenants_auditrecord", "CREATE TABLE mine (id int)"):
+                    with pytest.raises(errors.InsufficientPrivilege):
+                        application.execute(refused)
+        finally:
+            server.execute("DROP DATABASE IF EXISTS guide WITH (FORCE)")
+            server.execute("DROP ROLE IF EXISTS guide, guide_owner")
