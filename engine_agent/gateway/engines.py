@@ -1,7 +1,8 @@
 """What this gateway sees of its engines: how many of its requests each has, and whether it answers.
 
-Every engine is asked every second how it is; a request that finds nobody there says so at once. Who says nothing at
-all for long is waited for no more: its requests are over. What became of requests says how it is as well (`health.py`).
+Every engine is asked every second how it is; a request that finds nobody there says so at once. An engine that is
+silent for long (`silence.py`) is given up: its requests end, and no other goes there until it answers. What became of
+requests says how it is as well (`health.py`).
 """
 
 import asyncio
@@ -16,13 +17,14 @@ import aiohttp
 
 from engine_agent.block_events import Load
 from engine_agent.gateway.health import Health
+from engine_agent.gateway.silence import Silence
 from engine_agent.gateway.standing import Standing
 from engine_agent.gateway.tables import Engine
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0  # between two looks at an engine
 MOST_LOOK_SECONDS = 5.0
-SILENT_SECONDS = 10.0  # of looks that all failed: an engine that hangs, not one with a long prompt
+TICK_SECONDS = 0.25  # between two judgements of who is silent
 MOST_HEALTH_BYTES = 65_536
 NEWEST = 0.5  # how much the newest look counts
 HANGS_SECONDS = 3.0  # of a look without an answer: others are asked first, until it has one
@@ -34,7 +36,7 @@ class _Seen:
     in_flight: int = 0
     is_reachable: bool = True  # until the first look: who asks finds out
     look_seconds: float = 0.0
-    silent_since: float | None = None
+    silence: Silence = field(default_factory=Silence)
     looking_since: float | None = None
     waiting: set[asyncio.Timeout] = field(default_factory=set)
     health: Health = field(default_factory=Health)
@@ -45,6 +47,7 @@ class _Seen:
             is_reachable=self.is_reachable,
             in_flight=self.in_flight,
             look_seconds=max(self.look_seconds, looking),
+            is_silent=self.silence.is_over,
             is_ejected=looking >= HANGS_SECONDS or self.health.is_ejected(now),
             share=self.health.share(now),
             running=load.running,
@@ -122,22 +125,18 @@ class Engines:
         if self._of(agent).health.failed(self._clock()):
             log.warning("engine %s fails: others are asked first", agent)
 
-    def silent(self, agent: str, why: str, *, now: float) -> None:
-        """A look at it had no answer, not even a bad one."""
-        self.unreachable(agent, why)
-        seen = self._of(agent)
-        if seen.silent_since is None:
-            seen.silent_since = now
-        if now - seen.silent_since < SILENT_SECONDS or not seen.waiting:
-            return
-        log.warning("engine %s says nothing: %d requests wait for it no longer", agent, len(seen.waiting))
-        over = [*seen.waiting]
-        seen.waiting.clear()
-        for limit in over:
-            limit.reschedule(now)
+    def passed(self, seconds: float) -> None:
+        """So much time has gone by: end what waits for engines that have been silent for too long."""
+        for agent, seen in self._seen.items():
+            if seen.silence.passed(seconds):
+                log.warning("engine %s is silent: %d requests wait for it no longer", agent, len(seen.waiting))
+            if seen.silence.is_over:
+                for limit in seen.waiting:
+                    limit.reschedule(asyncio.get_running_loop().time())
+                seen.waiting.clear()
 
     def spoke(self, agent: str) -> None:
-        self._of(agent).silent_since = None
+        self._of(agent).silence.spoke()
 
     def answered(self, agent: str, seconds: float) -> None:
         seen = self._of(agent)
@@ -151,10 +150,12 @@ class Engines:
     def looking(self, agent: str) -> Iterator[None]:
         seen = self._of(agent)
         seen.looking_since = self._clock()
+        seen.silence.look_begins()
         try:
             yield
         finally:
             seen.looking_since = None
+            seen.silence.look_ends()
 
     def keep(self, agents: Mapping[str, Engine]) -> None:
         """Forget those that are of the fleet no more, when their last request has ended."""
@@ -175,13 +176,21 @@ class Lookout:
         self._looking: dict[str, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
+        judging = asyncio.create_task(self._judge())
         try:
             while True:
                 self._look_at_all()
                 await asyncio.sleep(LOOK_SECONDS)
         finally:
-            for task in self._looking.values():
+            for task in (judging, *self._looking.values()):
                 task.cancel()
+
+    async def _judge(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while True:
+            began = clock()
+            await asyncio.sleep(TICK_SECONDS)
+            self._engines.passed(clock() - began)
 
     def _look_at_all(self) -> None:
         known = self._known()
@@ -199,8 +208,7 @@ class Lookout:
             with self._engines.looking(engine.agent):
                 status = await self._status(engine)
         except (aiohttp.ClientError, TimeoutError, OSError) as problem:
-            now = asyncio.get_running_loop().time()
-            self._engines.silent(engine.agent, str(problem) or type(problem).__name__, now=now)
+            self._engines.unreachable(engine.agent, str(problem) or type(problem).__name__)
         else:
             self._engines.spoke(engine.agent)
             if status == 200:

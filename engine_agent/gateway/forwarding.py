@@ -110,7 +110,8 @@ class Forwarding:
         """
         self._permit.renew()
         groups, standing, sight = self._permit.groups, self._ways.engines.standing, sees()
-        there, known = named(groups), standing(chosen)
+        known = standing(chosen)
+        there = {agent: one for agent, one in named(groups).items() if not standing(agent).is_silent}
         first = there.get(chosen)  # or it takes requests no more
         found = first
         if first is None or known.is_full or not known.is_wanted:
@@ -123,7 +124,9 @@ class Forwarding:
         return found
 
     def _nobody(self) -> ApiError:
-        return no_engine(self._asked.model, tried=len(self._tried), is_lost=self._is_lost)
+        engines = named(self._permit.groups)
+        is_silent = any(self._ways.engines.standing(agent).is_silent for agent in engines)
+        return no_engine(self._asked.model, tried=len(self._tried), is_lost=self._is_lost, is_silent=is_silent)
 
     def _picked(self, sight: Sight) -> Engine | None:
         self._permit.renew()
@@ -213,8 +216,9 @@ class Forwarding:
 
     async def _keep(self, engine: Engine, answer: Answer) -> None:
         try:
-            body = await whole(answer)
-        except Broken as problem:
+            async with self._ways.engines.waiting(engine.agent):
+                body = await whole(answer)
+        except (Broken, TimeoutError) as problem:
             raise Unanswered(str(problem)) from problem
         if answer.status in DISBELIEVED:
             log.error(

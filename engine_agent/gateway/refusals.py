@@ -27,9 +27,11 @@ def _may_use(alternatives: Sequence[str]) -> str:
     return f"This namespace may use {', '.join(alternatives)}." if alternatives else "There is no other it may use."
 
 
-def no_engine(model: str, *, tried: int, is_lost: bool) -> ApiError:
+def no_engine(model: str, *, tried: int, is_lost: bool, is_silent: bool = False) -> ApiError:
     if is_lost:
         return unavailable("The engine was lost before it answered. Nothing was counted.", "engine_lost")
+    if not tried and is_silent:
+        return unavailable(f"No engine of {model} answers now.", "no_engine")
     if not tried:
         return unavailable(f"No engine of {model} takes requests now: all are being drained or stopped.", "no_engine")
     engines = f"{tried} engine{'s' * (tried > 1)}"

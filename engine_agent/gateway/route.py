@@ -121,9 +121,10 @@ class Router:
         is_free: bool = False,
     ) -> Engine | None:
         """The best one that was not tried; `is_free`: and has room at once. One that fails is better than one
-        that seemed unreachable a moment ago, and that is better than none.
+        that seemed unreachable a moment ago, and that is better than none. One that is silent is none.
         """
-        left = [[(one, standing(one.agent)) for one in group if one.agent not in tried] for group in groups]
+        untried = [[(one, standing(one.agent)) for one in group if one.agent not in tried] for group in groups]
+        left = [[pair for pair in group if not pair[1].is_silent] for group in untried]
         wanted = [[pair for pair in group if pair[1].is_wanted] for group in left]
         reachable = [[pair for pair in group if pair[1].is_reachable] for group in left]
         known = wanted if any(wanted) else reachable if any(reachable) else left

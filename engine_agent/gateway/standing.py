@@ -12,6 +12,7 @@ class Standing:
     is_reachable: bool = True
     in_flight: int = 0  # requests of this gateway's
     look_seconds: float = 0.0  # it took lately to say that it is well: it does so between two steps
+    is_silent: bool = False  # for so long that it is asked no more until it answers a look
     is_ejected: bool = False  # it fails, or a look at it has had no answer for long
     share: float = 1.0  # of what it would get, while it comes back
     # As the engine tells of itself, other gateways' requests among them; 0 where it does not.

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine_agent.prompts.chat import FIELD, KWARGS, ChatTemplate
 from engine_agent.prompts.errors import BadRequest
+from engine_agent.prompts.templates import FIELD, KWARGS, Chat
 
 _TEXTS = {str}
 
@@ -22,14 +22,14 @@ class PromptText:
     adds_special: bool  # whether the tokenizer puts its own tokens around it
 
 
-def chat_text(template: ChatTemplate, body: Mapping[str, Any]) -> PromptText:
-    """Of a body of `/v1/chat/completions`. Raises BadRequest."""
+def chat_read(body: Mapping[str, Any]) -> Chat:
+    """Return what a body of `/v1/chat/completions` asks a template for. Raises BadRequest."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise BadRequest(FIELD, "must be a list of objects")
     continues = bool(body.get("continue_final_message"))
     begins = body.get("add_generation_prompt")
-    text = template.render(
+    return Chat(
         [message_plain(message) for message in messages],
         tools=_objects("tools", body.get("tools")),
         documents=_objects("documents", body.get("documents")),
@@ -37,7 +37,11 @@ def chat_text(template: ChatTemplate, body: Mapping[str, Any]) -> PromptText:
         continue_final_message=continues,
         kwargs=_kwargs(body.get(KWARGS)),
     )
-    return PromptText(text, bool(body.get("add_special_tokens")))  # the template writes its own
+
+
+def rendered_chat(body: Mapping[str, Any], text: str) -> PromptText:
+    """Return the prompt that a body has with this text: the template writes special tokens itself."""
+    return PromptText(text, bool(body.get("add_special_tokens")))
 
 
 def completion_prompts(body: Mapping[str, Any]) -> list[PromptText | list[int]]:
@@ -53,10 +57,10 @@ def completion_prompts(body: Mapping[str, Any]) -> list[PromptText | list[int]]:
     return [PromptText(one, adds_special) if isinstance(one, str) else _ids(one) for one in prompt]
 
 
-def message_plain(message: Mapping[str, Any]) -> dict[str, Any]:
+def message_plain(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """Without fields of no value: clients send back messages as they got them, with every field there is."""
     if {*map(type, message.values())} == _TEXTS:  # as nearly all are, and a long chat has hundreds
-        return {**message}
+        return message
     plain = {name: value for name, value in message.items() if value is not None and value != []}
     calls = plain.get("tool_calls")
     if plain.get("role") != "assistant" or not isinstance(calls, list):

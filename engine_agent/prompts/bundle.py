@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
-from jinja2 import TemplateSyntaxError
 
-from engine_agent.prompts.chat import CONTENTS, ChatTemplate, Contents
 from engine_agent.prompts.encoding import encode_text, splitting_tokens, tokenizer_read
-from engine_agent.prompts.errors import BadBundle, BadModel
+from engine_agent.prompts.errors import BadBundle, BadModel, RequestError
 from engine_agent.prompts.files import SPECIAL_NAMES, TOKENIZER, read_object, read_text, special_tokens, template_source
+from engine_agent.prompts.inspecting import template_contents
+from engine_agent.prompts.templates import CONTENTS, Contents, TemplateSource
 
 FORMAT = "luminet/prompt-bundle/1"
 MOST_BUNDLE_BYTES = 64 << 20
@@ -37,24 +37,17 @@ class Bundle:
 
     @classmethod
     def from_folder(cls, folder: Path, *, vocab_size: int | None = None) -> "Bundle":
-        """Raises BadModel, OSError. The template is made here, the tokenizer is not."""
+        """Raises BadModel, OSError. The template is tried here, the tokenizer is not."""
         path = folder / TOKENIZER
         if not path.is_file():
             raise BadModel(folder, TOKENIZER, "is missing: no other kind of tokenizer is served")
-        template = ChatTemplate.from_folder(folder)
-        source = template_source(folder)[1]
-        special = {} if source is None else special_tokens(folder)
+        template = _template(folder)
         size = _vocab_size(folder) if vocab_size is None else vocab_size
-        bundle = cls(read_text(path), source, special, template.contents, size)
-        vars(bundle)["template"] = template  # as `cached_property` keeps it
-        return bundle
+        return cls(read_text(path), template.text, template.special_tokens, template.contents, size)
 
-    @cached_property
-    def template(self) -> ChatTemplate:
-        try:
-            return ChatTemplate.from_source(self.template_source, self.special_tokens, self.contents)
-        except TemplateSyntaxError as problem:
-            raise BadModel("the bundle", "template", f"line {problem.lineno}: {problem.message}") from problem
+    @property
+    def template(self) -> TemplateSource:
+        return TemplateSource(self.template_source, self.special_tokens, self.contents)
 
     @cached_property
     def tokenizer(self) -> tokenizers.Tokenizer:
@@ -88,7 +81,7 @@ def bundle_name(data: bytes) -> str:
 
 
 def bundle_read(data: bytes) -> Bundle:
-    """Raises BadBundle. Whether tokenizer and template are any is found out when they are made (BadModel)."""
+    """Raises BadBundle. Whether the tokenizer is one is found out when it is made (BadModel)."""
     if len(data) > MOST_BUNDLE_BYTES:
         raise BadBundle(f"{len(data):,} bytes, and {MOST_BUNDLE_BYTES:,} may be")
     try:
@@ -118,6 +111,17 @@ _CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "contents": lambda value: value in CONTENTS,
     "vocab_size": lambda value: type(value) is int and 0 < value < 2**31,
 }
+
+
+def _template(folder: Path) -> TemplateSource:
+    path, text = template_source(folder)
+    if text is None:
+        return TemplateSource(None, {})
+    special = special_tokens(folder)
+    try:
+        return TemplateSource(text, special, template_contents(text))
+    except RequestError as problem:
+        raise BadModel(path, "chat_template", problem.problem) from problem
 
 
 def _vocab_size(folder: Path) -> int:

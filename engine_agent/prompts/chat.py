@@ -1,7 +1,8 @@
 """A model's chat template as it is shipped, in Jinja's sandbox: messages to the text that the model was trained on.
 
 The environment is the one that such templates are written for. A template is its model's, but messages are anybody's:
-what they can make it compute is bounded, and every failure is the request's.
+every failure is the request's. The sandbox stops the cheapest excesses with a good message; it is no bound on time and
+memory, so servers render in a process that has one (`child.py`).
 """
 
 import copy
@@ -9,27 +10,25 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
-from typing import Any, Literal, get_args
+from itertools import islice
+from typing import Any
 
-from jinja2 import Template, TemplateError, TemplateSyntaxError, nodes
+from jinja2 import Template, TemplateError, nodes
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context, Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from engine_agent.prompts.errors import BadModel, BadRequest
-from engine_agent.prompts.files import special_tokens, template_source
+from engine_agent.prompts.errors import BadRequest, TemplateExhausted
+from engine_agent.prompts.templates import CONTINUE, FIELD, KWARGS, Chat, Contents
 
-FIELD, KWARGS, CONTINUE = "messages", "chat_template_kwargs", "continue_final_message"
 MOST_CHARACTERS = 64 << 20  # of a rendered chat
+PIECES = 1_024  # that are counted together
 MOST_REPEATED = 1 << 20  # items or characters of anything a template multiplies
 RESERVED = frozenset(("messages", "tools", "documents", "add_generation_prompt"))
 
 Message = Mapping[str, Any]
-Contents = Literal["text", "parts", "either"]
-CONTENTS: tuple[Contents, ...] = get_args(Contents)
 _TEXTS = {str}
 _FAILURES = (TemplateError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
@@ -39,26 +38,27 @@ class ChatTemplate:
         self._template, self._special, self.contents = template, special, contents
 
     @classmethod
-    def from_folder(cls, folder: Path) -> "ChatTemplate":
-        """Raises BadModel, OSError. A folder without a template gives one that refuses every message."""
-        path, source = template_source(folder)
-        try:
-            return cls.from_source(source, {} if source is None else special_tokens(folder))
-        except TemplateSyntaxError as problem:
-            raise BadModel(path, "chat_template", f"line {problem.lineno}: {problem.message}") from problem
-
-    @classmethod
     def from_source(
         cls, source: str | None, special: Mapping[str, str], contents: Contents | None = None
     ) -> "ChatTemplate":
-        """Raises TemplateSyntaxError. How it takes a message's content is looked for where nobody says it."""
+        """Raises TemplateSyntaxError. Without `contents`, the template is searched for how it takes them.
+
+        This evaluates constant expressions, so it needs the same bounds as rendering.
+        """
         if source is None:
             return cls(None, special)
         return cls(_environment().from_string(source), special, contents or _contents(source))
 
-    @property
-    def is_there(self) -> bool:
-        return self._template is not None
+    def render_chat(self, chat: Chat) -> str:
+        """Raises BadRequest."""
+        return self.render(
+            chat.messages,
+            tools=chat.tools,
+            documents=chat.documents,
+            add_generation_prompt=chat.add_generation_prompt,
+            continue_final_message=chat.continue_final_message,
+            kwargs=chat.kwargs,
+        )
 
     def render(
         self,
@@ -86,11 +86,12 @@ class ChatTemplate:
         variables = {**self._special, **(kwargs or {}), **own}
         return self._continued(plain, variables) if continue_final_message else self._rendered(plain, variables)
 
-    def _plain(self, message: Message) -> dict[str, Any]:
-        """Its own copy, with its content as the template takes it."""
-        plain = dict(message)
-        if {*map(type, plain.values())} != _TEXTS:  # a copy costs more than rendering a message
-            plain = copy.deepcopy(plain)
+    def _plain(self, message: Message) -> Message:
+        """With its content as the template takes it. A copy, unless it is all texts: that costs more than to render."""
+        is_text = {*map(type, message.values())} == _TEXTS
+        if is_text and self.contents != "parts":
+            return message
+        plain = dict(message) if is_text else copy.deepcopy(dict(message))
         content = plain.get("content")
         if isinstance(content, list | tuple) and self.contents == "text":
             plain["content"] = "\n".join(_text_of(part) for part in content)
@@ -98,30 +99,32 @@ class ChatTemplate:
             plain["content"] = [{"type": "text", "text": content}]
         return plain
 
-    def _continued(self, messages: list[dict[str, Any]], variables: Mapping[str, object]) -> str:
+    def _continued(self, messages: list[Message], variables: Mapping[str, object]) -> str:
         """The chat up to the end of its last message's text: a mark behind it tells where that is."""
         mark = f"end-{secrets.token_hex(16)}"
-        last = _append(messages[-1], f"{mark} ")
-        text = self._rendered(messages, variables)
+        ending = dict(messages[-1])
+        last = _append(ending, f"{mark} ")
+        text = self._rendered([*messages[:-1], ending], variables)
         at = text.rfind(mark)
         if at < 0 or last.strip() not in text:
             raise BadRequest(CONTINUE, "this model's template leaves out some of the last message's text")
         is_trimmed = not text.startswith(f"{mark} ", at)  # then spaces before the mark would have gone as well
         return text[:at].rstrip() if is_trimmed else text[:at]
 
-    def _rendered(self, messages: list[dict[str, Any]], variables: Mapping[str, object]) -> str:
+    def _rendered(self, messages: list[Message], variables: Mapping[str, object]) -> str:
         if self._template is None:
             raise BadRequest(FIELD, "this model has no chat template: use /v1/completions")
-        pieces, length = [], 0
+        texts, length = list[str](), 0
+        pieces = self._template.generate(messages=messages, **variables)
         try:
-            for piece in self._template.generate(messages=messages, **variables):
-                pieces.append(piece)
-                length += len(piece)
+            while some := list(islice(pieces, PIECES)):
+                texts.append("".join(some))
+                length += len(texts[-1])
                 if length > MOST_CHARACTERS:
-                    raise BadRequest(FIELD, f"are more than {MOST_CHARACTERS:,} characters")
+                    raise TemplateExhausted(FIELD, f"come to more than {MOST_CHARACTERS:,} characters")
         except _FAILURES as problem:
             raise BadRequest(FIELD, f"the model's chat template: {problem}") from problem
-        return "".join(pieces)
+        return "".join(texts)
 
 
 def _text_of(part: object) -> str:

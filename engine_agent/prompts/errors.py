@@ -29,3 +29,11 @@ class RequestError(EngineError):
 
 class BadRequest(RequestError):
     """It can never be served as it is."""
+
+
+class TemplateExhausted(BadRequest):
+    """The chat template takes more time or memory for it than it may."""
+
+
+class TemplateUnavailable(RequestError):
+    """No process could render the chat. Another attempt may succeed."""

@@ -23,9 +23,10 @@ from engine_agent.protocol import news_decode
 from engine_agent.server.admin_errors import AdminError, exception_handlers
 from engine_agent.server.alone import LocalTenants
 from engine_agent.server.counters import EngineTotals, ScopeCounters
+from engine_agent.server.face import Template
 from engine_agent.server.fleet_clock import FleetClock
 from engine_agent.server.health import Prober
-from engine_agent.server.pin_content import Encoder, Template, pin_content, pin_tokens
+from engine_agent.server.pin_content import Encoder, pin_content, pin_tokens
 from engine_agent.server.policy_file import pin_wish
 from engine_agent.server.receipts import Receipts
 
@@ -129,7 +130,7 @@ class AdminFace:
 
     async def _content(self, request: Request) -> Response:
         pin_id, content = _pin_id(request), pin_content(await _object(request))
-        tokens = await asyncio.to_thread(pin_tokens, content, self._backend.card, self._tokenizer, self._template)
+        tokens = await pin_tokens(content, self._backend.card, self._tokenizer, self._template)
         await self._backend.set_pin_content(pin_id, tokens)
         return _json({"id": pin_id, "tokens": len(tokens)})
 

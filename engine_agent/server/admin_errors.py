@@ -18,6 +18,7 @@ from engine_agent.engine.errors import (
 )
 from engine_agent.http.errors import ApiError
 from engine_agent.journal import BadCut, UnknownBoot
+from engine_agent.prompts.errors import TemplateUnavailable
 from engine_agent.protocol import HashMismatch, MalformedMessage
 from engine_agent.server.receipts import BadReceiptNumber
 
@@ -83,6 +84,7 @@ def _failed(request: Request, error: Exception) -> Response:
 _OF_REQUESTS: Mapping[type[RequestError], tuple[int, str]] = {
     BadRequest: (400, "invalid_value"),
     Overloaded: (503, "overloaded"),
+    TemplateUnavailable: (503, "overloaded"),
     DeadlinePassed: (503, "too_slow"),
     EngineFailed: (503, "engine_failed"),
     RequestError: (400, "invalid"),

@@ -20,7 +20,8 @@ from engine_agent.cache.errors import UnknownPin
 from engine_agent.engine.errors import BadRequest
 from engine_agent.identity import Identity
 from engine_agent.protocol import Entry, Snapshot, policy_hash, snapshot_build
-from engine_agent.server.pin_content import Encoder, Template, pin_tokens
+from engine_agent.server.face import Template
+from engine_agent.server.pin_content import Encoder, pin_tokens
 from engine_agent.server.policy_file import PinWish, PolicyFile
 from engine_agent.server.state import StateFolder
 
@@ -124,7 +125,7 @@ class LocalTenants:
 
     async def _tokens(self, wish: PinWish) -> list[int]:
         card = self._backend.card
-        return await asyncio.to_thread(pin_tokens, wish.content, card, self._tokenizer, self._template)
+        return await pin_tokens(wish.content, card, self._tokenizer, self._template)
 
 
 def identity(revision: int, audience: str) -> Identity:

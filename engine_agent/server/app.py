@@ -18,7 +18,7 @@ from engine_agent.server.attempts import Attempt
 from engine_agent.server.chat import understand_chat
 from engine_agent.server.completions import understand_completion
 from engine_agent.server.errors import api_error
-from engine_agent.server.face import Face, Template, Text, Understood
+from engine_agent.server.face import Face, Template, Text, Understand
 from engine_agent.server.gateways import BUNDLES, GatewayDoor
 from engine_agent.server.guard import Guard
 from engine_agent.server.limits import Limits
@@ -83,13 +83,13 @@ class OpenAiApp(Application):
     async def _completion(self, client: Client) -> None:
         await self._generation(client, understand_completion)
 
-    async def _generation(self, client: Client, understand: Callable[[Face, bytes], Understood]) -> None:
+    async def _generation(self, client: Client, understand: Understand) -> None:
         face = self._face
         identity = face.guard.identify(client.headers, client.request_id)
         client.request_id = identity.request_id
         async with face.bodies.reading(client) as body:
             meter = Meter()
-            understood = await face.understood(lambda read: understand(face, read), body)
+            understood = await understand(face, body)
         try:
             await client.staying(Attempt(face, identity, understood, client, meter).run())
         except Exception as problem:

@@ -3,32 +3,47 @@
 from functools import partial
 
 from engine_agent.engine.errors import RequestError
+from engine_agent.engine.params import SamplingParams
 from engine_agent.http.extra_body import read_request
+from engine_agent.prompts.templates import Chat
 from engine_agent.server.answers import ChatShape, Head
 from engine_agent.server.errors import api_error
 from engine_agent.server.face import Face, Understood
 from engine_agent.server.schemas import ChatRequest, names_of, read_chat
 
 
-def understand_chat(face: Face, body: bytes) -> Understood:
+async def understand_chat(face: Face, body: bytes) -> Understood:
+    """Raises ApiError."""
+    asked, sampling, packed = await face.worked(lambda: _asked(face, body), on=body)
+    try:
+        text = await face.template.render(packed)
+        tokens = await face.worked(lambda: _tokens(face, asked, text), on=text)
+    except RequestError as error:
+        raise api_error(error, names_of(asked)) from None
+    ids = tokens if asked.return_token_ids else None
+    return Understood(asked, (tokens,), sampling, partial(_shape, face, asked.n, ids), "chatcmpl-")
+
+
+def _asked(face: Face, body: bytes) -> tuple[ChatRequest, SamplingParams, bytes]:
+    """With its chat as the template takes it."""
     asked = read_chat(read_request(body))
     face.check_model(asked.model)
     try:
-        sampling, prompt = asked.sampling, _prompt(face, asked)
+        return asked, asked.sampling, face.template.pack(_chat(asked))
     except RequestError as error:
         raise api_error(error, names_of(asked)) from None
-    ids = prompt if asked.return_token_ids else None
-    shape = partial(_shape, face, asked.n, ids)
-    return Understood(asked, (prompt,), sampling, shape, "chatcmpl-")
 
 
-def _prompt(face: Face, asked: ChatRequest) -> list[int]:
-    text = face.template.render(
+def _chat(asked: ChatRequest) -> Chat:
+    return Chat(
         [message.model_dump(exclude_none=True) for message in asked.messages],
         add_generation_prompt=asked.begins_an_answer,
         continue_final_message=asked.continue_final_message,
-        kwargs=asked.chat_template_kwargs,
+        kwargs=asked.chat_template_kwargs or {},
     )
+
+
+def _tokens(face: Face, asked: ChatRequest, text: str) -> list[int]:
     tokens = face.tokenizer.encode(text, add_special=bool(asked.add_special_tokens))  # the template writes its own
     face.check_prompt(tokens)
     return tokens

@@ -11,7 +11,12 @@ from engine_agent.server.face import Face, Understood
 from engine_agent.server.schemas import CompletionRequest, Prompt, names_of, read_completion
 
 
-def understand_completion(face: Face, body: bytes) -> Understood:
+async def understand_completion(face: Face, body: bytes) -> Understood:
+    """Raises ApiError."""
+    return await face.worked(lambda: _understood(face, body), on=body)
+
+
+def _understood(face: Face, body: bytes) -> Understood:
     asked = read_completion(read_request(body))
     face.check_model(asked.model)
     try:

@@ -12,6 +12,7 @@ from engine_agent.engine.errors import (
     UnknownTenant,
 )
 from engine_agent.http.errors import ApiError, failed, invalid, unavailable
+from engine_agent.prompts.errors import TemplateExhausted, TemplateUnavailable
 
 
 def api_error(error: RequestError, names: Mapping[str, str]) -> ApiError:
@@ -20,10 +21,14 @@ def api_error(error: RequestError, names: Mapping[str, str]) -> ApiError:
     match error:
         case Overlong():
             return invalid(param, error.problem, "context_length_exceeded")
+        case TemplateExhausted():
+            return invalid(param, error.problem, "template_budget_exceeded")
         case BadRequest():
             return invalid(param, error.problem)
         case Overloaded():
             return unavailable(f"The engine takes no more requests now: {error.problem}.", "overloaded")
+        case TemplateUnavailable():
+            return unavailable(f"The engine cannot render a chat now: {error.problem}.", "overloaded")
         case DeadlinePassed():
             return ApiError(504, "The request took longer than it was given.", code="deadline_exceeded")
         case UnknownTenant():

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
@@ -13,6 +13,7 @@ from engine_agent.engine.params import SamplingParams
 from engine_agent.http.bodies import Bodies
 from engine_agent.http.errors import model_not_found
 from engine_agent.journal import Journal
+from engine_agent.prompts.templates import Chat
 from engine_agent.server.answers import Head, Shape, Vocabulary
 from engine_agent.server.guard import Guard
 from engine_agent.server.limits import Limits
@@ -20,6 +21,7 @@ from engine_agent.server.metrics import Observer
 from engine_agent.server.schemas import Asking
 
 T = TypeVar("T")
+Understand = Callable[["Face", bytes], Awaitable["Understood"]]  # a body. Raises ApiError
 SMALL_BODY_BYTES = 4_096  # is understood in a millisecond or two; others can wait for that
 MOST_THREADS = 2
 
@@ -32,16 +34,10 @@ class Text(Vocabulary, Protocol):
 
 
 class Template(Protocol):
-    """Of a chat template, what the server needs."""
+    """Of a chat template, what the server needs. `render` takes what `pack` returns. Both raise RequestError."""
 
-    def render(
-        self,
-        messages: Sequence[Mapping[str, object]],
-        *,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        kwargs: Mapping[str, object] | None = None,
-    ) -> str: ...
+    def pack(self, chat: Chat) -> bytes: ...
+    async def render(self, packed: bytes) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,9 +75,11 @@ class Face:
         card = self.backend.card
         check_prompt(prompt, context_tokens=card.context_tokens, vocab_size=card.vocab_size)
 
-    async def understood(self, understand: Callable[[bytes], T], body: bytes) -> T:
-        """What is large is parsed and tokenised in a thread, so that others' tokens flow meanwhile."""
-        if len(body) <= SMALL_BODY_BYTES:
-            return understand(body)
+    async def worked(self, work: Callable[[], T], *, on: bytes | str) -> T:
+        """Return what the work on a body or text comes to. Large ones are parsed and tokenised in a thread, so that
+        others' tokens flow meanwhile.
+        """
+        if len(on) <= SMALL_BODY_BYTES:
+            return work()
         async with self._threads:
-            return await asyncio.to_thread(understand, body)
+            return await asyncio.to_thread(work)

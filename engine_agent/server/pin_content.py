@@ -1,11 +1,14 @@
 """What a pin keeps, as people say it, and the tokens that requests beginning with it will have."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, get_args
 
 from engine_agent.backends.base import ModelCard
 from engine_agent.engine.errors import BadRequest
+from engine_agent.prompts.templates import Chat
+from engine_agent.server.face import Template
 
 MOST_TOKENS = 4_000_000
 PinKind = Literal["token_ids", "prompt", "messages"]
@@ -16,10 +19,6 @@ class Encoder(Protocol):
     def encode(self, text: str, add_special: bool = True) -> list[int]: ...
 
 
-class Template(Protocol):
-    def render(self, messages: Any, *, add_generation_prompt: bool = True) -> str: ...
-
-
 @dataclass(frozen=True, slots=True)
 class PinContent:
     """`value` is a tuple of token ids, a text, or a tuple of messages: the beginning of a completion or of a chat."""
@@ -27,15 +26,16 @@ class PinContent:
     kind: PinKind
     value: Any = field(repr=False)
 
-    def tokens(self, tokenizer: Encoder, template: Template | None) -> list[int]:
-        """As a request that begins with it is tokenised."""
+    async def tokens(self, tokenizer: Encoder, template: Template | None) -> list[int]:
+        """As a request that begins with it is tokenised. Raises RequestError."""
         if self.kind == "token_ids":
             return list(self.value)
         if self.kind == "prompt":
-            return tokenizer.encode(self.value)
+            return await asyncio.to_thread(tokenizer.encode, self.value)
         if template is None:
             raise BadRequest("messages", "this model has no chat template: pin a prompt")
-        return tokenizer.encode(template.render(list(self.value), add_generation_prompt=False), add_special=False)
+        text = await template.render(template.pack(Chat(self.value, add_generation_prompt=False)))
+        return await asyncio.to_thread(tokenizer.encode, text, add_special=False)
 
     @property
     def size_bytes(self) -> int:
@@ -53,9 +53,9 @@ def pin_content(told: Mapping[str, Any], where: str = "") -> PinContent:
     return PinContent(said[0], tuple(value) if isinstance(value, list) else value)
 
 
-def pin_tokens(content: PinContent, card: ModelCard, tokenizer: Encoder, template: Template | None) -> list[int]:
+async def pin_tokens(content: PinContent, card: ModelCard, tokenizer: Encoder, template: Template | None) -> list[int]:
     """Those that requests beginning with it will have. Raises BadRequest where this model cannot have them."""
-    tokens = content.tokens(tokenizer, template)
+    tokens = await content.tokens(tokenizer, template)
     if len(tokens) > card.context_tokens:
         raise BadRequest(content.kind, f"{len(tokens):,} tokens are more than the context, {card.context_tokens:,}")
     if not tokens or max(tokens) >= card.vocab_size:

@@ -20,6 +20,7 @@ from engine_agent.http.connection_limits import half_for_one_address
 from engine_agent.http.serving import GRACE_SECONDS, Server, server_of
 from engine_agent.journal import Journal, JournalFull
 from engine_agent.prompts.bundle import Bundle
+from engine_agent.prompts.renderer import BoundedTemplate, Renderer
 from engine_agent.server.admin import AdminFace
 from engine_agent.server.alone import LocalTenants, identity
 from engine_agent.server.app import OpenAiApp, openai_app
@@ -38,6 +39,7 @@ JOURNAL_BYTES = 2**30  # for a sidecar that does not come; then requests are ref
 JOURNAL_BYTES_ALONE = 64 * 2**20  # then the oldest records go
 FLUSH_SECONDS = 1.0
 LOOK_SECONDS = 0.02
+RENDER_WAIT_SECONDS = 30.0  # for which a chat waits behind others to be rendered
 STOPPED_AT_ONCE = 128
 SPARE_FILES, LEAST_CONNECTIONS = 256, 64  # files for other things than clients; connections at least
 
@@ -46,7 +48,8 @@ class EngineProcess:
     def __init__(self, doors: Doors, backend: OpenBackend, tokenizer: Text, bundle: Bundle) -> None:
         self._doors, self._config, self._backend = doors, doors.config, backend
         self._tokenizer, self._bundle = tokenizer, bundle
-        self._template: Template = bundle.template
+        self._renderer = Renderer(wait_seconds=RENDER_WAIT_SECONDS)
+        self._template: Template = BoundedTemplate(bundle.template, self._renderer)
         self._signals: list[int] = []
         self._stopping, self._now = asyncio.Event(), asyncio.Event()
         self._tenants: LocalTenants | None = None
@@ -67,6 +70,7 @@ class EngineProcess:
         )
         flushing = asyncio.create_task(_flush(journal))
         try:
+            await self._renderer.warm()
             self._backend.on_internal = WarmUps(self._backend, journal, self._observer.totals, self._clock).admitted
             if alone:
                 await self._be_alone()
@@ -74,6 +78,7 @@ class EngineProcess:
         finally:
             flushing.cancel()
             journal.close()
+            self._renderer.close()
 
     async def _be_alone(self) -> None:
         self._tenants = LocalTenants(self._doors.state, self._backend, self._tokenizer, self._template)

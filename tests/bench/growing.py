@@ -12,6 +12,7 @@ from engine_agent.prompts.bundle import Bundle
 from tests.bench.hammer import Door, in_turn, run
 from tests.engine_processes import DEMO
 from tests.gateways import MODEL
+from tests.rendering import chat_text
 
 TEXT = """the sea was calm and a ship sailed on through night while nobody aboard knew where they had come from or what
 lay before them under skies without any moon until morning came with wind rain birds and land"""
@@ -77,7 +78,7 @@ class Chats:
 
     def _tokens(self, body: bytes) -> list[int]:
         told: dict[str, Any] = json.loads(body)
-        return self._bundle.encode(self._bundle.template.render(told["messages"]), add_special=False)
+        return self._bundle.encode(chat_text(self._bundle.template, told).text, add_special=False)
 
 
 def _body(messages: Sequence[dict[str, str]]) -> bytes:

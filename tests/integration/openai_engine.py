@@ -22,7 +22,9 @@ from engine_agent.http.client import Asgi
 from engine_agent.http.connections import Config, Connection
 from engine_agent.identity import HEADER, Identity
 from engine_agent.journal import Entry, Journal
+from engine_agent.prompts.bounds import Bounds
 from engine_agent.prompts.bundle import Bundle
+from engine_agent.prompts.renderer import BoundedTemplate, Renderer
 from engine_agent.protocol import Snapshot, policy_hash, snapshot_build
 from engine_agent.server.app import openai_app
 from engine_agent.server.gateways import GatewayDoor
@@ -64,9 +66,18 @@ class OpenAiEngine:
     """Whatever it has is its loop's; `do` asks there."""
 
     def __init__(
-        self, folder: Path, *, patience: float = 30.0, bundle: Bundle | None = None, face: Face = lambda app: app
+        self,
+        folder: Path,
+        *,
+        patience: float = 30.0,
+        bundle: Bundle | None = None,
+        bounds: Bounds | None = None,
+        face: Face = lambda app: app,
     ) -> None:
-        """`bundle`: how it turns chats into tokens, if not as its model's folder says. `face`: what stands in front."""
+        """`bundle`: how it turns chats into tokens, if not as its model's folder says. `bounds`: of its template.
+        `face`: what stands in front.
+        """
+        self._bounds = bounds
         self._folder, self._patience = folder, patience
         self._bundle, self._face = bundle or Bundle.from_folder(FOLDER), face
         self._is_up = threading.Event()
@@ -127,6 +138,7 @@ class OpenAiEngine:
         self.backend = await PagedBackend.open(FOLDER, name=MODEL, settings=SETTINGS, snapshot=snapshot(policy))
         self.journal = Journal.open(self._folder, BOOT, most_bytes=2**26)
         tokenizer, bundle = self.backend.tokenizer, self._bundle
+        renderer = Renderer(wait_seconds=SECONDS, bounds=self._bounds)
         limits = Limits.of(self.backend.card, tokenizer)
         bounds = Limits(limits.body_bytes, limits.held_bytes, self._patience, self._patience)
         believed = [SECRET, SECRETS["agent-1"].encode()]  # by a test that signs for itself, and by a gateway
@@ -135,7 +147,7 @@ class OpenAiEngine:
         app = openai_app(
             self.backend,
             tokenizer,
-            bundle.template,
+            BoundedTemplate(bundle.template, renderer),
             self.journal,
             guard,
             agent_id="agent-1",
@@ -149,15 +161,21 @@ class OpenAiEngine:
         try:
             await self._server.serve(sockets=[self._socket])
         finally:
+            renderer.close()
             await self.backend.close()
             self.journal.close()
 
 
 @contextmanager
 def running(
-    folder: Path, *, patience: float = 30.0, bundle: Bundle | None = None, face: Face = lambda app: app
+    folder: Path,
+    *,
+    patience: float = 30.0,
+    bundle: Bundle | None = None,
+    bounds: Bounds | None = None,
+    face: Face = lambda app: app,
 ) -> Iterator[OpenAiEngine]:
-    engine = OpenAiEngine(folder, patience=patience, bundle=bundle, face=face)
+    engine = OpenAiEngine(folder, patience=patience, bundle=bundle, bounds=bounds, face=face)
     engine.start()
     try:
         yield engine

@@ -11,10 +11,10 @@ from engine_agent.block_events import MARK_BYTES, Page, events_decode
 from engine_agent.cache.keys import ChainIdentity, Digest, block_keys, chain_root, packed_tokens
 from engine_agent.identity import FLEET, WATCH
 from engine_agent.journal import Opened
-from engine_agent.prompts.bodies import chat_text
 from engine_agent.prompts.bundle import Bundle, bundle_name, bundle_read
 from tests.integration.openai_engine import MODEL, SECONDS, OpenAiEngine, running
 from tests.integration.test_openai_fleet import signed
+from tests.rendering import chat_text
 
 KEY, KV_FORMAT = b"k" * 32, "bf16"  # of the one namespace in the engine's snapshot
 MESSAGES = [{"role": "user", "content": "Tell me of the sea. " * 20}]

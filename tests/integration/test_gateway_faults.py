@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from engine_agent.gateway import engines as lookout
+from engine_agent.gateway import silence
 from engine_agent.gateway.health import IN_A_ROW
 from tests.engine_processes import Engine, state_folder
 from tests.gateways import KEY, MODEL, engine_snapshot, gateway_snapshot, route, split, tenants
@@ -34,8 +35,9 @@ LONG = {"max_tokens": 1_500, "ignore_eos": True}
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("MOST_LOOK_SECONDS", 1.0), ("HANGS_SECONDS", 0.5), ("SILENT_SECONDS", 3.0)):
+    for name, seconds in (("MOST_LOOK_SECONDS", 1.0), ("HANGS_SECONDS", 0.5)):
         monkeypatch.setattr(lookout, name, seconds)
+    monkeypatch.setattr(silence, "SILENT_SECONDS", 3.0)
 
 
 @contextmanager

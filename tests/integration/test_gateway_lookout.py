@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from engine_agent.gateway import engines as lookout
+from engine_agent.gateway import silence
 from engine_agent.gateway.engines import Engines, Lookout
 from engine_agent.gateway.looking import session_open
 from engine_agent.gateway.tables import Engine
@@ -76,8 +77,9 @@ async def asked(engines: Engines, engine: Engine) -> int:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, seconds in (("LOOK_SECONDS", 0.02), ("MOST_LOOK_SECONDS", 0.1), ("SILENT_SECONDS", 0.3)):
+    for name, seconds in (("LOOK_SECONDS", 0.02), ("MOST_LOOK_SECONDS", 0.1), ("TICK_SECONDS", 0.02)):
         monkeypatch.setattr(lookout, name, seconds)
+    monkeypatch.setattr(silence, "SILENT_SECONDS", 0.3)
 
 
 async def test_an_engine_leads_no_look_elsewhere(hasty: None) -> None:
@@ -158,21 +160,42 @@ async def test_who_answers_how_it_is_may_take_any_time_for_a_prompt(hasty: None,
         assert await asking == 200
 
 
-async def test_a_silence_that_was_broken_begins_anew() -> None:
-    engines, now, limit = Engines(), asyncio.get_running_loop().time(), lookout.SILENT_SECONDS
+async def test_broken_silence_begins_again() -> None:
+    engines, limit = Engines(), silence.SILENT_SECONDS
     is_waited_for = False
 
     async def wait() -> None:
         nonlocal is_waited_for
         async with engines.waiting("agent-1"):
-            engines.silent("agent-1", "hangs", now=now - 2 * limit)
-            engines.spoke("agent-1")
-            engines.silent("agent-1", "hangs", now=now - limit)
-            await asyncio.sleep(0.02)  # were it given up, it would end here
-            is_waited_for = True
-            engines.silent("agent-1", "hangs", now=now)
-            await asyncio.sleep(SECONDS)
+            with engines.looking("agent-1"):
+                pass_by(engines, limit - 1)
+                engines.spoke("agent-1")
+                pass_by(engines, limit - 1)
+                await asyncio.sleep(0)  # were it given up, it would end here
+                is_waited_for = True
+                pass_by(engines, 1)
+                await asyncio.sleep(SECONDS)
 
     with pytest.raises(TimeoutError):
         await wait()
     assert is_waited_for
+    assert engines.standing("agent-1").is_silent
+
+
+async def test_who_comes_to_silent_engine_waits_no_longer_either() -> None:
+    engines = Engines()
+
+    async def wait() -> None:
+        async with engines.waiting("agent-1"):
+            pass_by(engines, lookout.TICK_SECONDS)
+            await asyncio.sleep(SECONDS)
+
+    with engines.looking("agent-1"):
+        pass_by(engines, silence.SILENT_SECONDS)
+    with pytest.raises(TimeoutError):
+        await wait()
+
+
+def pass_by(engines: Engines, seconds: float) -> None:
+    for _ in range(int(seconds / lookout.TICK_SECONDS)):
+        engines.passed(lookout.TICK_SECONDS)

@@ -13,6 +13,7 @@ from typing import Any
 from engine_agent.http.client import Asgi, Message, Receive, Scope, Send
 from engine_agent.prompts.bundle import Bundle
 from tests.integration.openai_engine import FOLDER, MODEL
+from tests.rendering import template_made
 
 CHAT = "/v1/chat/completions"
 TEMPLATE = (
@@ -23,6 +24,7 @@ TEMPLATE = (
     "<|im_end|>\n{% endfor -%}{%- if add_generation_prompt -%}<|im_start|>assistant\n{% endif -%}"
 )
 BUNDLE = replace(Bundle.from_folder(FOLDER), template_source=TEMPLATE, contents="text")
+TOOLS = template_made(BUNDLE.template)
 ARGUMENTS = '{"city": "Brest", "days": 3}'
 
 
@@ -50,7 +52,7 @@ class ToolsFace:
 
     async def _computed(self, scope: Scope, asked: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
         """The prompt, by the engine; what it says of its cache."""
-        text = BUNDLE.template.render(_objects_again(asked["messages"]), tools=asked.get("tools"))
+        text = TOOLS.render(_objects_again(asked["messages"]), tools=asked.get("tools"))
         self.prompts.append(BUNDLE.encode(text, add_special=False))
         inner = json.dumps({"model": MODEL, "prompt": self.prompts[-1], "max_tokens": 1}).encode()
         length = (b"content-length", str(len(inner)).encode())

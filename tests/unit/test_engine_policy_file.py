@@ -1,3 +1,4 @@
+import asyncio
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -6,8 +7,10 @@ import pytest
 
 from engine_agent.backends.base import ModelCard
 from engine_agent.engine.errors import BadRequest
+from engine_agent.prompts.templates import TemplateSource
 from engine_agent.server.pin_content import PinContent, pin_content, pin_tokens
 from engine_agent.server.policy_file import BadPolicy, PolicyFile, read_policy_file
+from tests.rendering import InlineTemplate
 
 CARD = ModelCard("demo", "r", 0, context_tokens=64, vocab_size=300, block_tokens=16, kv_dtypes=(), device="", dtype="")
 TOML = """
@@ -105,14 +108,17 @@ class Letters:
         return [1] * add_special + [ord(letter) for letter in text]
 
 
-class Turns:
-    def render(self, messages: list[dict[str, str]], *, add_generation_prompt: bool = True) -> str:
-        turns = "".join(f"<{message['role']}>{message['content']}" for message in messages)
-        return turns + "<assistant>" * add_generation_prompt
+TURNS = InlineTemplate(
+    TemplateSource(
+        "{% for message in messages %}<{{ message.role }}>{{ message.content }}{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}",
+        {},
+    )
+)
 
 
 def tokens(told: dict[str, object]) -> list[int]:
-    return pin_tokens(pin_content(told), CARD, Letters(), Turns())
+    return asyncio.run(pin_tokens(pin_content(told), CARD, Letters(), TURNS))
 
 
 def test_a_pinned_prompt_has_the_tokens_of_a_completion_that_begins_with_it() -> None:

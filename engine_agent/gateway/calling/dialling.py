@@ -15,8 +15,10 @@ from engine_agent.gateway.calling.connection import Connection
 CONNECT_SECONDS = 2.0  # names looked up, connected, and TLS spoken
 NAMES_SECONDS = 30.0  # for which what a name leads to is remembered
 MOST_NAMES = 1_000
-# A machine that vanishes says nothing: after so long the kernel takes it for gone.
-SILENT_SECONDS, ASK_SECONDS, ASKED = 10, 5, 3
+# A machine that vanishes says nothing: within so long the kernel takes it for gone, whether something was sent to it or
+# not. The gateway's own looks notice as soon (`silence.py`), but only of engines that it waits for.
+SILENT_SECONDS = 8
+IDLE_SECONDS, ASK_SECONDS, ASKED = 4, 1, 4
 
 Place = tuple[Any, ...]  # as `getaddrinfo` has it
 
@@ -110,7 +112,12 @@ async def _connected_to(place: Place, seconds: float) -> socket.socket:
 
 def stay_awake(made: socket.socket) -> None:
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in (("TCP_KEEPIDLE", SILENT_SECONDS), ("TCP_KEEPINTVL", ASK_SECONDS), ("TCP_KEEPCNT", ASKED)):
+    for name, value in (
+        ("TCP_KEEPIDLE", IDLE_SECONDS),
+        ("TCP_KEEPINTVL", ASK_SECONDS),
+        ("TCP_KEEPCNT", ASKED),
+        ("TCP_USER_TIMEOUT", 1_000 * SILENT_SECONDS),
+    ):
         if hasattr(socket, name):  # Linux, and by then most others
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 

@@ -98,7 +98,6 @@ def _load(name: str, data: bytes) -> Loaded:
     try:
         bundle = bundle_read(data)
         cutter = Cutter(bundle.tokenizer, bundle.special)
-        bundle.template.is_there  # noqa: B018 (made here, and not when the first chat comes)
-    except Exception as problem:  # ours of what is wrong with it, and the tokenizers' library has one class for all
+    except Exception as problem:  # the tokenizers' library has one class for everything
         raise BadBundleFetched(f"bundle {name[:12]}: {problem}") from problem
     return Loaded(name, bundle, cutter)

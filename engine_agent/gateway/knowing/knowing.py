@@ -95,6 +95,7 @@ class Knowing:
 
     async def run(self) -> None:
         try:
+            await self._prompting.warm()
             while True:
                 self._keep(self._engines())
                 await asyncio.sleep(LOOK_SECONDS)

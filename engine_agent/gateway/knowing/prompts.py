@@ -1,5 +1,7 @@
 """A body's prompt as engines will see it: rendered, tokenised and hashed, as far as that is worth its time.
 
+Chats are rendered by processes within bounds; one that cannot be is routed unread.
+
 What was seen before is not tokenised again. Of what is new, the first 16,384 characters are, 4,096 where as many are
 known already, and none where little follows what is known: where a prompt is cached shows in its head. The rest is made
 up for beside, so that a chat that goes on is known but for its end. Nothing of any text is kept: only tokens and hashes
@@ -14,16 +16,19 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 from engine_agent.cache.keys import Digest, packed_tokens
 from engine_agent.gateway.knowing.bundles import Loaded
 from engine_agent.gateway.knowing.chains import NAME_BYTES, Chain, Ground, Link, Marked
 from engine_agent.gateway.knowing.cutting import Around
 from engine_agent.gateway.knowing.remembering import Remembered
-from engine_agent.prompts.bodies import PromptText, chat_text, completion_prompts
+from engine_agent.prompts.bodies import PromptText, chat_read, completion_prompts, rendered_chat
+from engine_agent.prompts.bounds import Bounds
 from engine_agent.prompts.errors import EngineError
+from engine_agent.prompts.renderer import BoundedTemplate, Renderer
 
+T = TypeVar("T")
 CHAT = "/v1/chat/completions"
 HEAD_TOKENS = 4_096  # that a prompt shows of itself
 HEAD_CHARACTERS, MORE_CHARACTERS = 16_384, 4_096
@@ -33,6 +38,8 @@ CHUNK_TOKENS = 1_024  # of a prompt that is token ids
 REMEMBERED_BYTES = 16 << 20  # tokens of pieces, and as much for chains
 MOST_LATER, LATER_CHARACTERS = 64, 4 << 20  # prompts whose rest is made up for
 THREADS = 2
+RENDER_BOUNDS = Bounds(memory_bytes=512 << 20)
+RENDER_WAIT_SECONDS = 2.0  # for a process to render in: a request waits no longer for what is only its best way
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ class Asking:
     """What one body asks for, and on which grounds it could be cached. One bundle for all of them."""
 
     body: Mapping[str, Any] = field(repr=False)
-    is_light: bool  # little work to render, however long it is
+    is_light: bool  # little work to read, however long it is
     path: str
     model: str
     kv_format: str
@@ -88,8 +95,11 @@ class _TooLong(Exception):
 
 
 class Prompting:
-    def __init__(self, tokenising: Callable[[float], None] = lambda seconds: None) -> None:
+    def __init__(
+        self, tokenising: Callable[[float], None] = lambda seconds: None, renderer: Renderer | None = None
+    ) -> None:
         self._tokenising = tokenising
+        self._renderer = renderer or Renderer(wait_seconds=RENDER_WAIT_SECONDS, bounds=RENDER_BOUNDS)
         self._key = secrets.token_bytes(32)  # of pieces' names: they say nothing to anybody else
         self._tokens: Remembered[bytes, array[int]] = Remembered(REMEMBERED_BYTES)
         self._links: Remembered[bytes, Link] = Remembered(REMEMBERED_BYTES)
@@ -99,19 +109,42 @@ class Prompting:
 
     async def read(self, asking: Asking) -> Prompt | None:
         """None: it cannot be rendered here, and the engine will say why."""
+        try:
+            text = await self._rendered(asking) if asking.path == CHAT else None
+        except EngineError:
+            return None
         if asking.is_light:  # for a thread, it would wait longer than it takes
             try:
-                return self._read(asking, most=INLINE_CHARACTERS)
+                return self._read(asking, text, most=INLINE_CHARACTERS)
             except _TooLong:
                 pass
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._read, asking)
+        return await self._in_thread(lambda: self._read(asking, text))
+
+    async def warm(self) -> None:
+        """Start rendering before the first chat needs it."""
+        await self._renderer.warm()
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
         self._later.shutdown(wait=False, cancel_futures=True)
+        self._renderer.close()
 
-    def _read(self, asking: Asking, most: int | None = None) -> Prompt | None:
-        pieces = self._pieces(asking)
+    async def _rendered(self, asking: Asking) -> PromptText:
+        """Raises EngineError."""
+        template = BoundedTemplate(asking.loaded.bundle.template, self._renderer)
+
+        def pack() -> bytes:
+            return template.pack(chat_read(asking.body))
+
+        packed = pack() if asking.is_light else await self._in_thread(pack)
+        return rendered_chat(asking.body, await template.render(packed))
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    def _read(self, asking: Asking, text: PromptText | None, most: int | None = None) -> Prompt | None:
+        """`text`: of a chat."""
+        pieces = self._pieces(asking, text)
         if pieces is None:
             return None
         prompt = self._walk(asking, pieces, _New(most, sum(len(piece.text) for piece in pieces.pieces)))
@@ -136,10 +169,10 @@ class Prompting:
 
     # From a body to pieces
 
-    def _pieces(self, asking: Asking) -> _Pieces | None:
+    def _pieces(self, asking: Asking, text: PromptText | None) -> _Pieces | None:
+        if text is not None:
+            return self._of_text(asking, text, is_only=True)
         try:
-            if asking.path == CHAT:
-                return self._of_text(asking, chat_text(asking.loaded.bundle.template, asking.body), is_only=True)
             prompts = completion_prompts(asking.body)
         except EngineError:
             return None

@@ -218,6 +218,13 @@ def test_who_fails_is_asked_after_all_others_and_before_the_unreachable() -> Non
     assert tried == ["agent-3", "agent-1", "agent-2"]
 
 
+def test_silent_engine_is_never_picked() -> None:
+    found, router = tables(*map(route, ALL[:2])), Router()
+    standings = {"agent-1": Standing(is_silent=True), "agent-2": Standing(is_reachable=False)}
+    assert set(picks(router, found, standings, 20)) == {"agent-2"}
+    assert picks(router, found, dict.fromkeys(ALL, Standing(is_silent=True))) == []
+
+
 def test_who_is_full_is_not_asked_where_room_is_wanted() -> None:
     found, router = tables(*map(route, ALL[:2])), Router()
     groups = router.groups(found, wish(found))

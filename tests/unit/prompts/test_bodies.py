@@ -1,10 +1,12 @@
 """A body that the engine takes comes to the same tokens for who only has its bundle."""
 
+import asyncio
 import contextlib
 import copy
 import json
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 from hypothesis import given, settings
@@ -13,15 +15,17 @@ from hypothesis import strategies as st
 from engine_agent.engine.config import read_config
 from engine_agent.engine.tokenizer import Tokenizer
 from engine_agent.http.errors import ApiError
-from engine_agent.prompts.bodies import PromptText, chat_text, completion_prompts, message_plain
+from engine_agent.prompts.bodies import PromptText, completion_prompts, message_plain
 from engine_agent.prompts.bundle import Bundle
-from engine_agent.prompts.chat import ChatTemplate
 from engine_agent.prompts.errors import BadRequest
+from engine_agent.prompts.templates import TemplateSource
 from engine_agent.server.chat import understand_chat
 from engine_agent.server.completions import understand_completion
-from engine_agent.server.face import Face
+from engine_agent.server.face import Face, Understood
+from tests.rendering import InlineTemplate, chat_text
 from tests.unit.engine.vocabularies import DEMO
 
+T = TypeVar("T")
 BUNDLE = Bundle.from_folder(DEMO)
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.sampled_from(["<|im_end|>", "<|im", "a b"])
 content = text | st.lists(st.fixed_dictionaries({"type": st.just("text"), "text": text}), min_size=1, max_size=3)
@@ -50,6 +54,11 @@ completions = st.fixed_dictionaries(
 )
 
 
+def understood(work: Coroutine[Any, Any, Understood]) -> Understood:
+    """Of what nothing has to wait for."""
+    return asyncio.run(work)
+
+
 @dataclass
 class EngineFace:
     """Of an engine's face, what turns a body into tokens."""
@@ -63,15 +72,18 @@ class EngineFace:
     def check_prompt(self, prompt: Any) -> None:
         """Any will do."""
 
+    async def worked(self, work: Callable[[], T], *, on: bytes | str) -> T:
+        return work()
 
-FACE = cast(Face, EngineFace(Tokenizer.from_folder(DEMO, read_config(DEMO)), BUNDLE.template))
+
+FACE = cast(Face, EngineFace(Tokenizer.from_folder(DEMO, read_config(DEMO)), InlineTemplate(BUNDLE.template)))
 
 
 @settings(deadline=None)
 @given(chats)
 def test_a_chat_has_the_engines_tokens(body: dict[str, Any]) -> None:
     try:
-        meant = understand_chat(FACE, json.dumps(body).encode()).prompts
+        meant = understood(understand_chat(FACE, json.dumps(body).encode())).prompts
     except ApiError:
         return
     told = chat_text(BUNDLE.template, body)
@@ -82,7 +94,7 @@ def test_a_chat_has_the_engines_tokens(body: dict[str, Any]) -> None:
 @given(completions)
 def test_a_completion_has_the_engines_tokens(body: dict[str, Any]) -> None:
     try:
-        meant = understand_completion(FACE, json.dumps(body).encode()).prompts
+        meant = understood(understand_completion(FACE, json.dumps(body).encode())).prompts
     except ApiError:
         return
     told = [
@@ -117,7 +129,7 @@ def test_tools_and_documents_that_are_no_objects_are_refused(name: str, told: An
         chat_text(BUNDLE.template, {"messages": [{"role": "user", "content": "x"}], name: told})
 
 
-CALLING = ChatTemplate.from_source(
+CALLING = TemplateSource(
     "{{ tools | tojson }}{{ documents | tojson }}{% for message in messages %}"
     "{{ message.role }}:{{ message.content }}{% for call in message.tool_calls %}"
     "[{{ call.function.name }} {{ call.function.arguments | tojson }}]{% endfor %};{% endfor %}",

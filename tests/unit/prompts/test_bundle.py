@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from engine_agent.engine.config import read_config
 from engine_agent.engine.tokenizer import Tokenizer
 from engine_agent.prompts.bundle import MOST_BUNDLE_BYTES, Bundle, bundle_encode, bundle_name, bundle_read
-from engine_agent.prompts.chat import ChatTemplate
 from engine_agent.prompts.errors import BadBundle, BadModel, BadRequest
+from tests.rendering import template_made
 from tests.unit.engine.vocabularies import DEMO, make_words
 
 MESSAGES = [{"role": "user", "content": "Hi é"}, {"role": "assistant", "content": "<|im_end|>\n"}]
@@ -25,8 +25,8 @@ def bundle() -> Bundle:
 
 def test_a_bundle_read_again_renders_and_encodes_as_the_engine_does(bundle: Bundle) -> None:
     engines = Tokenizer.from_folder(DEMO, read_config(DEMO))
-    text = ChatTemplate.from_folder(DEMO).render(MESSAGES)
-    assert bundle.template.render(MESSAGES) == text
+    text = template_made(Bundle.from_folder(DEMO).template).render(MESSAGES)
+    assert template_made(bundle.template).render(MESSAGES) == text
     assert bundle.encode(text, add_special=False) == engines.encode(text, add_special=False)
     assert bundle.vocab_size == engines.vocab_size
     assert bundle.special == {"<|im_start|>", "<|im_end|>", "<|endoftext|>"}
@@ -54,16 +54,15 @@ def test_equal_bundles_have_one_name(bundle: Bundle) -> None:
 def test_what_templates_know_of_special_tokens_goes_with_them(tmp_path: Path) -> None:
     folder = make_words(tmp_path, chat_template="{{ bos_token }}{{ messages[0].content }}{{ tools | tojson }}")
     read = bundle_read(bundle_encode(Bundle.from_folder(folder, vocab_size=300)))
-    told = read.template.render(MESSAGES[:1], tools=[{"type": "function"}])
+    told = template_made(read.template).render(MESSAGES[:1], tools=[{"type": "function"}])
     assert told == '<s>Hi é[{"type": "function"}]'
     assert read.special_tokens == {"bos_token": "<s>", "eos_token": "</s>"}
 
 
 def test_a_model_without_a_template_takes_no_chats(tmp_path: Path) -> None:
     read = bundle_read(bundle_encode(Bundle.from_folder(make_words(tmp_path), vocab_size=300)))
-    assert not read.template.is_there
     with pytest.raises(BadRequest, match="no chat template"):
-        read.template.render(MESSAGES)
+        template_made(read.template).render(MESSAGES)
 
 
 def test_a_folder_without_a_tokenizer_or_a_vocabulary_is_no_model(tmp_path: Path) -> None:
@@ -102,12 +101,17 @@ def test_what_is_no_object_is_no_bundle(data: bytes) -> None:
         bundle_read(data)
 
 
+@pytest.mark.parametrize("source", ["{% for %}", "{{ 'open", "{% include 'x' %}{% endfor %}"])
+def test_template_with_wrong_syntax_is_named(source: str, tmp_path: Path) -> None:
+    folder = make_words(tmp_path, chat_template=source)
+    with pytest.raises(BadModel, match=r"tokenizer_config\.json: chat_template: line 1"):
+        Bundle.from_folder(folder, vocab_size=300)
+
+
 def test_what_a_bundle_promises_and_is_not_is_found_when_it_is_made(bundle: Bundle) -> None:
     told = json.loads(bundle_encode(bundle))
     with pytest.raises(BadModel, match="no tokenizer"):
         _ = bundle_read(json.dumps({**told, "tokenizer": "{}"}).encode()).tokenizer
-    with pytest.raises(BadModel, match="line 1"):
-        _ = bundle_read(json.dumps({**told, "template": "{% for"}).encode()).template
 
 
 def _pair() -> tuple[Tokenizer, Bundle]:

@@ -8,7 +8,10 @@ from engine_agent.backends.base import Generate, ModelCard
 from engine_agent.block_events import Load, Page
 from engine_agent.engine.errors import BadRequest, RequestError
 from engine_agent.engine.outputs import Admission, Delta, Logprob, TokenLogprobs
+from engine_agent.prompts.frames import render_request
+from engine_agent.prompts.templates import Chat, TemplateSource
 from engine_agent.protocol import Change, Snapshot
+from tests.rendering import chat_unpacked
 
 END = 256
 CARD = ModelCard(
@@ -99,19 +102,16 @@ class ByteText:
 
 
 class PlainTemplate:
-    def render(
-        self,
-        messages: Sequence[Mapping[str, object]],
-        *,
-        add_generation_prompt: bool = True,
-        continue_final_message: bool = False,
-        kwargs: Mapping[str, object] | None = None,
-    ) -> str:
-        if any(message["role"] == "developer" for message in messages):
+    def pack(self, chat: Chat) -> bytes:
+        return render_request(TemplateSource(None, {}), chat)
+
+    async def render(self, packed: bytes) -> str:
+        chat = chat_unpacked(packed)
+        if any(message["role"] == "developer" for message in chat.messages):
             raise BadRequest("messages", "the model's template knows no role developer")
-        lines = [f"{message['role']}: {_joined(message['content'])}\n" for message in messages]
-        extra = "".join(f"{name}={value}\n" for name, value in (kwargs or {}).items())
-        return "".join(lines) + extra + ("assistant: " if add_generation_prompt else "")
+        lines = [f"{message['role']}: {_joined(message['content'])}\n" for message in chat.messages]
+        extra = "".join(f"{name}={value}\n" for name, value in chat.kwargs.items())
+        return "".join(lines) + extra + ("assistant: " if chat.add_generation_prompt else "")
 
 
 def _joined(content: Any) -> str:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from engine_agent.cache.keys import block_keys, packed_tokens, token_array
 from engine_agent.gateway.knowing.chains import marks_of
 from engine_agent.gateway.knowing.prompts import CHAT, HEAD_TOKENS, Asking, Prompt, Prompting
-from engine_agent.prompts.bodies import chat_text
+from engine_agent.prompts.renderer import Renderer
+from tests.rendering import chat_text
 from tests.unit.gateway.knowing.saying import NAMESPACE, asking, chat, ground, loaded
 
 COMPLETIONS = "/v1/completions"
@@ -51,19 +52,20 @@ async def read(prompting: Prompting, told: Asking) -> Prompt:
     return found
 
 
-@given(texts=st.lists(TEXT, min_size=1, max_size=8))
-def test_a_chat_that_grows_has_the_marks_of_one_that_comes_at_once(texts: list[str]) -> None:
-    async def grown() -> None:
-        prompting = Prompting()
+def test_a_chat_that_grows_has_the_marks_of_one_that_comes_at_once() -> None:
+    async def grown(texts: list[str]) -> None:
+        prompting = Prompting(renderer=renderer)
         for count in range(1, len(texts) + 1):
             body = chat(*texts[:count])
             found = await read(prompting, asking(body))
             assert found.is_whole
             assert found.tokens.tolist() == tokens_of(body)
             assert marks_found(found) == marks(tokens_of(body))
-        prompting.close()
 
-    asyncio.run(grown())
+    renderer = Renderer(wait_seconds=60)  # one for all examples: it takes a while to start
+    with asyncio.Runner() as runner:
+        given(texts=st.lists(TEXT, min_size=1, max_size=8))(lambda texts: runner.run(grown(texts)))()
+        renderer.close()
 
 
 async def test_what_makes_blocks_others_makes_marks_others(prompting: Prompting) -> None:
