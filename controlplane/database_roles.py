@@ -105,6 +105,15 @@ def grants_apply(cursor: Any, *, application: str) -> None:
             cursor.execute(sql.SQL(words).format(sql.Identifier(application)))
 
 
+def application_grant(application: str | None) -> None:
+    """Let the application use what was migrated. None: it owns the tables."""
+    from django.db import connection, transaction
+
+    if application is not None:
+        with transaction.atomic(), connection.cursor() as cursor:
+            grants_apply(cursor, application=application)
+
+
 def tables_owned(cursor: Any) -> list[str]:
     """Append-only tables that this login owns, and so can alter and drop."""
     cursor.execute(_OWNED, [[name for name in REVOKED if name != "django_migrations"]])

@@ -61,7 +61,7 @@ def run_migrate() -> None:
     import django
     from django.core.management import call_command
 
-    from controlplane.database_roles import owner_instead
+    from controlplane.database_roles import application_grant, owner_instead
     from controlplane.settings.env import read_environment_or_exit
 
     read_environment_or_exit(os.environ)
@@ -73,17 +73,6 @@ def run_migrate() -> None:
     _shipped_quality_ensure()
     _built_in_rules_ensure()
     _standing_token_renew()
-
-
-def application_grant(application: str | None) -> None:
-    """What was migrated is the application's to use. None: it owns the tables."""
-    from django.db import connection, transaction
-
-    from controlplane.database_roles import grants_apply
-
-    if application is not None:
-        with transaction.atomic(), connection.cursor() as cursor:
-            grants_apply(cursor, application=application)
 
 
 def run_roles() -> None:

@@ -12,6 +12,11 @@ class FieldProblem:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class UnenforcedField(FieldProblem):
+    """A policy field set to a value that no serving agent can enforce."""
+
+
 class TenantsError(Exception):
     """The root of this package's errors."""
 
@@ -50,7 +55,7 @@ class InvalidFields(TenantsError):
 
 
 class PublishRefused(InvalidFields):
-    """A policy that is well formed, and that the agents concerned cannot or may not carry out."""
+    """A policy that is well formed, and that the agents concerned may not carry out."""
 
 
 class InvalidEmail(InvalidFields):

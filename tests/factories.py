@@ -9,6 +9,8 @@ from controlplane.fleet.enrolment import Credentials, enrol
 from controlplane.fleet.join_tokens import join_token_create
 from controlplane.fleet.models import Agent, JoinToken
 from controlplane.version import version
+from engine_agent.enforcement import enforcement_encode
+from engine_agent.sidecar.simulated import simulated_enforcement
 from tenants.access import actor_for_token
 from tenants.actor import SYSTEM, Actor
 from tenants.crypto import NewSecret
@@ -66,6 +68,7 @@ def about_agent(**changes: Any) -> dict[str, Any]:
         "models": [model],
         "kv_dtypes": formats,
         "computed_as": {},
+        "enforcement": enforcement_encode(simulated_enforcement()),
         "pool": {"capacity_bytes": 1 << 28, "block_tokens": 16, "block_bytes": {"bf16": 4096, "fp8": 2048}},
         "labels": {},
         "python": "3.11",

@@ -37,7 +37,7 @@ MEANINGS = {
     "media-type": (415, "We read JSON only", "Send Content-Type: application/json."),
     "invalid": (422, "Some fields cannot be accepted", "Every field that is wrong is named in errors."),
     "malformed": (400, "The request cannot be read", "JSON, a header, a cursor or a parameter is malformed."),
-    "refused": (400, "No agent could obey this", "They cannot do it or may not: errors says which, and what is there."),
+    "refused": (400, "No agent may do this", "It has no passing quality result: errors says which, and what there is."),
     "precondition-required": (428, "Say what you have seen", "Send If-Match with the ETag you were given."),
     "rate-limited": (429, "Too many requests", "Wait for as long as Retry-After says."),
     "broken": (500, "Something broke on our side", "Try again; if it stays, give the request_id to an operator."),

@@ -23,6 +23,7 @@ AN_EFFECTIVE = {
     "effective_hash": str,
     "levels": [{"level": str, "revision": int}],
 }
+AN_ENFORCEMENT = {"grade": str, "enforcing": int, "agents": int}
 Path = Callable[[str | None], str]
 
 
@@ -86,11 +87,25 @@ def _effective(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
     if options.json:
         paper.json(found)
         return 0
-    rows = [[name, value, _origin(found, name)] for name, value in found["policy"].items() if name != "models"]
-    paper.table(["FIELD", "VALUE", "FROM"], rows, empty="")
+    rows = [
+        [name, value, _origin(found, name), *_enforcement(found, name)]
+        for name, value in found["policy"].items()
+        if name != "models"
+    ]
+    paper.table(["FIELD", "VALUE", "FROM", "ENFORCED", "WHY NOT"], rows, empty="")
     levels = ", ".join(f"{one['level']} {one['revision']}" for one in found["levels"])
     paper.say(paper.paint(f"revisions: {levels} · hash {found['effective_hash']}", DIM))
     return 0
+
+
+def _enforcement(found: Mapping[str, Any], name: str) -> list[Any]:
+    """Of one field; an older control plane reports none."""
+    told = shaped(found.get("enforcement", {}), dict).get(name)
+    if told is None:
+        return [None, None]
+    shaped(told, AN_ENFORCEMENT)
+    grade = str(told["grade"]).replace("_", " ")
+    return [f"{grade}, by {told['enforcing']} of {told['agents']}" if told["agents"] else grade, told.get("why")]
 
 
 def _bounds(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 from controlplane.analytics.agents import Hits
 from controlplane.dashboard.charts import Bar
+from controlplane.dashboard.enforcement_words import labels_words, unenforced
 from controlplane.dashboard.policies.fields import reason_words
 from controlplane.dashboard.tiles import rate
 from controlplane.dashboard.words import bake_word, counted
@@ -54,6 +55,7 @@ class AgentRow:
     hit_rate: str = "–"
     hits: str = ""  # of what the rate is
     pool: Bar | None = None
+    is_in_sync: bool = False
 
     @property
     def is_well(self) -> bool:
@@ -97,7 +99,8 @@ def agent_row(
         kind=seen["kind"],
         what=_what(seen),
         state=Tag(seen["state"], TONES.get(seen["state"], "info")),
-        sync=Tag("in sync", "ok") if seen["in_sync"] else Tag("catching up", "warn"),
+        sync=sync_tag(seen),
+        is_in_sync=seen["in_sync"],
         snapshot=_snapshot(seen),
         pool_percent=_pool_percent(seen["pool"]),
         queue=None if seen["running"] is None else seen["running"] + (seen["waiting"] or 0),
@@ -112,6 +115,15 @@ def agent_row(
         hits=counted(hits.requests, "request") if is_engine else "",
         pool=pool,
     )
+
+
+def sync_tag(seen: Mapping[str, Any]) -> Tag:
+    """In sync only as far as it enforces what it holds."""
+    if not seen["in_sync"]:
+        return Tag("catching up", "warn")
+    if names := unenforced(seen):
+        return Tag(f"in sync, not enforced: {labels_words(names)}", "warn")
+    return Tag("in sync", "ok")
 
 
 def _since(seen: Mapping[str, Any]) -> datetime | None:
@@ -130,7 +142,7 @@ def headline(rows: Sequence[AgentRow], rollouts: Sequence["RolloutRow"] = ()) ->
     """Return the state of all agents, and how far a rollout is: an agent that waits for its step is in sync, too."""
     if not rows:
         return "No agent has joined yet"
-    held = sum(row.sync.tone == "ok" for row in rows)
+    held = sum(row.is_in_sync for row in rows)
     if held < len(rows):
         synced = f"{held} of {counted(len(rows), 'agent')} {'is' if held == 1 else 'are'} in sync"
     else:

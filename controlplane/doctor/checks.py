@@ -268,6 +268,7 @@ class _ControlPlane:
         from controlplane.doctor.judging import fleet
 
         yield from fleet.agents(self.agents())
+        yield from fleet.enforcement(self.agents())
 
     def _pools(self) -> int | None:
         """Of engines of this stack, which compute in this machine's memory."""

@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from controlplane.fleet.errors import MalformedRequest
 from controlplane.fleet.labels import Labels
+from engine_agent.enforcement import enforcement_decode, enforcement_encode
 from tenants.policy import KvDtype, ModelName
 from tenants.validation import field_problems
 
@@ -49,12 +50,18 @@ def _known_aliases(told: Any) -> Any:
     return {name: as_ for name, as_ in _of_policies(told).items() if not isinstance(as_, str) or as_ in KNOWN_FORMATS}
 
 
+def _understood(declared: Any) -> dict[str, Any]:
+    """Of the fields and grades that we know: what else a newer agent declares is ignored."""
+    return enforcement_encode(enforcement_decode(declared))
+
+
 # What cannot be printed is nothing that people should be shown, and PostgreSQL keeps no NUL.
 Text = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Address = Annotated[str, StringConstraints(max_length=300, pattern=r"^[\x21-\x7e]+$"), AfterValidator(_address_check)]
 Number = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
 Formats = Annotated[list[KvDtype], Field(max_length=16), BeforeValidator(_of_policies)]
 BlockBytes = Annotated[dict[KvDtype, Number], Field(max_length=16), BeforeValidator(_of_policies)]
+Enforcements = Annotated[dict[str, Any], BeforeValidator(_understood)]
 Aliases = Annotated[dict[KvDtype, KvDtype], Field(max_length=16), BeforeValidator(_known_aliases)]
 
 
@@ -89,6 +96,7 @@ class About(_Told):
     models: Annotated[list[Model], Field(max_length=MOST_MODELS)] = []
     kv_dtypes: Formats = []
     computed_as: Aliases = {}  # formats that are computed as another, with that one
+    enforcement: Enforcements = {}  # of policy fields, each with its grade; an older agent declares none
     pool: Pool = Pool()
     labels: Labels = {}
     python: Text = ""

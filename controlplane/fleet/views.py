@@ -1,10 +1,13 @@
 """An agent as people and programs read it, of what is known at one moment. Pure: it asks the database nothing."""
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from controlplane.fleet.cadence import stale_after_seconds
+from controlplane.fleet.enforcement import ability_of
 from controlplane.fleet.health import AgentState, agent_state, gravest, is_in_sync
+from controlplane.fleet.in_force import InForce, not_enforced, unenforced_words
 from controlplane.fleet.models import Agent
 
 
@@ -28,18 +31,23 @@ def is_agent_in_sync(agent: Agent) -> bool:
     )
 
 
-def why_of(agent: Agent, *, state: AgentState) -> str | None:
+def why_of(agent: Agent, *, state: AgentState, unenforced: Sequence[Mapping[str, Any]] = ()) -> str | None:
     """What is wrong with it, in one sentence; of one that nothing was ever heard of, or that is out, that."""
     if state == "enrolled":
         return "nothing was heard of it since it enrolled"
     if state == "revoked":
         return "an operator took it out of the fleet"
-    return gravest(agent.conditions)
+    return gravest(agent.conditions) or unenforced_words(unenforced)
 
 
-def agent_view(agent: Agent, *, now: datetime, cadence: float) -> dict[str, Any]:
+def agent_view(
+    agent: Agent, *, now: datetime, cadence: float, in_force: Mapping[int, Sequence[InForce]]
+) -> dict[str, Any]:
+    """`in_force`: by group, the fields of policies (fields_in_force)."""
     state, about, beat = state_of(agent, now=now, cadence=cadence), agent.about, agent.heartbeat
     seen, load = agent.last_seen_at, beat.get("load", {})
+    is_serving = agent.kind == "engine" and agent.revoked_at is None
+    unenforced = not_enforced(ability_of(about), in_force.get(agent.group_id, ())) if is_serving else []
     return {
         "id": agent.pk,
         "kind": agent.kind,
@@ -54,8 +62,9 @@ def agent_view(agent: Agent, *, now: datetime, cadence: float) -> dict[str, Any]
         "models": about.get("models", []),
         "kv_dtypes": about.get("kv_dtypes", []),
         "computed_as": about.get("computed_as", {}),
+        "not_enforced": unenforced,
         "pool": _pool(about, beat),
-        "why": why_of(agent, state=state),
+        "why": why_of(agent, state=state, unenforced=unenforced),
         "conditions": agent.conditions,
         "group": agent.group.slug,
         "labels": agent.labels,

@@ -10,6 +10,7 @@ class RolloutsConfig(AppConfig):
     def ready(self) -> None:
         from controlplane.metrics import before_reading
         from controlplane.rollouts.checks import formats_check
+        from controlplane.rollouts.enforcement import enforcement_check
         from controlplane.rollouts.gauges import gauges_refresh
         from controlplane.rollouts.services import levels_published
         from controlplane.rollouts.waking import after_commit
@@ -17,5 +18,5 @@ class RolloutsConfig(AppConfig):
 
         before_reading.append(gauges_refresh)
         hooks.after_commit.append(after_commit)
-        hooks.publish_checks.append(formats_check)
+        hooks.publish_checks += [formats_check, enforcement_check]
         hooks.levels_published.append(levels_published)

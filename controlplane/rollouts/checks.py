@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from controlplane.fleet.quality import Results, Served, results_read, served_in
 from tenants.actor import Actor, ActorKind
 from tenants.drafts import Draft
-from tenants.errors import FieldProblem
+from tenants.errors import FieldProblem, UnenforcedField
 from tenants.levels import FLEET, Place, levels_of, namespaces_below
 from tenants.models import Namespace
 from tenants.policy import Below, Policy, Values, effective_values
@@ -154,7 +154,7 @@ def _judged(
     open_ones = [one for one in able if results.may_serve(one, wanted.kv_dtype)]
     where = wanted.where(root)
     if not able:
-        return FieldProblem(where, f"no agent here can do {wanted.kv_dtype}: {_formats_of(served)}")
+        return UnenforcedField(where, f"no agent here can do {wanted.kv_dtype}: {_formats_of(served)}")
     if not open_ones:
         return FieldProblem(where, f"has no passing quality result: {_results_of(able, wanted.kv_dtype, results)}")
     if len(able) < len(served):

@@ -116,8 +116,8 @@ INITECH = DemoOrganisation(
             "Nightly summaries",
             (
                 (
-                    "At most half of a pool; what does not fit waits in host memory",
-                    {"kv_dtype": "int8", "limit_share": 0.5, "offload": "host"},
+                    "At most half of a pool",
+                    {"kv_dtype": "int8", "limit_share": 0.5},
                 ),
             ),
         ),

@@ -36,6 +36,7 @@ class ModelCard:
     backend: str = "paged"  # who computes: our own engine, or vLLM
     backend_version: str = ""
     computed_as: Mapping[str, str] = field(default_factory=dict)  # formats that are computed as another, with that one
+    enforcement: Mapping[str, Any] = field(default_factory=dict)  # of policy fields, as enforcement_encode writes it
 
 
 class Generation(Protocol):

@@ -20,10 +20,12 @@ from engine_agent.backends.accelerator import accelerator
 from engine_agent.backends.base import Internal, ModelCard
 from engine_agent.backends.block_pages import BlockPages, Question, answered
 from engine_agent.backends.block_pages import Found as FoundEvents
+from engine_agent.backends.declarations import paged_enforcement
 from engine_agent.backends.generation import Told, probe_seconds
 from engine_agent.backends.opening import Tell, open_engine, served_name
 from engine_agent.block_events import Load, Page
 from engine_agent.cache.prefixes import PurgeReceipt
+from engine_agent.enforcement import enforcement_encode
 from engine_agent.engine.asked import Generate
 from engine_agent.engine.engine import Engine
 from engine_agent.engine.errors import BadRequest, EngineFailed, PagesFailed, RequestError
@@ -384,4 +386,11 @@ def _card(engine: Engine, name: str, folder: Path) -> ModelCard:
         block_bytes={name: parts.pages.layouts[name].page_bytes for name in engine.kv_formats},
         accelerator=accelerator(parts.pages.arena.device),
         backend_version=luminet_version(),
+        enforcement=enforcement_encode(
+            paged_enforcement(
+                host_pool_bytes=parts.pages.host_bytes,
+                host_formats=parts.pages.host_formats,
+                kv_formats=engine.kv_formats,
+            )
+        ),
     )

@@ -62,6 +62,11 @@ class KvPages:
 
     # The host's tier
 
+    @property
+    def host_formats(self) -> tuple[str, ...]:
+        """The formats that it keeps; none without it."""
+        return tuple(self._host.host.page_bytes) if self._host else ()
+
     def measure_load_seconds(self, kv_format: str) -> float:
         """How long a page takes from the host to the device, with its checksum: of several together, as they come."""
         size = self.layouts[kv_format].page_bytes

@@ -90,6 +90,7 @@ class AdminHolder:
             "models": [model],
             "kv_dtypes": card["kv_dtypes"],
             "computed_as": card.get("computed_as", {}),
+            "enforcement": card.get("enforcement", {}),  # an older engine declares nothing
             "pool": {
                 "capacity_bytes": stats["pool"]["capacity_bytes"],
                 "block_tokens": card["block_tokens"],

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine_agent.enforcement import DECLARED_FIELDS, Enforcement, Graded, declared, enforcement_encode
 from engine_agent.protocol import (
     CANARIES,
     Change,
@@ -42,6 +43,10 @@ PROMPT_TOKENS = 512  # of each request
 REUSED_AFTER_SECONDS = 60.0  # on average: a TTL of as much finds half of what was there
 HIT_SECONDS, MISS_SECONDS = 0.02, 0.3  # until the first token
 
+
+FOLLOWED = Graded("best_effort", "a simulated engine caches nothing; the hits it counts follow from this field")
+NOT_COMPUTED = Graded("untested", "a simulated engine computes nothing")
+NO_TIER = Graded("refused", "a simulated engine has no memory tiers")
 
 _EMPTY = snapshot_build("engine", {}, {})
 
@@ -303,8 +308,16 @@ def about(labels: Mapping[str, str]) -> dict[str, Any]:
         "accelerator": None,
         "models": [MODEL],
         "kv_dtypes": list(FORMATS),
+        "enforcement": enforcement_encode(simulated_enforcement()),
         "pool": {"capacity_bytes": POOL_BYTES, "block_tokens": BLOCK_TOKENS, "block_bytes": BLOCK_BYTES},
         "labels": dict(labels),
         "python": platform.python_version(),
         "platform": platform.platform(),
     }
+
+
+def simulated_enforcement() -> Enforcement:
+    """What it counts follows `hit_ratio`; nothing else of a policy has an effect."""
+    offload = {"none": NOT_COMPUTED, "host": NO_TIER, "disk": NO_TIER}
+    followed = dict.fromkeys(("prefix_caching", "ttl_seconds"), FOLLOWED)
+    return declared({**dict.fromkeys(DECLARED_FIELDS, NOT_COMPUTED), **followed, "offload": offload})

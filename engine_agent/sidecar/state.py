@@ -132,6 +132,7 @@ class Sidecar:
         self._next: _Goal | None = None  # that comes after it
         self._is_sending = self._is_pulling = self._is_restoring = self._is_proving = False
         self._is_proof_old = False  # what is being fetched was asked for before what is held came to be
+        self._is_about_reported = False
         self._must_send = self._must_pull = True
         self.has_pulled = False  # since the start; before, what the holder holds may be newer than what the store has
         self._ready_boot = ""  # of the holder that was brought to the newest state we knew of
@@ -400,7 +401,9 @@ class Sidecar:
             self._must_send = True
 
     def _about_seen(self, event: AboutSeen) -> None:
-        if event.about != self.ledger.about:
+        """Reported once after each start, too: a control plane that was upgraded since may understand more of it."""
+        if event.about != self.ledger.about or not self._is_about_reported:
+            self._is_about_reported = True
             self._tell(Report("about", event.about))
             self._keep(replace(self.ledger, about=event.about))
 

@@ -12,7 +12,7 @@ from tenants.actor import Actor
 from tenants.audit import Journal, audited
 from tenants.bounds import bounds_of
 from tenants.drafts import ROOT, Draft, draft_contradictions, draft_out_of_bounds, promises_more
-from tenants.errors import FieldProblem, InvalidFields, OutOfBounds, PublishRefused
+from tenants.errors import FieldProblem, InvalidFields, OutOfBounds, PublishRefused, UnenforcedField
 from tenants.fields import note_check
 from tenants.levels import FLEET, Locked, Place, level_of, levels_lock, namespaces_by_place
 from tenants.models import Namespace, Organisation, PolicyLevel, PolicyRevision
@@ -125,7 +125,7 @@ def _hooks_check(actor: Actor, wanted: Sequence[Wanted], drafts: Sequence[Draft]
         return
     judged = [Judged(actor, one.place, draft) for one, draft in zip(wanted, drafts, strict=True)]
     if problems := [problem for check in hooks.publish_checks for problem in check(judged)]:
-        raise PublishRefused(problems)
+        raise (InvalidFields if any(isinstance(one, UnenforcedField) for one in problems) else PublishRefused)(problems)
 
 
 def _out_of_bounds(actor: Actor, organisation: Organisation | None, draft: Draft) -> list[FieldProblem]:

@@ -11,6 +11,7 @@ from hashlib import sha256
 from http.client import HTTPConnection, HTTPResponse
 from typing import Any
 
+from engine_agent.enforcement import enforcement_decode
 from engine_agent.identity import HEADER, Identity, sign
 from engine_agent.protocol import Snapshot, policy_hash, snapshot_build, snapshot_encode
 from tests.engine_processes import Answer, Engine, engine, state_folder
@@ -21,6 +22,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "paged": ("--context", "1024"),
     "vllm": ("--backend", "vllm", "--kv-dtype", "fp8", "--context", "1024"),
 }
+MOST_REQUESTS = 50  # until a pool of 32 MiB, or a share of it, is full; seven are enough
 START_SECONDS = 420  # vLLM on a busy machine
 Policy = Mapping[str, Any]
 
@@ -137,14 +139,33 @@ class FleetEngine:
 
 
 @contextmanager
-def fleet_engine(backend: str) -> Iterator[FleetEngine]:
+def fleet_engine(backend: str, *more: str) -> Iterator[FleetEngine]:
+    """With these options besides."""
     with state_folder() as state:
         state.mkdir()
         secret = state.parent / "identity-secret"
         secret.write_bytes(SECRET)
-        options = (*OPTIONS[backend], "--identity-secret-file", str(secret), "--agent-id", AGENT)
+        options = (*OPTIONS[backend], *more, "--identity-secret-file", str(secret), "--agent-id", AGENT)
         with engine(*options, state=state, ready_seconds=START_SECONDS) as running:
             yield FleetEngine(backend, running)
+
+
+def displaced(agent: FleetEngine, name: str, tokens: list[int]) -> None:
+    """These tokens, hit once, have left the device, because their namespace has a limit and asks for others."""
+    for _ in range(2):
+        agent.complete(name, tokens)
+    for _ in range(MOST_REQUESTS):
+        counters = agent.namespace(name)["counters"]
+        if counters["quota_blocks"] + counters["demoted_blocks"] >= len(tokens) // agent.block:
+            return
+        agent.complete(name, agent.fresh(8))
+    raise AssertionError("its limit never cost it these blocks")
+
+
+def offload_grades(agent: FleetEngine) -> dict[str, str]:
+    """As its sidecar reads them."""
+    declared: Any = enforcement_decode(agent.stats["model"]["enforcement"])["offload"]
+    return {value: graded.grade for value, graded in declared.items()}
 
 
 def until(check: Callable[[], bool], *, seconds: float = 60) -> None:

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.fleet_engine import FleetEngine, until
-
-MOST_REQUESTS = 50  # until a pool of 32 MiB, or a share of it, is full; seven are enough
+from tests.conformance.fleet_engine import MOST_REQUESTS, FleetEngine, displaced, offload_grades, until
 
 
 def test_hits_are_exact_and_the_last_token_is_computed(agent: FleetEngine) -> None:
@@ -41,6 +39,7 @@ def test_who_computes_is_said_with_its_version_and_what_formats_are_computed_as(
     card = agent.stats["model"]
     assert (card["backend"], bool(card["backend_version"])) == (agent.backend, True)
     assert card["computed_as"] == {"paged": {}, "vllm": {"fp8": "fp8_e4m3"}}[agent.backend]
+    assert card["enforcement"]["weight"]["grade"] == {"paged": "enforced", "vllm": "best_effort"}[agent.backend]
 
 
 def test_two_namespaces_never_meet(agent: FleetEngine) -> None:
@@ -113,6 +112,14 @@ def test_a_flood_takes_no_reserved_block(agent: FleetEngine) -> None:
     else:
         pytest.fail("the flood never filled the pool")
     assert agent.cached("reserved", kept) == 6 * agent.block
+
+
+def test_a_host_tier_that_is_refused_keeps_nothing(agent: FleetEngine) -> None:
+    assert offload_grades(agent) == {"none": "enforced", "host": "refused", "disk": "refused"}
+    agent.govern(unkept={"offload": "host", "limit_share": 0.05})
+    tokens = agent.fresh(4)
+    displaced(agent, "unkept", tokens)
+    assert agent.cached("unkept", tokens) == 0
 
 
 def test_a_pin_is_computed_and_survives_its_ttl(agent: FleetEngine) -> None:

@@ -74,7 +74,7 @@ def test_from_an_empty_fleet_to_a_policy_rolled_back(luminet: Run, file: str, tm
     assert (status, "ttl_seconds: 9 → 120" in out, "Type acme/chat" in err) == (0, True, True)
     status, out, _ = luminet("get", "effective", "acme/chat")
     assert status == 0
-    assert ["ttl_seconds", "120", "namespace"] in [line.split() for line in out.splitlines()]
+    assert ["ttl_seconds", "120", "namespace", "untested", "–"] in [line.split() for line in out.splitlines()]
     assert luminet("plan", "-f", file)[0] == 0
 
 

@@ -10,6 +10,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from controlplane.api.routing import OPERATIONS
+from controlplane.fleet.in_force import fields_in_force
 from controlplane.fleet.quality_results import quality_override
 from controlplane.rollouts.services import policy_publish
 from tenants.actor import SYSTEM
@@ -93,6 +94,7 @@ def got(operator: Api, path: str) -> Any:
 
 def page_counts(operator: Api, limit: int) -> Mapping[str, int]:
     operator.get("/whoami")  # so that the token's last use is noted already
+    fields_in_force()  # so that they are read already: they are kept until something is changed
     return {name: counted(partial(operator.get, f"{path}?limit={limit}")) for name, path in LISTS.items()}
 
 

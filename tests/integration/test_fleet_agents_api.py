@@ -7,6 +7,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from controlplane.fleet.enforcement import enforcement_view
 from controlplane.fleet.enrolment import agent_for_token, enrol
 from controlplane.fleet.errors import Revoked, UnknownToken
 from controlplane.fleet.models import Agent, JoinToken, OperationStep
@@ -97,6 +98,8 @@ def test_an_agent_is_shown_with_what_it_is_holds_and_lacks(operator: Api) -> Non
             "last_failure_at": None,
             "timing": None,
         },
+        "enforcement": enforcement_view(about_agent()),
+        "not_enforced": [],
     }
 
 

@@ -27,7 +27,7 @@ def demo_engine(name: str = "agent-1", formats: list[str] = EVERY, **about: Any)
     make_agent(name, **({"backend": "paged", "models": [model], "kv_dtypes": formats} | about))
 
 
-def refused(api: Api, **policy: Any) -> dict[str, str]:
+def refused(api: Api, *, status: int = 400, **policy: Any) -> dict[str, str]:
     """By field, with what a publish is refused; its preview had told."""
     seen = said(api.get(PATH))["revision"]
     preview = said(api.post(f"{PATH}/preview", {"policy": policy}))
@@ -36,7 +36,8 @@ def refused(api: Api, **policy: Any) -> dict[str, str]:
         assert preview["problems"] == []
         return {}
     told = said(answer)
-    assert (answer.status_code, told["type"].rpartition("/")[2].rpartition("#")[2]) == (400, "problem-refused")
+    kind = {400: "problem-refused", 422: "problem-invalid"}[status]
+    assert (answer.status_code, told["type"].rpartition("/")[2].rpartition("#")[2]) == (status, kind)
     assert preview["problems"] == told["errors"]
     return {one["field"]: one["message"] for one in told["errors"]}
 
@@ -63,7 +64,7 @@ def test_a_format_that_no_agent_can_do_is_refused_naming_them(acme: Api) -> None
     demo_engine("agent-1", ["bf16", "fp8"])
     demo_engine("agent-2", ["bf16"])
     make_shipped_results()
-    assert refused(acme, kv_dtype="nvfp4") == {
+    assert refused(acme, status=422, kv_dtype="nvfp4") == {
         "policy.kv_dtype": "no agent here can do nvfp4: agent-1 can do bf16, fp8; agent-2 can do bf16"
     }
 

@@ -167,6 +167,9 @@ def agent(name: str, used: int | None, *, in_sync: bool = True, kind: str = "eng
         "kind": kind,
         "state": "ready",
         "in_sync": in_sync,
+        "group": "default",
+        "models": [{"name": "m"}],
+        "not_enforced": [],
         "pool": {"capacity_bytes": 1_000, "used_bytes": used},
     }
 

@@ -1,8 +1,8 @@
 """Agents as operators see and steer them, and the tokens agents join with."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 from django.utils import timezone
@@ -16,6 +16,8 @@ from controlplane.api.schemas.cache import OperationStarted
 from controlplane.api.schemas.fleet import AgentShown, AgentUpdate, JoinTokenCreate, JoinTokenCreated, JoinTokenShown
 from controlplane.fleet import agents, join_tokens, selectors
 from controlplane.fleet.canaries import NEVER, Isolation, isolations_read
+from controlplane.fleet.enforcement import enforcement_view
+from controlplane.fleet.in_force import InForce, fields_in_force
 from controlplane.fleet.models import Agent, JoinToken
 from controlplane.fleet.views import agent_view
 from tenants import access
@@ -55,8 +57,8 @@ def agents_list(
     rows = rows if kind is None else rows.filter(kind=kind)
 
     def show(found: Sequence[Agent]) -> list[AgentShown]:
-        probed = isolations_read([one.pk for one in found], now=now)
-        return [_agent(one, now, cadence, probed.get(one.pk, NEVER)) for one in found]
+        probed, in_force = isolations_read([one.pk for one in found], now=now), fields_in_force()
+        return [_agent(one, now, cadence, probed.get(one.pk, NEVER), in_force) for one in found]
 
     return page(rows, kind="agents", by="id", limit=limit, cursor=cursor, show=show)
 
@@ -188,12 +190,20 @@ def _started(operation: Operation) -> Answer:
 def _answer(agent: Agent) -> Answer:
     now = timezone.now()
     probed = isolations_read([agent.pk], now=now)
-    return Answer(_agent(agent, now, selectors.fleet_cadence_seconds(), probed.get(agent.pk, NEVER)))
+    cadence = selectors.fleet_cadence_seconds()
+    return Answer(_agent(agent, now, cadence, probed.get(agent.pk, NEVER), fields_in_force()))
 
 
-def _agent(agent: Agent, now: datetime, cadence: float, isolation: Isolation) -> AgentShown:
-    probed = isolation.view() if agent.kind == "engine" else None
-    return AgentShown.model_validate({**agent_view(agent, now=now, cadence=cadence), "isolation": probed})
+def _agent(
+    agent: Agent, now: datetime, cadence: float, isolation: Isolation, in_force: Mapping[int, Sequence[InForce]]
+) -> AgentShown:
+    view = agent_view(agent, now=now, cadence=cadence, in_force=in_force)
+    of_engine: dict[str, Any] = (
+        {"isolation": isolation.view(), "enforcement": enforcement_view(agent.about)}
+        if agent.kind == "engine"
+        else {"isolation": None, "enforcement": {}}
+    )
+    return AgentShown.model_validate({**view, **of_engine})
 
 
 def _join_token(token: JoinToken, now: datetime) -> JoinTokenShown:

@@ -12,6 +12,7 @@ from controlplane.api.schemas.policies import (
     AffectedShown,
     ChangeShown,
     EffectiveShown,
+    EnforcementShown,
     FieldProblemShown,
     GroupShareShown,
     LevelShown,
@@ -27,7 +28,8 @@ from controlplane.api.schemas.policies import (
     WarningShown,
 )
 from controlplane.rollouts import services
-from controlplane.rollouts.checks import formats_preview
+from controlplane.rollouts.enforcement import agents_preview, enforcement_of
+from controlplane.rollouts.enforcing import reasons_words
 from controlplane.rollouts.selectors import pools_of
 from tenants import access
 from tenants.actor import Actor
@@ -57,9 +59,9 @@ def policy_put(call: Call, body: PolicyPut) -> Answer:
     """Publish the policy of {level}.
 
     Replaces what it said: a field left out is inherited. All or nothing, in one transaction, with an audit record.
-    Reservations and pins of everybody on the same agents may add up to 0.9 of each pool. A format that no agent
-    concerned can do, or that has not passed on any, is refused. `rollout` in the answer is how it comes to the agents;
-    null where it concerns none. Wants `If-Match`.
+    Reservations and pins of everybody on the same agents may add up to 0.9 of each pool. A value that it sets
+    and that no agent concerned enforces is refused (422), and so is a format that has not passed on any of them (400).
+    `rollout` in the answer is how it comes to the agents; null where it concerns none. Wants `If-Match`.
     """
     return _published(
         services.policy_publish(
@@ -81,7 +83,7 @@ def policy_preview_post(call: Call, body: PolicyPut) -> Answer:
     """
     pools = pools_of(call.place)
     found = policy_preview(actor=call.actor, place=call.place, policy=body.policy, pools=pools)
-    formats = formats_preview(actor=call.actor, place=call.place, policy=body.policy)
+    agents = agents_preview(actor=call.actor, place=call.place, policy=body.policy)
     refused = services.rollout_problems(place=call.place, rollout=body.rollout)
     alone = services.rollout_warnings(place=call.place, rollout=body.rollout)
     shares = SharesShown(
@@ -98,8 +100,8 @@ def policy_preview_post(call: Call, body: PolicyPut) -> Answer:
         ),
         shares=shares,
         expected_effect=list(found.effects),
-        warnings=[_from(WarningShown, one) for one in (*found.warnings, *formats.warnings, *alone)],
-        problems=[_from(FieldProblemShown, one) for one in (*found.problems, *formats.problems, *refused)],
+        warnings=[_from(WarningShown, one) for one in (*found.warnings, *agents.warnings, *alone)],
+        problems=[_from(FieldProblemShown, one) for one in (*found.problems, *agents.problems, *refused)],
     )
     return Answer(shown)
 
@@ -107,9 +109,11 @@ def policy_preview_post(call: Call, body: PolicyPut) -> Answer:
 def policy_effective(call: Call, model: Model = None) -> Answer:
     """Read what is in force for {level}.
 
-    Every field with the level it comes from, and the hash agents acknowledge.
+    Every field with the level it comes from and whether the agents that serve it enforce it; and the hash they
+    acknowledge.
     """
     force = policy_in_force(call.place, model)
+    enforcement = enforcement_of(call.place, [level.policy for level in force.levels], model)
     shown = EffectiveShown(
         policy=force.effective.values,
         origin=force.effective.origin,  # type: ignore[arg-type]  # the four levels
@@ -117,6 +121,15 @@ def policy_effective(call: Call, model: Model = None) -> Answer:
         model_origin=force.effective.via,
         levels=[LevelShown(level=one.kind, revision=one.revision) for one in force.levels],  # type: ignore[arg-type]
         effective_hash=force.hash,
+        enforcement={
+            name: EnforcementShown(
+                grade=one.grade,
+                enforcing=one.enforcing,
+                agents=one.agents,
+                why=reasons_words(one, call.actor) or None,
+            )
+            for name, one in enforcement.items()
+        },
     )
     return Answer(shown)
 

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 from controlplane.api.schemas.base import Given, OneTimeSecret, Taken, example
 from controlplane.api.schemas.tenants import ID, WHEN, GroupSlug, Name
 from controlplane.fleet.labels import Labels
+from engine_agent.enforcement import Grade
 from tenants.models.organisations import SLUG_PATTERN
 from tenants.policy import KvDtype
 
@@ -159,7 +160,39 @@ AGENT = {
     "enrolled_by": "first machines",
     "revoked_at": None,
     "isolation": ISOLATION,
+    "enforcement": {
+        "ttl_seconds": {"grade": "enforced", "why": "", "values": {}},
+        "offload": {
+            "grade": "best_effort",
+            "why": "no disk tier",
+            "values": {
+                "none": {"grade": "enforced", "why": ""},
+                "host": {"grade": "enforced", "why": ""},
+                "disk": {"grade": "refused", "why": "no disk tier"},
+            },
+        },
+    },
+    "not_enforced": [],
 }
+
+
+class ValueGrade(Given):
+    grade: Grade = Field(
+        description="`enforced`, `best_effort`, `refused` (it cannot), or `untested` (not reported, or never tried)."
+    )
+    why: str = Field(description="Why it is not `enforced`; empty where there is nothing to say.")
+
+
+class FieldGrade(ValueGrade):
+    """How far an engine enforces a policy field."""
+
+    values: dict[str, ValueGrade] = Field(description="Of a field whose values differ in it; else empty.")
+
+
+class NotEnforced(Given):
+    field: str
+    value: str | None = Field(description="null: whatever the value.")
+    why: str
 
 
 class AgentShown(Given):
@@ -209,6 +242,10 @@ class AgentShown(Given):
     enrolled_by: str = Field(description="The name of the join token.")
     revoked_at: datetime | None
     isolation: IsolationShown | None = Field(description="Whether it keeps tenants apart; null: a gateway.")
+    enforcement: dict[str, FieldGrade] = Field(description="Every policy field with its grade; empty: a gateway.")
+    not_enforced: list[NotEnforced] = Field(
+        description="What of the policies in force in its group it does not enforce, however much it is in sync."
+    )
 
 
 class AgentUpdate(Taken):

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 from controlplane.api.schemas.base import EVERY_MEMBER, Given, Taken, example
 from controlplane.api.schemas.tenants import ID
 from controlplane.rollouts.spec import RolloutSpec
+from engine_agent.enforcement import Grade
 from tenants.bounds import BUILT_IN_BOUNDS, Bounds
 from tenants.limits import Limits
 from tenants.policy import BUILT_IN, Policy
@@ -58,6 +59,18 @@ class LevelShown(Given):
     revision: int
 
 
+class EnforcementShown(Given):
+    """Whether the agents that serve a policy enforce one of its fields, at the value in force."""
+
+    grade: Grade = Field(
+        description="`enforced`: by all of them. `best_effort`: by some, or not exactly. `refused`: by none of them. "
+        "`untested`: not known."
+    )
+    enforcing: int = Field(description="How many enforce it.")
+    agents: int = Field(description="How many serve it.")
+    why: str | None = Field(description="Why not all enforce it; operators read which agents. null: nothing to say.")
+
+
 class EffectiveShown(Given):
     """What is in force: every field, the level it comes from, and the hash agents acknowledge."""
 
@@ -69,6 +82,7 @@ class EffectiveShown(Given):
             model_origin={},
             levels=[{"level": "fleet", "revision": 0}, {"level": "namespace", "revision": 7}],
             effective_hash=HASH,
+            enforcement={"ttl_seconds": {"grade": "enforced", "enforcing": 3, "agents": 3, "why": None}},
         )
     )
 
@@ -78,6 +92,7 @@ class EffectiveShown(Given):
     model_origin: dict[str, str] = Field(description="For fields of origin `model`: which level's override it is.")
     levels: list[LevelShown]
     effective_hash: str
+    enforcement: dict[str, EnforcementShown] = Field(description="By field, for every field.")
 
 
 class ChangeShown(Given):

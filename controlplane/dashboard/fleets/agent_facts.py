@@ -9,7 +9,8 @@ from uuid import UUID
 
 from controlplane.analytics.agents import Hits
 from controlplane.dashboard.charts import bytes_text
-from controlplane.dashboard.fleet_rows import ISOLATION, TONES, Tag, backend_words
+from controlplane.dashboard.enforcement_words import LABELS, enforcement_facts, labels_words, unenforced
+from controlplane.dashboard.fleet_rows import ISOLATION, TONES, Tag, backend_words, sync_tag
 from controlplane.dashboard.tiles import rate
 from controlplane.dashboard.words import counted, duration
 from controlplane.fleet.agents import SECONDS
@@ -103,20 +104,26 @@ def headline(seen: Seen) -> str:
     if state in ("stale", "down", "failed"):
         return f"{name} is {state}"
     holds = "holds what is published" if seen["in_sync"] else "does not hold what is published yet"
+    if names := unenforced(seen):
+        holds += f", but does not enforce: {labels_words(names)}"
     return f"{name} is {state} and {holds}"
 
 
 def _advice(seen: Seen) -> str:
+    what = "A gateway" if seen["kind"] == "gateway" else f"An engine ({backend_words(seen) or 'backend not told'})"
+    said = f"{what} of the group {seen['group']}."
+    if seen["not_enforced"] and not seen["conditions"]:
+        told = "; ".join(f"{LABELS[one['field']]}: {one['why']}" for one in seen["not_enforced"])
+        return f"{said} It does not enforce {told}."
     if seen["why"]:
         return f"{seen['why'][:1].upper()}{seen['why'][1:]}."
-    what = "A gateway" if seen["kind"] == "gateway" else f"An engine ({backend_words(seen) or 'backend not told'})"
-    return f"{what} of the group {seen['group']}. Nothing is wrong with it."
+    return f"{said} Nothing is wrong with it."
 
 
 def _sync(seen: Seen) -> Tag:
     if seen["state"] == "revoked":
         return Tag("holds nothing of ours", "info")
-    return Tag("in sync", "ok") if seen["in_sync"] else Tag("catching up", "warn")
+    return sync_tag(seen)
 
 
 def _sync_title(seen: Seen) -> str:
@@ -196,6 +203,7 @@ def _engine_facts(seen: Seen) -> Iterator[Fact]:
         said = f"{model['name']} · {model['context_tokens']:,} tokens of context · revision {model['revision'][:12]}"
         yield Fact("Model", said)
     yield Fact("Formats", ", ".join(format_words(one, seen["computed_as"]) for one in seen["kv_dtypes"]) or "none told")
+    yield from (Fact(*told) for told in enforcement_facts(seen["enforcement"]))
     pool = seen["pool"]
     yield Fact("Pool", f"{bytes_text(pool['capacity_bytes'])} · blocks of {pool['block_tokens']} tokens")
     sizes = ", ".join(f"{name} {bytes_text(size)}" for name, size in sorted(pool["block_bytes"].items()))

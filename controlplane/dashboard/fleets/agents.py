@@ -15,6 +15,8 @@ from controlplane.dashboard.fleets.pools import NOTHING, held_rows, pool
 from controlplane.dashboard.pages import FORMS, operator_of, page, part
 from controlplane.fleet import agents, selectors
 from controlplane.fleet.canaries import NEVER, isolations_read
+from controlplane.fleet.enforcement import enforcement_view
+from controlplane.fleet.in_force import fields_in_force
 from controlplane.fleet.models import Agent, OperationStep
 from controlplane.fleet.views import agent_view
 from controlplane.live.selectors import pulse_latest
@@ -110,7 +112,9 @@ def _others(found: Agent) -> int:
 
 def _now(found: Agent) -> dict[str, Any]:
     now = timezone.now()
-    view = agent_view(found, now=now, cadence=selectors.fleet_cadence_seconds())
+    cadence, in_force = selectors.fleet_cadence_seconds(), fields_in_force()
+    view = agent_view(found, now=now, cadence=cadence, in_force=in_force)
+    view["enforcement"] = enforcement_view(found.about)
     held = pools_held([found.pk], top=MOST_NAMESPACES).get(found.pk, NOTHING)
     filled = pool(view["pool"], held, view["computed_as"])
     hits = hits_of_agents([found.pk], now=now).get(found.pk, Hits())

@@ -10,6 +10,7 @@ from django.shortcuts import render
 from django.utils import timezone
 
 from controlplane.analytics.agents import FleetPools, fleet_pools, hits_of_agents
+from controlplane.dashboard.enforcement_words import with_fleet_words
 from controlplane.dashboard.fleet_rows import (
     NO_HITS,
     AgentRow,
@@ -28,6 +29,7 @@ from controlplane.dashboard.fleets.token_rows import commands
 from controlplane.dashboard.pages import operator_of, page, part
 from controlplane.fleet import selectors
 from controlplane.fleet.canaries import NEVER, isolations_read
+from controlplane.fleet.in_force import fields_in_force
 from controlplane.fleet.views import agent_view
 from controlplane.live.selectors import pulse_latest
 from controlplane.rollouts.selectors import rollouts_open
@@ -64,7 +66,7 @@ def _fleet(now: datetime) -> dict[str, Any]:
     pools = fleet_pools(names, top=len(KINDS))
     agents, rollouts = _agents(views, pools, now), _rollouts(now)
     return {
-        "headline": headline(agents, rollouts),
+        "headline": with_fleet_words(headline(agents, rollouts), views),
         "advice": advice(agents, rollouts),
         "troubles": troubles(agents),
         "agents": agents[:MOST_SHOWN],
@@ -76,8 +78,9 @@ def _fleet(now: datetime) -> dict[str, Any]:
 
 
 def _views(now: datetime) -> list[dict[str, Any]]:
-    cadence = selectors.fleet_cadence_seconds()
-    return [agent_view(one, now=now, cadence=cadence) for one in selectors.agents_living().order_by("id")]
+    cadence, in_force = selectors.fleet_cadence_seconds(), fields_in_force()
+    living = selectors.agents_living().order_by("id")
+    return [agent_view(one, now=now, cadence=cadence, in_force=in_force) for one in living]
 
 
 def _agents(views: Sequence[dict[str, Any]], pools: FleetPools, now: datetime) -> list[AgentRow]:

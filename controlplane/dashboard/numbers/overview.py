@@ -23,6 +23,7 @@ from controlplane.dashboard.numbers.reading import read
 from controlplane.dashboard.pages import operator_of, part
 from controlplane.fleet import selectors
 from controlplane.fleet.cadence import cadence_seconds
+from controlplane.fleet.in_force import fields_in_force
 from controlplane.fleet.views import agent_view
 from controlplane.rollouts.selectors import rollouts_open
 from controlplane.rollouts.views import rollout_view, rollouts_shown
@@ -76,7 +77,8 @@ def _pairs(now: datetime) -> dict[str, Any]:
 
 def watched_of(actor: Actor) -> dict[str, Any]:
     now, most, living = timezone.now(), overview_rows.MOST_LINES, list(selectors.agents_living().order_by("id"))
-    agents = [agent_view(one, now=now, cadence=cadence_seconds(len(living))) for one in living]
+    cadence, in_force = cadence_seconds(len(living)), fields_in_force()
+    agents = [agent_view(one, now=now, cadence=cadence, in_force=in_force) for one in living]
     firing = alerts_visible(actor).filter(state=Alert.State.FIRING)
     shown = [alert_view(one) for one in firing.order_by("-fired_at")[:most]]
     rollouts = rollouts_shown(rollouts_open().order_by("-created_at"))[:most]

@@ -7,7 +7,8 @@ from typing import Any
 
 from controlplane.analytics.movers import Moved, Movement
 from controlplane.dashboard.charts import bytes_text
-from controlplane.dashboard.fleet_rows import TONES, Tag
+from controlplane.dashboard.enforcement_words import with_fleet_words
+from controlplane.dashboard.fleet_rows import TONES, Tag, sync_tag
 from controlplane.dashboard.policies.fields import reason_words
 from controlplane.dashboard.tiles import LEAST_POINTS, measured, rate
 from controlplane.dashboard.words import counted, duration
@@ -78,7 +79,7 @@ def pools(agents: Sequence[Mapping[str, Any]]) -> Pools:
     engines = [one for one in agents if one["kind"] == "engine"]
     fullest = sorted(engines, key=lambda one: (-(_percent(one) or 0), one["id"]))[:MOST_POOLS]
     rows = tuple(_pool_row(one) for one in sorted(fullest, key=lambda one: one["id"]))
-    return Pools(sync_title(agents), _pools_note(engines), rows, len(engines) - len(rows))
+    return Pools(with_fleet_words(sync_title(agents), agents), _pools_note(engines), rows, len(engines) - len(rows))
 
 
 def sync_title(agents: Sequence[Mapping[str, Any]]) -> str:
@@ -104,7 +105,7 @@ def _pool_row(agent: Mapping[str, Any]) -> PoolRow:
         percent=percent,
         words=words or "not told yet",
         state=Tag(agent["state"], TONES.get(agent["state"], "info")),
-        sync=Tag("in sync", "ok") if agent["in_sync"] else Tag("catching up", "warn"),
+        sync=sync_tag(agent),
     )
 
 

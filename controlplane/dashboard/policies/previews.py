@@ -24,6 +24,7 @@ WARNINGS = {
     "requests_refused": "Requests are refused",
     "pins_without_caching": "Pins hold nothing",
     "no_room": "No room",
+    "not_enforced": "Not enforced by every agent",
     "format_lacking": "Not on every agent",
     "format_unproven": "Not measured everywhere",
     "canary_alone": "Nothing to compare with",

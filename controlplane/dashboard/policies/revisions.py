@@ -19,7 +19,7 @@ from controlplane.dashboard.policies.previews import Previewed, diff_words, prev
 from controlplane.dashboard.policies.rollout_forms import button_words
 from controlplane.dashboard.words import counted
 from controlplane.rollouts import services
-from controlplane.rollouts.checks import formats_preview
+from controlplane.rollouts.enforcement import agents_preview
 from controlplane.rollouts.selectors import candidates_of, pools_of
 from controlplane.rollouts.spec import ALL_AT_ONCE
 from tenants.actor import Actor
@@ -198,7 +198,7 @@ def _way_back(request: HttpRequest, here: At, above: list[Values], level: Policy
             to, f"Revision {to} says what is published now: there is nothing to go back to", "", None, (), ""
         )
     found = policy_preview(actor=here.actor, place=here.place, policy=policy, pools=pools)
-    formats = formats_preview(actor=here.actor, place=here.place, policy=policy)
+    formats = agents_preview(actor=here.actor, place=here.place, policy=policy)
     seen = previewed(
         found,
         [*found.warnings, *formats.warnings],

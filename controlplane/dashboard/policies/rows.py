@@ -1,7 +1,7 @@
 """The editor's rows: of each field what is in force, where it comes from, what was typed and may be. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from controlplane.dashboard.charts import bytes_text
@@ -98,6 +98,7 @@ class Ground:
     served: Sequence[Served]
     formats: Mapping[str, Format]
     promised: str = ""  # how much of each pool is promised to everybody, for operators
+    enforcement: Mapping[str | None, Mapping[str, str]] = field(default_factory=dict)  # by model: why not
 
     @property
     def kind(self) -> str:
@@ -132,6 +133,7 @@ def rows(ground: Ground) -> list[Row]:
             ),
             inherited=above.values[name],
             then=then,
+            unenforced=ground.enforcement.get(None, {}).get(name),
         )
         for name, one in FIELDS.items()
     ]
@@ -167,6 +169,7 @@ def _model(ground: Ground, place: ModelPlace, is_served: bool) -> ModelRows:
             origin=_model_origin(ground.kind, now.origin[name], now.via.get(name, "")),
             inherited=without[name],
             then=then,
+            unenforced=ground.enforcement.get(place.name, {}).get(name),
         )
         for name in place.fields
     ]
@@ -205,6 +208,7 @@ def _row(
     origin: str,
     inherited: Any,
     then: Mapping[str, Any],
+    unenforced: str | None,
 ) -> Row:
     typed, problems = ground.form.typed, tuple(ground.form.problems.get(key, ()))
     is_changed = bool(problems) or not same(one.name, old, new)
@@ -216,7 +220,7 @@ def _row(
         kind=one.kind,
         in_force=value_words(one.name, in_force),
         origin=origin,
-        hints=tuple(_hints(ground, one, then, is_of_model=bool(typed_key))),
+        hints=tuple(filter(None, (unenforced, *_hints(ground, one, then, is_of_model=bool(typed_key))))),
         bound=_bound_words(ground, one.name),
         is_locked=_is_locked(ground, one.name),
         is_own=old is not INHERITED or new is not INHERITED,

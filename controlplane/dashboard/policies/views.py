@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from pydantic import ValidationError
 
+from controlplane.dashboard.enforcement_words import fields_words, policy_words
 from controlplane.dashboard.pages import FORMS, page, part
 from controlplane.dashboard.policies.at import At, at
 from controlplane.dashboard.policies.authors import author_name, published_by, was_published
@@ -48,7 +49,7 @@ from controlplane.dashboard.resuming import kept_shown
 from controlplane.dashboard.words import counted
 from controlplane.fleet.quality import newest_results, served_in
 from controlplane.rollouts import services
-from controlplane.rollouts.checks import formats_preview
+from controlplane.rollouts.enforcement import agents_preview, enforcement_by_model
 from controlplane.rollouts.selectors import agents_of, candidates_of, groups_below, pools_of
 from tenants.errors import Conflict, InvalidFields, OutOfBounds, StaleRevision
 from tenants.levels import FLEET, Place, levels_of
@@ -263,6 +264,7 @@ def _context(
     chain, level, form = tuple(one.policy for one in levels), levels[-1], draft.form
     pools, candidates = pools_of(here.place), candidates_of(here.place)
     seen, promised = _previewed(here, chain, draft, pools)
+    enforcement = enforcement_by_model(here.place, chain)
     served = [one for group in served_in(groups_below(here.place)).values() for one in group]
     results = [
         Result(one.model, one.revision, one.backend, one.kv_dtype, one.verdict, one.figures)
@@ -278,6 +280,7 @@ def _context(
         served,
         formats(pools, served, results, names_agents=here.actor.is_operator),
         promised,
+        {model: fields_words(effective_values(chain, model), one, here.actor) for model, one in enforcement.items()},
     )
     shown, models = rows(ground), model_rows(ground)
     problems = [*form.problems.get("", []), *form.problems.get(ROLLOUT, [])]
@@ -288,7 +291,9 @@ def _context(
         "headline": headline(effective_values(chain), here.kind, here.place.name) + so_far(progress),
         "standing": standing(here.kind, level.revision),
         "last": None if swapped else _last(here, level),
-        "synced": "" if swapped else _synced(here, progress),
+        "synced": ""
+        if swapped
+        else "; ".join(filter(None, (_synced(here, progress), policy_words(enforcement.values(), here.actor)))),
         "panel_title": own_words(level.policy, here.kind),
         "inherits_from": _above(here, levels),
         "may_edit": here.may_edit,
@@ -390,7 +395,7 @@ def _previewed(here: At, chain: tuple[Values, ...], draft: Draft, pools: Any) ->
     if drafted is None:
         return None, ""
     found = policy_preview(actor=here.actor, place=here.place, policy=drafted, pools=pools)
-    told = formats_preview(actor=here.actor, place=here.place, policy=drafted)
+    told = agents_preview(actor=here.actor, place=here.place, policy=drafted)
     form.refuse([*found.problems, *told.problems, *services.rollout_problems(place=here.place, rollout=spec)])
     alone = services.rollout_warnings(place=here.place, rollout=spec)
     after = (*chain[:-1], form.said)

@@ -89,6 +89,29 @@ def _spool(one: View, label: str, name: str) -> list[Finding]:
     return [warning(name, f"{label} has {spooled:,} reports that it could not deliver yet", do)]
 
 
+def enforcement(views: Sequence[View]) -> list[Finding]:
+    """Of policies in force in a group, what none of its engines enforces. An older control plane reports none of it."""
+    by_group: dict[str, list[dict[tuple[str, str], str]]] = {}
+    for one in views:
+        if one["kind"] == "engine" and one.get("models") and "not_enforced" in one:
+            refused = {(told["field"], told["value"] or ""): told["why"] for told in one["not_enforced"]}
+            by_group.setdefault(str(one["group"]), []).append(refused)
+    found = [
+        _unenforced(group, setting, refused[0][setting])
+        for group, refused in sorted(by_group.items())
+        for setting in sorted(set.intersection(*({*one} for one in refused)))
+    ]
+    if not found and by_group:
+        return [ok("enforcement", "No policy field in force is refused by all agents of its group")]
+    return found
+
+
+def _unenforced(group: str, setting: tuple[str, str], why: str) -> Finding:
+    what = " ".join(filter(None, setting))
+    do = f"publish another {setting[0]}, or start an agent that enforces it: docs/enforcement.md"
+    return warning("enforcement", f"{what} is published, and no agent of the group {group} enforces it: {why}", do)
+
+
 def default_format(model: str, kv_dtype: str, why_not: str | None) -> Finding:
     """`why_not`: no engine that is ready serves a request for it, however well the fleet is."""
     if why_not is None:

@@ -80,11 +80,13 @@ def master_key() -> Iterator[Finding]:
 
 def agent_views() -> list[fleet.View]:
     from controlplane.fleet import selectors
+    from controlplane.fleet.in_force import fields_in_force
     from controlplane.fleet.views import agent_view
 
     with _asking() as now:
-        cadence = selectors.fleet_cadence_seconds()
-        return [agent_view(one, now=now, cadence=cadence) for one in selectors.agents_living().order_by("pk")]
+        cadence, in_force = selectors.fleet_cadence_seconds(), fields_in_force()
+        living = selectors.agents_living().order_by("pk")
+        return [agent_view(one, now=now, cadence=cadence, in_force=in_force) for one in living]
 
 
 def login_names() -> list[str]:

@@ -56,7 +56,9 @@ def their_version(remote: Remote) -> str:
 
 def agents(remote: Remote) -> Iterator[Finding]:
     with _allowed():
-        yield from fleet.agents([shaped(one, AN_AGENT) for one in remote.rest().pages("/fleet/agents")])
+        views = [shaped(one, AN_AGENT) for one in remote.rest().pages("/fleet/agents")]
+        yield from fleet.agents(views)
+        yield from fleet.enforcement(views)
 
 
 def rollouts(remote: Remote) -> Iterator[Finding]:

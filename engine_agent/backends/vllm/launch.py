@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from engine_agent.backends.base import ModelCard
+from engine_agent.backends.declarations import vllm_enforcement
 from engine_agent.backends.vllm.dying import Listening, exit_codes_in, said_of
 from engine_agent.backends.vllm.formats import VLLM_DTYPES, WORKER, aliases
 from engine_agent.backends.vllm.governor import Setup
 from engine_agent.backends.vllm.versions import installed_version
+from engine_agent.enforcement import enforcement_encode
 from engine_agent.engine.config import ModelConfig, read_config
 from engine_agent.engine.errors import BadSetting, EngineFailed
 from engine_agent.engine.settings import EngineSettings
@@ -131,6 +133,7 @@ def _launched(
         backend="vllm",
         backend_version=installed_version() or "",
         computed_as=aliases(setup.kv_formats),
+        enforcement=enforcement_encode(vllm_enforcement(is_gpu=is_gpu)),
     )
     settings = replace(settings, context_tokens=card.context_tokens)
     return Launched(client, card, settings, model, secrets.token_hex(32), listening)

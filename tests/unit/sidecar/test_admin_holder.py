@@ -71,6 +71,12 @@ def test_who_computes_is_handed_on_as_the_engine_says_it() -> None:
     about = told_about(backend="vllm", backend_version="0.32.0", computed_as={"fp8": "fp8_e4m3"})
     assert (about["backend"], about["backend_version"]) == ("vllm", "0.32.0")
     assert about["computed_as"] == {"fp8": "fp8_e4m3"}
+    assert about["enforcement"] == {}
+
+
+def test_what_an_engine_enforces_is_handed_on() -> None:
+    declared = {"weight": {"grade": "best_effort", "why": "steps are shared out by vLLM"}}
+    assert told_about(enforcement=declared)["enforcement"] == declared
 
 
 def test_an_engine_of_before_that_does_not_say_who_computes_is_our_own() -> None:

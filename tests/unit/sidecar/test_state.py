@@ -589,6 +589,14 @@ def test_what_it_is_is_told_when_it_changes() -> None:
     assert one.on(said.AboutSeen({"version": "2"})).one(asked.Keep).ledger.about == {"version": "2"}
 
 
+def test_what_it_is_is_reported_after_each_start() -> None:
+    """A control plane that was upgraded meanwhile may understand more of it."""
+    again = driven(Held(1, A), ledger=Ledger(about={"version": "1"}))
+    again.on(said.Started())
+    assert again.on(said.AboutSeen({"version": "1"})).told("about") == [{"version": "1"}]
+    assert not again.on(said.AboutSeen({"version": "1"})).all_of(asked.Tell)
+
+
 def test_heartbeats_are_numbered_and_well_formed() -> None:
     one = driven()
     first, second = one.machine.heartbeat({}), one.machine.heartbeat({})

@@ -1,0 +1,94 @@
+"""Which agents serve a level, and with them what publishing, previews and readers of a policy need to know of
+enforcement. Reads alone; enforcing.py decides."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from controlplane.fleet.enforcement import Serving, Together, serving_in
+from controlplane.rollouts.checks import Judgement, formats_preview
+from controlplane.rollouts.enforcing import Setting, concerned, graded, judge, settings_of
+from tenants.actor import Actor, ActorKind
+from tenants.drafts import Draft
+from tenants.errors import FieldProblem
+from tenants.levels import Key, Place, levels_of
+from tenants.models import Namespace
+from tenants.policy import FIELDS, Policy, Values, effective_values, models_named
+from tenants.services.policies import Judged
+
+
+def enforcement_check(judged: Sequence[Judged]) -> Iterable[FieldProblem]:
+    """Asked of every publish, in two queries. The system is not asked: it takes back what was in force before."""
+    changed = [(level, settings_of(level.draft)) for level in judged if level.actor.kind is not ActorKind.SYSTEM]
+    changed = [(level, settings) for level, settings in changed if settings]
+    serving = serving_by_place([level.place for level, _ in changed])
+    return [
+        problem
+        for level, settings in changed
+        for problem in judge(level.draft, settings, serving[level.place.key], actor=level.actor).problems
+    ]
+
+
+def enforcement_preview(*, actor: Actor, place: Place, policy: Policy) -> Judgement:
+    """The same, and what is no reason to refuse it but good to know."""
+    *above, level = levels_of(place)
+    draft = Draft(tuple(upper.policy for upper in above), level.policy, policy.said())
+    settings = settings_of(draft)
+    return judge(draft, settings, serving_by_place([place])[place.key], actor=actor) if settings else Judgement()
+
+
+def agents_preview(*, actor: Actor, place: Place, policy: Policy) -> Judgement:
+    """All that agents have against a draft: formats that they cannot do or may not, and fields they do not enforce."""
+    formats = formats_preview(actor=actor, place=place, policy=policy)
+    enforced = enforcement_preview(actor=actor, place=place, policy=policy)
+    return Judgement((*formats.problems, *enforced.problems), (*formats.warnings, *enforced.warnings))
+
+
+def enforcement_of(place: Place, chain: Sequence[Values], model: str | None = None) -> dict[str, Together]:
+    """Of each field at the value that the levels add up to, the grade over the agents that it reaches."""
+    return _enforcement(chain, model, serving_by_place([place])[place.key])
+
+
+def enforcement_by_model(place: Place, chain: Sequence[Values]) -> dict[str | None, dict[str, Together]]:
+    """The same in general (None), and for each model with values of its own."""
+    serving = serving_by_place([place])[place.key]
+    return {model: _enforcement(chain, model, serving) for model in (None, *models_named(chain))}
+
+
+def _enforcement(chain: Sequence[Values], model: str | None, serving: Sequence[Serving]) -> dict[str, Together]:
+    values = effective_values(chain, model)
+    settings = [Setting(name, model, values[name]) for name in FIELDS]
+    return {setting.field: graded(setting, concerned(chain, setting, serving)) for setting in settings}
+
+
+def serving_by_place(places: Sequence[Place]) -> Mapping[Key, list[Serving]]:
+    """The engines that serve what is below each of these places."""
+    if not places:
+        return {}
+    groups = _groups(places)
+    is_whole_fleet = None in groups.values()
+    serving = serving_in(
+        None if is_whole_fleet else {group for of_place in groups.values() for group in of_place or ()}
+    )
+    return {key: _taking_requests(serving, of_place) for key, of_place in groups.items()}
+
+
+def _taking_requests(serving: Sequence[Serving], groups: set[int] | None) -> list[Serving]:
+    """Of these groups. One that drains counts where no other is left."""
+    ours = [agent for agent in serving if groups is None or agent.group_id in groups]
+    return [agent for agent in ours if not agent.is_draining] or ours
+
+
+def _groups(places: Sequence[Place]) -> dict[Key, set[int] | None]:
+    """None is every group: whoever is there or will be inherits the fleet's policy."""
+    whole = [place.organisation for place in places if place.namespace is None]
+    organisations = {organisation.pk for organisation in whole if organisation is not None}
+    below: dict[int, set[int]] = {pk: set() for pk in organisations}
+    living = Namespace.objects.filter(deleted_at=None, organisation__in=organisations)
+    for organisation, group in living.values_list("organisation", "group").distinct() if organisations else ():
+        below[organisation].add(group)
+    return {place.key: _groups_of(place, below) for place in places}
+
+
+def _groups_of(place: Place, below: Mapping[int, set[int]]) -> set[int] | None:
+    if place.namespace is not None:
+        return {place.namespace.group_id}
+    return None if place.organisation is None else below[place.organisation.pk]

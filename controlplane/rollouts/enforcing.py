@@ -1,0 +1,124 @@
+"""Whether agents enforce what a draft sets: what is refused, what is worth a warning, and in which words. Pure.
+
+Judged is what a level sets: a value that it already has is kept, and so is one that it inherits. A value is refused
+when every serving agent refuses it. Where one does not report, or none serves yet, that is not known: a warning.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from controlplane.fleet.enforcement import NOT_REPORTED, Serving, Together, together
+from controlplane.rollouts.checks import FIELDS as FORMAT_FIELDS  # judged there, with their quality results
+from controlplane.rollouts.checks import NAMED_AT_MOST, Judgement
+from engine_agent.enforcement import VALUES, Graded
+from tenants.actor import Actor
+from tenants.drafts import Draft
+from tenants.errors import FieldProblem, UnenforcedField
+from tenants.policy import FIELDS, NOTHING, Values, models_naming
+from tenants.preview import PreviewWarning
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A field at a value, in general or (`model`) for one model."""
+
+    field: str
+    model: str | None
+    value: Any
+
+    @property
+    def path(self) -> str:
+        return f"models.{self.model}.{self.field}" if self.model else self.field
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether agents of one version differ in it; the first value is what all of them do."""
+        return self.field in VALUES and self.value != VALUES[self.field][0]
+
+
+def settings_of(draft: Draft) -> list[Setting]:
+    """What the draft sets that the level did not say before, formats apart."""
+    before, after = draft.before.get("models", NOTHING), draft.after.get("models", NOTHING)
+    general = list(_settings(draft.before, draft.after, None))
+    of_models = (_settings(before.get(model, NOTHING), values, model) for model, values in after.items())
+    return [*general, *chain.from_iterable(of_models)]
+
+
+def _settings(before: Values, after: Values, model: str | None) -> Iterator[Setting]:
+    for name in FIELDS:
+        is_kept = name in before and name in after and before[name] == after[name]
+        if name in after and name not in FORMAT_FIELDS and not is_kept:
+            yield Setting(name, model, after[name])
+
+
+def judge(draft: Draft, settings: Iterable[Setting], serving: Sequence[Serving], *, actor: Actor) -> Judgement:
+    """For this actor to read: agents are named to operators alone."""
+    problems, warnings = list[FieldProblem](), list[PreviewWarning]()
+    for setting in settings:
+        agents = concerned((*draft.above, draft.after), setting, serving)
+        result = graded(setting, agents)
+        if result.agents and result.grade == "refused":
+            problem = UnenforcedField(f"{draft.where}.{setting.path}", _refusal(setting, result, agents, actor))
+            problems.append(problem)
+        elif message := _warning(setting, result, actor):
+            warnings.append(PreviewWarning("not_enforced", setting.path, message))
+    return Judgement(tuple(problems), tuple(warnings))
+
+
+def graded(setting: Setting, agents: Iterable[Serving]) -> Together:
+    """The setting's grade over these agents, which are of few kinds: each kind is graded once."""
+    kinds, grades = dict[int, Graded](), dict[str, Graded]()
+    for serving in agents:
+        kind = id(serving.ability)
+        if kind not in kinds:
+            kinds[kind] = serving.ability.grade(setting.field, setting.value, setting.model)
+        grades[serving.agent] = kinds[kind]
+    return together(setting.field, grades)
+
+
+def concerned(levels: Sequence[Values], setting: Setting, serving: Iterable[Serving]) -> list[Serving]:
+    """Whom the setting reaches. A general value does not reach a model that has its own."""
+    if setting.model is not None:
+        return [agent for agent in serving if setting.model in agent.models]
+    own = {*models_naming(levels, {setting.field})}
+    return [agent for agent in serving if not own.issuperset(agent.models)]
+
+
+def _refusal(setting: Setting, result: Together, agents: Sequence[Serving], actor: Actor) -> str:
+    who = f"none of the {result.agents} agents that serve this enforces it"
+    if result.agents == 1:
+        who = "the only agent that serves this does not enforce it"
+    problem = f"{setting.value!r} is not enforced: {who} ({reasons_words(result, actor)})"
+    others = [Setting(setting.field, setting.model, value) for value in VALUES.get(setting.field, ())]
+    possible = [other.value for other in others if graded(other, agents).grade != "refused"]
+    return f"{problem}. Use one of: {', '.join(possible)}" if possible else f"{problem}. Leave the field out"
+
+
+def _warning(setting: Setting, result: Together, actor: Actor) -> str:
+    """Empty where there is nothing to say: also where older agents do what every version does."""
+    what = f"{setting.field} {setting.value}"
+    if not result.agents:
+        return f"No agent serves this yet: it is not known whether one enforces {what}." if setting.is_optional else ""
+    if result.grade == "enforced" or (not setting.is_optional and {*result.reasons} == {NOT_REPORTED.why}):
+        return ""
+    return f"{counts_words(result)} {what}; {reasons_words(result, actor)}."
+
+
+def counts_words(result: Together) -> str:
+    """ "2 of 3 agents enforce"."""
+    verb = "enforces" if result.enforcing == 1 else "enforce"
+    return f"{result.enforcing} of {result.agents} {'agent' if result.agents == 1 else 'agents'} {verb}"
+
+
+def reasons_words(result: Together, actor: Actor) -> str:
+    """Why not, with the agents for an operator."""
+    if not actor.is_operator:
+        return "; ".join(result.reasons)
+    return "; ".join(f"{_named(agents)}: {why}" for why, agents in result.reasons.items())
+
+
+def _named(agents: Sequence[str]) -> str:
+    more = f" and {len(agents) - NAMED_AT_MOST} more" if len(agents) > NAMED_AT_MOST else ""
+    return ", ".join(agents[:NAMED_AT_MOST]) + more

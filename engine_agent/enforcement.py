@@ -1,0 +1,112 @@
+"""Which policy fields an engine enforces: the fields, the grades, and how an engine declares them. Standard library.
+
+An engine declares a grade for every field but `kv_dtype`, whose grade follows from the formats that it reports. A field
+whose values differ in that has a grade for each value. A field or grade that a reader does not know is ignored: an
+engine that does not declare a field is `untested` in it, never `enforced`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+Grade = Literal["enforced", "best_effort", "refused", "untested"]
+
+GRADES: tuple[Grade, ...] = get_args(Grade)
+DERIVED_FIELDS = ("kv_dtype",)
+VALUES: Mapping[str, tuple[str, ...]] = {"offload": ("none", "host", "disk")}  # of fields graded value by value
+DECLARED_FIELDS = (
+    "prefix_caching",
+    "ttl_seconds",
+    "ttl_mode",
+    "max_age_seconds",
+    "request_kv_dtypes",
+    "reserved_share",
+    "limit_share",
+    "weight",
+    "pin_share",
+    "offload",
+)
+LONGEST_WHY = 200
+
+
+class IncompleteDeclaration(ValueError):
+    """A backend that leaves out a field or a value, or names one that does not exist."""
+
+    def __init__(self, what: str, missing: set[str], unknown: set[str]) -> None:
+        super().__init__(f"{what}: missing {sorted(missing)}, unknown {sorted(unknown)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """A grade and, unless it is `enforced`, the reason as a clause: "no host pool"."""
+
+    grade: Grade
+    why: str = ""
+
+
+ENFORCED = Graded("enforced")
+Enforcement = Mapping[str, Graded | Mapping[str, Graded]]
+NOTHING_DECLARED: Enforcement = MappingProxyType({})
+
+
+def declared(fields: Enforcement) -> Enforcement:
+    """The declaration itself, checked: every field is named, and every value of those that are graded by value."""
+    _complete("enforcement", {*fields}, {*DECLARED_FIELDS})
+    for name, values in VALUES.items():
+        graded = fields[name]
+        _complete(name, {*graded} if isinstance(graded, Mapping) else set(), {*values})
+    return MappingProxyType(dict(fields))
+
+
+def _complete(what: str, named: set[str], expected: set[str]) -> None:
+    if named != expected:
+        raise IncompleteDeclaration(what, expected - named, named - expected)
+
+
+def enforcement_encode(enforcement: Enforcement) -> dict[str, Any]:
+    """As JSON carries it: {field: {"grade", "why"}} or {field: {"values": {value: {"grade", "why"}}}}."""
+    return {
+        name: {"values": {value: _encode(grade) for value, grade in graded.items()}}
+        if isinstance(graded, Mapping)
+        else _encode(graded)
+        for name, graded in enforcement.items()
+    }
+
+
+def _encode(graded: Graded) -> dict[str, str]:
+    return {"grade": graded.grade, "why": graded.why}
+
+
+def enforcement_decode(document: Any) -> Enforcement:
+    """What of a declaration this side understands. A newer engine may declare more, an older one declares nothing."""
+    if not isinstance(document, Mapping):
+        return NOTHING_DECLARED
+    known: dict[str, Graded | Mapping[str, Graded]] = {}
+    for name in DECLARED_FIELDS:
+        entry = document.get(name)
+        values = entry.get("values") if isinstance(entry, Mapping) else None
+        if isinstance(values, Mapping):
+            grades = {value: _decode(values[value]) for value in VALUES.get(name, ()) if value in values}
+            known[name] = {value: graded for value, graded in grades.items() if graded is not None}
+        elif (graded := _decode(entry)) is not None:
+            known[name] = graded
+    return known
+
+
+def grade_read(document: Any, field: str, value: Any = None) -> Graded | None:
+    """One field's grade, or one value's, without decoding the rest; None where it is not declared."""
+    entry = document.get(field) if isinstance(document, Mapping) else None
+    values = entry.get("values") if isinstance(entry, Mapping) else None
+    return _decode(values.get(value) if isinstance(values, Mapping) else entry)
+
+
+def _decode(entry: Any) -> Graded | None:
+    if not isinstance(entry, Mapping) or entry.get("grade") not in GRADES:
+        return None
+    why = entry.get("why")
+    return Graded(entry["grade"], _printable(why) if isinstance(why, str) else "")
+
+
+def _printable(why: str) -> str:
+    return "".join(letter for letter in why[:LONGEST_WHY] if letter.isprintable())
