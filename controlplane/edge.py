@@ -15,6 +15,7 @@ from engine_agent.commands import open_files_raise
 from engine_agent.http.connection_limits import ConnectionLimits
 from engine_agent.http.connections import Config, Connection, Deadlines, Refusal
 from engine_agent.http.errors import ApiError
+from engine_agent.http.listening import CannotListen, bind_tcp
 
 APPLICATION: Final = "controlplane.served:application"
 GRACE_SECONDS = 3
@@ -26,12 +27,16 @@ PROBLEM_TYPES: Final = {400: "malformed", 408: "too-slow", 431: "head-too-large"
 def web_serve(environment: Environment) -> None:
     """Returns when a signal ends it."""
     config = web_config(environment, files=open_files_raise())
+    try:
+        listening = bind_tcp(environment.web_host, environment.web_port)
+    except CannotListen as problem:
+        sys.exit(f"luminet: {problem}")
     if config.workers > 1:
-        Multiprocess(config, sockets=[config.bind_socket()]).run()
+        Multiprocess(config, sockets=[listening]).run()
         return
     config.load_app()
     server = uvicorn.Server(config)
-    server.run()
+    server.run(sockets=[listening])
     if not server.started:
         sys.exit(uvicorn.config.STARTUP_FAILURE)
 

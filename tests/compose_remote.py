@@ -1,8 +1,6 @@
 """The compose twin's other machine: certificates of an authority made here, HAProxy, and docker-compose.agent.yml."""
 
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -18,53 +16,19 @@ from cryptography.x509.oid import NameOID
 
 from tests.compose import CHECKOUT, compose_interpolated
 from tests.compose_twin import Part, Twin
-from tests.debian import Package, cached_or_fetched, run_quietly
+from tests.haproxy import configuration_for_here, haproxy
 
-VARIABLE: Final = "LUMINET_HAPROXY"
-REMEDY: Final = f"install haproxy (Debian: apt-get install haproxy) or set {VARIABLE}=/path"
-INSIDE: Final = "root/usr/sbin/haproxy"
+BROKER: Final = CHECKOUT / "deploy" / "broker" / "haproxy.cfg"
 NAME: Final = "remote-1"
 
 
-class HaproxyUnavailable(RuntimeError):
-    """None here. The message is one sentence: what was tried, and what to do."""
-
-
-PACKAGE: Final = Package("haproxy", ("haproxy",), 20_000_000, REMEDY, HaproxyUnavailable)
-
-
-def haproxy_script() -> str:
-    """What runs it, for a shell: $LUMINET_HAPROXY, PATH, or out of Debian's package, unpacked into a cache."""
-    places = f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin"
-    if found := os.environ.get(VARIABLE) or shutil.which("haproxy", path=places):
-        return f'exec {found} "$@"'
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    cache = Path(base, "luminet", "haproxy").expanduser().absolute()
-    copy = cached_or_fetched(PACKAGE, cache, works=_works, proven=_proven)
-    return f'LD_LIBRARY_PATH={_libraries(copy)} exec {copy / INSIDE} "$@"'
-
-
-def _libraries(copy: Path) -> str:
-    return ":".join(sorted({str(path.parent) for path in (copy / "root").rglob("*.so*")}))
-
-
-def _version(copy: Path) -> str:
-    environment = {**os.environ, "LD_LIBRARY_PATH": _libraries(copy)}
-    done = run_quietly([str(copy / INSIDE), "-v"], env=environment, timeout=60)
-    return done.stdout.partition("\n")[0] if done.returncode == 0 else ""
-
-
-def _works(copy: Path) -> bool:
-    try:
-        return bool(_version(copy))
-    except OSError:
-        return False
-
-
-def _proven(copy: Path) -> str:
-    if not _works(copy):
-        raise HaproxyUnavailable(f"Debian's haproxy was unpacked but does not start: {REMEDY}")
-    return _version(copy)
+def haproxy_script(folder: Path) -> str:
+    """What runs it with the broker's configuration, for a shell."""
+    program, environment = haproxy()
+    configuration = folder / "haproxy.cfg"
+    configuration.write_text(configuration_for_here(BROKER.read_text()))
+    assignments = "".join(f"{name}={value} " for name, value in environment.items())
+    return f"{assignments}exec {program} -db -f {configuration}"
 
 
 def certificates_make(folder: Path) -> None:

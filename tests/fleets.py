@@ -345,6 +345,11 @@ def _operator_token(fleet: Fleet) -> str:
     return said.splitlines()[-1].strip('"')
 
 
+def static_files_collect(fleet: Fleet) -> None:
+    """Pages name them, and a web process knows them from its start on."""
+    finished(fleet, (sys.executable, "manage.py", "collectstatic", "--no-input"))
+
+
 def operator_make() -> str:
     """Called inside the fleet's own database: an operator, and the secret of a token of theirs."""
     from tests.api import make_operator_token

@@ -43,6 +43,7 @@ LONGEST = (
     "tests/integration/test_faults_full_disk.py",
     "tests/unit/kernels/test_compiles_for_hopper.py",
     "tests/integration/test_gateway_fleet.py",
+    "tests/integration/test_edge.py",
     "tests/integration/test_engine_process.py",
     "tests/integration/test_constant_queries.py",
     "tests/integration/test_fleet_rollouts.py",

@@ -117,8 +117,8 @@ CSRF_FAILURE_VIEW = "controlplane.dashboard.problems.csrf_failure"
 # TLS ends in front of us; uvicorn takes the scheme from the proxies LUMINET_TRUSTED_PROXIES names.
 SECURE_SSL_REDIRECT = ENVIRONMENT.is_https
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if ENVIRONMENT.is_https else 0
-SECURE_HSTS_INCLUDE_SUBDOMAINS = ENVIRONMENT.is_https
-SECURE_HSTS_PRELOAD = ENVIRONMENT.is_https
+# HSTS speaks for this host alone: hosts below it and the browsers' preload list are the domain owner's decision.
+SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
 SECURE_REFERRER_POLICY = "same-origin"
 SECURE_CROSS_ORIGIN_OPENER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"

@@ -19,6 +19,7 @@ from engine_agent.http.client import as_json
 from engine_agent.http.connection_limits import ConnectionLimits, OpenConnections
 from engine_agent.http.errors import ApiError, invalid, unavailable
 from engine_agent.http.headers import request_id_accept
+from engine_agent.http.heads import head_problem
 
 MOST_HEAD_BYTES = 65_536  # and as many between two parts of a body, or behind it
 MOST_HEADERS = 256  # applications join the values of repeated names, which takes the square of their number
@@ -215,13 +216,15 @@ class Connection(HttpToolsProtocol):
             return  # it comes behind a body, where it means nothing
         if len(self.headers) >= MOST_HEADERS:
             raise self._faulty(_head_too_large(f"{MOST_HEADERS} headers"))
-        super().on_header(name, value)
+        super().on_header(name, value.strip(b" \t"))
 
     def on_headers_complete(self) -> None:
         if self._is_upgrading:
             return
         self._head_is_here()
         self._beside_bytes = self._discarded_bytes = self._body_bytes = self._chunks = 0
+        if problem := head_problem(self.parser.get_http_version(), self.headers):
+            raise self._faulty(invalid(None, problem, "invalid_http"))
         if self._is_websocket and any(_announces_body(*header) for header in self.headers):
             raise self._faulty(invalid(None, "A request that becomes a WebSocket has no body.", "upgrade_with_body"))
         super().on_headers_complete()
@@ -256,6 +259,8 @@ class Connection(HttpToolsProtocol):
         if self._discarding is not None:
             self._discarding.cancel()
             self._discarding = None
+        if not self.parser.should_keep_alive():  # a trailer may say so; the parser reads nothing more
+            self.cycle.keep_alive = False
         super().on_message_complete()
 
     # What it is told

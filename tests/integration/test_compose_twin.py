@@ -39,7 +39,7 @@ def twin() -> Iterator[Twin]:
 def remote(twin: Twin, operator: Operator) -> Iterator[Part]:
     certificates_make(twin.place / "tls")
     haproxy = twin.place / "bin" / "haproxy"
-    haproxy.write_text(f"#!/bin/sh\n{haproxy_script()}\n")
+    haproxy.write_text(f"#!/bin/sh\n{haproxy_script(haproxy.parent)}\n")
     haproxy.chmod(0o755)
     with twin.running("broker") as broker:
         twin.await_condition(broker, "service_healthy")

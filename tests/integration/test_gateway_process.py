@@ -196,30 +196,6 @@ def test_its_numbers_are_for_who_has_the_token_once_there_is_one(home: Path, mon
         assert not [line for line in running.logged if "numbers-token" in line]
 
 
-def test_of_two_framings_neither_is_believed(engine: Engine, home: Path) -> None:
-    """Or a proxy in front could take for one request what is two here."""
-    joined_before(home, snapshot_of(engine))
-    asked = json.dumps({"model": MODEL, "prompt": "Hello", "max_tokens": 2}).encode()
-    second = b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"
-    head = (
-        f"POST /v1/completions HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {KEY}\r\ncontent-type: application/json\r\n"
-    )
-    framings = (
-        b"content-length: %d\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n" % (len(second) + 5),
-        b"content-length: %d\r\ncontent-length: 0\r\n\r\n" % len(asked),
-        b"transfer-encoding: chunked\r\ntransfer-encoding: identity\r\n\r\n0\r\n\r\n",
-    )
-    with gateway("--home", str(home)) as running:
-        until(lambda: httpx.get(f"{running.url}/health").status_code == 200)
-        for framing in framings:
-            with socket.create_connection(("127.0.0.1", int(running.url.rsplit(":", 1)[1])), timeout=30) as near:
-                near.sendall(head.encode() + framing + second)
-                near.shutdown(socket.SHUT_WR)
-                said = near.makefile("rb").read()
-            assert said.startswith(b"HTTP/1.1 400 "), framing
-            assert said.count(b"HTTP/1.1 ") == 1, framing
-
-
 def test_the_very_first_request_after_a_restart_is_served(engine: Engine, home: Path) -> None:
     """It comes as soon as anybody listens, and there is much to be read first."""
     many = {

@@ -154,15 +154,6 @@ def test_who_reads_nothing_and_asks_on_is_not_counted_for_what_it_is_not_told(en
     assert len([one for one in engine.records[seen:] if isinstance(one, Opened)]) == 1
 
 
-def test_a_key_behind_the_body_is_no_key(engine: OpenAiEngine) -> None:
-    data = json.dumps(SHORT).encode()
-    body = b"%x\r\n%b\r\n0\r\nauthorization: Bearer %b\r\n\r\n" % (len(data), data, KEY.encode())
-    head = b"POST /v1/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
-    with closing(connected(engine)) as client:
-        client.sendall(head + body)
-        assert read_response(client)[0] == 401
-
-
 def test_who_is_refused_cannot_go_on_sending_for_ever(engine: OpenAiEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "DISCARD_SECONDS", 0.2)
     with closing(connected(engine)) as client:
@@ -181,13 +172,6 @@ def test_a_stream_for_http_1_0_has_no_chunks(engine: OpenAiEngine) -> None:
     assert body.endswith(b"data: [DONE]\n\n")
 
 
-def test_a_wish_for_http_2_is_ignored(engine: OpenAiEngine) -> None:
-    wish = "connection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABk\r\n"
-    with closing(connected(engine)) as client:
-        client.sendall(request(SHORT, more=wish))
-        assert read_response(client)[0] == 200
-
-
 def test_who_does_not_read_is_given_up_after_a_while(engine: OpenAiEngine) -> None:
     with closing(connected(engine, receive_buffer=4_096)) as client:
         client.sendall(request({**LONG, "stream": True, "logprobs": 20}))
@@ -202,23 +186,6 @@ def test_a_body_that_does_not_come_is_not_waited_for(engine: OpenAiEngine) -> No
         status, answer = read_response(client)
         assert (status, answer["error"]["code"]) == (408, "request_timeout")
         assert client.recv(1) == b""
-
-
-def test_what_is_no_http_is_refused(engine: OpenAiEngine) -> None:
-    for nonsense in (b"\x16\x03\x01\x02\x00\x01\x00", b"GET\r\n\r\n", b"\0" * 100, b"POST /v1/models HTTP/9.9\r\n\r\n"):
-        with closing(connected(engine)) as client:
-            client.sendall(nonsense)
-            client.shutdown(socket.SHUT_WR)
-            assert client.recv(4_096)[:12] in (b"", b"HTTP/1.1 400")
-
-
-def test_a_request_before_the_last_one_is_answered_is_not_heard(engine: OpenAiEngine) -> None:
-    """The connection closes behind the first answer, so that its client knows."""
-    with closing(connected(engine)) as client:
-        client.sendall(request(SHORT) + request({**SHORT, "model": "other"}))
-        received = everything(client)
-    assert re.findall(rb"HTTP/1.1 (\d+)", received) == [b"200"]
-    assert b"\r\nconnection: close\r\n" in received
 
 
 def test_a_body_may_come_in_chunks(engine: OpenAiEngine) -> None:

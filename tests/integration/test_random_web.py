@@ -12,12 +12,11 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from django.core.management import call_command
 
 from engine_agent.protocol import queue_name
 from tests.bad_bodies import odd_value
 from tests.factories import PASSWORD
-from tests.fleets import Fleet, fleet_running, inside, wait_for
+from tests.fleets import Fleet, fleet_running, static_files_collect, wait_for
 from tests.random_web import Sent, agent_case, complaints, frame, head, http_case, socket_case
 from tests.spoiling import hit, spoiled
 
@@ -64,7 +63,7 @@ def world() -> Iterator[World]:
 
 def signed_in(fleet: Fleet) -> str:
     """As an operator; with the static files that pages name, which a fleet has no use for."""
-    inside(fleet, "tests.integration.test_random_web:files_collect")
+    static_files_collect(fleet)
     fleet.parts["web"].stop()
     fleet.parts["web"].start()
     with httpx.Client(base_url=fleet.web) as client:
@@ -72,12 +71,6 @@ def signed_in(fleet: Fleet) -> str:
         form = {"csrfmiddlewaretoken": client.cookies["luminet_csrf"], "email": OPERATOR, "password": PASSWORD}
         assert client.post("/sign-in", data=form).status_code == 302
         return "; ".join(f"{name}={value}" for name, value in client.cookies.items())
-
-
-def files_collect() -> str:
-    """Called with the settings of the fleet's own parts."""
-    call_command("collectstatic", interactive=False, verbosity=0)
-    return "collected"
 
 
 def test_the_same_seed_sends_the_same() -> None:
@@ -90,14 +83,6 @@ def test_the_same_seed_sends_the_same() -> None:
 def test_bytes_that_are_nearly_http(world: World) -> None:
     cases = [http_case(number, seed=SEED, cookie=world.cookie) for number in range(CASES["http"])]
     assert {200, 400, 401, 403, 404, 405} <= set(world.sent(*cases))
-
-
-def test_of_two_framings_neither_is_believed(world: World) -> None:
-    """Or a proxy in front could take for one request what is two here."""
-    second = head("GET", "/healthz", {})
-    told = {"content-length": str(len(second) + 5), "transfer-encoding": "chunked", "content-type": "application/json"}
-    first = head("POST", "/api/v1/orgs", told) + b"0\r\n\r\n" + second
-    assert world.sent(Sent("two framings", [first], "listens")) == {400: 1}
 
 
 def test_live_sockets_that_make_no_sense(world: World) -> None:

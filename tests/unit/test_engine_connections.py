@@ -128,17 +128,17 @@ async def test_a_head_that_trickles_is_not_waited_for(exchange: Exchange) -> Non
 async def test_who_is_refused_hears_it_whatever_it_was_still_saying(exchange: Exchange, time: int) -> None:
     """A socket closed over what nobody has read is reset, and the refusal is lost on its way."""
     endless = [b"x: %b\r\n" % (b"y" * 1_000)] * (70 + time)
-    assert code(await exchange(b"GET / HTTP/1.1\r\n", *endless, b"z" * 400_000))[0] == 431
+    assert code(await exchange(b"GET / HTTP/1.1\r\nhost: x\r\n", *endless, b"z" * 400_000))[0] == 431
 
 
 async def test_a_head_without_end_is_not_kept(exchange: Exchange) -> None:
     endless = [b"x-%d: %b\r\n" % (number, b"y" * 1_000) for number in range(70)]
-    assert code(await exchange(b"GET / HTTP/1.1\r\n", *endless)) == (431, "head_too_large")
+    assert code(await exchange(b"GET / HTTP/1.1\r\nhost: x\r\n", *endless)) == (431, "head_too_large")
 
 
 @pytest.mark.parametrize("extra", [0, 1])
 async def test_head_limit_is_exact_in_one_segment(exchange: Exchange, extra: int) -> None:
-    start, end = b"GET / HTTP/1.1\r\nconnection: close\r\nx: ", b"\r\n\r\n"
+    start, end = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx: ", b"\r\n\r\n"
     head = start + b"y" * (MOST_HEAD_BYTES - len(start + end) + extra) + end
     answer = await exchange(head)
     assert code(answer) == (431, "head_too_large") if extra else answer.endswith(b"hello")
@@ -146,7 +146,7 @@ async def test_head_limit_is_exact_in_one_segment(exchange: Exchange, extra: int
 
 @pytest.mark.parametrize(("size", "is_taken"), [(CHUNK_BYTES, True), (1, False)])
 async def test_small_chunks_are_limited(exchange: Exchange, size: int, is_taken: bool) -> None:
-    head = b"POST / HTTP/1.1\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+    head = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
     chunk = b"%x\r\n%b\r\n" % (size, b"z" * size)
     answer = await exchange(head, chunk * (2 * MOST_CHUNKS), b"0\r\n\r\n")
     assert answer.endswith(b"hello") if is_taken else code(answer) == (400, "chunks_too_small")
@@ -154,15 +154,15 @@ async def test_small_chunks_are_limited(exchange: Exchange, size: int, is_taken:
 
 async def test_small_chunks_behind_an_answer_end_it(exchange: Exchange, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "DISCARD_SECONDS", 3_600.0)
-    head = b"POST /refused HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n"
+    head = b"POST /refused HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
     answer = await exchange(head, HEARD, b"1\r\nz\r\n" * (2 * MOST_CHUNKS))
     assert answer.endswith(b"hello")
 
 
 async def test_header_count_is_limited(exchange: Exchange) -> None:
-    lines = b"a:\r\n" * (MOST_HEADERS - 1)
-    assert (await exchange(b"GET / HTTP/1.1\r\nconnection: close\r\n" + lines + b"\r\n")).endswith(b"hello")
-    assert code(await exchange(b"GET / HTTP/1.1\r\na:\r\nb:\r\n" + lines + b"\r\n")) == (431, "head_too_large")
+    start, lines = b"GET / HTTP/1.1\r\nhost: x\r\n", b"a:\r\n" * (MOST_HEADERS - 2)
+    assert (await exchange(start + b"connection: close\r\n" + lines + b"\r\n")).endswith(b"hello")
+    assert code(await exchange(start + b"a:\r\nb:\r\n" + lines + b"\r\n")) == (431, "head_too_large")
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,9 @@ async def test_header_count_is_limited(exchange: Exchange) -> None:
     [
         b"\x16\x03\x01\x00\xa5\x01",
         b"GET / HTTP/9\r\n\r\n",
-        b"GET /\xff HTTP/1.1\r\n\r\n",
-        b"CONNECT x:1 HTTP/1.1\r\n\r\n",
-        b"GET http://[ HTTP/1.1\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"CONNECT x:1 HTTP/1.1\r\nhost: x\r\n\r\n",
+        b"GET http://[ HTTP/1.1\r\nhost: x\r\n\r\n",
     ],
 )
 async def test_what_is_no_http_is_told_so_in_openais_shape(exchange: Exchange, said: bytes) -> None:
@@ -181,12 +181,12 @@ async def test_what_is_no_http_is_told_so_in_openais_shape(exchange: Exchange, s
 
 async def test_requests_that_follow_each_other_are_all_answered(exchange: Exchange) -> None:
     asked = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc"
-    last = b"POST / HTTP/1.1\r\nconnection: close\r\ncontent-length: 100000\r\n\r\n"
+    last = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 100000\r\n\r\n"
     answer = await exchange(asked, HEARD, asked, HEARD, last, b"z" * 100_000)
     assert answer.count(b"hello") == 3
 
 
-@pytest.mark.parametrize("second", [b"POST / HTTP/1.1\r\ncontent-length: 3\r\n\r\nabc", b"GET", b"\x16\x03"])
+@pytest.mark.parametrize("second", [b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc", b"GET", b"\x16\x03"])
 async def test_who_speaks_before_it_is_answered_is_answered_the_first_and_no_more(
     exchange: Exchange, second: bytes
 ) -> None:
@@ -198,7 +198,7 @@ async def test_who_speaks_before_it_is_answered_is_answered_the_first_and_no_mor
 
 
 async def test_a_trailer_without_end_is_not_kept(exchange: Exchange) -> None:
-    head = b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\nexpect: 100-continue\r\n\r\n"
+    head = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\nexpect: 100-continue\r\n\r\n"
     assert code(await exchange(head, HEARD, b"0\r\nx: ", *[b"y" * 1_000] * 70)) == (431, "head_too_large")
 
 
@@ -206,8 +206,8 @@ async def test_a_trailer_without_end_is_not_kept(exchange: Exchange) -> None:
     "body", [b"content-length: 3\r\n\r\nabc", b"transfer-encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n"]
 )
 async def test_a_wish_for_another_protocol_is_ignored_and_the_body_is_read(exchange: Exchange, body: bytes) -> None:
-    wish = b"POST /echo HTTP/1.1\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\n" + body
-    goodbye = b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n"
+    wish = b"POST /echo HTTP/1.1\r\nhost: x\r\nconnection: Upgrade, HTTP2-Settings\r\nupgrade: h2c\r\n" + body
+    goodbye = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
     for parts in ([wish], [wish[:-4], wish[-4:]]):
         answer = await exchange(*parts, HEARD, goodbye)
         assert b"\r\n\r\nabc__" in answer
@@ -216,26 +216,26 @@ async def test_a_wish_for_another_protocol_is_ignored_and_the_body_is_read(excha
 
 @pytest.mark.parametrize("framing", [b"content-length: 3\r\n\r\nabc", b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n"])
 async def test_websocket_upgrade_with_body_is_refused(exchange: Exchange, framing: bytes) -> None:
-    wish = b"POST /echo HTTP/1.1\r\nconnection: Upgrade\r\nupgrade: WebSocket\r\n" + framing
+    wish = b"POST /echo HTTP/1.1\r\nhost: x\r\nconnection: Upgrade\r\nupgrade: WebSocket\r\n" + framing
     assert code(await exchange(wish)) == (400, "upgrade_with_body")
 
 
 @pytest.mark.usefixtures("impatience")
 @pytest.mark.parametrize("part", [b"content-length: 9\r\n\r\nabc", b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n"])
 async def test_unfinished_body_is_refused_in_time(exchange: Exchange, part: bytes) -> None:
-    assert code(await exchange(b"POST / HTTP/1.1\r\n" + part)) == (408, "request_timeout")
+    assert code(await exchange(b"POST / HTTP/1.1\r\nhost: x\r\n" + part)) == (408, "request_timeout")
 
 
 async def test_body_without_progress_is_refused(exchange: Exchange, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "PROGRESS_SECONDS", PATIENCE_SECONDS)
-    head = b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % (2 * connections.PROGRESS_BYTES)
+    head = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % (2 * connections.PROGRESS_BYTES)
     assert code(await exchange(head, b"z" * (connections.PROGRESS_BYTES - 1))) == (408, "request_timeout")
 
 
 async def test_body_with_progress_is_waited_for(exchange: Exchange, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "PROGRESS_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(connections, "PROGRESS_BYTES", 1)
-    head = b"POST / HTTP/1.1\r\nconnection: close\r\ncontent-length: 12\r\n\r\n"
+    head = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 12\r\n\r\n"
     dripping = [part for _ in range(12) for part in (b"z", PAUSE)]
     assert (await exchange(head, *dripping)).endswith(b"hello")
 
@@ -243,9 +243,9 @@ async def test_body_with_progress_is_waited_for(exchange: Exchange, monkeypatch:
 @pytest.mark.usefixtures("impatience")
 async def test_application_that_reads_late_blames_nobody(exchange: Exchange) -> None:
     """Nobody can send what is not taken, and who asks whether to send at all waits for the answer."""
-    large = b"POST /late HTTP/1.1\r\nconnection: close\r\ncontent-length: 300000\r\n\r\n"
+    large = b"POST /late HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 300000\r\n\r\n"
     assert (await exchange(large, b"z" * 300_000)).endswith(b"hello")
-    asking = b"POST /late HTTP/1.1\r\nconnection: close\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n"
+    asking = b"POST /late HTTP/1.1\r\nhost: x\r\nconnection: close\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n"
     assert (await exchange(asking, HEARD, b"abc")).endswith(b"hello")
 
 
@@ -264,9 +264,9 @@ async def test_http_1_0_hears_no_chunks(exchange: Exchange) -> None:
 @pytest.mark.usefixtures("impatience")
 async def test_the_rest_of_a_refused_body_is_read_for_a_while(exchange: Exchange) -> None:
     """So that who sends it comes to read the refusal. But not for ever, and not without end."""
-    head = b"POST /refused HTTP/1.1\r\ncontent-length: 100000000\r\n\r\n"
+    head = b"POST /refused HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n"
     assert (await exchange(head + b"z" * 1_000, b"z" * 1_000)).endswith(b"hello")
-    late = b"POST /refused HTTP/1.1\r\ncontent-length: 3\r\n\r\na"
+    late = b"POST /refused HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\na"
     assert (await exchange(late, HEARD, b"bc" + FIRST, END)).count(b"hello") == 2
 
 

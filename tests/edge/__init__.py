@@ -1,0 +1,1 @@
+"""Every decision of the HTTP parsers at the edge, as cases on raw sockets."""
