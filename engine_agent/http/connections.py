@@ -85,6 +85,18 @@ class Connection(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and (not cycle.response_complete or self.flow.write_paused)
 
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a client waits here for an answer, or for the rest of one."""
+        return self._is_busy or self.transport.is_closing()
+
+    def retire(self) -> None:
+        """End with the current answer, or now if idle. Where a head is due, the answer to that request ends it."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
+        elif self._waiting is None and self._discarding is None:
+            self.transport.close()
+
     # What it says
 
     def data_received(self, data: bytes) -> None:
