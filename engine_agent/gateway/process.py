@@ -146,7 +146,7 @@ class GatewayProcess:
         )
 
     async def _drain(self, server: Server) -> None:
-        """Wait until every client has its answer, or the limit is over. The port is free for another gateway at once."""
+        """Free the port for another gateway at once. Wait until every client has its answer, or the limit is over."""
         self._held.is_draining = True
         server.listen_no_more()
         seconds = self._config.drain_seconds
@@ -165,7 +165,7 @@ class GatewayProcess:
             log.warning("stopped before %d requests were finished: their clients are told so", left)
         app.cut()
         until = time.monotonic() + CUT_SECONDS
-        while server.unfinished and time.monotonic() < until:
+        while server.unfinished and time.monotonic() < until:  # noqa: ASYNC110 (the protocol has no event for it)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _end(self, server: Server, tasks: Sequence["asyncio.Task[None]"]) -> None:

@@ -105,7 +105,7 @@ def backed_up(upgrading: Upgrading) -> None:
 
 
 def gateway_replaced(seen: Seen) -> None:
-    """The new one beside the old one, clients sent there, the old one drained, which waits for its answers, and stopped."""
+    """The new one beside the old one, clients sent there, the old one drained until its answers ended, and stopped."""
     upgrading, clients = seen.upgrading, seen.clients
     address = upgrading.gateway("gateway-2", NEW)
     upgrading.ready("gateway-2")
