@@ -6,8 +6,12 @@ Secrets of one-time links are taken out of the finished line, whoever wrote it: 
 import json
 import logging
 import re
+import time
+from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from threading import Lock
+from typing import Any, Final
 
 from controlplane.one_time_links import without_secrets
 from controlplane.request_id import request_id_current
@@ -53,13 +57,48 @@ def _harmless(line: str) -> str:
     return re.sub(r"[\x00-\x1f\x7f-\x9f]", lambda found: repr(found[0])[1:-1], line)
 
 
+class SuspiciousRequests(logging.Filter):
+    """Of requests that Django refuses as suspicious, such as those for a foreign host, one short line a minute of each
+    kind: anybody can send them, as fast as they like.
+    """
+
+    PREFIX: Final = "django.security."
+    SECONDS: Final = 60.0
+    LONGEST: Final = 200
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock, self._lock = clock, Lock()
+        self._quiet_until: dict[str, float] = {}
+        self._left_out: Counter[str] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not (record.name.startswith(self.PREFIX) and record.exc_info):
+            return True
+        with self._lock:
+            now = self._clock()
+            if now < self._quiet_until.get(record.name, now):
+                self._left_out[record.name] += 1
+                return False
+            self._quiet_until[record.name] = now + self.SECONDS
+            self._shorten(record, left_out=self._left_out.pop(record.name, 0))
+        return True
+
+    def _shorten(self, record: logging.LogRecord, *, left_out: int) -> None:
+        record.msg, record.args = record.getMessage()[: self.LONGEST], ()
+        record.exc_info = record.exc_text = None
+        record.levelno, record.levelname = logging.WARNING, logging.getLevelName(logging.WARNING)
+        record.left_out = left_out
+
+
 def logging_config(*, log_format: str, level: str) -> dict[str, Any]:
     formatter = JsonFormatter if log_format == "json" else TextFormatter
     return {
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {"line": {"()": formatter}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+        "filters": {"suspicious": {"()": SuspiciousRequests}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["suspicious"]}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
             # Django's own handlers would print every line twice; our middleware writes the one line a request is worth.

@@ -6,7 +6,6 @@ how long ago the pulse (beat → broker → worker → database) came through; i
 
 import asyncio
 import contextlib
-import hmac
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -21,7 +20,8 @@ from controlplane.health import NotReady, broker_check
 from controlplane.live.selectors import pulse_latest
 from controlplane.metrics import CONTENT_TYPE, before_reading, metrics_text
 from controlplane.schema import applied, standing_of
-from controlplane.settings.env import Environment, is_loopback
+from controlplane.settings.env import Environment
+from engine_agent.scraping import REFUSAL, Scrapers
 
 Scope = Any  # Django, Channels and uvicorn each have a type of their own for the same dictionaries
 Receive = Callable[[], Awaitable[Any]]
@@ -68,7 +68,7 @@ async def _metrics(scope: Scope) -> Answer:
     if not _may_read_metrics(scope, environment.metrics_token):
         return (
             401,
-            b"metrics are for the bearer of LUMINET_METRICS_TOKEN; without one set, for loopback\n",
+            f"{REFUSAL}\n".encode(),
             "text/plain",
         )
     with contextlib.suppress(TimeoutError):  # numbers as they were are better than none
@@ -130,11 +130,8 @@ def _pulse_age_seconds(now: float) -> float | None:
 
 def _may_read_metrics(scope: Scope, token: str | None) -> bool:
     """A token, once there is one, is asked of everybody: behind a careless proxy anybody may look like loopback."""
-    if token is None:
-        client = scope.get("client")
-        return bool(client) and is_loopback(client[0])
-    offered = dict(scope["headers"]).get(b"authorization", b"")
-    return hmac.compare_digest(offered, f"Bearer {token}".encode())
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    return Scrapers(token).may_read(headers, (scope.get("client") or (None,))[0])
 
 
 async def _send(send: Send, scope: Scope, answer: Answer) -> None:

@@ -5,14 +5,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-GRACE_SECONDS = 3
-KEPT_SECONDS = 75  # idle connections: agents of a large fleet speak every 5 s and should not connect anew each time
-
 
 def run_web() -> None:
-    import uvicorn
-
-    from controlplane.live.protocol import MOST_BYTES, ListeningSocket
+    from controlplane.edge import web_serve
     from controlplane.schema import schema_fits_or_exit
     from controlplane.settings.env import read_environment_or_exit
 
@@ -22,26 +17,7 @@ def run_web() -> None:
         # prometheus-client decides at import between one process and several sharing a folder.
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(environment.shared_metrics_dir)
         _begin_at_zero(environment.shared_metrics_dir)
-    uvicorn.run(
-        "controlplane.served:application",
-        host=environment.web_host,
-        port=environment.web_port,
-        workers=environment.web_workers,
-        loop="uvloop",
-        http="httptools",
-        ws=ListeningSocket,
-        ws_max_size=MOST_BYTES,
-        # Messages of 300 bytes gain nothing, and each socket would keep a few hundred kB for it.
-        ws_per_message_deflate=False,
-        lifespan="off",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        proxy_headers=True,
-        forwarded_allow_ips=environment.trusted_proxies,
-        timeout_graceful_shutdown=GRACE_SECONDS,
-        timeout_keep_alive=KEPT_SECONDS,
-    )
+    web_serve(environment)
 
 
 def _begin_at_zero(metrics_dir: Path) -> None:

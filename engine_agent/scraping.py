@@ -1,7 +1,6 @@
 """Who may read `/metrics`: they say what every tenant does, and strangers reach the port that requests come by.
 
-The control plane's own rule (controlplane/probes.py), and stricter where there is no token: what a proxy passed on is
-not this machine. Nothing but the standard library.
+One rule for web, gateway, engine and sidecar. Nothing but the standard library.
 """
 
 import hmac
@@ -13,7 +12,8 @@ from typing import Final, Self
 VARIABLE: Final = "LUMINET_METRICS_TOKEN"
 REFUSAL: Final = f"Metrics are for the bearer of {VARIABLE}; where none is set, for this machine itself."
 # What a proxy adds: who comes by one on this machine is not this machine.
-_FOR_OTHERS: Final = ("forwarded", "via", "x-forwarded-for")
+_FOR_OTHERS: Final = frozenset({"forwarded", "via"})
+_FOR_OTHERS_PREFIX: Final = "x-forwarded-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,13 @@ class Scrapers:
     def may_read(self, headers: Mapping[str, str], host: str | None) -> bool:
         """`headers` by lower-case name; `host`: the address at the other end of the connection."""
         if self.token is None:
-            return _is_loopback(host) and not any(name in headers for name in _FOR_OTHERS)
+            return _is_loopback(host) and not any(map(_is_for_others, headers))
         offered = headers.get("authorization", "").encode(errors="replace")
         return hmac.compare_digest(offered, f"Bearer {self.token}".encode())
+
+
+def _is_for_others(name: str) -> bool:
+    return name in _FOR_OTHERS or name.startswith(_FOR_OTHERS_PREFIX)
 
 
 def _is_loopback(host: str | None) -> bool:

@@ -5,12 +5,22 @@ from typing import Final
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from engine_agent.http.connections import Config
+
 log = logging.getLogger("luminet.live")
 
 MOST_BYTES: Final = 4_096  # of a message from a page, which sends none: it is held in memory until it is whole
 
 
 class ListeningSocket(WebSocketsSansIOProtocol):
+    """Becomes of a connection that is counted already."""
+
+    config: Config
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.config.open_connections.remove(self.client[0] if self.client else None)
+
     def data_received(self, data: bytes) -> None:
         """Whoever does not keep to the protocol, or does not wait to be let in, is cut off."""
         try:

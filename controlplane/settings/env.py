@@ -3,7 +3,7 @@
 import ipaddress
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
@@ -18,6 +18,7 @@ WEBHOOK_HOST = re.compile(r"([a-z0-9_.-]+(:[1-9][0-9]{0,4})?|[0-9a-f:.]*:[0-9a-f
 REDIS_SCHEMES = ("redis", "rediss")
 REDIS_SECRETS = frozenset({"username", "password", "ssl_password"})  # in a URL's query string
 LOG_FORMATS = ("json", "text")
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 
 
@@ -45,7 +46,11 @@ class Environment:
     web_host: str
     web_port: int
     web_workers: int
-    trusted_proxies: str
+    web_connections: int  # of one process
+    web_connections_per_address: int
+    web_head_seconds: int
+    web_body_seconds: int
+    trusted_proxies: tuple[Network, ...]
     static_root: Path
     metrics_dir: Path | None
     metrics_token: str | None = field(repr=False)
@@ -89,7 +94,11 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
         web_host=reader.text("LUMINET_WEB_HOST", "127.0.0.1"),
         web_port=reader.port("LUMINET_WEB_PORT", 8000),
         web_workers=web_workers,
-        trusted_proxies=",".join(_networks(reader)),
+        web_connections=reader.number("LUMINET_WEB_CONNECTIONS", 4096, low=64, high=65_536),
+        web_connections_per_address=reader.number("LUMINET_WEB_CONNECTIONS_PER_ADDRESS", 256, low=1, high=65_536),
+        web_head_seconds=reader.number("LUMINET_WEB_HEAD_SECONDS", 30, low=1, high=600),
+        web_body_seconds=reader.number("LUMINET_WEB_BODY_SECONDS", 60, low=1, high=3_600),
+        trusted_proxies=tuple(_networks(reader)),
         static_root=reader.path("LUMINET_STATIC_ROOT", CHECKOUT / ".luminet" / "static"),
         metrics_dir=Path(metrics_dir) if metrics_dir else None,
         metrics_token=reader.text("LUMINET_METRICS_TOKEN", "") or None,
@@ -165,14 +174,12 @@ def _webhook_hosts(reader: SettingsReader) -> tuple[str, ...]:
     return hosts
 
 
-def _networks(reader: SettingsReader) -> tuple[str, ...]:
-    networks = reader.words("LUMINET_TRUSTED_PROXIES", ("127.0.0.1",))
-    for network in networks:
+def _networks(reader: SettingsReader) -> Iterator[Network]:
+    for network in reader.words("LUMINET_TRUSTED_PROXIES", ("127.0.0.1",)):
         try:
-            ipaddress.ip_network(network, strict=False)
+            yield ipaddress.ip_network(network, strict=False)
         except ValueError:
             reader.reject("LUMINET_TRUSTED_PROXIES", f"{network!r} is neither an address nor a network")
-    return networks
 
 
 def _check_base_url(reader: SettingsReader, base_url: str) -> None:

@@ -33,6 +33,7 @@ from engine_agent.gateway.metrics import Observer
 from engine_agent.gateway.quotas.gate import Gate
 from engine_agent.gateway.route import Router
 from engine_agent.gateway.upstream import Upstream
+from engine_agent.http.connection_limits import half_for_one_address
 from engine_agent.http.serving import Server, server_of
 from engine_agent.protocol import snapshot_encode
 from engine_agent.sidecar.config import SidecarConfig
@@ -90,7 +91,7 @@ class GatewayProcess:
             collectors: list[Collector] = [self._runtime.metrics.registry, self._canary.registry]
             collectors.append(knowing.metrics.registry)
             app = GatewayApp(self._door(upstream, knowing, collectors))
-            server = server_of(app, most_connections=self._most_connections)
+            server = server_of(app, limits=half_for_one_address(self._most_connections))
             collectors.append(Holding(app.bodies, server))
             serving = server.serve(sockets=[self._public])
             beside = [

@@ -1,23 +1,28 @@
 """A client's connection as uvicorn handles it, with bounds it lacks.
 
 A request's head comes soon and is short, nothing but a body is long, and one request is answered before the next is
-heard: whoever speaks meanwhile is answered the first, and then the connection closes.
+heard: whoever speaks meanwhile is answered the first, and then the connection closes. A body keeps moving and ends in
+time, a trailer is never a header, and only a request without a body becomes a WebSocket.
 """
 
 import asyncio
 import select
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from engine_agent.http.client import as_json
+from engine_agent.http.connection_limits import ConnectionLimits, OpenConnections
 from engine_agent.http.errors import ApiError, invalid, unavailable
 from engine_agent.http.headers import request_id_accept
 
-HEAD_SECONDS = 30.0  # from the connection's first moment, or the request's first byte
 MOST_HEAD_BYTES = 65_536  # and as many between two parts of a body, or behind it
+MOST_HEADERS = 256  # applications join the values of repeated names, which takes the square of their number
+PROGRESS_SECONDS, PROGRESS_BYTES = 10.0, 10_240  # a body that is still on its way brings so much in so long
 DISCARD_SECONDS = 10.0  # for the rest of what was refused before it was read
 MOST_DISCARDED_BYTES = 16 * 2**20
 FIRST_LOOK_SECONDS, MOST_LOOK_SECONDS = 0.005, 0.25  # at who says no more: whether it still listens
@@ -32,21 +37,56 @@ REASONS = {
 _FRAMING = (b"content-length", b"transfer-encoding")
 
 
-class Config(uvicorn.Config):
-    """`most_connections` are served at once, where that is given; those beyond are told so, a few at a time."""
+class Refusal(NamedTuple):
+    """An error as a client reads it."""
 
-    def __init__(self, app: Any, *, most_connections: int | None = None, **more: Any) -> None:
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+
+
+def openai_refusal(error: ApiError, request_id: str) -> Refusal:
+    return Refusal([(b"content-type", b"application/json")], as_json(error.body))
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds a client has for a request's head (from the connection's first moment, or the head's first byte) and for
+    all of its body.
+    """
+
+    head_seconds: float = 30.0
+    body_seconds: float = 60.0
+
+
+class Config(uvicorn.Config):
+    """Connections beyond the limits get 503, a few at a time. `refusal` describes errors that no application sees."""
+
+    def __init__(
+        self,
+        app: Any,
+        *,
+        limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 (frozen)
+        deadlines: Deadlines = Deadlines(),
+        refusal: Callable[[ApiError, str], Refusal] = openai_refusal,
+        **more: Any,
+    ) -> None:
         super().__init__(app, **more)
-        self.most_connections = most_connections
+        self.open_connections = OpenConnections(limits)
+        self.deadlines, self.refusal = deadlines, refusal
         self.turned_away: set[Connection] = set()
 
 
 class Connection(HttpToolsProtocol):
-    def __init__(self, config: uvicorn.Config, *args: Any, **kwargs: Any) -> None:
+    config: Config
+
+    def __init__(self, config: Config, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, *args, **kwargs)
-        # Served by any other configuration, it has no bound.
-        self._most = config.most_connections if isinstance(config, Config) else None
-        self._turned_away = config.turned_away if isinstance(config, Config) else set()
+        self._open, self._turned_away = config.open_connections, config.turned_away
+        self._is_counted = False
+        self._fault: ApiError | None = None  # why a callback stopped the parser
+        self._body_watch: asyncio.TimerHandle | None = None  # while a body is on its way
+        self._body_ends_at = 0.0
+        self._progress_bytes = 0  # of the body, since it was last looked at
         self._waiting: asyncio.TimerHandle | None = None  # while a head is expected
         self._discarding: asyncio.TimerHandle | None = None  # while a body is read that nobody wants
         self._looking: asyncio.TimerHandle | None = None  # while a client listens and says no more
@@ -58,23 +98,33 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if self._most is None or len(self.connections) <= self._most:
-            self._expect_head()
-        else:
-            self._turn_away()
+        problem = self._open.problem(self._address)
+        if problem is not None:
+            self._turn_away(problem)
+            return
+        self._open.add(self._address)
+        self._is_counted = True
+        self._expect_head()
 
-    def _turn_away(self) -> None:
+    @property
+    def _address(self) -> str | None:
+        return self.client[0] if self.client else None
+
+    def _turn_away(self, problem: str) -> None:
         """It takes no place of those who are served."""
         self.connections.discard(self)
         if len(self._turned_away) >= MOST_TURNED_AWAY:
             self.transport.abort()
             return
         self._turned_away.add(self)
-        self._refuse(unavailable("More connections are open than this server has room for.", "overloaded"))
+        self._refuse(unavailable(problem, "overloaded"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._turned_away.discard(self)
-        for timer in (self._waiting, self._discarding, self._looking):
+        if self._is_counted:
+            self._open.remove(self._address)
+            self._is_counted = False
+        for timer in (self._waiting, self._discarding, self._looking, self._body_watch):
             if timer is not None:
                 timer.cancel()
         super().connection_lost(exc)
@@ -104,16 +154,28 @@ class Connection(HttpToolsProtocol):
             self._discard(len(data))
             return
         self._unset_keepalive_if_required()
+        if self._discarding is not None:
+            self._discard(len(data))
+        self._hear(memoryview(data))
+        self._stay()
+
+    def _hear(self, data: memoryview) -> None:
+        """The parser never gets more than is left of a head's bytes."""
+        while len(data) > 0 and not self._is_deaf and not self.transport.is_closing():
+            room = MOST_HEAD_BYTES - self._beside_bytes
+            if room > 0:
+                self._feed(data[:room])
+                data = data[room:]
+            else:
+                self._refuse(_head_too_large(f"{MOST_HEAD_BYTES:,} bytes"))
+
+    def _feed(self, data: memoryview) -> None:
         self._beside_bytes += len(data)
         try:
             self._parse(data)
         except httptools.HttpParserError:
-            self._refuse(invalid(None, "The request is not HTTP as this server speaks it.", "invalid_http"))
-        if self._beside_bytes > MOST_HEAD_BYTES and not self._is_deaf:
-            self._refuse(
-                ApiError(431, f"A request's head has at most {MOST_HEAD_BYTES:,} bytes.", code="head_too_large")
-            )
-        self._stay()
+            unknown = invalid(None, "The request is not HTTP as this server speaks it.", "invalid_http")
+            self._refuse(self._fault or unknown)
 
     def eof_received(self) -> bool:  # type: ignore[override]
         """Whoever says no more may still listen: then it gets its answer, and only then the connection closes."""
@@ -125,13 +187,17 @@ class Connection(HttpToolsProtocol):
         self._look(FIRST_LOOK_SECONDS)
         return True
 
-    def _parse(self, data: bytes) -> None:
+    def _parse(self, data: memoryview) -> None:
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._stay_with_http(data[upgrade.args[0] :])
+            if self._should_upgrade():
+                self._is_deaf = True  # from here on the socket's protocol hears, and is counted for us
+                self.handle_websocket_upgrade()
+            else:
+                self._stay_with_http(data[upgrade.args[0] :])
 
-    def _stay_with_http(self, rest: bytes) -> None:
+    def _stay_with_http(self, rest: memoryview) -> None:
         """A wish for another protocol may be ignored, but the parser reads no body behind it. A fresh one does."""
         framing = b"".join(b"%b: %b\r\n" % header for header in self.headers if header[0] in _FRAMING)
         self.parser = httptools.HttpRequestParser(self)
@@ -155,27 +221,41 @@ class Connection(HttpToolsProtocol):
             super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._waiting is not None:  # else it comes behind a body, where it means nothing
-            super().on_header(name, value)
+        if self._waiting is None:
+            return  # it comes behind a body, where it means nothing
+        if len(self.headers) >= MOST_HEADERS:
+            raise self._faulty(_head_too_large(f"{MOST_HEADERS} headers"))
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         if self._is_upgrading:
             return
         self._head_is_here()
         self._beside_bytes = self._discarded_bytes = 0
-        self._is_body_due = True
+        if self._is_websocket and any(_announces_body(*header) for header in self.headers):
+            raise self._faulty(invalid(None, "A request that becomes a WebSocket has no body.", "upgrade_with_body"))
         super().on_headers_complete()
+        self._is_body_due = not (self._is_websocket and self._should_upgrade())
+
+    @property
+    def _is_websocket(self) -> bool:
+        return bool(self.parser.should_upgrade()) and self._get_upgrade() == b"websocket"
+
+    def _faulty(self, error: ApiError) -> Exception:
+        """Stops the parser; the client gets that error."""
+        self._fault = error
+        return error
 
     def on_body(self, body: bytes) -> None:
         self._beside_bytes = 0
+        self._progress_bytes += len(body)
         super().on_body(body)
-        if self.cycle.response_complete:
-            self._discard(len(body))
 
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade():
             return  # its body has not even begun
         self._is_body_due = False
+        self._unwatch_body()
         if self._discarding is not None:
             self._discarding.cancel()
             self._discarding = None
@@ -200,6 +280,7 @@ class Connection(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        self._unwatch_body()
         if self._is_body_due and not self.transport.is_closing():
             self._discarding = self.loop.call_later(DISCARD_SECONDS, self.transport.close)
 
@@ -209,18 +290,28 @@ class Connection(HttpToolsProtocol):
             self._hear_no_more()
             return
         self._head_is_here()
+        self._unwatch_body()
         self._is_deaf = True
-        if self._is_body_due:  # for the application its client has left
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        body = as_json(error.body)
-        head = (
-            b"HTTP/1.1 %d %b\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
-            b"x-request-id: %b\r\nconnection: close\r\n\r\n"
-        )
-        request_id = request_id_accept(None).encode()
-        self.transport.write(head % (error.status, REASONS[error.status], len(body), request_id) + body)
+        if self._is_body_due:
+            self._leave_application()
+        request_id = request_id_accept(None)
+        refusal = self.config.refusal(error, request_id)
+        headers = [
+            *refusal.headers,
+            *((name.encode(), value.encode()) for name, value in error.headers.items()),
+            (b"content-length", b"%d" % len(refusal.body)),
+            (b"x-request-id", request_id.encode()),
+            (b"connection", b"close"),
+        ]
+        lines = b"".join(b"%b: %b\r\n" % header for header in headers)
+        start = b"HTTP/1.1 %d %b\r\n" % (error.status, REASONS[error.status])
+        self.transport.write(start + lines + b"\r\n" + refusal.body)
         self._say_no_more()
+
+    def _leave_application(self) -> None:
+        """For it, its client has left."""
+        self.cycle.disconnected = True
+        self.cycle.message_event.set()
 
     def _say_no_more(self) -> None:
         """What is still being said is read for a while: a socket closed over unread bytes is reset, answer and all."""
@@ -245,7 +336,7 @@ class Connection(HttpToolsProtocol):
 
     def _expect_head(self) -> None:
         if self._waiting is None:
-            self._waiting = self.loop.call_later(HEAD_SECONDS, self._give_up)
+            self._waiting = self.loop.call_later(self.config.deadlines.head_seconds, self._give_up)
 
     def _head_is_here(self) -> None:
         if self._waiting is not None:
@@ -253,10 +344,41 @@ class Connection(HttpToolsProtocol):
             self._waiting = None
 
     def _give_up(self) -> None:
-        self._refuse(ApiError(408, f"A request's head has to come within {HEAD_SECONDS:g} s.", code="request_timeout"))
+        self._refuse(_too_slow(f"A request's head has to come within {self.config.deadlines.head_seconds:g} s."))
+
+    def _watch_body(self) -> None:
+        seconds = self.config.deadlines.body_seconds
+        self._body_ends_at, self._progress_bytes = self.loop.time() + seconds, 0
+        self._body_watch = self.loop.call_later(min(seconds, PROGRESS_SECONDS), self._look_at_body)
+
+    def _unwatch_body(self) -> None:
+        if self._body_watch is not None:
+            self._body_watch.cancel()
+            self._body_watch = None
+
+    def _look_at_body(self) -> None:
+        """The client is at fault only where the application takes what comes."""
+        left = self._body_ends_at - self.loop.time()
+        is_waiting_for_us = self.flow.read_paused or self.cycle.waiting_for_100_continue
+        if is_waiting_for_us or (left > 0 and self._progress_bytes >= PROGRESS_BYTES):
+            self._progress_bytes = 0
+            seconds = min(left, PROGRESS_SECONDS) if left > 0 else PROGRESS_SECONDS
+            self._body_watch = self.loop.call_later(seconds, self._look_at_body)
+        elif self.cycle.response_started:  # too late to say so
+            self._leave_application()
+            self.transport.close()
+        else:
+            self._refuse(_too_slow(self._slow_body_problem))
+
+    @property
+    def _slow_body_problem(self) -> str:
+        rate = f"{PROGRESS_BYTES:,} bytes each {PROGRESS_SECONDS:g} s"
+        return f"A request's body has to come within {self.config.deadlines.body_seconds:g} s, and at least {rate}."
 
     def _stay(self) -> None:
         """Whoever has said something that began no request is not waited for longer than who is silent."""
+        if self._is_body_due and self._body_watch is None and not (self._is_deaf or self.cycle.response_complete):
+            self._watch_body()
         if self._is_busy or self._is_body_due or self._is_deaf or self._waiting is not None:
             return
         if self.timeout_keep_alive_task is None:
@@ -272,6 +394,18 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
         elif not self.transport.is_closing():
             self._looking = self.loop.call_later(seconds, self._look, min(2 * seconds, MOST_LOOK_SECONDS))
+
+
+def _head_too_large(most: str) -> ApiError:
+    return ApiError(431, f"A request's head has at most {most}.", code="head_too_large")
+
+
+def _too_slow(problem: str) -> ApiError:
+    return ApiError(408, problem, code="request_timeout")
+
+
+def _announces_body(name: bytes, value: bytes) -> bool:
+    return name == b"transfer-encoding" or (name == b"content-length" and value.strip(b" \t0") != b"")
 
 
 def without_chunks(cycle: RequestResponseCycle, app: Any) -> Any:

@@ -8,7 +8,8 @@ from typing import Any
 
 import uvicorn
 
-from engine_agent.http.connections import Config, Connection
+from engine_agent.http.connection_limits import ConnectionLimits
+from engine_agent.http.connections import Config, Connection, Deadlines
 
 KEEP_ALIVE_SECONDS = 75
 GRACE_SECONDS = 3  # for answers that are under way when a server stops
@@ -44,10 +45,16 @@ class Server(uvicorn.Server):
         yield
 
 
-def server_of(app: Any, *, most_connections: int | None = None) -> Server:
+def server_of(
+    app: Any,
+    *,
+    limits: ConnectionLimits = ConnectionLimits(),  # noqa: B008 (frozen)
+    deadlines: Deadlines = Deadlines(),  # noqa: B008 (frozen)
+) -> Server:
     config = Config(
         app,
-        most_connections=most_connections,
+        limits=limits,
+        deadlines=deadlines,
         loop="none",
         http=Connection,
         ws="none",

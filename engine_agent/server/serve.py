@@ -14,7 +14,9 @@ from hashlib import sha256
 from typing import Any
 
 from engine_agent.backends.base import OpenBackend
+from engine_agent.commands import open_files_raise
 from engine_agent.engine.errors import EngineError
+from engine_agent.http.connection_limits import half_for_one_address
 from engine_agent.http.serving import GRACE_SECONDS, Server, server_of
 from engine_agent.journal import Journal, JournalFull
 from engine_agent.prompts.bundle import Bundle
@@ -37,6 +39,7 @@ JOURNAL_BYTES_ALONE = 64 * 2**20  # then the oldest records go
 FLUSH_SECONDS = 1.0
 LOOK_SECONDS = 0.02
 STOPPED_AT_ONCE = 128
+SPARE_FILES, LEAST_CONNECTIONS = 256, 64  # of the files it may open, not for clients; of connections, whatever they are
 
 
 class EngineProcess:
@@ -111,7 +114,8 @@ class EngineProcess:
         ).app()
         if token := self._doors.admin_token:
             admin = TokenWall(admin, token)
-        return {server_of(public): self._doors.public, server_of(admin): self._doors.admin}
+        limits = half_for_one_address(max(LEAST_CONNECTIONS, open_files_raise() - SPARE_FILES))
+        return {server_of(public, limits=limits): self._doors.public, server_of(admin): self._doors.admin}
 
     def _guards(self, clock: FleetClock) -> tuple[Guard, GatewayDoor | None]:
         """Who is let in, and what gateways find: nothing at an engine alone."""

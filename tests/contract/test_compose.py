@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controlplane import cli, serve
+from controlplane import cli, edge
 from controlplane.settings.django import VISIBILITY_TIMEOUT_SECONDS
 from controlplane.settings.env import read_environment
 from controlplane.stack.credentials import environment_lines
@@ -368,7 +368,7 @@ def test_the_database_and_who_joined_outlive_their_containers_and_nothing_else_d
 
 
 def test_who_is_told_to_stop_gets_the_time_it_takes() -> None:
-    assert seconds(SERVICES["web"]["stop_grace_period"]) > 2 * serve.GRACE_SECONDS
+    assert seconds(SERVICES["web"]["stop_grace_period"]) > 2 * edge.GRACE_SECONDS
     assert seconds(SERVICES["worker"]["stop_grace_period"]) > VISIBILITY_TIMEOUT_SECONDS
     for name in ("gateway", *SIDECARS.values()):
         assert seconds(SERVICES[name]["stop_grace_period"]) > fleet_options(name).drain_seconds

@@ -19,7 +19,7 @@ from engine_agent.commands import loop_factory
 from engine_agent.demo import model as demo
 from engine_agent.engine.settings import EngineSettings
 from engine_agent.http.client import Asgi
-from engine_agent.http.connections import Connection
+from engine_agent.http.connections import Config, Connection
 from engine_agent.identity import HEADER, Identity
 from engine_agent.journal import Entry, Journal
 from engine_agent.prompts.bundle import Bundle
@@ -143,7 +143,7 @@ class OpenAiEngine:
             gateways=gateways,
         )
         served: Any = self._face(app)
-        config = uvicorn.Config(served, http=Connection, log_config=None, lifespan="off", ws="none")
+        config = Config(served, http=Connection, log_config=None, lifespan="off", ws="none")
         self._server = uvicorn.Server(config)
         self.loop.call_soon(self._is_up.set)
         try:

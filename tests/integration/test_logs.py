@@ -10,7 +10,7 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from controlplane.logs import logging_config
+from controlplane.logs import SuspiciousRequests, logging_config
 from tenants.actor import SYSTEM
 from tenants.services.members import member_invite
 from tests.api import make_organisation
@@ -25,13 +25,14 @@ def lines(request: pytest.FixtureRequest) -> Iterator[io.StringIO]:
     configured = logging_config(log_format=request.param, level="DEBUG")
     handler = logging.StreamHandler(io.StringIO())
     handler.setFormatter(configured["formatters"]["line"]["()"]())
+    handler.addFilter(configured["filters"]["suspicious"]["()"]())
     root, names = logging.getLogger(), ("", "django", "django.request", "django.security", "luminet.web")
     before = {name: logging.getLogger(name).level for name in names}
-    root.addHandler(handler)
+    others, root.handlers = root.handlers, [handler]  # a filter changes a record for every handler after it
     for name in names:
         logging.getLogger(name).setLevel(logging.DEBUG)
     yield handler.stream
-    root.removeHandler(handler)
+    root.handlers = others
     for name, level in before.items():
         logging.getLogger(name).setLevel(level)
 
@@ -58,6 +59,34 @@ def failing(error: type[Exception]) -> Ask:
 
 def misdirected(path: str, _: pytest.MonkeyPatch) -> Any:
     return Client().get(path, headers={"host": "evil.example"})
+
+
+def test_foreign_host_writes_one_short_line(lines: io.StringIO) -> None:
+    logging.getLogger("django").setLevel(logging.INFO)  # templates say more to who debugs them
+    for number in range(5):
+        assert Client().get("/sign-in", headers={"host": f"{number}evil.example" + "x" * 3_000}).status_code == 400
+    written = [line for line in lines.getvalue().splitlines() if "evil.example" in line]
+    assert len(written) == 1
+    assert "0evil.example" in written[0]
+    assert len(written[0]) < 600
+    assert "Traceback" not in lines.getvalue()
+
+
+def test_suspicious_requests_of_a_minute_are_counted() -> None:
+    now = [0.0]
+    limit, written = SuspiciousRequests(clock=lambda: now[0]), list[logging.LogRecord]()
+    for second in (0, 1, 59, 60, 61, 200):
+        now[0] = second
+        record = suspicious("django.security.DisallowedHost")
+        written += [record] if limit.filter(record) else []
+    assert [vars(record)["left_out"] for record in written] == [0, 2, 1]
+    assert limit.filter(suspicious("django.security.TooManyFieldsSent")), "each kind has a line of its own"
+    assert limit.filter(suspicious("luminet.web"))
+
+
+def suspicious(logger: str) -> logging.LogRecord:
+    problem = ValueError("no")
+    return logging.LogRecord(logger, logging.ERROR, "", 0, "no", (), (ValueError, problem, None))
 
 
 def with_a_slash_too_many(path: str, _: pytest.MonkeyPatch) -> Any:

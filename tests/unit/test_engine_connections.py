@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from engine_agent.http import connections
-from engine_agent.http.connections import Config, Connection
+from engine_agent.http.connection_limits import ConnectionLimits
+from engine_agent.http.connections import MOST_HEAD_BYTES, MOST_HEADERS, Deadlines
 from engine_agent.http.listening import bind_tcp
 from engine_agent.http.serving import Server, server_of
 
@@ -19,11 +20,13 @@ PATIENCE_SECONDS = 0.2
 SLOW_SECONDS = 0.1  # of an answer, so that more is said before it is there
 Exchange = Callable[..., Awaitable[bytes]]
 FIRST = b"POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc"
-HEARD, END = object(), object()  # wait for an answer of five bytes, or a go-ahead; say no more
+HEARD, END, PAUSE = object(), object(), object()  # wait for an answer of five bytes, or a go-ahead; say no more; wait
 
 
 async def hello(scope: Any, receive: Any, send: Any) -> None:
     body = b"hello"
+    if scope["path"] == "/late":
+        await asyncio.sleep(2 * PATIENCE_SECONDS)
     if scope["path"] != "/refused":
         told = await read(receive)
         body = told.ljust(5, b"_") if scope["path"] == "/echo" else body
@@ -61,14 +64,14 @@ async def read(receive: Any) -> bytes:
 @pytest.fixture
 def impatience(monkeypatch: pytest.MonkeyPatch) -> None:
     """For those that wait for the server to lose its patience; the others must not lose it on a busy machine."""
-    monkeypatch.setattr(connections, "HEAD_SECONDS", PATIENCE_SECONDS)
     monkeypatch.setattr(connections, "DISCARD_SECONDS", PATIENCE_SECONDS)
 
 
 @pytest.fixture
-async def serving() -> AsyncIterator[tuple[Server, int]]:
+async def serving(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Server, int]]:
     """With its port."""
-    server = Server(Config(hello, http=Connection, ws="none", lifespan="off", log_config=None, loop="none"))
+    is_impatient = "impatience" in request.fixturenames
+    server = server_of(hello, deadlines=Deadlines(PATIENCE_SECONDS, PATIENCE_SECONDS) if is_impatient else Deadlines())
     listening: socket.socket = bind_tcp("127.0.0.1", 0)
     port = listening.getsockname()[1]
     serving = asyncio.create_task(server.serve(sockets=[listening]))
@@ -90,6 +93,8 @@ async def exchange(serving: tuple[Server, int]) -> Exchange:
             for part in parts:
                 if part is END:
                     writer.write_eof()
+                elif part is PAUSE:
+                    await asyncio.sleep(PATIENCE_SECONDS / 4)
                 elif part is HEARD:
                     head = await reader.readuntil(b"\r\n\r\n")
                     answer += b"" if b" 100 " in head else head + await reader.readexactly(5)
@@ -131,7 +136,30 @@ async def test_a_head_without_end_is_not_kept(exchange: Exchange) -> None:
     assert code(await exchange(b"GET / HTTP/1.1\r\n", *endless)) == (431, "head_too_large")
 
 
-@pytest.mark.parametrize("said", [b"\x16\x03\x01\x00\xa5\x01", b"GET / HTTP/9\r\n\r\n", b"GET /\xff HTTP/1.1\r\n\r\n"])
+@pytest.mark.parametrize("extra", [0, 1])
+async def test_head_limit_is_exact_in_one_segment(exchange: Exchange, extra: int) -> None:
+    start, end = b"GET / HTTP/1.1\r\nconnection: close\r\nx: ", b"\r\n\r\n"
+    head = start + b"y" * (MOST_HEAD_BYTES - len(start + end) + extra) + end
+    answer = await exchange(head)
+    assert code(answer) == (431, "head_too_large") if extra else answer.endswith(b"hello")
+
+
+async def test_header_count_is_limited(exchange: Exchange) -> None:
+    lines = b"a:\r\n" * (MOST_HEADERS - 1)
+    assert (await exchange(b"GET / HTTP/1.1\r\nconnection: close\r\n" + lines + b"\r\n")).endswith(b"hello")
+    assert code(await exchange(b"GET / HTTP/1.1\r\na:\r\nb:\r\n" + lines + b"\r\n")) == (431, "head_too_large")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"\x16\x03\x01\x00\xa5\x01",
+        b"GET / HTTP/9\r\n\r\n",
+        b"GET /\xff HTTP/1.1\r\n\r\n",
+        b"CONNECT x:1 HTTP/1.1\r\n\r\n",
+        b"GET http://[ HTTP/1.1\r\n\r\n",
+    ],
+)
 async def test_what_is_no_http_is_told_so_in_openais_shape(exchange: Exchange, said: bytes) -> None:
     assert code(await exchange(said)) == (400, "invalid_http")
 
@@ -169,6 +197,41 @@ async def test_a_wish_for_another_protocol_is_ignored_and_the_body_is_read(excha
         answer = await exchange(*parts, HEARD, goodbye)
         assert b"\r\n\r\nabc__" in answer
         assert answer.endswith(b"hello")
+
+
+@pytest.mark.parametrize("framing", [b"content-length: 3\r\n\r\nabc", b"transfer-encoding: chunked\r\n\r\n0\r\n\r\n"])
+async def test_websocket_upgrade_with_body_is_refused(exchange: Exchange, framing: bytes) -> None:
+    wish = b"POST /echo HTTP/1.1\r\nconnection: Upgrade\r\nupgrade: WebSocket\r\n" + framing
+    assert code(await exchange(wish)) == (400, "upgrade_with_body")
+
+
+@pytest.mark.usefixtures("impatience")
+@pytest.mark.parametrize("part", [b"content-length: 9\r\n\r\nabc", b"transfer-encoding: chunked\r\n\r\n3\r\nabc\r\n"])
+async def test_unfinished_body_is_refused_in_time(exchange: Exchange, part: bytes) -> None:
+    assert code(await exchange(b"POST / HTTP/1.1\r\n" + part)) == (408, "request_timeout")
+
+
+async def test_body_without_progress_is_refused(exchange: Exchange, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "PROGRESS_SECONDS", PATIENCE_SECONDS)
+    head = b"POST / HTTP/1.1\r\ncontent-length: %d\r\n\r\n" % (2 * connections.PROGRESS_BYTES)
+    assert code(await exchange(head, b"z" * (connections.PROGRESS_BYTES - 1))) == (408, "request_timeout")
+
+
+async def test_body_with_progress_is_waited_for(exchange: Exchange, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "PROGRESS_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(connections, "PROGRESS_BYTES", 1)
+    head = b"POST / HTTP/1.1\r\nconnection: close\r\ncontent-length: 12\r\n\r\n"
+    dripping = [part for _ in range(12) for part in (b"z", PAUSE)]
+    assert (await exchange(head, *dripping)).endswith(b"hello")
+
+
+@pytest.mark.usefixtures("impatience")
+async def test_application_that_reads_late_blames_nobody(exchange: Exchange) -> None:
+    """Nobody can send what is not taken, and who asks whether to send at all waits for the answer."""
+    large = b"POST /late HTTP/1.1\r\nconnection: close\r\ncontent-length: 300000\r\n\r\n"
+    assert (await exchange(large, b"z" * 300_000)).endswith(b"hello")
+    asking = b"POST /late HTTP/1.1\r\nconnection: close\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\n"
+    assert (await exchange(asking, HEARD, b"abc")).endswith(b"hello")
 
 
 async def test_who_says_no_more_is_answered(exchange: Exchange) -> None:
@@ -249,9 +312,9 @@ async def again(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @pytest.fixture
-async def callers() -> AsyncIterator[Callers]:
+async def callers(request: pytest.FixtureRequest) -> AsyncIterator[Callers]:
     """Of whom two are served at once."""
-    server = server_of(hello, most_connections=2)
+    server = server_of(hello, limits=getattr(request, "param", ConnectionLimits(total=2)))
     listening: socket.socket = bind_tcp("127.0.0.1", 0)
     found = Callers(listening.getsockname()[1])
     serving = asyncio.create_task(server.serve(sockets=[listening]))
@@ -262,6 +325,9 @@ async def callers() -> AsyncIterator[Callers]:
     await serving
 
 
+@pytest.mark.parametrize(
+    "callers", [ConnectionLimits(total=2), ConnectionLimits(per_address=2)], indirect=True, ids=["total", "per address"]
+)
 async def test_one_connection_too_many_is_told_so_and_the_others_are_served(callers: Callers) -> None:
     first, second = await callers.served(), await callers.served()
     assert code(await callers.turned_away()) == (503, "overloaded")
@@ -269,6 +335,9 @@ async def test_one_connection_too_many_is_told_so_and_the_others_are_served(call
     await again(*second)
 
 
+@pytest.mark.parametrize(
+    "callers", [ConnectionLimits(total=2), ConnectionLimits(per_address=2)], indirect=True, ids=["total", "per address"]
+)
 async def test_who_leaves_makes_room(callers: Callers) -> None:
     first, second = await callers.served(), await callers.served()
     first[1].close()

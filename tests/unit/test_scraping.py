@@ -18,7 +18,7 @@ def test_without_a_token_no_other_does(host: str | None) -> None:
     assert not OPEN.may_read({}, host)
 
 
-@pytest.mark.parametrize("name", ["x-forwarded-for", "forwarded", "via"])
+@pytest.mark.parametrize("name", ["x-forwarded-for", "x-forwarded-proto", "forwarded", "via"])
 def test_who_comes_by_a_proxy_on_this_machine_is_not_this_machine(name: str) -> None:
     assert not OPEN.may_read({name: "for=127.0.0.1"}, "127.0.0.1")
 
