@@ -127,6 +127,7 @@ class Connection(HttpToolsProtocol):
         for timer in (self._waiting, self._discarding, self._looking, self._body_watch):
             if timer is not None:
                 timer.cancel()
+        self._unset_keepalive_if_required()  # uvicorn leaves it after a reset: it kept the last request for 75 s
         super().connection_lost(exc)
 
     @property
