@@ -143,8 +143,9 @@ class Connection(HttpToolsProtocol):
 
     def retire(self) -> None:
         """End with the current answer, or now if idle. Where a head is due, the answer to that request ends it."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.cycle.keep_alive = False
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.keep_alive = False
         elif self._waiting is None and self._discarding is None:
             self.transport.close()
 

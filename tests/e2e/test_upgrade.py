@@ -114,6 +114,7 @@ def gateway_replaced(seen: Seen) -> None:
     gateway = upgrading.fleet.parts["gateway-1"]
     assert not under_way.is_over
     upgrading.command(NEW, "drain", "gateway-1", "--wait")
+    assert upgrading.running("gateway-1") == 0, "the drain did not wait for its answers"
     under_way.whole()
     gateway.stop()
     assert gateway.process is not None
