@@ -11,7 +11,7 @@ LUMINET = $(BIN)/python -m controlplane.cli
 # Files side by side, one process a core; each process starts the servers its tests ask for. In which order: tests/order.py
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help up down clean test test-vllm test-clients check audit ci format lint openapi alert-files bench performance bench-gpu quality lock lockvllm locklitellm lockclients python
+.PHONY: help up down clean test test-vllm test-clients check audit ci format lint openapi alert-files bench performance soak bench-gpu quality lock lockvllm locklitellm lockclients python
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -73,6 +73,9 @@ bench: python  ## measure; writes JSON, a table and plots to .luminet/bench (ROW
 
 performance: python  ## write docs/performance.md, its pictures and the README's figures from what `make bench` measured last
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.bench.report
+
+soak: python  ## watch the memory of web, worker and gateway for 20 minutes of good and bad traffic (MINUTES=60); fails where one grows
+	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.soaking --minutes $(or $(MINUTES),20)
 
 # A Python that came with a torch that sees the GPU is taken as it is, unless INSTALL=1: torch for CUDA is a download of 1.4 GB.
 bench-gpu: python  ## check and time the kernels on the GPU that is here (ROWS="CHECK" picks, RESUME=1 goes on)

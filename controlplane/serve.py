@@ -35,7 +35,9 @@ def run_worker() -> None:
     from controlplane.health import worker_hostname
     from controlplane.schema import schema_fits_or_exit
     from controlplane.settings.env import read_environment_or_exit
+    from engine_agent.allocator import allocator_bound
 
+    allocator_bound()
     schema_fits_or_exit(read_environment_or_exit(os.environ).database_url)
     # It warns of root because pickled messages could run code as root. We accept JSON only, which cannot.
     warnings.simplefilter("ignore", SecurityWarning)

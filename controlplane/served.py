@@ -8,9 +8,11 @@ import gc
 from typing import Final
 
 from controlplane.asgi import application as application
+from engine_agent.allocator import allocator_bound
 
 ALLOCATIONS: Final = 50_000  # between two looks at what is young; Python's own number is 700
 
+allocator_bound()
 gc.collect()
 gc.freeze()
 gc.set_threshold(ALLOCATIONS, 10, 10)

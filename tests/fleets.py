@@ -145,7 +145,8 @@ class Part:
     def resume(self) -> None:
         os.killpg(self.pid, signal.SIGCONT)
 
-    def stop(self) -> None:
+    def stop(self, *, seconds: float = STOP_SECONDS) -> None:
+        """Killed when it has not ended within so many seconds."""
         self.is_wanted = False
         if not self.is_running:
             return
@@ -153,7 +154,7 @@ class Part:
         self.resume()
         self.process.terminate()
         try:
-            self.process.wait(STOP_SECONDS)
+            self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.kill()
 

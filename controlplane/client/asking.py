@@ -17,6 +17,7 @@ STEP_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 2.0
 DONE = "done"
 STARTED = {"operation": str}  # what a deed answers that takes its time
+SEEN = {"running": int | None, "waiting": int | None, "last_seen_at": str | None}
 OPERATION = {"state": str, "awaited_agents": [str]}
 
 
@@ -59,6 +60,22 @@ def _tell(what: str | Callable[[], str], over: threading.Event) -> None:
 
 def _said(what: str | Callable[[], str]) -> str:
     return what if isinstance(what, str) else what()
+
+
+def idle_wait(rest: Rest, agent: str, *, deadline: float) -> None:
+    """Return when an agent that takes nothing new has said, after this call, that it answers nothing any more."""
+    path, before, pause = f"/fleet/agents/{segment(agent)}", None, STEP_SECONDS
+    with working(f"Waiting for the last answers of {plain(agent)}"):
+        while True:
+            seen = shaped(rest.get(path).body, SEEN)
+            before = before or seen["last_seen_at"]
+            left = (seen["running"] or 0) + (seen["waiting"] or 0)
+            if left == 0 and seen["last_seen_at"] != before:
+                return
+            if time.monotonic() + pause > deadline:
+                raise ClientError(f"{plain(agent)} still answers {left} requests, or has not said anything: wait again")
+            rest.sleep(pause)
+            pause = min(pause * 1.5, LONGEST_PAUSE_SECONDS)
 
 
 def operation_wait(rest: Rest, operation: str, *, seconds: float) -> dict[str, Any]:

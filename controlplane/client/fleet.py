@@ -1,10 +1,11 @@
 """`join-token`, `drain`, `resume`, `delete agent`, `rollout`: what operators do to agents and to what is on its way."""
 
 import argparse
+import time
 from collections.abc import Mapping
 from typing import Any
 
-from controlplane.client.asking import DONE, STARTED, agreed, operation_wait
+from controlplane.client.asking import DONE, STARTED, agreed, idle_wait, operation_wait
 from controlplane.client.changing import SECRET, given, made_told, only_one, secret_told
 from controlplane.client.rest import Rest, segment
 from controlplane.client.shapes import shaped
@@ -40,7 +41,12 @@ def join_token_revoke(options: argparse.Namespace, rest: Rest, paper: Paper) -> 
 
 
 def drain(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    return _operated(options, rest, paper, "drain", "Gateways send it nothing new")
+    """Waiting is for the last answer, too: the agent's receipt alone says that it takes nothing new."""
+    deadline = time.monotonic() + options.timeout
+    status = _operated(options, rest, paper, "drain", "Gateways send it nothing new")
+    if options.wait and status == 0:
+        idle_wait(rest, options.agent, deadline=deadline)
+    return status
 
 
 def resume(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:

@@ -18,6 +18,7 @@ from controlplane.stack.config import GATEWAY, AgentPlaces, StackConfig, join_to
 from controlplane.stack.services import luminet
 
 CONTROL_PLANE = ("web", "worker", "beat")
+GATEWAY_DRAIN_SECONDS = 1.5
 # vLLM has one format from its start, and of the demo model no result with it: only the reference needs none.
 OF_VLLM = ("--backend", "vllm", "--kv-dtype", "bf16")
 
@@ -79,9 +80,11 @@ def engine_service(places: AgentPlaces, *, after: tuple[str, ...]) -> Service:
 
 
 def gateway_service(config: StackConfig, *, web: str) -> Service:
+    """It ends before the supervisor loses patience, so that clients are told why their answers ended."""
+    drain = ("--drain-seconds", str(GATEWAY_DRAIN_SECONDS))
     return Service(
         name="gateway",
-        command=luminet("gateway", *_joining(GATEWAY, config.gateway, web), "--port", str(config.gateway_port)),
+        command=luminet("gateway", *_joining(GATEWAY, config.gateway, web), "--port", str(config.gateway_port), *drain),
         check=partial(data_plane_check, "gateway", loopback_address("127.0.0.1", config.gateway_port)),
         port=config.gateway_port,
         needs=CONTROL_PLANE,

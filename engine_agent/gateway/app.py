@@ -1,5 +1,6 @@
 """The OpenAI face of a fleet, as an ASGI application: whose request it is, where it may go, and off it goes."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from engine_agent.http.bodies import Bodies
 from engine_agent.http.client import Client
 from engine_agent.http.errors import ApiError, model_not_found
 from engine_agent.http.headers import REQUEST_ID
+from engine_agent.http.sse import event
 from engine_agent.scraping import Scrapers
 
 GENERATING = ("/v1/chat/completions", "/v1/completions")
@@ -54,6 +56,7 @@ class GatewayApp(Application):
     def __init__(self, door: Door) -> None:
         super().__init__(write_seconds=door.limits.write_seconds, scrapers=door.scrapers)
         self._door, self.bodies, self._reader = door, Bodies(door.limits), Reader()
+        self._in_flight: set[asyncio.Timeout] = set()
         self._paths: Mapping[str, tuple[str, Endpoint]] = {
             **{path: ("POST", self._generating(path)) for path in GENERATING},
             "/v1/models": ("GET", self._models),
@@ -68,7 +71,34 @@ class GatewayApp(Application):
         return stopping()
 
     def _generating(self, path: str) -> Endpoint:
-        return lambda client: self._generation(client, path)
+        return lambda client: self._uncut(client, path)
+
+    def cut(self) -> None:
+        """End every answer in flight now: its client is told that this gateway stopped."""
+        self.stop()
+        for limit in tuple(self._in_flight):
+            limit.reschedule(asyncio.get_running_loop().time())
+
+    async def _uncut(self, client: Client, path: str) -> None:
+        """An answer, until `cut` ends it."""
+        try:
+            async with asyncio.timeout(None) as limit:
+                self._in_flight.add(limit)
+                try:
+                    await self._generation(client, path)
+                finally:
+                    self._in_flight.discard(limit)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            await self._break_off(client)
+
+    async def _break_off(self, client: Client) -> None:
+        if not client.has_answer:
+            raise stopping()
+        if client.reads_events:
+            self._refused(stopping())
+            await client.write(event(stopping().body), more=False)
 
     async def _generation(self, client: Client, path: str) -> None:
         tables, caller = self._caller(client)

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing, suppress
 
+from engine_agent.allocator import allocator_bound
 from engine_agent.commands import Parser, loop_factory, open_files_raise, run
 from engine_agent.gateway.config import GatewayConfig, gateway_config, gateway_options
 from engine_agent.gateway.holder import about_gateway
@@ -49,6 +50,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _run(options: argparse.Namespace) -> int:
     """The port first: whether it is free is known at once."""
+    allocator_bound()
     config = gateway_config(options, os.environ)
     log_to_stderr(is_json=config.is_logging_json)
     with closing(bind_tcp(config.host, config.port)) as public:

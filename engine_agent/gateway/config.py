@@ -14,6 +14,7 @@ from engine_agent.sidecar.command import default_home, joining_options, joining_
 from engine_agent.sidecar.enrolment import Joining
 
 LONGEST_SECONDS = 86_400
+DRAIN_SECONDS = 600.0  # as long as a long answer takes. Whoever stops the process has to wait longer than this
 _LABEL = re.compile(r"([a-z0-9][a-z0-9._-]{0,62})=([A-Za-z0-9._-]{1,63})", re.ASCII)
 
 
@@ -64,7 +65,11 @@ def gateway_options(parser: argparse.ArgumentParser) -> None:
         "--home", type=Path, metavar="DIR", help="its credentials and its last snapshot (.luminet/gateway-PORT)"
     )
     listening.add_argument(
-        "--drain-seconds", type=_seconds, default=30.0, metavar="N", help="for what still runs when it is stopped (30)"
+        "--drain-seconds",
+        type=_seconds,
+        default=DRAIN_SECONDS,
+        metavar="N",
+        help=f"for what still runs when it is stopped ({DRAIN_SECONDS:g})",
     )
     listening.add_argument(
         "--queue-seconds",

@@ -5,6 +5,7 @@ Afterwards the answer is that engine's: whole, or a stream that says at its end 
 Whether and where a request may go is for what is held now to say, before each attempt and while it waits for one.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -26,7 +27,7 @@ from engine_agent.gateway.scoring import BLIND, Sight
 from engine_agent.gateway.sighting import Sees, sees_of
 from engine_agent.gateway.tables import Engine
 from engine_agent.gateway.upstream import Broken, NotThere, Unanswered, Upstream, parts, passed_on, whole
-from engine_agent.http.client import Client, ClientGone, Headers
+from engine_agent.http.client import EVENTS, Client, ClientGone, Headers
 from engine_agent.http.errors import ApiError
 from engine_agent.http.sse import event
 from engine_agent.identity import LIFETIME_SECONDS, Identity, sign
@@ -83,6 +84,9 @@ class Forwarding:
             outcome = "answered" if await self._is_answered() else "refused"
         except Broken:  # a stream, whose client has been told
             outcome = "broken"
+        except asyncio.CancelledError:
+            outcome = "left" if self._client.has_left else "broken"  # or this gateway stops
+            raise
         except Exception as problem:
             outcome = "left" if isinstance(problem, ClientGone) else "refused"
             raise
@@ -239,7 +243,7 @@ class Forwarding:
 
     async def _pass_on(self, engine: Engine, answer: Answer) -> None:
         headers = passed_on(answer.headers)
-        if answer.media_type == "text/event-stream":
+        if answer.media_type == EVENTS:
             await self._client.start(answer.status, headers)
             await self._pass_on_events(engine, answer)
             return

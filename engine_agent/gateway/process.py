@@ -44,7 +44,8 @@ from engine_agent.sidecar.shelf import shared
 from engine_agent.sidecar.store import Store
 
 log = logging.getLogger(__name__)
-LOOK_SECONDS = 0.02
+LOOK_SECONDS = 0.05
+CUT_SECONDS = 1.0
 HEED_SECONDS = 0.2
 STOPPED_AT_ONCE = 128
 
@@ -106,9 +107,8 @@ class GatewayProcess:
                 await _first(server.is_up.wait(), tasks)
                 on_ready()
                 await _first(self._stopping.wait(), tasks)
-                await self._drain()
-                self._gate.close()
-                app.stop()
+                await self._drain(server)
+                await self._cut(server, app)
                 await self._end(server, tasks)
         return STOPPED_AT_ONCE + self._signals[-1] if self._now.is_set() else 0
 
@@ -146,19 +146,28 @@ class GatewayProcess:
             agent=runtime.credentials.agent,
         )
 
-    @property
-    def _left(self) -> int:
-        return self._engines.in_flight + self._gate.waiting
-
-    async def _drain(self) -> None:
-        """Until nothing runs or waits any more, or enough is enough."""
+    async def _drain(self, server: Server) -> None:
+        """Free the port for another gateway at once. Wait until every client has its answer, or the limit is over."""
         self._held.is_draining = True
-        until = time.monotonic() + self._config.drain_seconds
-        if left := self._left:
-            log.info("stopping: %d requests are finished first, for at most %g s", left, self._config.drain_seconds)
-        while self._left and time.monotonic() < until and not self._now.is_set():
+        server.listen_no_more()
+        seconds = self._config.drain_seconds
+        if left := server.unfinished:
+            log.info("stopping: %d requests are finished first, for at most %g s", left, seconds)
+        until = time.monotonic() + seconds
+        while server.unfinished and time.monotonic() < until and not self._now.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._now.wait(), LOOK_SECONDS)
+
+    async def _cut(self, server: Server, app: GatewayApp) -> None:
+        """Tell the clients whose answers are not complete. A client that does not read is not waited for long."""
+        self._gate.close()
+        await asyncio.sleep(LOOK_SECONDS)  # what waited for a seat is refused with its own words
+        if left := server.unfinished:
+            log.warning("stopped before %d requests were finished: their clients are told so", left)
+        app.cut()
+        until = time.monotonic() + CUT_SECONDS
+        while server.unfinished and time.monotonic() < until:  # noqa: ASYNC110 (the protocol has no event for it)
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def _end(self, server: Server, tasks: Sequence["asyncio.Task[None]"]) -> None:
         server.should_exit, server.force_exit = True, self._now.is_set()

@@ -43,11 +43,14 @@ def broken_off() -> ApiError:
 
 
 def stopping() -> ApiError:
-    return unavailable("This gateway is being stopped.", "overloaded")
+    text = "This gateway was stopped before the answer was complete. Send the request again."
+    return unavailable(text, "gateway_stopped")
 
 
 def draining() -> ApiError:
-    return unavailable("This gateway takes no more requests: it finishes what runs.", "draining")
+    problem = unavailable("This gateway takes no more requests: it finishes what runs.", "draining")
+    problem.headers = {**problem.headers, "connection": "close"}  # a pooled connection would come back here
+    return problem
 
 
 def revoked() -> ApiError:

@@ -16,6 +16,7 @@ Send = Callable[[Message], Awaitable[None]]
 Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 Headers = Iterable[tuple[str, str]]
 T = TypeVar("T")
+EVENTS = "text/event-stream"
 
 
 class ClientGone(Exception):
@@ -39,6 +40,7 @@ class Client:
         self.host: str | None = (scope.get("client") or (None,))[0]  # of the connection, whoever else it is for
         self.request_id = request_id_accept(self.headers.get(REQUEST_ID))
         self.has_answer = False  # its first line, at least
+        self.reads_events = False  # the answer is a stream of events
         self.is_for_browsers = True  # what is told without a key is not told to any page somebody has open
         self.witness: Witness | None = None
         self._is_head = scope["method"] == "HEAD"
@@ -95,6 +97,7 @@ class Client:
     async def start(self, status: int, headers: Headers) -> None:
         self.has_answer = True
         told = list(headers)
+        self.reads_events = any(name == "content-type" and value.startswith(EVENTS) for name, value in told)
         if self.witness is not None:
             told += self.witness.begins(status, told)
         told += [(REQUEST_ID, self.request_id), *(CORS if self.is_for_browsers else ())]

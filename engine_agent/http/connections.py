@@ -130,6 +130,7 @@ class Connection(HttpToolsProtocol):
         for timer in (self._waiting, self._discarding, self._looking, self._body_watch):
             if timer is not None:
                 timer.cancel()
+        self._unset_keepalive_if_required()  # uvicorn leaves it after a reset: it kept the last request for 75 s
         super().connection_lost(exc)
 
     @property
@@ -137,6 +138,19 @@ class Connection(HttpToolsProtocol):
         """A request is under way, or what it was answered is not read yet."""
         cycle: RequestResponseCycle | None = self.cycle
         return cycle is not None and (not cycle.response_complete or self.flow.write_paused)
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether a client waits here for an answer, or for the rest of one."""
+        return self._is_busy or self.transport.is_closing()
+
+    def retire(self) -> None:
+        """End with the current answer, or now if idle. Where a head is due, the answer to that request ends it."""
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is not None and not cycle.response_complete:
+            cycle.keep_alive = False
+        elif self._waiting is None and self._discarding is None:
+            self.transport.close()
 
     # What it says
 

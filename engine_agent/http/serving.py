@@ -26,6 +26,20 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         self.is_up.set()
 
+    def listen_no_more(self) -> None:
+        """Free the port at once, and close each connection when its answer has ended."""
+        for listener in self.servers:
+            listener.close()
+        for connection in tuple(self.server_state.connections):
+            if isinstance(connection, Connection):
+                connection.retire()
+
+    @property
+    def unfinished(self) -> int:
+        """How many clients wait for an answer, or for the rest of one."""
+        connections = self.server_state.connections
+        return sum(isinstance(connection, Connection) and connection.is_unfinished for connection in connections)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield

@@ -105,7 +105,7 @@ def backed_up(upgrading: Upgrading) -> None:
 
 
 def gateway_replaced(seen: Seen) -> None:
-    """The new one beside the old one, clients sent there, the old one stopped in the midst of an answer."""
+    """The new one beside the old one, clients sent there, the old one drained until its answers ended, and stopped."""
     upgrading, clients = seen.upgrading, seen.clients
     address = upgrading.gateway("gateway-2", NEW)
     upgrading.ready("gateway-2")
@@ -113,8 +113,10 @@ def gateway_replaced(seen: Seen) -> None:
     clients.move(address)
     gateway = upgrading.fleet.parts["gateway-1"]
     assert not under_way.is_over
-    gateway.stop()
+    upgrading.command(NEW, "drain", "gateway-1", "--wait")
+    assert upgrading.running("gateway-1") == 0, "the drain did not wait for its answers"
     under_way.whole()
+    gateway.stop()
     assert gateway.process is not None
     seen.ended_with["gateway-1"] = gateway.process.returncode
     upgrading.command(NEW, "delete", "agent", "gateway-1", "--yes")

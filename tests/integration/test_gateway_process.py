@@ -292,8 +292,11 @@ def test_told_twice_it_ends_at_once(engine: Engine, home: Path) -> None:
             parts = answer.iter_bytes()
             assert next(parts)
             running.process.send_signal(signal.SIGTERM)
-            until(lambda: httpx.get(f"{running.url}/health").json()["error"]["code"] == "draining")
+            until(lambda: any("requests are finished first" in line for line in running.logged))
             running.process.send_signal(signal.SIGTERM)
+            rest = b"".join(parts)
+            assert b'"gateway_stopped"' in rest
+            assert b"[DONE]" not in rest
             assert running.process.wait(READY_SECONDS) == 128 + signal.SIGTERM
     until(lambda: engine.admin("GET", "/stats").json["running"] == 0)
 

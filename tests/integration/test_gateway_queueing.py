@@ -306,5 +306,5 @@ def test_who_waits_still_when_a_gateways_time_is_over_is_told_to_ask_elsewhere(b
         running.process.send_signal(signal.SIGTERM)
         assert told(waiting) == (503, "draining")
         assert waiting.result().headers["retry-after"]
-        assert told(seat) == (503, "overloaded")  # it ran, and no header of it had left
+        assert told(seat) == (503, "gateway_stopped")  # it ran, and no header of it had left
         assert running.process.wait(PATIENCE_SECONDS) == 0

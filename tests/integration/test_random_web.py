@@ -4,8 +4,11 @@ As HTTP, as live sockets, at the door of agents; and an agent does so with whate
 """
 
 import asyncio
+import contextlib
 import json
 import random
+import socket
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -17,13 +20,18 @@ from engine_agent.protocol import queue_name
 from tests.bad_bodies import odd_value
 from tests.factories import PASSWORD
 from tests.fleets import Fleet, fleet_running, static_files_collect, wait_for
-from tests.random_web import Sent, agent_case, complaints, frame, head, http_case, socket_case
+from tests.random_web import PATIENCE_SECONDS, Sent, agent_case, complaints, frame, head, http_case, socket_case
+from tests.soaking.memory import MOST_PEAK_SHARE, compose_limit_mb, peak_mb, resident_mb
 from tests.spoiling import hit, spoiled
 
 SEED = 12
 OPERATOR = "operator@luminet.example"
 GARBAGE = 4  # a worker that stumbles begins anew after a while, longer each time
 CASES = {"http": 600, "sockets": 150, "agents": 600}
+HUGE_HEADS, HUGE_BYTES = 24, 8 << 20
+LARGE_BODIES = (1 << 20, 4 << 20, 15 << 20)
+RESETS, LONG_HEAD_BYTES = 400, 60_000  # together 24 MB of heads, and as much again for parsers
+KEPT_MB = 24  # by pools and caches that fill meanwhile
 JOIN = {"kind": "engine", "name": None, "about": {"backend": "simulated", "version": "0.1.0"}}
 
 
@@ -36,6 +44,9 @@ class World:
     @property
     def port(self) -> int:
         return int(urlsplit(self.fleet.web).port or 0)
+
+    def connected(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_SECONDS)
 
     def sent(self, *cases: Sent) -> Mapping[int, int]:
         """How often which status came back. Nothing else may have."""
@@ -142,6 +153,40 @@ def is_in_sync(fleet: Fleet, agent: str) -> bool:
         "SELECT desired_hash <> '' AND applied_hash = desired_hash FROM fleet_agent WHERE id = %s", agent
     )
     return bool(found and found[0][0])
+
+
+# Its memory, after all that
+
+
+def most_mb() -> float:
+    return MOST_PEAK_SHARE * compose_limit_mb("web")
+
+
+def test_huge_heads_and_bodies_stay_within_the_memory_limit(world: World) -> None:
+    with contextlib.ExitStack() as opened:
+        for _ in range(HUGE_HEADS):
+            near = opened.enter_context(contextlib.closing(world.connected()))
+            with contextlib.suppress(OSError):  # refused before all of it is sent
+                near.sendall(b"GET /healthz HTTP/1.1\r\nx: " + bytes(HUGE_BYTES))
+    for size in LARGE_BODIES:
+        for token in (world.token, "nobody"):
+            headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
+            with contextlib.suppress(httpx.TransportError):
+                content = b"[" + b"1," * (size // 2) + b"1]"
+                httpx.post(f"{world.fleet.web}/agent/v1/reports", content=content, headers=headers, timeout=60)
+    assert httpx.get(f"{world.fleet.web}/healthz", timeout=60).status_code == 200
+    assert peak_mb(world.fleet.parts["web"]) < most_mb()
+
+
+def test_reset_connections_leave_no_memory_behind(world: World) -> None:
+    web = world.fleet.parts["web"]
+    before = resident_mb(web)
+    for _ in range(RESETS):
+        with world.connected() as near:
+            near.sendall(head("GET", "/healthz", {"x": "x" * LONG_HEAD_BYTES}))
+            assert near.recv(12) == b"HTTP/1.1 200"
+            near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wait_for(lambda: resident_mb(web) < before + KEPT_MB, "the memory of connections that are gone", seconds=20)
 
 
 def test_what_lies_in_an_agents_queue_and_is_no_command(world: World) -> None:

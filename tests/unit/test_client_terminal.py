@@ -5,6 +5,7 @@ import io
 import json
 import re
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from controlplane.cli import main, parser
 from controlplane.client import arguments, asking, reading, session
-from controlplane.client.asking import agreed, operation_wait, working
+from controlplane.client.asking import agreed, idle_wait, operation_wait, working
 from controlplane.client.changes import plan_lines
 from controlplane.client.errors import ClientError
 from controlplane.client.places import Place, namespace_read, organisation_read, place_read
@@ -268,6 +269,28 @@ def test_an_operation_is_followed_until_it_ends(monkeypatch: pytest.MonkeyPatch)
     assert waited(monkeypatch, "failed", seconds=60) == "failed"
     with pytest.raises(ClientError, match="awaited: agent-1"):
         waited(monkeypatch, "running", seconds=0)
+
+
+@pytest.mark.parametrize("last", [{"running": 0, "waiting": 0}, {"running": None, "waiting": None}])
+def test_a_drain_waits_for_the_last_answer(monkeypatch: pytest.MonkeyPatch, last: dict[str, int | None]) -> None:
+    """As the agent says after its receipt: what it said before may be older than its last request."""
+    said = [
+        {"running": 0, "waiting": 0, "last_seen_at": "10:00"},
+        {"running": 0, "waiting": 0, "last_seen_at": "10:00"},
+        {"running": 1, "waiting": 0, "last_seen_at": "10:05"},
+        {"running": 0, "waiting": 2, "last_seen_at": "10:10"},
+        {**last, "last_seen_at": "10:15"},
+    ]
+    monkeypatch.setattr(Rest, "get", lambda self, path: Answer(200, {}, said.pop(0)))
+    idle_wait(Rest("http://127.0.0.1", "t", sleep=lambda pause: None), "agent-1", deadline=time.monotonic() + 60)
+    assert said == []
+
+
+def test_a_drain_that_takes_too_long_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = {"running": 3, "waiting": 1, "last_seen_at": "10:00"}
+    monkeypatch.setattr(Rest, "get", lambda self, path: Answer(200, {}, busy))
+    with pytest.raises(ClientError, match="agent-1 still answers 4 requests"):
+        idle_wait(Rest("http://127.0.0.1", "t"), "agent-1", deadline=time.monotonic())
 
 
 # The command line.

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import socket
@@ -15,6 +16,7 @@ from engine_agent.http.connection_limits import ConnectionLimits
 from engine_agent.http.connections import CHUNK_BYTES, MOST_CHUNKS, MOST_HEAD_BYTES, MOST_HEADERS, Deadlines
 from engine_agent.http.listening import bind_tcp
 from engine_agent.http.serving import Server, server_of
+from tests.bad_clients import leave_hard
 
 PATIENCE_SECONDS = 0.2
 SLOW_SECONDS = 0.1  # of an answer, so that more is said before it is there
@@ -368,3 +370,17 @@ async def test_of_very_many_too_many_nobody_is_told(callers: Callers, monkeypatc
     first, _ = await callers.served(), await callers.served()
     assert await callers.turned_away() == b""
     await again(*first)
+
+
+async def test_a_reset_connection_keeps_nothing_in_memory(serving: tuple[Server, int]) -> None:
+    server, port = serving
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+    assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
+    leave_hard(writer)
+    writer.close()
+    async with asyncio.timeout(20):
+        while server.server_state.connections:  # noqa: ASYNC110 (a set has no event)
+            await asyncio.sleep(0.01)
+    gc.collect()
+    assert [held for held in gc.get_objects() if isinstance(held, connections.Connection)] == []

@@ -27,6 +27,7 @@ MODEL = "demo"
 AGENTS = ("agent-1", "agent-2")
 CONTROL_PLANE = ("web", "worker", "beat")
 SPOOLED = "luminet_sidecar_spooled_reports "
+RUNNING = "luminet_gateway_running_requests{"
 
 
 @dataclass(slots=True)
@@ -131,6 +132,11 @@ class Upgrading:
         said = http_get(f"http://127.0.0.1:{self.ports[name][1]}/metrics").decode()
         (line,) = (line for line in said.splitlines() if line.startswith(SPOOLED))
         return int(float(line.removeprefix(SPOOLED)))
+
+    def running(self, gateway: str) -> float:
+        """How many requests are on their way to engines, as the gateway itself counts them now."""
+        told = http_get(f"{self.gateways[gateway]}/metrics").decode()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in told.splitlines() if line.startswith(RUNNING))
 
     # What is told of them
 
