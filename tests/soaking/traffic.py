@@ -130,7 +130,7 @@ class Traffic:
         if number % 3 == 0:
             return http_case(number, seed=1, cookie=self.cookie)
         if number % 3 == 1:
-            return socket_case(number, seed=1, cookie=self.cookie)
+            return socket_case(number, seed=1, cookie=self.cookie, origin=self.web)
         return agent_case(number, seed=1, token=self.token, join=self.fleet.tokens["join"])
 
     def _heads(self) -> None:
