@@ -25,7 +25,7 @@ from tests.integration.gateway_fleet import fleet_engine, told_as, until
 from tests.integration.test_gateway_process import Process, gateway, joined_before
 from tests.recount import KeptJournals, Recount, journals_kept, total, truth_of
 
-TOKENS = 1_200  # long enough that another gateway is up before the last one comes
+TOKENS = 1_900  # nearly all that fit: another gateway is up before the last one comes
 PATIENCE_SECONDS = 120
 HEADERS = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
 
