@@ -43,7 +43,7 @@ check: python lint test  ## format, lint, types, import contracts, migrations, t
 audit: python  ## ask PyPI and npm whether anything that is pinned has a known vulnerability; fails where that cannot be had
 	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m tests.audit
 
-ci: check  ## what CI runs: `make check`, `make audit`, `make test-clients`, `make test-vllm`; where the last three cannot be had that is said, and fails nothing
+ci: check  ## what CI runs: `make check`, `make audit`, `make test-clients`, `make test-vllm`; the last three are skipped with a message if they cannot be installed
 	@$(BIN)/python -m tests.audit.ci
 	@$(BIN)/python -m tests.clients.ci
 	@exec $(BIN)/python -m tests.vllm.ci
@@ -78,7 +78,7 @@ soak: python  ## watch the memory of web, worker and gateway for 20 minutes of g
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.soaking --minutes $(or $(MINUTES),20)
 
 # A Python that came with a torch that sees the GPU is taken as it is, unless INSTALL=1: torch for CUDA is a download of 1.4 GB.
-bench-gpu: python  ## check and time the kernels on the GPU that is here (ROWS="CHECK" picks, RESUME=1 goes on)
+bench-gpu: python  ## check and time the kernels on the GPU that is here (ROWS="CHECK" picks, RESUME=1 resumes)
 	@if [ ! -e .venv ] && [ -z "$(INSTALL)" ] && "$(PYTHON)" -c 'import numpy, psutil, torch, triton; raise SystemExit(not torch.cuda.is_available())' 2>/dev/null; \
 	then exec "$(PYTHON)" -m tests.bench.gpu $(if $(RESUME),--resume) $(ROWS); \
 	else $(BOOTSTRAP) engine bench && exec $(BIN)/python -m tests.bench.gpu $(if $(RESUME),--resume) $(ROWS); fi

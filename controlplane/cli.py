@@ -328,7 +328,7 @@ def _calc(options: argparse.Namespace) -> int:
 
 
 def _replay(options: argparse.Namespace) -> int:
-    # By name: of the data plane the control plane imports the protocol alone.
+    # By name: the control plane imports only the shared modules of the data plane.
     status: int = importlib.import_module("engine_agent.replay.command").main(options.arguments)
     return status
 

@@ -98,7 +98,7 @@ class StaleRevision(TenantsError):
 
 class StalePlan(TenantsError):
     def __init__(self) -> None:
-        super().__init__("what would be done now is not what was planned: something changed meanwhile; plan again")
+        super().__init__("the plan is out of date: something changed since. Plan again.")
 
 
 class TooManyDeletes(Conflict):

@@ -37,7 +37,11 @@ MEANINGS = {
     "media-type": (415, "We read JSON only", "Send Content-Type: application/json."),
     "invalid": (422, "Some fields cannot be accepted", "Every field that is wrong is named in errors."),
     "malformed": (400, "The request cannot be read", "JSON, a header, a cursor or a parameter is malformed."),
-    "refused": (400, "No agent may do this", "It has no passing quality result: errors says which, and what there is."),
+    "refused": (
+        400,
+        "This KV format may not carry traffic",
+        "It has no passing quality result: errors says which, and what there is.",
+    ),
     "precondition-required": (428, "Say what you have seen", "Send If-Match with the ETag you were given."),
     "rate-limited": (429, "Too many requests", "Wait for as long as Retry-After says."),
     "broken": (500, "Something broke on our side", "Try again; if it stays, give the request_id to an operator."),

@@ -35,7 +35,7 @@ def client_commands(commands: Commands) -> None:
     plan = _add(commands, "plan", "configs.plan", "show what a file would change; status 2 when something would")
     _file(plan, required=True)
     plan.add_argument("--out", metavar="PLAN.json", help="write the plan, to be reviewed and applied exactly")
-    apply = _add(commands, "apply", "configs.apply", "carry a file or a reviewed plan out: all of it, or nothing")
+    apply = _add(commands, "apply", "configs.apply", "apply a file or a reviewed plan, as a whole or not at all")
     apply.add_argument(
         "plan", nargs="?", metavar="PLAN.json", help="what plan --out wrote; status 3 when it is outdated"
     )

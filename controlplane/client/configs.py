@@ -117,7 +117,7 @@ def _deletions_limit(found: Mapping[str, Any], most: int) -> None:
     if count > most:
         raise ClientError(
             f"This deletes {count} organisations and namespaces, and --max-deletes allows {most}: nothing was changed. "
-            f"If all of them may go, say --max-deletes {count}"
+            f"To allow it, pass --max-deletes {count}"
         )
 
 

@@ -33,7 +33,7 @@ class Outdated(ClientError):
         lines = list(_differences(planned, now)) or ["its hash or its summary does not belong to its changes"]
         more = [f"  and {len(lines) - NAMED_AT_MOST} more"] if len(lines) > NAMED_AT_MOST else []
         named = [f"  {line}" for line in lines[:NAMED_AT_MOST]]
-        first = "The plan no longer holds, nothing was changed. Plan again. What is different:"
+        first = "The plan is out of date. Nothing was changed. Run `luminet plan` again. Differences:"
         super().__init__("\n".join([first, *named, *more]))
 
 

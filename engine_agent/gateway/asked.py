@@ -1,6 +1,5 @@
-"""Of a request's body, what decides where it goes. The engine gets it as it came, and understands the rest.
-
-Only a body with `extra_body` is written again, without it: not every engine reads that field.
+"""Reads from a request's body which engines may serve it. The body is forwarded unchanged, except that the contents of
+`extra_body` are merged in: not every engine reads that field.
 """
 
 import asyncio

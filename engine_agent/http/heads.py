@@ -21,7 +21,7 @@ def head_problem(version: str, headers: Iterable[tuple[bytes, bytes]]) -> str | 
 
 
 def _version_problem(version: str) -> str | None:
-    return None if version in VERSIONS else f"HTTP/{version} is not spoken here. Use HTTP/1.1."
+    return None if version in VERSIONS else f"HTTP/{version} is not supported. Use HTTP/1.1."
 
 
 def _host_problem(version: str, hosts: list[bytes]) -> str | None:

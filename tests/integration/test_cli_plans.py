@@ -222,7 +222,7 @@ def test_edited_plans_are_refused(luminet: Run, reviewed: Path, edit: Callable[[
     reviewed.write_text(json.dumps(content))
     before = head()
     status, _, err = luminet("apply", str(reviewed), "--yes")
-    assert (status, "no longer holds" in err) == (OUTDATED, True)
+    assert (status, "out of date" in err) == (OUTDATED, True)
     assert head() == before
 
 

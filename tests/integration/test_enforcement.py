@@ -204,7 +204,7 @@ def test_no_page_calls_an_unenforced_field_in_sync(operator_client: Client, acme
     page = _page(operator_client, "/orgs/acme/namespaces/chat/policy")
     assert f"2 of 2 agents in sync; {fact} (agent-1, agent-2: no disk tier)" in page
     assert "Not enforced: agent-1, agent-2: no disk tier." in page
-    assert f"All 2 agents hold what is published; {fact}" in _page(operator_client, "/fleet")
+    assert f"All 2 agents are in sync; {fact}" in _page(operator_client, "/fleet")
     assert f"2 of 2 agents are in sync; {fact}" in _page(operator_client, "/")
     agent = _page(operator_client, "/fleet/agents/agent-1")
     assert "agent-1 is ready and holds what is published, but does not enforce: Offload tier" in agent

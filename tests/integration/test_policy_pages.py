@@ -260,7 +260,7 @@ def test_publishing_is_offered_where_something_is_changed(operator_client: Clien
     button = 'name="publish"'
     page = operator_client.get(POLICY)
     assert button not in page.content.decode()
-    assert "Change a value, then it can be published." in words(page)
+    assert "Change a value to publish." in words(page)
     typed = form_of(operator_client) | {"ttl_seconds": ["10"]}
     for path in (POLICY, f"{POLICY}/check"):
         assert button in operator_client.post(path, typed).content.decode()
@@ -768,7 +768,7 @@ def test_invalid_draft_cannot_be_published(operator_client: Client, acme: Organi
     page = answer.content.decode()
     assert "Not valid: 1 problem" in words(answer)
     assert "Cannot be published: correct the problem first." in words(answer)
-    assert "Nothing is changed yet" not in words(answer)
+    assert "No changes yet" not in words(answer)
     assert 'name="publish"' not in page
     assert re.search(r'<button[^>]* id="publish-button" disabled', page)
     corrected = operator_client.post(path, form | {"ttl_seconds": "6", "ttl_seconds-unit": "min"}).content.decode()

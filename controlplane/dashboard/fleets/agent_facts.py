@@ -110,7 +110,7 @@ def headline(seen: Seen) -> str:
 
 
 def _advice(seen: Seen) -> str:
-    what = "A gateway" if seen["kind"] == "gateway" else f"An engine ({backend_words(seen) or 'backend not told'})"
+    what = "A gateway" if seen["kind"] == "gateway" else f"An engine ({backend_words(seen) or 'backend not reported'})"
     said = f"{what} of the group {seen['group']}."
     if seen["not_enforced"] and not seen["conditions"]:
         told = "; ".join(f"{LABELS[one['field']]}: {one['why']}" for one in seen["not_enforced"])
@@ -178,7 +178,7 @@ class Fact:
 
 def facts(seen: Seen) -> list[Fact]:
     found = [
-        Fact("Kind", f"{seen['kind']} · {backend_words(seen) or 'backend not told'}"),
+        Fact("Kind", f"{seen['kind']} · {backend_words(seen) or 'backend not reported'}"),
         Fact("Group", seen["group"]),
         Fact("Labels", ", ".join(f"{name}={value}" for name, value in sorted(seen["labels"].items())) or "none"),
         Fact("Address", seen["address"] or "not told"),

@@ -93,7 +93,7 @@ def previewed(
 
 
 def changes_words(number: int) -> str:
-    return f"{counted(number, 'change')}, not published" if number else "Nothing is changed yet"
+    return f"{counted(number, 'change')}, not published" if number else "No changes yet"
 
 
 def draft_words(changes: int, problems: int) -> str:

@@ -320,7 +320,7 @@ def _hints(ground: Ground, one: Field, then: Mapping[str, Any], *, is_of_model: 
 def share_words(field: str, values: Mapping[str, Any], pools: Sequence[AgentPool]) -> str:
     """ "12 % = 30.7 MiB = 31,456 tokens on each of 2 agents, in fp8": what a share comes to, in whole blocks."""
     if not pools:
-        return "What that comes to is known once an agent serves this."
+        return "The size is known once an agent serves this."
     groups: dict[tuple[float, int], list[str]] = {}
     for pool in pools:
         for one in shares_resolved({**BUILT_IN, **values}, pool):
@@ -341,7 +341,7 @@ def share_words(field: str, values: Mapping[str, Any], pools: Sequence[AgentPool
 def band_words(field: str, values: Mapping[str, Any], pools: Sequence[AgentPool]) -> str:
     """ "12 % = 7.7 GiB to 15.4 GiB on each agent, in fp8": the same for who may not learn how large pools are."""
     if not pools:
-        return "What that comes to is known once an agent serves this."
+        return "The size is known once an agent serves this."
     for one in shares_banded({**BUILT_IN, **values}, pools):
         if one.field == field:
             size = f"{bytes_text(one.bytes_least)} to {bytes_text(one.bytes_most)}"

@@ -64,7 +64,7 @@ def _set(request: HttpRequest, actor: Actor) -> HttpResponse:
 def _remove(request: HttpRequest, actor: Actor) -> HttpResponse:
     form = PriceRemoveForm(request.POST)
     if not form.is_valid():
-        why = "the form did not say which price, or was not confirmed"
+        why = "the form names no price, or was not confirmed"
         return _page(request, refused=f"Nothing was removed: {why}.", status=REFUSED)
     told = form.cleaned_data
     name = f"the price of {told['model'] or EVERY} from {told['valid_from']} on"
