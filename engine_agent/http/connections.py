@@ -89,6 +89,7 @@ class Connection(HttpToolsProtocol):
         self._body_watch: asyncio.TimerHandle | None = None  # while a body is on its way
         self._body_ends_at = 0.0
         self._progress_bytes = 0  # of the body, since it was last looked at
+        self._is_unread = False  # whether the application may not have read, when the body was last looked at
         self._body_bytes = self._chunks = 0
         self._waiting: asyncio.TimerHandle | None = None  # while a head is expected
         self._discarding: asyncio.TimerHandle | None = None  # while a body is read that nobody wants
@@ -398,23 +399,28 @@ class Connection(HttpToolsProtocol):
         self._refuse(_too_slow(f"A request's head has to come within {self.config.deadlines.head_seconds:g} s."))
 
     def _watch_body(self) -> None:
-        seconds = self.config.deadlines.body_seconds
-        self._body_ends_at, self._progress_bytes = self.loop.time() + seconds, 0
-        self._body_watch = self.loop.call_later(min(seconds, PROGRESS_SECONDS), self._look_at_body)
+        self._body_ends_at, self._is_unread = self.loop.time() + self.config.deadlines.body_seconds, False
+        self._expect_progress()
+
+    def _expect_progress(self) -> None:
+        self._progress_bytes, now = 0, self.loop.time()
+        seconds = max(MOST_LOOK_SECONDS, min(self._body_ends_at - now, PROGRESS_SECONDS))
+        self._body_watch = self.loop.call_later(seconds, self._look_at_body, now)
 
     def _unwatch_body(self) -> None:
         if self._body_watch is not None:
             self._body_watch.cancel()
             self._body_watch = None
 
-    def _look_at_body(self) -> None:
-        """The client is at fault only where the application takes what comes."""
-        left = self._body_ends_at - self.loop.time()
-        is_waiting_for_us = self.flow.read_paused or self.cycle.waiting_for_100_continue
-        if is_waiting_for_us or (left > 0 and self._progress_bytes >= PROGRESS_BYTES):
-            self._progress_bytes = 0
-            seconds = min(left, PROGRESS_SECONDS) if left > 0 else PROGRESS_SECONDS
-            self._body_watch = self.loop.call_later(seconds, self._look_at_body)
+    def _look_at_body(self, last_look_at: float) -> None:
+        """Refuse a body that is too slow. Time in which the application may not have read does not count."""
+        now, was_unread = self.loop.time(), self._is_unread
+        self._is_unread = self.flow.read_paused or self.cycle.waiting_for_100_continue
+        if self._is_unread or was_unread:
+            self._body_ends_at += now - last_look_at
+            self._expect_progress()
+        elif now < self._body_ends_at and self._progress_bytes >= PROGRESS_BYTES:
+            self._expect_progress()
         elif self.cycle.response_started:  # too late to say so
             self._leave_application()
             self.transport.close()
@@ -451,6 +457,7 @@ class _AnswerTransport(asyncio.Transport):
     """The transport as uvicorn's cycle uses it. `end`: how to close it."""
 
     def __init__(self, transport: asyncio.Transport, end: Callable[[], None]) -> None:
+        super().__init__()
         self._transport, self._end = transport, end
 
     def write(self, data: bytes | bytearray | memoryview) -> None:

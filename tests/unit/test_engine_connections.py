@@ -22,6 +22,9 @@ PATIENCE_SECONDS = 0.2
 SLOW_SECONDS = 0.1  # of an answer, so that more is said before it is there
 Exchange = Callable[..., Awaitable[bytes]]
 FIRST = b"POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc"
+LARGE_BODY = [b"z" * 65_536] * 64  # more than sockets hold
+LARGE_BYTES = 64 * 65_536
+LARGE_HEAD = b"POST %b\r\nhost: x\r\ncontent-length: 4194304\r\n%b\r\n"
 HEARD, END, PAUSE = object(), object(), object()  # wait for an answer of five bytes, or a go-ahead; say no more; wait
 
 
@@ -90,11 +93,17 @@ async def serving(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Server,
     """With its port."""
     is_impatient = "impatience" in request.fixturenames
     server = server_of(hello, deadlines=Deadlines(PATIENCE_SECONDS, PATIENCE_SECONDS) if is_impatient else Deadlines())
+    async with running(server) as port:
+        yield server, port
+
+
+@contextlib.asynccontextmanager
+async def running(server: Server) -> AsyncIterator[int]:
+    """With its port."""
     listening: socket.socket = bind_tcp("127.0.0.1", 0)
-    port = listening.getsockname()[1]
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     await server.is_up.wait()
-    yield server, port
+    yield listening.getsockname()[1]
     server.should_exit = True
     await serving
 
@@ -267,6 +276,66 @@ async def test_application_that_reads_late_blames_nobody(exchange: Exchange) -> 
     assert (await exchange(asking, HEARD, b"abc")).endswith(b"hello")
 
 
+class Clock:
+    """The loop's time, which can jump."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        loop = asyncio.get_running_loop()
+        self._jumped, real = 0.0, loop.time
+        monkeypatch.setattr(loop, "time", lambda: real() + self._jumped)
+
+    async def jump(self, seconds: float) -> None:
+        """And let each timer run that is due then."""
+        self._jumped += seconds
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("looks", "status"), [(3, 200), (7, 408)])
+async def test_body_deadline_rests_while_unread(monkeypatch: pytest.MonkeyPatch, looks: int, status: int) -> None:
+    """The first look after that does not count either: of six more, each 10 s, the last is the end of 60 s."""
+    may_read, received = asyncio.Event(), 0
+
+    async def late(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal received
+        await may_read.wait()
+
+        async def counted() -> Any:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            return message
+
+        await hello({**scope, "path": "/"}, counted, send)
+
+    async with running(server := server_of(late)) as port:
+        clock = Clock(monkeypatch)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(LARGE_HEAD % (b"/ HTTP/1.1", b"") + b"z" * 131_072)
+        answer = asyncio.create_task(reader.readuntil(b"\r\n\r\n"))
+        await until(lambda: any(is_paused(connection) for connection in server.server_state.connections))
+        for _ in range(10):
+            await clock.jump(connections.PROGRESS_SECONDS)
+        may_read.set()
+        for sent in range(131_072, 131_072 + looks * 65_536, 65_536):
+            await until(lambda: answer.done() or received == sent)  # noqa: B023
+            writer.write(b"z" * 65_536)
+            await until(lambda: answer.done() or received == sent + 65_536)  # noqa: B023
+            await clock.jump(connections.PROGRESS_SECONDS)
+        writer.write(b"z" * (LARGE_BYTES - 131_072 - looks * 65_536))
+        assert (await answer).startswith(b"HTTP/1.1 %d " % status)
+        writer.close()
+
+
+def is_paused(connection: Any) -> bool:
+    return isinstance(connection, connections.Connection) and connection.flow.read_paused
+
+
+async def until(check: Callable[[], bool]) -> None:
+    while not check():  # noqa: ASYNC110 (what is checked has no event)
+        await asyncio.sleep(0.001)
+
+
 async def test_who_says_no_more_is_answered(exchange: Exchange) -> None:
     assert (await exchange(FIRST, END)).endswith(b"hello")
     assert await exchange(b"GET / HTTP/1.1\r\nhost", END) == b""
@@ -288,8 +357,6 @@ async def test_the_rest_of_a_refused_body_is_read_for_a_while(exchange: Exchange
     assert (await exchange(late, HEARD, b"bc" + FIRST, END)).count(b"hello") == 2
 
 
-LARGE_BODY = [b"z" * 65_536] * 64  # more than sockets hold
-LARGE_HEAD = b"POST %b\r\nhost: x\r\ncontent-length: 4194304\r\n%b\r\n"
 EARLY_LAST_ANSWERS = pytest.mark.parametrize(
     ("line", "field", "status"),
     [
@@ -366,8 +433,7 @@ async def test_an_answer_that_nobody_reads_keeps_nothing(
 
 
 async def until_unconnected(server: Server) -> None:
-    while server.server_state.connections:  # noqa: ASYNC110 (a set has no event)
-        await asyncio.sleep(0.01)
+    await until(lambda: not server.server_state.connections)
 
 
 HELLO = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -415,14 +481,10 @@ async def again(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def callers(request: pytest.FixtureRequest) -> AsyncIterator[Callers]:
     """Of whom two are served at once."""
     server = server_of(hello, limits=getattr(request, "param", ConnectionLimits(total=2)))
-    listening: socket.socket = bind_tcp("127.0.0.1", 0)
-    found = Callers(listening.getsockname()[1])
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
-    await server.is_up.wait()
-    yield found
-    await found.leave()
-    server.should_exit = True
-    await serving
+    async with running(server) as port:
+        callers = Callers(port)
+        yield callers
+        await callers.leave()
 
 
 @pytest.mark.parametrize(
