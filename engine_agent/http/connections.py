@@ -89,6 +89,7 @@ class Connection(HttpToolsProtocol):
         self._body_watch: asyncio.TimerHandle | None = None  # while a body is on its way
         self._body_ends_at = 0.0
         self._progress_bytes = 0  # of the body, since it was last looked at
+        self._is_unread = False  # whether the application may not have read, when the body was last looked at
         self._body_bytes = self._chunks = 0
         self._waiting: asyncio.TimerHandle | None = None  # while a head is expected
         self._discarding: asyncio.TimerHandle | None = None  # while a body is read that nobody wants
@@ -98,6 +99,7 @@ class Connection(HttpToolsProtocol):
         self._is_body_due = False
         self._is_deaf = False
         self._is_upgrading = False  # while a head is repeated, which everybody has heard
+        self._early = b""  # from a client that has its whole answer, while the application still ends it
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -132,6 +134,8 @@ class Connection(HttpToolsProtocol):
                 timer.cancel()
         self._unset_keepalive_if_required()  # uvicorn leaves it after a reset: it kept the last request for 75 s
         super().connection_lost(exc)
+        if self.cycle is not None:
+            self.cycle.transport = self.transport  # breaks a reference cycle
 
     @property
     def _is_busy(self) -> bool:
@@ -140,9 +144,21 @@ class Connection(HttpToolsProtocol):
         return cycle is not None and (not cycle.response_complete or self.flow.write_paused)
 
     @property
+    def _is_answer_sent(self) -> bool:
+        """Whether the client has its whole answer, although the application has not ended it.
+
+        HEAD, 204 and 304 have no body, and a streaming response sends its empty last message later.
+        """
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or cycle.response_complete or not (cycle.response_started and cycle.keep_alive):
+            return False
+        is_whole = not cycle.chunked_encoding and cycle.expected_content_length == 0
+        return (is_whole or cycle.scope["method"] == "HEAD") and not self.flow.write_paused
+
+    @property
     def is_unfinished(self) -> bool:
-        """Whether a client waits here for an answer, or for the rest of one."""
-        return self._is_busy or self.transport.is_closing()
+        """Whether a client waits here for an answer, or may not have read all of its last one."""
+        return self._is_busy or self._discarding is not None or self.transport.is_closing()
 
     def retire(self) -> None:
         """End with the current answer, or now if idle. Where a head is due, the answer to that request ends it."""
@@ -157,6 +173,10 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_deaf:
             self._discard(len(data))
+            return
+        if self._is_answer_sent and not self._is_body_due:
+            self.flow.pause_reading()
+            self._early += data
             return
         self._unset_keepalive_if_required()
         if self._discarding is not None:
@@ -280,6 +300,7 @@ class Connection(HttpToolsProtocol):
     # What it is told
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        cycle.transport = _AnswerTransport(self.transport, self._end)
         told = without_chunks(cycle, app) if cycle.scope["http_version"] == "1.0" else app
         super()._start_asgi_task(cycle, self._giving_up(cycle, told))
 
@@ -297,8 +318,22 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         super().on_response_complete()
         self._unwatch_body()
-        if self._is_body_due and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._is_body_due and self._discarding is None:
             self._discarding = self.loop.call_later(DISCARD_SECONDS, self.transport.close)
+        early, self._early = self._early, b""
+        if early:
+            self.data_received(early)
+
+    def _end(self) -> None:
+        """Close the connection behind its last answer, which must not be lost to a reset."""
+        if self._is_body_due:
+            self._is_deaf = True
+            self._unwatch_body()
+            self._say_no_more()
+        else:
+            self.transport.close()
 
     def _refuse(self, error: ApiError) -> None:
         """No application hears of it, so the answer is written here, unless another one is under way."""
@@ -333,6 +368,7 @@ class Connection(HttpToolsProtocol):
         """What is still being said is read for a while: a socket closed over unread bytes is reset, answer and all."""
         self._discarded_bytes = 0
         if not self.transport.is_closing() and self._discarding is None:
+            self.flow.resume_reading()
             self.transport.write_eof()
             self._discarding = self.loop.call_later(DISCARD_SECONDS, self.transport.close)
 
@@ -363,23 +399,28 @@ class Connection(HttpToolsProtocol):
         self._refuse(_too_slow(f"A request's head has to come within {self.config.deadlines.head_seconds:g} s."))
 
     def _watch_body(self) -> None:
-        seconds = self.config.deadlines.body_seconds
-        self._body_ends_at, self._progress_bytes = self.loop.time() + seconds, 0
-        self._body_watch = self.loop.call_later(min(seconds, PROGRESS_SECONDS), self._look_at_body)
+        self._body_ends_at, self._is_unread = self.loop.time() + self.config.deadlines.body_seconds, False
+        self._expect_progress()
+
+    def _expect_progress(self) -> None:
+        self._progress_bytes, now = 0, self.loop.time()
+        seconds = max(MOST_LOOK_SECONDS, min(self._body_ends_at - now, PROGRESS_SECONDS))
+        self._body_watch = self.loop.call_later(seconds, self._look_at_body, now)
 
     def _unwatch_body(self) -> None:
         if self._body_watch is not None:
             self._body_watch.cancel()
             self._body_watch = None
 
-    def _look_at_body(self) -> None:
-        """The client is at fault only where the application takes what comes."""
-        left = self._body_ends_at - self.loop.time()
-        is_waiting_for_us = self.flow.read_paused or self.cycle.waiting_for_100_continue
-        if is_waiting_for_us or (left > 0 and self._progress_bytes >= PROGRESS_BYTES):
-            self._progress_bytes = 0
-            seconds = min(left, PROGRESS_SECONDS) if left > 0 else PROGRESS_SECONDS
-            self._body_watch = self.loop.call_later(seconds, self._look_at_body)
+    def _look_at_body(self, last_look_at: float) -> None:
+        """Refuse a body that is too slow. Time in which the application may not have read does not count."""
+        now, was_unread = self.loop.time(), self._is_unread
+        self._is_unread = self.flow.read_paused or self.cycle.waiting_for_100_continue
+        if self._is_unread or was_unread:
+            self._body_ends_at += now - last_look_at
+            self._expect_progress()
+        elif now < self._body_ends_at and self._progress_bytes >= PROGRESS_BYTES:
+            self._expect_progress()
         elif self.cycle.response_started:  # too late to say so
             self._leave_application()
             self.transport.close()
@@ -410,6 +451,23 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
         elif not self.transport.is_closing():
             self._looking = self.loop.call_later(seconds, self._look, min(2 * seconds, MOST_LOOK_SECONDS))
+
+
+class _AnswerTransport(asyncio.Transport):
+    """The transport as uvicorn's cycle uses it. `end`: how to close it."""
+
+    def __init__(self, transport: asyncio.Transport, end: Callable[[], None]) -> None:
+        super().__init__()
+        self._transport, self._end = transport, end
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self._transport.write(data)
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def close(self) -> None:
+        self._end()
 
 
 def _head_too_large(most: str) -> ApiError:

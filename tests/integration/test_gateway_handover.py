@@ -27,6 +27,7 @@ from tests.recount import KeptJournals, Recount, journals_kept, total, truth_of
 
 TOKENS = 1_900  # nearly all that fit: another gateway is up before the last one comes
 PATIENCE_SECONDS = 120
+LARGE_BYTES = 8 * 2**20  # more than sockets hold: the answer comes while the body is still being sent
 HEADERS = {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
 
 
@@ -181,7 +182,8 @@ def test_a_request_on_an_open_connection_is_told_to_go_elsewhere(engine: Engine)
         until(lambda: sample_connections(running.url) >= 2)
         running.process.send_signal(signal.SIGTERM)
         until(lambda: not accepts(running.url), seconds=PATIENCE_SECONDS)
-        connection.request("POST", "/v1/completions", body(1), HEADERS)
+        large = body(1, user="x" * LARGE_BYTES)
+        connection.request("POST", "/v1/completions", large, HEADERS)
         answer = connection.getresponse()
         assert (answer.status, json.loads(answer.read())["error"]["code"]) == (503, "draining")
         assert answer.headers["connection"] == "close"

@@ -22,16 +22,24 @@ PATIENCE_SECONDS = 0.2
 SLOW_SECONDS = 0.1  # of an answer, so that more is said before it is there
 Exchange = Callable[..., Awaitable[bytes]]
 FIRST = b"POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc"
+LARGE_BODY = [b"z" * 65_536] * 64  # more than sockets hold
+LARGE_BYTES = 64 * 65_536
+LARGE_HEAD = b"POST %b\r\nhost: x\r\ncontent-length: 4194304\r\n%b\r\n"
 HEARD, END, PAUSE = object(), object(), object()  # wait for an answer of five bytes, or a go-ahead; say no more; wait
 
 
 async def hello(scope: Any, receive: Any, send: Any) -> None:
     body = b"hello"
+    if scope["path"] == "/fails":
+        raise RuntimeError("before the body was read")
+    if scope["path"] == "/ends-late":
+        await end_late(int(scope["query_string"]), send)
+        return
     if scope["path"] == "/late":
         await asyncio.sleep(2 * PATIENCE_SECONDS)
     if scope["path"] != "/refused":
         told = await read(receive)
-        body = told.ljust(5, b"_") if scope["path"] == "/echo" else body
+        body = told[:5].ljust(5, b"_") if scope["path"] == "/echo" else body
     if scope["path"] == "/slow":
         await asyncio.sleep(SLOW_SECONDS)
     if scope["path"] == "/flood":
@@ -42,8 +50,19 @@ async def hello(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.body", "body": b"one", "more_body": True})
         await send({"type": "http.response.body", "body": b"two"})
         return
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
+    closing = [(b"connection", b"close")] if scope["query_string"] == b"close" else []
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5"), *closing]})
     await send({"type": "http.response.body", "body": body})
+
+
+async def end_late(status: int, send: Any) -> None:
+    """As a streaming response: the last message is empty, and comes when the client has its whole answer."""
+    headers = [(b"content-length", b"5")] if status == 200 else []
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    if status == 200:
+        await send({"type": "http.response.body", "body": b"hello", "more_body": True})
+    await asyncio.sleep(SLOW_SECONDS)
+    await send({"type": "http.response.body"})
 
 
 async def flood(send: Any) -> None:
@@ -74,11 +93,17 @@ async def serving(request: pytest.FixtureRequest) -> AsyncIterator[tuple[Server,
     """With its port."""
     is_impatient = "impatience" in request.fixturenames
     server = server_of(hello, deadlines=Deadlines(PATIENCE_SECONDS, PATIENCE_SECONDS) if is_impatient else Deadlines())
+    async with running(server) as port:
+        yield server, port
+
+
+@contextlib.asynccontextmanager
+async def running(server: Server) -> AsyncIterator[int]:
+    """With its port."""
     listening: socket.socket = bind_tcp("127.0.0.1", 0)
-    port = listening.getsockname()[1]
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     await server.is_up.wait()
-    yield server, port
+    yield listening.getsockname()[1]
     server.should_exit = True
     await serving
 
@@ -251,6 +276,66 @@ async def test_application_that_reads_late_blames_nobody(exchange: Exchange) -> 
     assert (await exchange(asking, HEARD, b"abc")).endswith(b"hello")
 
 
+class Clock:
+    """The loop's time, which can jump."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        loop = asyncio.get_running_loop()
+        self._jumped, real = 0.0, loop.time
+        monkeypatch.setattr(loop, "time", lambda: real() + self._jumped)
+
+    async def jump(self, seconds: float) -> None:
+        """And let each timer run that is due then."""
+        self._jumped += seconds
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("looks", "status"), [(3, 200), (7, 408)])
+async def test_body_deadline_rests_while_unread(monkeypatch: pytest.MonkeyPatch, looks: int, status: int) -> None:
+    """The first look after that does not count either: of six more, each 10 s, the last is the end of 60 s."""
+    may_read, received = asyncio.Event(), 0
+
+    async def late(scope: Any, receive: Any, send: Any) -> None:
+        nonlocal received
+        await may_read.wait()
+
+        async def counted() -> Any:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            return message
+
+        await hello({**scope, "path": "/"}, counted, send)
+
+    async with running(server := server_of(late)) as port:
+        clock = Clock(monkeypatch)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(LARGE_HEAD % (b"/ HTTP/1.1", b"") + b"z" * 131_072)
+        answer = asyncio.create_task(reader.readuntil(b"\r\n\r\n"))
+        await until(lambda: any(is_paused(connection) for connection in server.server_state.connections))
+        for _ in range(10):
+            await clock.jump(connections.PROGRESS_SECONDS)
+        may_read.set()
+        for sent in range(131_072, 131_072 + looks * 65_536, 65_536):
+            await until(lambda: answer.done() or received == sent)  # noqa: B023
+            writer.write(b"z" * 65_536)
+            await until(lambda: answer.done() or received == sent + 65_536)  # noqa: B023
+            await clock.jump(connections.PROGRESS_SECONDS)
+        writer.write(b"z" * (LARGE_BYTES - 131_072 - looks * 65_536))
+        assert (await answer).startswith(b"HTTP/1.1 %d " % status)
+        writer.close()
+
+
+def is_paused(connection: Any) -> bool:
+    return isinstance(connection, connections.Connection) and connection.flow.read_paused
+
+
+async def until(check: Callable[[], bool]) -> None:
+    while not check():  # noqa: ASYNC110 (what is checked has no event)
+        await asyncio.sleep(0.001)
+
+
 async def test_who_says_no_more_is_answered(exchange: Exchange) -> None:
     assert (await exchange(FIRST, END)).endswith(b"hello")
     assert await exchange(b"GET / HTTP/1.1\r\nhost", END) == b""
@@ -272,6 +357,67 @@ async def test_the_rest_of_a_refused_body_is_read_for_a_while(exchange: Exchange
     assert (await exchange(late, HEARD, b"bc" + FIRST, END)).count(b"hello") == 2
 
 
+EARLY_LAST_ANSWERS = pytest.mark.parametrize(
+    ("line", "field", "status"),
+    [
+        (b"/refused?close HTTP/1.1", b"", 200),
+        (b"/refused HTTP/1.1", b"connection: close\r\n", 200),
+        (b"/refused HTTP/1.0", b"", 200),
+        (b"/fails HTTP/1.1", b"", 500),
+    ],
+    ids=["closing", "close-requested", "http-1.0", "failed"],
+)
+
+
+@EARLY_LAST_ANSWERS
+async def test_early_last_answer_survives_a_body(exchange: Exchange, line: bytes, field: bytes, status: int) -> None:
+    answer = await exchange(LARGE_HEAD % (line, field), *LARGE_BODY)
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert b"\r\nconnection: close\r\n" in answer
+    assert answer.endswith(b"hello" if status == 200 else b"Internal Server Error")
+
+
+@pytest.mark.usefixtures("impatience")
+@EARLY_LAST_ANSWERS
+async def test_early_last_answer_ends_the_connection(
+    serving: tuple[Server, int], line: bytes, field: bytes, status: int
+) -> None:
+    """Also where the client neither sends the rest nor closes."""
+    server, port = serving
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(LARGE_HEAD % (line, field))
+    async with asyncio.timeout(20):
+        assert (await reader.read()).startswith(b"HTTP/1.1 %d " % status)
+        await until_unconnected(server)
+    writer.close()
+
+
+async def test_body_behind_last_answer_is_limited(exchange: Exchange, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "DISCARD_SECONDS", 3_600.0)
+    monkeypatch.setattr(connections, "MOST_DISCARDED_BYTES", 1_000_000)
+    with pytest.raises(ConnectionError):
+        await exchange(LARGE_HEAD % (b"/refused?close HTTP/1.1", b""), *LARGE_BODY)
+
+
+@pytest.mark.parametrize(("method", "status"), [(b"GET", 304), (b"GET", 204), (b"HEAD", 200), (b"GET", 200)])
+@pytest.mark.parametrize("length", [5, 300_000])
+async def test_request_behind_whole_answer_is_served(
+    serving: tuple[Server, int], method: bytes, status: int, length: int
+) -> None:
+    """Whether or not the application has ended that answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", serving[1])
+    for _ in range(2):
+        writer.write(b"%b /ends-late?%d HTTP/1.1\r\nhost: x\r\n\r\n" % (method, status))
+        head = await reader.readuntil(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 %d " % status)
+        if (method, status) == (b"GET", 200):
+            assert await reader.readexactly(5) == b"hello"
+        writer.write(b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % length + b"z" * length)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+        assert await reader.readexactly(5) == b"zzzzz"
+    writer.close()
+
+
 async def test_an_answer_that_nobody_reads_keeps_nothing(
     serving: tuple[Server, int], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -282,9 +428,12 @@ async def test_an_answer_that_nobody_reads_keeps_nothing(
         async with asyncio.timeout(20):
             while not server.server_state.tasks:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-            while server.server_state.connections:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+            await until_unconnected(server)
         assert caplog.messages == []
+
+
+async def until_unconnected(server: Server) -> None:
+    await until(lambda: not server.server_state.connections)
 
 
 HELLO = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"
@@ -332,14 +481,10 @@ async def again(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 async def callers(request: pytest.FixtureRequest) -> AsyncIterator[Callers]:
     """Of whom two are served at once."""
     server = server_of(hello, limits=getattr(request, "param", ConnectionLimits(total=2)))
-    listening: socket.socket = bind_tcp("127.0.0.1", 0)
-    found = Callers(listening.getsockname()[1])
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
-    await server.is_up.wait()
-    yield found
-    await found.leave()
-    server.should_exit = True
-    await serving
+    async with running(server) as port:
+        callers = Callers(port)
+        yield callers
+        await callers.leave()
 
 
 @pytest.mark.parametrize(
@@ -380,7 +525,6 @@ async def test_a_reset_connection_keeps_nothing_in_memory(serving: tuple[Server,
     leave_hard(writer)
     writer.close()
     async with asyncio.timeout(20):
-        while server.server_state.connections:  # noqa: ASYNC110 (a set has no event)
-            await asyncio.sleep(0.01)
+        await until_unconnected(server)
     gc.collect()
     assert [held for held in gc.get_objects() if isinstance(held, connections.Connection)] == []
