@@ -201,9 +201,8 @@ def test_a_live_socket_hears_of_the_fleet(front: Front) -> None:
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     address = f"{front.url.replace('https', 'wss', 1)}/ws/live/fleet"
-    with connect(
-        address, ssl=trusting, origin=Origin(front.url), additional_headers={"cookie": cookies}, proxy=None
-    ) as socket:
+    origin = Origin(front.world.fleet.web)  # LUMINET_BASE_URL, which in production is the proxy's address
+    with connect(address, ssl=trusting, origin=origin, additional_headers={"cookie": cookies}, proxy=None) as socket:
         assert "type" in json.loads(socket.recv(timeout=30))
 
 
