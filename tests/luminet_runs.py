@@ -27,12 +27,14 @@ class Typed:
 
 
 def luminet_runner(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command as an operator; returns its status, what it printed, and its errors."""
+    """Runs a command as an operator, or with another token; returns its status, what it printed, and its errors."""
     monkeypatch.setenv("LUMINET_URL", live_server.url)
     monkeypatch.setenv("LUMINET_TOKEN", make_operator_token(make_operator()))
 
-    def run(*arguments: str, typed: str | None = None) -> tuple[int, str, str]:
+    def run(*arguments: str, typed: str | None = None, token: str | None = None) -> tuple[int, str, str]:
         with monkeypatch.context() as patch:
+            if token is not None:
+                patch.setenv("LUMINET_TOKEN", token)
             if typed is not None:
                 patch.setattr(sys, "stdin", Typed(typed))
             status = main(arguments)

@@ -48,7 +48,7 @@ def client_commands(commands: Commands) -> None:
     _asks(apply)
     export = _add(commands, "export", "configs.export", "print the configuration as a file that changes nothing")
     export.add_argument("--org", metavar="SLUG", help="only this organisation")
-    export.add_argument("--owner", metavar="NAME", help="only what belongs to this owner, as its file")
+    export.add_argument("--owner", metavar="NAME", help="only what your file of this owner owns, as that file")
     _add(commands, "schema", "configs.schema", "print the JSON Schema of such files, for editors")
     _reading(commands)
     _changing(commands)
@@ -262,7 +262,9 @@ def _file(parser: argparse.ArgumentParser, *, required: bool) -> None:
         help="delete what the file owns and does not name; needs --org or an owner in it",
     )
     parser.add_argument("--org", action="append", metavar="SLUG", help="prune only in this one; may be repeated")
-    parser.add_argument("--take-ownership", action="store_true", help="take over what belongs to another owner")
+    parser.add_argument(
+        "--take-ownership", action="store_true", help="take over existing objects of another owner, or of none"
+    )
 
 
 def _waits(parser: argparse.ArgumentParser) -> None:

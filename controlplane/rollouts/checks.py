@@ -18,7 +18,7 @@ from tenants.preview import PreviewWarning
 from tenants.services.policies import Judged
 
 NAMED_AT_MOST = 5
-UNNAMED = "some agents"  # for members, in previews
+UNNAMED = "some agents"  # for members
 FIELDS = ("kv_dtype", "request_kv_dtypes")
 
 
@@ -44,8 +44,11 @@ def formats_check(judged: Sequence[Judged]) -> Iterable[FieldProblem]:
     """Asked of every publish, in a few queries however many levels it has. Of the system nothing is asked: it takes
     back what was in force before."""
     asked = [one for one in judged if one.actor.kind is not ActorKind.SYSTEM and formats_differ(one.draft)]
-    found = _judgements([(one.place, one.draft) for one in asked])
-    return [problem for one in found for problem in one.problems]
+    problems: list[FieldProblem] = []
+    for is_operator in (True, False):  # members read no agent's name
+        drafts = [(one.place, one.draft) for one in asked if one.actor.is_operator is is_operator]
+        problems += [each for one in _judgements(drafts, names_agents=is_operator) for each in one.problems]
+    return problems
 
 
 def formats_preview(*, actor: Actor, place: Place, policy: Policy) -> Judgement:

@@ -114,7 +114,7 @@ def read_environment(environ: Mapping[str, str]) -> Environment:
         web_port=reader.port("LUMINET_WEB_PORT", 8000),
         web_workers=web_workers,
         web_connections=reader.number("LUMINET_WEB_CONNECTIONS", 4096, low=1, high=65_536),
-        web_connections_per_address=reader.number("LUMINET_WEB_CONNECTIONS_PER_ADDRESS", 256, low=1, high=65_536),
+        web_connections_per_address=reader.number("LUMINET_WEB_CONNECTIONS_PER_ADDRESS", 1_024, low=1, high=65_536),
         web_head_seconds=reader.number("LUMINET_WEB_HEAD_SECONDS", 30, low=1, high=600),
         web_body_seconds=reader.number("LUMINET_WEB_BODY_SECONDS", 60, low=1, high=3_600),
         trusted_proxies=tuple(_networks(reader)),

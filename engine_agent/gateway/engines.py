@@ -178,9 +178,10 @@ class Lookout:
     async def run(self) -> None:
         judging = asyncio.create_task(self._judge())
         try:
-            while True:
+            while not judging.done():
                 self._look_at_all()
                 await asyncio.sleep(LOOK_SECONDS)
+            judging.result()  # without its verdicts no silent engine would ever be given up, so its error is ours
         finally:
             for task in (judging, *self._looking.values()):
                 task.cancel()

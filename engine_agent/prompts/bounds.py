@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,11 @@ class Started:
     exchange: Exchange
 
 
+def _without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
+    """Leave out our own settings, tokens among them: a template that got out of the sandbox would read them."""
+    return {name: value for name, value in environment.items() if not name.startswith("LUMINET_")}
+
+
 def process_start(bounds: Bounds) -> Started:
     """Raises OSError."""
     exchange = exchange_open()
@@ -63,7 +69,7 @@ def process_start(bounds: Bounds) -> Started:
             stdout=subprocess.DEVNULL,
             pass_fds=[exchange.fd],
             cwd=ROOT,
-            env={**os.environ, **_KEEPING},
+            env={**_without_secrets(os.environ), **_KEEPING},
         )
     except BaseException:
         exchange.close()

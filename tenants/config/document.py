@@ -139,8 +139,9 @@ class ConfigDocument(BaseModel):
 
     version: Annotated[Literal[1], BeforeValidator(_whole)] = Field(description="The version of this format.")
     owner: Managed[Slug] = _part(
-        "Who owns the organisations and namespaces that this file names, such as a team. With --prune exactly what "
-        "carries this label, and is not named, is deleted."
+        "Who owns the organisations and namespaces that this file makes or takes over, such as a team. With --prune "
+        "exactly what carries this label, and is not named, is deleted. An operator's label and an organisation's own "
+        "differ, even with the same name."
     )
     policy: Managed[Policy] = _part("What the fleet says for everybody. For operators.")
     organisations: Annotated[Managed[dict[Slug, Entry[OrganisationConfig]]], BeforeValidator(_counted)] = _part(

@@ -6,20 +6,24 @@ from typing import Any
 from tenants.access import organisation_for, organisation_own
 from tenants.actor import Actor
 from tenants.config.document import VERSION
+from tenants.config.ownership import label_of
 from tenants.config.plan import PLAN
 from tenants.config.state import NamespaceState, OrganisationState, state_read
 from tenants.models.organisations import DEFAULT
 
 
 def config_export(*, actor: Actor, slug: str | None = None, owner: str | None = None) -> dict[str, Any]:
-    """Everything the actor sees, one organisation, or what one file owns. Only operators get what only they may set."""
+    """All that the actor sees, one organisation, or what one file owns. Only operators get what only they may set."""
     organisation_own(actor, PLAN)
     if slug is not None:
         organisation_for(actor, slug, PLAN)
     state = state_read(actor, None if slug is None else [slug])
     document: dict[str, Any] = {"version": VERSION}
     if owner is not None:
-        organisations = (_owned(one, owner, is_operator=actor.is_operator) for one in state.organisations.values())
+        organisations = (
+            _owned(one, label_of(actor, one.slug, owner), is_operator=actor.is_operator)
+            for one in state.organisations.values()
+        )
         return {**document, "owner": owner, "organisations": {slug: one for slug, one in organisations if one}}
     if actor.is_operator and slug is None and state.policy_revision:
         document["policy"] = state.policy
@@ -29,11 +33,11 @@ def config_export(*, actor: Actor, slug: str | None = None, owner: str | None = 
     return document
 
 
-def _owned(one: OrganisationState, owner: str, *, is_operator: bool) -> tuple[str, dict[str, Any]]:
-    """Its slug, and what of it belongs to one owner; of an organisation of somebody else the namespaces alone."""
-    namespaces = {slug: inner for slug, inner in one.namespaces.items() if inner.owner == owner}
+def _owned(one: OrganisationState, label: str, *, is_operator: bool) -> tuple[str, dict[str, Any]]:
+    """Its slug, and what of it carries one label; of an organisation of somebody else the namespaces alone."""
+    namespaces = {slug: inner for slug, inner in one.namespaces.items() if inner.owner == label}
     found = _organisation(replace(one, namespaces=namespaces), is_operator=is_operator)
-    if one.owner == owner:
+    if one.owner == label:
         return one.slug, found
     return one.slug, {"namespaces": found["namespaces"]} if namespaces else {}
 

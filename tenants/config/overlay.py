@@ -7,10 +7,18 @@ from typing import Any, TypeVar
 
 from tenants.actor import Actor
 from tenants.config.document import ConfigDocument, NamespaceConfig, OrganisationConfig
-from tenants.config.ownership import ApplyOptions, Pruning, claims_namespace, claims_organisation
+from tenants.config.ownership import (
+    ApplyOptions,
+    Pruning,
+    claims_namespace,
+    claims_organisation,
+    label_of,
+    refusal,
+)
 from tenants.config.state import NamespaceState, OrganisationState, State
 from tenants.errors import FieldProblem, InvalidFields
 from tenants.fields import name_check
+from tenants.models.organisations import DEFAULT
 
 Value = TypeVar("Value")
 
@@ -38,10 +46,10 @@ class Overlay:
     options: ApplyOptions
     before: State
     problems: list[Problem] = field(default_factory=list)
-    owner: str = ""  # the document's
+    owner: str | None = None  # the document's
 
     def after(self, document: ConfigDocument) -> State:
-        self.owner = document.owner or ""
+        self.owner = document.owner
         pruning = Pruning(self.actor, self.options, document)
         self._blame(Blame.CONFLICT, pruning.problems(self.before.organisations))
         policy = None if document.policy is None else document.policy.said()
@@ -65,7 +73,9 @@ class Overlay:
         return now
 
     def _organisation(self, now: OrganisationState, config: OrganisationConfig) -> OrganisationState:
-        where = f"organisations.{now.slug}"
+        where, label = f"organisations.{now.slug}", label_of(self.actor, now.slug, self.owner)
+        is_new = now.id is None
+        claim = label if claims_organisation(self.actor, config, is_new=is_new) else ""
         bounds = None if config.bounds is None else config.bounds.model_dump(exclude_none=True)
         limits = None if config.limits is None else config.limits.model_dump(exclude_unset=True)
         return replace(
@@ -75,22 +85,23 @@ class Overlay:
             policy=now.policy if config.policy is None else config.policy.said(),
             bounds=self._operators_only(f"{where}.bounds", now.bounds, bounds),
             limits=self._operators_only(f"{where}.limits", now.limits, limits),
-            owner=self._owner(where, now.owner, claims_organisation(self.actor, config, is_new=now.id is None)),
-            namespaces=self._namespaces(f"{where}.namespaces", now.namespaces, config.namespaces),
+            owner=self._owner(where, now.owner, claim, may_adopt=is_new),
+            namespaces=self._namespaces(f"{where}.namespaces", now.namespaces, config.namespaces, label),
         )
 
     def _namespaces(
-        self, where: str, now: Mapping[str, NamespaceState], wanted: Mapping[str, NamespaceConfig] | None
+        self, where: str, now: Mapping[str, NamespaceState], wanted: Mapping[str, NamespaceConfig] | None, label: str
     ) -> Mapping[str, NamespaceState]:
         if wanted is None:
             return now
         changed = {
-            slug: self._namespace(f"{where}.{slug}", now.get(slug, NamespaceState(slug)), config)
+            slug: self._namespace(f"{where}.{slug}", now.get(slug, NamespaceState(slug)), config, label)
             for slug, config in wanted.items()
         }
         return dict(sorted({**now, **changed}.items()))
 
-    def _namespace(self, where: str, now: NamespaceState, config: NamespaceConfig) -> NamespaceState:
+    def _namespace(self, where: str, now: NamespaceState, config: NamespaceConfig, label: str) -> NamespaceState:
+        claim = label if claims_namespace(now.slug, config) else ""
         group = self._operators_only(f"{where}.group", now.group, config.group)
         if group != now.group and group not in self.before.groups:
             self._problem(Blame.INVALID, f"{where}.group", f"there is no agent group {group}")
@@ -99,18 +110,21 @@ class Overlay:
             name=self._name(f"{where}.name", now.name, config.name, may_be_empty=True),
             group=group,
             policy=now.policy if config.policy is None else config.policy.said(),
-            owner=self._owner(where, now.owner, claims_namespace(now.slug, config)),
+            owner=self._owner(where, now.owner, claim, may_adopt=now.id is None or now.slug == DEFAULT),
         )
 
-    def _owner(self, where: str, now: str, is_claimed: bool) -> str:
-        """Another file's object is left alone: two files would undo each other's changes."""
-        if not self.owner or not is_claimed:
+    def _owner(self, where: str, now: str, claim: str, *, may_adopt: bool) -> str:
+        """The label after a claim. Taking over needs consent: two files would undo each other's changes, and --prune
+        deletes what the file owns.
+
+        `may_adopt`: without an owner it needs none, because the file makes it or --prune never deletes it.
+        """
+        if not claim or now == claim:
             return now
-        if now not in ("", self.owner) and not self.options.take_ownership:
-            message = f"belongs to {now}, not to {self.owner}: --take-ownership (`take_ownership`) takes it over"
-            self._problem(Blame.CONFLICT, where, message)
-            return now
-        return self.owner
+        if self.options.take_ownership or (may_adopt and not now):
+            return claim
+        self._problem(Blame.CONFLICT, where, refusal(now, claim))
+        return now
 
     def _operators_only(self, where: str, now: Value, wanted: Any) -> Value:
         """Repeating what is so anyway is everybody's right: the same file may serve both."""

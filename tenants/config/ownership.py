@@ -1,7 +1,8 @@
 """Which objects a document owns, and which of those it does not name are deleted. Pure.
 
 Organisations and namespaces carry the label of the file that owns them. A file deletes only what carries its label or,
-where it has none, what carries no label in the organisations that the caller named.
+where it has none, what carries no label in the organisations that the caller named. Labels of an organisation's own
+files carry its slug, so a customer's file and an operator's file never own the same objects.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,6 +39,27 @@ class ApplyOptions:
         if self.take_ownership and document.owner is None:
             message = "needs an owner: put `owner: NAME` into the file"
             raise InvalidFields([FieldProblem("take_ownership", message)])
+
+
+def label_of(actor: Actor, organisation: str, owner: str | None) -> str:
+    """What a file's objects in an organisation carry: OWNER from operators, ORGANISATION/OWNER from its own people.
+
+    An owner in a file cannot contain a slash, so neither can write the other's label.
+    """
+    if not owner or actor.is_operator:
+        return owner or ""
+    return f"{organisation}/{owner}"
+
+
+def refusal(now: str, label: str) -> str:
+    """Why a file may not own an existing object without --take-ownership."""
+    if not now:
+        return (
+            f"exists, and no file owns it: --take-ownership (`take_ownership`) lets {label} take it over; --prune then "
+            "deletes it when the file no longer names it"
+        )
+    kind = " (operators)" if "/" in label and "/" not in now else ""
+    return f"belongs to {now}{kind}, not to {label}: --take-ownership (`take_ownership`) takes it over"
 
 
 def claims_organisation(actor: Actor, config: OrganisationConfig, *, is_new: bool) -> bool:
@@ -84,10 +106,11 @@ class Pruning:
         named = self._named_in(organisation.slug)
         if named is None or not self._covers(organisation.slug):
             return organisation.namespaces
+        label = label_of(self.actor, organisation.slug, self.document.owner)
         return {
             slug: one
             for slug, one in organisation.namespaces.items()
-            if slug == DEFAULT or slug in named or one.owner != (self.document.owner or "")
+            if slug == DEFAULT or slug in named or one.owner != label
         }
 
     def _named_in(self, slug: str) -> frozenset[str] | None:

@@ -13,11 +13,11 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='namespace',
             name='owner',
-            field=models.CharField(blank=True, db_default='', default='', help_text='The file it belongs to, part of its revision; empty: none.', max_length=63),
+            field=models.CharField(blank=True, db_default='', default='', help_text='The label of the file that owns it, part of its revision; empty: none.', max_length=127),
         ),
         migrations.AddField(
             model_name='organisation',
             name='owner',
-            field=models.CharField(blank=True, db_default='', default='', help_text='The file it belongs to, part of its revision; empty: none.', max_length=63),
+            field=models.CharField(blank=True, db_default='', default='', help_text='The label of the file that owns it, part of its revision; empty: none.', max_length=63),
         ),
     ]

@@ -21,13 +21,13 @@ def ending_constraint(name: str) -> models.CheckConstraint:
     return models.CheckConstraint(condition=Q(expires_at=None) | Q(expires_at__lt=READABLE_UNTIL), name=name)
 
 
-def owner_field() -> Any:
+def owner_field(max_length: int) -> Any:
     return models.CharField(
-        max_length=63,
+        max_length=max_length,
         default="",
         db_default="",
         blank=True,
-        help_text="The file it belongs to, part of its revision; empty: none.",
+        help_text="The label of the file that owns it, part of its revision; empty: none.",
     )
 
 
@@ -56,7 +56,7 @@ class Organisation(models.Model):
     slug = models.CharField(max_length=63)
     name = models.CharField(max_length=100)
     state = models.CharField(max_length=9, choices=State.choices, default=State.ACTIVE)
-    owner = owner_field()
+    owner = owner_field(63)  # an operators' file: OWNER
     revision = models.PositiveIntegerField(default=1, help_text="Of name and state; what If-Match is compared with.")
     bounds = models.JSONField(default=dict, blank=True)
     bounds_revision = models.PositiveIntegerField(default=0)
@@ -95,7 +95,7 @@ class Namespace(models.Model):
     group = models.ForeignKey(AgentGroup, on_delete=models.PROTECT, related_name="namespaces")
     slug = models.CharField(max_length=63)
     name = models.CharField(max_length=100, blank=True)
-    owner = owner_field()
+    owner = owner_field(127)  # OWNER, or ORGANISATION/OWNER from its own people
     revision = models.PositiveIntegerField(default=1, help_text="Of name and group; what If-Match is compared with.")
     epoch = models.PositiveIntegerField(default=1, help_text="Advancing it purges: nothing of an older one matches.")
     created_at = models.DateTimeField(default=timezone.now, editable=False)

@@ -15,7 +15,7 @@ from tenants.actor import SYSTEM
 from tenants.levels import Place
 from tenants.models import AuditHead, Namespace, Organisation
 from tenants.services.namespaces import namespace_create
-from tests.api import make_organisation
+from tests.api import make_key, make_organisation
 from tests.factories import publish
 from tests.luminet_runs import Run, luminet_runner
 
@@ -81,6 +81,65 @@ def test_org_scope_prunes_only_inside(luminet: Run, write: Callable[..., str]) -
     status, _, err = luminet("apply", "-f", file, "--prune", "--org", "umbrella", "--yes")
     assert (status, "organisations.umbrella: --org" in err) == (1, True)
     assert luminet("plan", "-f", file, "--org", "acme")[0] == 1
+
+
+def test_equal_owners_delete_nothing_of_each_other(luminet: Run, write: Callable[..., str], tmp_path: Path) -> None:
+    """acme's people and the operators both call their file prod."""
+    key = make_key(make_organisation("acme"))
+    customers = write({"acme": {"namespaces": {"chat": None}}}, owner="prod")
+    operators = write({"acme": {"namespaces": {"mail": None}}}, owner="prod")
+    assert luminet("apply", "-f", customers, token=key)[0] == 0
+    assert luminet("apply", "-f", operators)[0] == 0
+    before = living()
+    assert luminet("apply", "-f", operators, "--prune", "--yes")[0] == 0
+    assert luminet("apply", "-f", customers, "--prune", "--yes", token=key)[0] == 0
+    assert living() == before == {"acme/chat", "acme/default", "acme/mail"}
+    shown = luminet("get", "namespaces", "acme", "--json", token=key)[1]
+    assert {one["slug"]: one["owner"] for one in json.loads(shown)} == {
+        "chat": "acme/prod",
+        "default": "",
+        "mail": "prod",
+    }
+    status, out, _ = luminet("apply", "-f", write({"globex": None}, owner="prod"), "--prune", "--yes")
+    assert (status, "1 to delete." in out) == (0, True)
+    assert living() == {"acme/chat", "acme/default", "globex/default"}
+
+
+def test_owner_export_is_of_the_callers_file(luminet: Run, write: Callable[..., str]) -> None:
+    key = make_key(make_organisation("acme"))
+    luminet("apply", "-f", write({"acme": {"namespaces": {"chat": None}}}, owner="prod"), token=key)
+    luminet("apply", "-f", write({"acme": {"namespaces": {"mail": None}}}, owner="prod"))
+    for token, slug in ((key, "chat"), (None, "mail")):
+        document = yaml.safe_load(luminet("export", "--owner", "prod", token=token)[1])
+        assert (document["owner"], document["organisations"]) == ("prod", {"acme": {"namespaces": {slug: {}}}})
+
+
+def test_equal_owners_take_over_when_asked(luminet: Run, write: Callable[..., str]) -> None:
+    key = make_key(make_organisation("acme"))
+    editor = make_key(Organisation.objects.get(), "policy:write")
+    file = write({"acme": {"namespaces": {"chat": None}}}, owner="prod")
+    luminet("apply", "-f", file, token=key)
+    for token, words in ((None, "belongs to acme/prod, not to prod"), (key, "belongs to prod (operators), not to")):
+        status, _, err = luminet("apply", "-f", file, token=token)
+        assert (status, words in err) == (1, True)
+        assert luminet("apply", "-f", file, "--take-ownership", token=token)[0] == 0
+    luminet("apply", "-f", file, "--take-ownership")
+    status, _, err = luminet("apply", "-f", file, "--take-ownership", token=editor)
+    assert (status, "namespace.update needs the scope admin" in err) == (1, True)
+
+
+def test_unowned_objects_need_taking_over(luminet: Run, write: Callable[..., str]) -> None:
+    make_organisation("acme", "chat")
+    file = write({"acme": {"policy": {"ttl_seconds": 60}, "namespaces": {"chat": None}}}, owner="team-a")
+    before = head()
+    for command in ("plan", "apply"):
+        status, _, err = luminet(command, "-f", file)
+        assert status == 1
+        assert "organisations.acme: exists, and no file owns it: --take-ownership" in err
+        assert "organisations.acme.namespaces.chat: exists, and no file owns it: --take-ownership" in err
+    assert head() == before
+    assert luminet("apply", "-f", file, "--take-ownership")[0] == 0
+    assert luminet("plan", "-f", file, "--prune")[0] == 0
 
 
 def test_others_objects_need_taking_over(luminet: Run, write: Callable[..., str]) -> None:

@@ -216,7 +216,7 @@ def test_prune_deletes_what_is_not_named_and_never_default(operator: Api) -> Non
     make_organisation("acme", "chat", "old")
     make_organisation("globex", "chat")
     both = {"acme": {"namespaces": {"chat": {}, "old": {}}}, "globex": {"name": "Globex", "namespaces": {"chat": {}}}}
-    applied(operator, owned(**both))
+    applied(operator, owned(**both), take_ownership=True)
     body = owned(acme={"namespaces": {"chat": {}}})
     assert plan(operator, body)["changes"] == []
     found = plan(operator, body, prune=True)
@@ -599,7 +599,7 @@ def test_a_key_that_prunes_deletes_namespaces_of_its_own_only(acme: Api) -> None
     applied(acme, document(acme={"namespaces": {"a": {}, "b": {}}}))
     found = plan(acme, document(acme={"namespaces": {"a": {}}}), prune=True, prune_organisations=["acme"])
     assert deeds(found) == [("namespace.delete", "acme/b")]
-    applied(acme, owned(acme={"namespaces": {"b": {}}}))
+    applied(acme, owned(acme={"namespaces": {"b": {}}}), take_ownership=True)
     found = plan(acme, owned(), prune=True)
     assert deeds(found) == [("namespace.delete", "acme/b")]
 

@@ -60,13 +60,20 @@ def test_without_results_nothing_but_bf16_passes(acme: Api) -> None:
     assert refused(acme, kv_dtype="bf16", request_kv_dtypes=[]) == {}
 
 
-def test_a_format_that_no_agent_can_do_is_refused_naming_them(acme: Api) -> None:
+def test_a_format_that_no_agent_can_do_is_refused_naming_them(acme: Api, operator: Api) -> None:
     demo_engine("agent-1", ["bf16", "fp8"])
     demo_engine("agent-2", ["bf16"])
     make_shipped_results()
-    assert refused(acme, status=422, kv_dtype="nvfp4") == {
+    assert refused(operator, status=422, kv_dtype="nvfp4") == {
         "policy.kv_dtype": "no agent here can do nvfp4: agent-1 can do bf16, fp8; agent-2 can do bf16"
     }
+
+
+def test_refused_members_read_no_agents_name(acme: Api) -> None:
+    demo_engine("agent-1", ["bf16", "fp8"])
+    make_shipped_results()
+    told = refused(acme, status=422, kv_dtype="nvfp4")["policy.kv_dtype"]
+    assert told == "no agent here can do nvfp4: some agents can do bf16, fp8"
 
 
 def test_what_passed_on_our_engine_is_unproven_on_vllm_and_one_preview_says_both(acme: Api) -> None:

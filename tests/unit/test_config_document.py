@@ -189,12 +189,43 @@ def test_pruning_by_owner_deletes_what_it_owns() -> None:
     assert [(one.verb, one.place, one.deletes) for one in plan.changes] == [("organisation.delete", "acme", 3)]
 
 
-@pytest.mark.parametrize("actor", [OPERATOR, KEY])
-def test_pruning_by_owner_reaches_unnamed_organisations(actor: Actor) -> None:
-    """A file that named only its namespaces in somebody's organisation owns those alone."""
-    state = owned(default="", mine=MINE, theirs=THEIRS)
-    plan, _ = planned(actor, read(owner=THEIRS, organisations={}), state=state, prune=True)
-    assert deeds(plan) == [("namespace.delete", "acme/theirs")]
+@pytest.mark.parametrize(("actor", "pruned"), [(OPERATOR, "acme/operators"), (KEY, "acme/customers")])
+def test_pruning_deletes_nothing_of_equal_owners(actor: Actor, pruned: str) -> None:
+    """An operator's and a customer's file of the same owner, also in organisations that they do not name."""
+    state = owned(default="", mine=MINE, operators=THEIRS, customers=f"acme/{THEIRS}")
+    for document in (
+        read(owner=THEIRS, organisations={}),
+        read(owner=THEIRS, organisations={"acme": {"namespaces": {}}}),
+    ):
+        plan, overlay = planned(actor, document, state=state, prune=True)
+        assert (deeds(plan), overlay.problems) == ([("namespace.delete", pruned)], [])
+
+
+@pytest.mark.parametrize(
+    ("actor", "now", "label", "words"),
+    [
+        (OPERATOR, f"acme/{MINE}", MINE, "belongs to acme/team-a, not to team-a:"),
+        (KEY, MINE, f"acme/{MINE}", "belongs to team-a (operators), not to acme/team-a:"),
+        (KEY, f"acme/{THEIRS}", f"acme/{MINE}", "belongs to acme/team-b, not to acme/team-a:"),
+    ],
+)
+def test_equal_owners_must_take_over_explicitly(actor: Actor, now: str, label: str, words: str) -> None:
+    document = read(owner=MINE, organisations={"acme": {"namespaces": {"chat": {"name": "Chat"}}}})
+    plan, overlay = planned(actor, document, state=owned(default="", chat=now))
+    assert [(one.blame, one.field) for one in overlay.problems] == [
+        (Blame.CONFLICT, "organisations.acme.namespaces.chat")
+    ]
+    assert words in overlay.problems[0].message
+    assert [one.after["owner"] for one in plan.changes] == [now]
+    plan, overlay = planned(actor, document, state=owned(default="", chat=now), take_ownership=True)
+    assert ([one.after["owner"] for one in plan.changes], overlay.problems) == ([label], [])
+
+
+def test_organisation_of_owner_keeps_customers_namespaces() -> None:
+    state = owned(default="", theirs=f"acme/{MINE}")
+    _, overlay = planned(OPERATOR, read(owner=MINE, organisations={}), state=state, prune=True)
+    assert [one.field for one in overlay.problems] == ["organisations.acme"]
+    assert "(theirs)" in overlay.problems[0].message
 
 
 @pytest.mark.parametrize("strange", [{"free": ""}, {"theirs": THEIRS}, {"default": THEIRS}])
@@ -212,15 +243,34 @@ def test_scope_narrows_what_an_owner_prunes() -> None:
     assert deeds(plan) == [("organisation.create", "globex")]
 
 
-def test_naming_an_object_claims_it() -> None:
-    document = read(owner=MINE, organisations={"acme": {"name": "Acme", "namespaces": {"chat": None, "new": None}}})
-    plan, _ = planned(OPERATOR, document)
-    assert [(one.verb, one.place, one.after["owner"]) for one in plan.changes] == [
+def test_unowned_objects_are_taken_only_when_asked() -> None:
+    namespaces = {"chat": {"policy": {"ttl_seconds": 60}}, "new": None}
+    document = read(owner=MINE, organisations={"acme": {"policy": {"ttl_seconds": 9}, "namespaces": namespaces}})
+    plan, overlay = planned(OPERATOR, document)
+    assert [(one.blame, one.field) for one in overlay.problems] == [
+        (Blame.CONFLICT, "organisations.acme"),
+        (Blame.CONFLICT, "organisations.acme.namespaces.chat"),
+    ]
+    assert all("no file owns it: --take-ownership" in one.message for one in overlay.problems)
+    plan, overlay = planned(OPERATOR, document, take_ownership=True)
+    assert overlay.problems == []
+    assert [(one.verb, one.place, one.after["owner"]) for one in plan.changes if one.verb != "policy.publish"] == [
         ("organisation.update", "acme", MINE),
         ("namespace.update", "acme/chat", MINE),
         ("namespace.create", "acme/new", MINE),
     ]
     assert [(one.field, one.before, one.after) for one in plan.changes[0].differences] == [("owner", None, MINE)]
+
+
+@pytest.mark.parametrize(("actor", "label"), [(OPERATOR, MINE), (KEY, f"acme/{MINE}")])
+def test_new_and_default_namespaces_need_no_consent(actor: Actor, label: str) -> None:
+    document = read(owner=MINE, organisations={"acme": {"namespaces": {"new": None, "default": {"name": "All"}}}})
+    plan, overlay = planned(actor, document)
+    assert overlay.problems == []
+    assert [(one.verb, one.place, one.after["owner"]) for one in plan.changes] == [
+        ("namespace.update", "acme/default", label),
+        ("namespace.create", "acme/new", label),
+    ]
 
 
 @pytest.mark.parametrize(

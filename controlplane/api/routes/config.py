@@ -25,7 +25,7 @@ from tenants.config.export import config_export
 
 group = Group("Configuration")
 Organisation = Annotated[Slug | None, Query(None, description="Only this one; left out: all you see.")]
-Owner = Annotated[Slug | None, Query(None, description="Only what belongs to this owner, as its file.")]
+Owner = Annotated[Slug | None, Query(None, description="Only what your file with this `owner` owns, as that file.")]
 
 
 @group.get("/config", plan.PLAN, ConfigExported, refuses=("not-found",))

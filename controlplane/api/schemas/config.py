@@ -67,7 +67,9 @@ class ConfigPlan(Taken):
         "namespaces that it does not name and that no other file owns.",
     )
     take_ownership: bool = Field(
-        default=False, description="Take over what belongs to another file; without it that is refused."
+        default=False,
+        description="Take over existing objects that the document names and that another file, or none, owns; without "
+        "it they are refused.",
     )
 
     @property

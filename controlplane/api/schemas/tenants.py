@@ -8,7 +8,13 @@ from pydantic import ConfigDict, Field, StringConstraints
 from controlplane.api.schemas.base import FutureMoment, Given, Taken, example
 from tenants.models.organisations import SLUG_PATTERN
 
-Owner = Annotated[str, Field(description="The owner in the file that it belongs to; empty: no file's.")]
+Owner = Annotated[
+    str,
+    Field(
+        description="The file that owns it: `OWNER` from operators, `ORGANISATION/OWNER` from the organisation's own "
+        "people; empty: none."
+    ),
+]
 
 Slug = Annotated[
     str, StringConstraints(pattern=SLUG_PATTERN), Field(description="Its name in paths; it never changes.")
