@@ -26,7 +26,7 @@ from tests.plugin import POSTGRES_PASSWORD, POSTGRES_PORT
 pytestmark = pytest.mark.django_db  # so that there is a database to copy
 OLD, NAME = "luminet", "luminet_with_roles"  # the login that an installation of before has; the database
 OWNER, APPLICATION = "tests_owner", "tests_application"
-DAY = date(2031, 2, 3)
+DAY, NEXT_DAY = date(2031, 2, 3), date(2031, 2, 4)
 GUIDE = Path(__file__).parents[2] / "docs" / "production.md"
 RECORD = (
     "INSERT INTO tenants_auditrecord (seq, at, actor_kind, actor_id, actor_name, verb, target, before, after, address,"
@@ -294,6 +294,7 @@ def test_roles_wait_for_a_table_in_use(one_login: Logins, table: str) -> None:
 def test_a_table_in_use_for_good_is_named(one_login: Logins, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_roles, "LOCK_TRIES", 2)
     with connected(one_login.application) as holder, connected(one_login.application) as application:
+        application.execute("SELECT luminet_minutes_make('analytics_minute', %s)", [DAY])
         with holder.transaction():
             holder.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(sql.Identifier(table)))
             pid = holder.info.backend_pid
@@ -302,9 +303,10 @@ def test_a_table_in_use_for_good_is_named(one_login: Logins, table: str, monkeyp
                 one_login.make()
             assert APPLICATION in owners(application)
             assert lacking(application) == []
-            application.execute("SELECT luminet_minutes_make('analytics_minute', %s)", [DAY])
-            application.execute("INSERT INTO " + partition_name(DAY) + " SELECT * FROM analytics_minute WHERE false")
-            application.execute("SELECT luminet_minutes_drop(%s)", [DAY])
+            application.execute("SELECT luminet_minutes_make('analytics_minute', %s)", [NEXT_DAY])
+            for day in (DAY, NEXT_DAY):
+                application.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(partition_name(day))))
+                application.execute("SELECT luminet_minutes_drop(%s)", [day])
         one_login.make()
         assert owners(application) == {OWNER}
 
