@@ -4,11 +4,15 @@
 there is one login for all of it, as before.
 """
 
-from collections.abc import Iterator, Mapping, MutableMapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import psycopg
-from psycopg import sql
+from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 URL: Final = "LUMINET_DATABASE_URL"
@@ -16,6 +20,9 @@ OWNER_URL: Final = "LUMINET_DATABASE_OWNER_URL"
 SUPERUSER_URL: Final = "LUMINET_DATABASE_SUPERUSER_URL"
 CONNECT_SECONDS: Final = 5
 PLAIN: Final = "LOGIN NOSUPERUSER NOCREATEROLE NOREPLICATION NOBYPASSRLS"
+LOCK_MS: Final = 500  # what waits behind us waits as long; less than `deadlock_timeout`, so that ours is what fails
+LOCK_TRIES: Final = 40
+LOCK_PAUSE_SECONDS: Final = 0.5  # between two tries, for what waited behind the first
 DATABASE_AS_OURS: Final = "TEMPLATE template0 ENCODING 'UTF8' LOCALE_PROVIDER builtin LOCALE 'C.UTF-8'"
 # What the application may not do with these tables, beyond what no application may do with any.
 REVOKED: Final = {
@@ -25,11 +32,22 @@ REVOKED: Final = {
     "django_migrations": "INSERT, UPDATE, DELETE",
 }
 FUNCTIONS: Final = ("luminet_minutes_make(text, date)", "luminet_minutes_drop(date)")
+# With the sequences of each, which change hands with it.
 _RELATIONS: Final = """
-SELECT format('%%I.%%I', n.nspname, c.relname) FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+SELECT c.oid, format('%%I.%%I', n.nspname, c.relname), c.relname, c.relkind::text,
+       ARRAY(SELECT s.oid::regclass::text FROM pg_depend AS d JOIN pg_class AS s ON s.oid = d.objid
+             WHERE s.relkind = 'S' AND d.refobjid = c.oid AND d.classid = 'pg_class'::regclass
+               AND d.deptype IN ('a', 'i'))
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = 'public' AND c.relkind IN ('r', 'p', 'v', 'm', 'S') AND pg_get_userbyid(c.relowner) <> %s
   AND NOT EXISTS (SELECT FROM pg_depend AS d WHERE d.objid = c.oid AND d.deptype IN ('a', 'i', 'e')
                   AND d.classid = 'pg_class'::regclass AND c.relkind = 'S')
+ORDER BY c.relname DESC
+"""
+_HOLDERS: Final = """
+SELECT DISTINCT a.pid, a.usename::text, a.state FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
+WHERE l.relation = ANY(%s) AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+  AND l.granted AND l.pid <> pg_backend_pid() ORDER BY 1
 """
 _ROUTINES: Final = """
 SELECT p.oid::regprocedure::text FROM pg_proc AS p
@@ -46,23 +64,50 @@ class RolesProblem(Exception):
     """The roles cannot be made as the settings ask: what is wrong, and what to do."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Relation:
+    """A table, view or sequence. `name`: quoted by PostgreSQL, as `sequences` are."""
+
+    oid: int
+    name: str
+    table: str
+    kind: str
+    sequences: tuple[str, ...]
+
+    @property
+    def is_partitioned(self) -> bool:
+        return self.kind == "p"
+
+
 def login_of(url: str) -> str:
     return str(conninfo_to_dict(url).get("user") or "")
 
 
 def owner_instead(environ: MutableMapping[str, str]) -> str | None:
     """Let this process work with the owner's URL. Returns the application's login; None: there is one login."""
-    owner = environ.pop(OWNER_URL, None)
+    owner = environ.get(OWNER_URL)
     if not owner:
+        environ.pop(OWNER_URL, None)
         return None
-    application = login_of(environ[URL])
+    application = _named(URL, environ[URL])
+    del environ[OWNER_URL]
     environ[URL] = owner
     return application
 
 
+def _named(setting: str, url: str) -> str:
+    """A URL without a login means the system's user: whom to grant anything is not known from it."""
+    if login := login_of(url):
+        return login
+    raise RolesProblem(
+        f"{setting}: names no login: write it before the host, as in postgresql://luminet@/luminet?host=…"
+    )
+
+
 def roles_make(*, superuser_url: str, owner_url: str, application_url: str) -> None:
     """Both logins with their passwords, the database, and everything in it given to the owner."""
-    owner, application, superuser = login_of(owner_url), login_of(application_url), login_of(superuser_url)
+    owner, application = _named(OWNER_URL, owner_url), _named(URL, application_url)
+    superuser = login_of(superuser_url)
     if len({owner, application, superuser}) < 3:
         named = f"{SUPERUSER_URL}: {superuser}, {OWNER_URL}: {owner}, {URL}: {application}"
         raise RolesProblem(f"three different logins are needed, found {named}: name the owner and the application anew")
@@ -73,10 +118,11 @@ def roles_make(*, superuser_url: str, owner_url: str, application_url: str) -> N
         _role_make(server, application_url, f"{PLAIN} NOCREATEDB")
         _memberships_set(server, owner, application)
         _database_make(server, name, owner)
-    with _connected(make_conninfo(**{**place, "dbname": name})) as database, database.transaction():
-        _hand_over(database, owner)
-        _do(database, "SET LOCAL ROLE {}", sql.Identifier(owner))
-        grants_apply(database.cursor(), application=application)
+    with _connected(make_conninfo(**{**place, "dbname": name})) as database:
+        _hand_over(database, owner, application)
+        with database.transaction():
+            _do(database, "SET LOCAL ROLE {}", sql.Identifier(owner))
+            grants_apply(database.cursor(), application=application)
 
 
 def roles_make_of(environ: Mapping[str, str]) -> None:
@@ -92,26 +138,23 @@ def roles_make_of(environ: Mapping[str, str]) -> None:
 
 def grants_apply(cursor: Any, *, application: str) -> None:
     """As the owner, within a transaction: what the application may do with the tables that there are and will be."""
-    for statement in _grants(sql.Identifier(application)):
+    for statement in (*_grants(_SCHEMA_GRANTS, application), *_grants(_TABLE_GRANTS, application)):
         cursor.execute(statement)
-    for table, rights in REVOKED.items():
+    for table in REVOKED:
         if _is_there(cursor, "to_regclass", f"public.{table}"):
-            words = "REVOKE {} ON public.{} FROM {}"
-            cursor.execute(sql.SQL(words).format(sql.SQL(rights), sql.Identifier(table), sql.Identifier(application)))
-    for function in FUNCTIONS:
-        if _is_there(cursor, "to_regprocedure", f"public.{function}"):
-            cursor.execute(f"REVOKE ALL ON FUNCTION public.{function} FROM PUBLIC")  # a backup leaves rights out
-            words = f"GRANT EXECUTE ON FUNCTION public.{function} TO {{}}"
-            cursor.execute(sql.SQL(words).format(sql.Identifier(application)))
+            cursor.execute(_revocation(table, application))
+    _functions_grant(cursor, application)
 
 
 def application_grant(application: str | None) -> None:
-    """Let the application use what was migrated. None: it owns the tables."""
+    """Let the application use what was migrated. None: it owns the tables, and only strangers are kept out."""
     from django.db import connection, transaction
 
-    if application is not None:
-        with transaction.atomic(), connection.cursor() as cursor:
+    with transaction.atomic(), connection.cursor() as cursor:
+        if application is not None:
             grants_apply(cursor, application=application)
+        else:
+            _strangers_refuse(cursor)
 
 
 def tables_owned(cursor: Any) -> list[str]:
@@ -120,18 +163,45 @@ def tables_owned(cursor: Any) -> list[str]:
     return sorted(name for (name,) in cursor.fetchall())
 
 
-def _grants(application: sql.Identifier) -> Iterator[sql.Composed]:
-    for words in (
-        "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
-        "REVOKE CREATE ON SCHEMA public FROM {}",
-        "GRANT USAGE ON SCHEMA public TO {}",
-        "REVOKE TRUNCATE, REFERENCES, TRIGGER ON ALL TABLES IN SCHEMA public FROM {}",
-        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {}",
-        "GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {}",
-        "ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {}",
-        "ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT USAGE, SELECT ON SEQUENCES TO {}",
-    ):
-        yield sql.SQL(words).format(application)
+_SCHEMA_GRANTS: Final = (
+    "REVOKE CREATE ON SCHEMA public FROM PUBLIC",
+    "REVOKE CREATE ON SCHEMA public FROM {}",
+    "GRANT USAGE ON SCHEMA public TO {}",
+    "ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO {}",
+    "ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT USAGE, SELECT ON SEQUENCES TO {}",
+)
+_TABLE_GRANTS: Final = (
+    "REVOKE TRUNCATE, REFERENCES, TRIGGER ON ALL TABLES IN SCHEMA public FROM {}",
+    "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {}",
+    "GRANT USAGE, SELECT ON ALL SEQUENCES IN SCHEMA public TO {}",
+)
+
+
+def _grants(statements: Iterable[str], application: str) -> Iterator[sql.Composed]:
+    for words in statements:
+        yield sql.SQL(words).format(sql.Identifier(application))
+
+
+def _revocation(table: str, application: str) -> sql.Composed:
+    words = "REVOKE {} ON public.{} FROM {}"
+    return sql.SQL(words).format(sql.SQL(REVOKED[table]), sql.Identifier(table), sql.Identifier(application))
+
+
+def _functions_grant(cursor: Any, application: str) -> None:
+    for function in FUNCTIONS:
+        if _is_there(cursor, "to_regprocedure", f"public.{function}"):
+            cursor.execute(f"REVOKE ALL ON FUNCTION public.{function} FROM PUBLIC")  # a backup leaves rights out
+            words = f"GRANT EXECUTE ON FUNCTION public.{function} TO {{}}"
+            cursor.execute(sql.SQL(words).format(sql.Identifier(application)))
+
+
+def _strangers_refuse(cursor: Any) -> None:
+    """Take from PUBLIC what a restore gave it: a backup leaves rights out. Of functions that this login owns."""
+    owned = "SELECT 1 FROM pg_proc WHERE oid = to_regprocedure(%s) AND pg_has_role(current_user, proowner, 'USAGE')"
+    for function in FUNCTIONS:
+        cursor.execute(owned, [f"public.{function}"])
+        if cursor.fetchone() is not None:
+            cursor.execute(f"REVOKE ALL ON FUNCTION public.{function} FROM PUBLIC")
 
 
 def _is_there(cursor: Any, lookup: str, name: str) -> bool:
@@ -164,11 +234,74 @@ def _database_make(server: "psycopg.Connection[Any]", name: str, owner: str) -> 
     _do(server, words, sql.Identifier(name), sql.Identifier(owner))
 
 
-def _hand_over(database: "psycopg.Connection[Any]", owner: str) -> None:
+def _hand_over(database: "psycopg.Connection[Any]", owner: str, application: str) -> None:
+    """In short transactions, each of which grants what it takes, so that the application never lacks a right.
+
+    First what days of minutes are made with, all at once: a function makes them as its own owner, in a schema and of a
+    table that this one has to own as well. Then each other table alone.
+    """
+    relations = [
+        _Relation(oid, name, table, kind, tuple(sequences))
+        for oid, name, table, kind, sequences in database.execute(_RELATIONS, [owner]).fetchall()
+    ]
+    parents = [relation for relation in relations if relation.is_partitioned]
+    _in_short(database, parents, partial(_days_hand_over, database, parents, owner, application))
+    for relation in relations:
+        if not relation.is_partitioned:
+            with suppress(errors.UndefinedTable):  # a day that was dropped meanwhile
+                _in_short(database, [relation], partial(_relation_hand_over, database, relation, owner, application))
+
+
+def _days_hand_over(
+    database: "psycopg.Connection[Any]", parents: Iterable[_Relation], owner: str, application: str
+) -> None:
+    for relation in parents:
+        _relation_hand_over(database, relation, owner, application)
     _do(database, "ALTER SCHEMA public OWNER TO {}", sql.Identifier(owner))
-    for kind, query in (("TABLE", _RELATIONS), ("ROUTINE", _ROUTINES)):
-        for (name,) in database.execute(query, [owner]).fetchall():  # quoted by PostgreSQL
-            _do(database, f"ALTER {kind} {name} OWNER TO {{}}", sql.Identifier(owner))
+    for (name,) in database.execute(_ROUTINES, [owner]).fetchall():  # quoted by PostgreSQL
+        _do(database, f"ALTER ROUTINE {name} OWNER TO {{}}", sql.Identifier(owner))
+    _do(database, "SET LOCAL ROLE {}", sql.Identifier(owner))
+    for statement in _grants(_SCHEMA_GRANTS, application):
+        database.execute(statement)
+    _functions_grant(database.cursor(), application)
+
+
+def _relation_hand_over(database: "psycopg.Connection[Any]", relation: _Relation, owner: str, application: str) -> None:
+    to = sql.Identifier(application)
+    _do(database, f"ALTER TABLE {relation.name} OWNER TO {{}}", sql.Identifier(owner))
+    if relation.kind == "S":
+        _do(database, f"GRANT USAGE, SELECT ON SEQUENCE {relation.name} TO {{}}", to)
+        return
+    _do(database, f"GRANT SELECT, INSERT, UPDATE, DELETE ON {relation.name} TO {{}}", to)
+    for sequence in relation.sequences:
+        _do(database, f"GRANT USAGE, SELECT ON SEQUENCE {sequence} TO {{}}", to)
+    if relation.table in REVOKED:
+        database.execute(_revocation(relation.table, application))
+
+
+def _in_short(database: "psycopg.Connection[Any]", relations: Sequence[_Relation], change: Callable[[], None]) -> None:
+    """In a transaction that waits for its locks for a moment only, because everybody else waits behind it."""
+    for tries_left in reversed(range(LOCK_TRIES)):
+        try:
+            with database.transaction():
+                _do(database, "SET LOCAL lock_timeout = {}", sql.Literal(LOCK_MS))
+                _do(database, "SET LOCAL deadlock_timeout = {}", sql.Literal(100))  # a vacuum gives way then
+                change()
+            return
+        except (errors.LockNotAvailable, errors.DeadlockDetected):
+            if not tries_left:
+                raise RolesProblem(_locked(database, relations)) from None
+            time.sleep(LOCK_PAUSE_SECONDS)
+
+
+def _locked(database: "psycopg.Connection[Any]", relations: Sequence[_Relation]) -> str:
+    holders = database.execute(_HOLDERS, [[relation.oid for relation in relations]]).fetchall()
+    by = ", ".join(f"process {pid} of {login} ({state})" for pid, login, state in holders) or "another transaction"
+    return (
+        f"{', '.join(relation.table for relation in relations)}: locked by {by}, and not free in {LOCK_TRIES} tries. "
+        "Nothing is lost and the application goes on: wait for that transaction or end it "
+        "(SELECT pg_terminate_backend(PID)), then run `luminet run roles` again"
+    )
 
 
 def _connected(conninfo: str) -> "psycopg.Connection[Any]":
@@ -181,6 +314,8 @@ def _connected(conninfo: str) -> "psycopg.Connection[Any]":
 def _do(connection: "psycopg.Connection[Any]", words: str, *parts: sql.Composable) -> None:
     try:
         connection.execute(sql.SQL(words).format(*parts))
+    except (errors.LockNotAvailable, errors.DeadlockDetected, errors.UndefinedTable):
+        raise  # may be otherwise soon
     except psycopg.Error as error:
         raise RolesProblem(f"{words.split(' {')[0]}: {_reason(error)}") from None
 

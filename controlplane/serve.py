@@ -63,11 +63,14 @@ def run_migrate() -> None:
     import django
     from django.core.management import call_command
 
-    from controlplane.database_roles import application_grant, owner_instead
+    from controlplane.database_roles import RolesProblem, application_grant, owner_instead
     from controlplane.settings.env import read_environment_or_exit
 
     read_environment_or_exit(os.environ)
-    application = owner_instead(os.environ)
+    try:
+        application = owner_instead(os.environ)
+    except RolesProblem as problem:
+        raise SystemExit(f"luminet: {problem}") from None
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
     django.setup()
     call_command("migrate", interactive=False)

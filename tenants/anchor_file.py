@@ -1,22 +1,31 @@
-"""The file of anchors: one line each, only ever added to."""
+"""The file of anchors: one line each, only ever added to.
+
+A crash may leave one line at the end that is cut off. The next anchor marks it, so that it is no damage later.
+"""
 
 import fcntl
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tenants.anchors import Anchor, AnchorDamaged, anchor_line, anchor_read
 
 TAIL_BYTES = 64 * 1024  # some 300 anchors: what the check of every minute reads
+CUT_OFF = " (cut off)\n"  # ends a line that is no anchor, because its writer did not come to its end
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What a file holds, or its end. `damaged`: one sentence for each line that is no anchor."""
+    """What a file holds, or its end.
+
+    `damaged`: one sentence for each line that is no anchor. `is_cut_off`: the last line has no end, and is no anchor.
+    """
 
     anchors: tuple[Anchor, ...]
     damaged: tuple[str, ...]
+    is_cut_off: bool = False
 
     @property
     def last(self) -> Anchor | None:
@@ -25,33 +34,58 @@ class Lines:
 
 def anchors_read(file: Path, *, last_bytes: int | None = None) -> Lines:
     """All of them, or those among the last bytes. A file that is not there has none. Raises OSError."""
-    anchors, damaged = list[Anchor](), list[str]()
+    anchors, damaged, is_cut_off = list[Anchor](), list[str](), False
     for name, line in _lines(file, last_bytes):
+        if line.endswith(CUT_OFF):
+            continue
         try:
             anchors.append(anchor_read(line))
         except AnchorDamaged as problem:
-            damaged.append(f"{name} of {file} {problem}")
-    return Lines(tuple(anchors), tuple(damaged))
+            if line.endswith("\n"):
+                damaged.append(f"{name} of {file} {problem}")
+            else:
+                is_cut_off = True
+    return Lines(tuple(anchors), tuple(damaged), is_cut_off)
 
 
 def anchor_append(file: Path, anchor: Anchor) -> None:
-    """On the disk when it returns. Raises OSError."""
+    """On the disk when it returns. Raises OSError, and then has added nothing."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o640)
-    with os.fdopen(descriptor, "rb+", buffering=0) as opened:
-        fcntl.flock(opened, fcntl.LOCK_EX)
-        opened.write(_beginning(opened.fileno()) + f"{anchor_line(anchor)}\n".encode())
-        os.fsync(opened.fileno())
+    with os.fdopen(descriptor, "rb+", buffering=0):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        _write_whole(descriptor, f"{_line_end(descriptor)}{anchor_line(anchor)}\n".encode())
 
 
-def _beginning(descriptor: int) -> bytes:
-    """A line of its own also behind one that was cut off by a power cut."""
+def _write_whole(descriptor: int, content: bytes) -> None:
+    """On a disk that is full a part may be written without an error: the rest then raises it."""
     size = os.fstat(descriptor).st_size
-    return b"" if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n" else b"\n"
+    try:
+        while content:
+            content = content[os.write(descriptor, content) :]
+        os.fsync(descriptor)
+    except OSError:
+        with suppress(OSError):  # what stays then is a line that is cut off
+            os.ftruncate(descriptor, size)
+            os.fsync(descriptor)
+        raise
+
+
+def _line_end(descriptor: int) -> str:
+    """What the last line lacks, where a power cut took its end."""
+    size = os.fstat(descriptor).st_size
+    _, _, last = os.pread(descriptor, TAIL_BYTES, max(0, size - TAIL_BYTES)).rpartition(b"\n")
+    if not last:
+        return ""
+    try:
+        anchor_read(last.decode("utf-8", "replace"))
+    except AnchorDamaged:
+        return CUT_OFF
+    return "\n"
 
 
 def _lines(file: Path, last_bytes: int | None) -> Iterator[tuple[str, str]]:
-    """Each with a name for people."""
+    """Each with a name for people, and with its end."""
     try:
         opened = file.open("rb")
     except FileNotFoundError:
@@ -63,4 +97,4 @@ def _lines(file: Path, last_bytes: int | None) -> Iterator[tuple[str, str]]:
             opened.readline()  # the rest of a line whose beginning is not read
         for number, line in enumerate(opened, 1):
             name = f"line {number}" if not skipped else f"line {number} of the last {TAIL_BYTES // 1024} KiB"
-            yield name, line.decode("utf-8", "replace").rstrip("\n")
+            yield name, line.decode("utf-8", "replace")

@@ -1,7 +1,8 @@
 """Django's sessions in the database, under a keyed hash of their key: a copy of the table lets nobody in.
 
 The cookie holds the key. Rows of the version before hold it in the clear, with 32 characters where a hash has 40: they
-are still found until they expire, 12 hours at most, so that an upgrade and the way back sign nobody out.
+are still found until they expire, 12 hours at most, so that an upgrade and the way back sign nobody out. Such a session
+is never copied: a sign-out at a web of either version deletes its only row.
 """
 
 import hmac
@@ -27,10 +28,19 @@ def stored_key(key: str) -> str:
 
 
 class SessionStore(db.SessionStore):
-    """Look a session up by the hash of its key, and save it under that alone.
+    """Look a session up by the hash of its key, and save a new one under that alone.
 
     The class keeps the name of its parent: Django signs the data under it.
     """
+
+    _clear_row: Session | None = None  # of the version before, where this session was loaded from one
+
+    @property
+    def row_key(self) -> str:
+        """Return the primary key of the row that this session is in."""
+        self._get_session()  # type: ignore[attr-defined]  # says whether there is a row of the version before
+        key = self.session_key or ""
+        return key if self._clear_row is not None and self._clear_row.pk == key else stored_key(key)
 
     def exists(self, session_key: str) -> bool:
         return Session.objects.filter(pk__in=_rows_of(session_key)).exists()
@@ -42,13 +52,18 @@ class SessionStore(db.SessionStore):
     def create_model_instance(self, data: dict[str, Any]) -> Session:
         row = super().create_model_instance(data)
         assert isinstance(row, Session)
-        row.session_key = stored_key(row.session_key)
+        clear = self._clear_row
+        if clear is not None and clear.pk == row.session_key:
+            row.expire_date = min(row.expire_date, clear.expire_date)  # no use prolongs a row in the clear
+        else:
+            row.session_key = stored_key(row.session_key)
         return row
 
     def _get_session_from_db(self) -> Session | None:
         key = str(self.session_key)
         rows = {row.pk: row for row in Session.objects.filter(pk__in=_rows_of(key), expire_date__gt=timezone.now())}
-        found = rows.get(stored_key(key)) or _copied(rows.get(key), key)
+        found = rows.get(stored_key(key)) or rows.get(key)
+        self._clear_row = found if found is not None and found.pk == key else None
         if found is None:
             self._session_key = None
         return found
@@ -70,12 +85,3 @@ def _rows_of(key: str) -> list[str]:
     """Return where a session may be. A hash is not a key: whoever read one from the table finds nothing with it."""
     is_key = len(key) == CLEAR_CHARACTERS and key.isascii() and key.isalnum()
     return [stored_key(key), *([key] if is_key else [])]
-
-
-def _copied(clear: Session | None, key: str) -> Session | None:
-    """Copy a row of the version before to where this one looks. The row stays for that version's processes."""
-    if clear is None:
-        return None
-    copy = Session(session_key=stored_key(key), session_data=clear.session_data, expire_date=clear.expire_date)
-    Session.objects.bulk_create([copy], ignore_conflicts=True)
-    return copy

@@ -1,6 +1,7 @@
 """The audit trail's head, written to file, syslog and webhook each minute that it changed, and compared with the file.
 
-A cut trail is never anchored over: while it does not fit the file, nothing is written and the alert fires.
+A cut trail is never anchored over: while it does not fit the file, nothing is written and the alert fires. While only
+the file is damaged, nothing is written to it; syslog and webhook get their heads.
 """
 
 import json
@@ -68,22 +69,28 @@ def _file_take(file: Path, now: datetime) -> bool:
     """Write the head into the file, if that is to be. Whether the trail fits what is in it."""
     try:
         lines = anchors_read(file, last_bytes=TAIL_BYTES)
-        if problems := _problems(lines):
-            log.error("the audit trail does not fit its anchors", extra={"problems": problems[:5]})
+        if cut := anchors_compare(lines.anchors).problems:
+            log.error("the audit trail does not fit its anchors", extra={"problems": cut[:5]})
             return False
-        _head_append(file, lines.last, now)
-        if lines.last is None:
-            with audited() as journal:  # a file that is gone is no silent loss
-                journal.record(SYSTEM, BEGUN, "the audit trail", after={"file": str(file)})
+        if lines.damaged:
+            extra = {"file": str(file), "problems": lines.damaged[:5]}
+            log.error("the file of anchors is damaged: nothing is written to it until it is moved away", extra=extra)
+        else:
+            _head_append(file, lines, now)
     except OSError as error:
         log.error("the audit trail's head cannot be written", extra={"file": str(file), "reason": error.strerror})
     return True
 
 
-def _head_append(file: Path, last: Anchor | None, now: datetime) -> None:
-    anchor = anchor_now(now)
-    if last is None or (last.seq, last.hash) != (anchor.seq, anchor.hash):
+def _head_append(file: Path, lines: Lines, now: datetime) -> None:
+    if lines.is_cut_off:
+        log.warning("the last anchor was cut off while it was written: the next follows it", extra={"file": str(file)})
+    anchor, last = anchor_now(now), lines.last
+    if last is None or lines.is_cut_off or (last.seq, last.hash) != (anchor.seq, anchor.hash):
         anchor_append(file, anchor)
+    if last is None:
+        with audited() as journal:  # a file that is gone is no silent loss
+            journal.record(SYSTEM, BEGUN, "the audit trail", after={"file": str(file)})
 
 
 def _sink_take(name: str, send_anchor: Callable[[], None], anchor: Anchor) -> None:

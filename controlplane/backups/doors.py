@@ -15,7 +15,7 @@ from controlplane.backups.errors import BackupProblem
 from controlplane.backups.making import backup_make
 from controlplane.client.asking import agreed, working
 from controlplane.client.errors import ClientError
-from controlplane.database_roles import URL, owner_instead
+from controlplane.database_roles import URL, RolesProblem, owner_instead
 
 if TYPE_CHECKING:  # what is below them wants settings
     from controlplane.backups.endings import Endings
@@ -154,7 +154,10 @@ def _logins() -> tuple[str, str | None]:
     """The URL of who may make and rename databases: the owner's, where there is one; and the application's login."""
     if not os.environ.get(URL):
         raise BackupProblem(f"{URL}: is not set, and no stack runs from here")
-    application = owner_instead(os.environ)
+    try:
+        application = owner_instead(os.environ)
+    except RolesProblem as problem:
+        raise BackupProblem(str(problem)) from None
     return os.environ[URL], application
 
 

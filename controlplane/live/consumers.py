@@ -14,7 +14,6 @@ from controlplane.live.outbox import Cut, Outbox
 from controlplane.live.selectors import pulse_latest, pulses_since
 from controlplane.live.services import pulse_message
 from controlplane.metrics import sockets_open
-from tenants.sessions import stored_key
 
 log = logging.getLogger("luminet.live")
 
@@ -58,7 +57,7 @@ class LiveSocket:
 
     def _admitted(self, scope: Any) -> Listener:
         named = scope["url_route"]["kwargs"]
-        return self._admit(scope["user"], stored_key(scope["session"].session_key or ""), **named)
+        return self._admit(scope["user"], scope["session"].row_key, **named)
 
 
 async def no_such_socket(scope: Any, receive: Receive, send: Send) -> None:

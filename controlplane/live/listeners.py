@@ -2,7 +2,7 @@
 
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -27,7 +27,7 @@ SESSIONS_REMEMBERED = 4096
 class Listener:
     """Somebody's session, and what it listens to: an organisation, or (None) the fleet."""
 
-    session: str  # where it is stored: a hash, and no key
+    session: str = field(repr=False)  # its row: a hash, or of the version before the key itself
     user: int
     organisation: int | None = None
 

@@ -1,9 +1,11 @@
 """Heads of the audit trail outside the database: what they find that the trail itself cannot show."""
 
 import json
+import resource
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -190,7 +192,7 @@ def test_a_damaged_line_fires_the_alert(file: Path, change: str) -> None:
     record(2)
     anchor_take(timezone.now())
     with file.open("a") as opened:
-        opened.write(change)
+        opened.write(f"{change}\n")
     assert firing("audit_trail_cut", timezone.now()) == ["the audit trail"]
     assert audit_check(None, anchor_file=str(file)) == 1
 
@@ -205,15 +207,50 @@ def test_an_edited_anchor_is_damaged(file: Path) -> None:
     )
 
 
-def test_a_line_cut_off_spoils_no_other(file: Path) -> None:
+@pytest.mark.parametrize("kept", ["one byte", "a part", "all but its end"])
+def test_a_line_cut_off_spoils_no_other(file: Path, caplog: pytest.LogCaptureFixture, kept: str) -> None:
     record(1)
-    anchor_append(file, anchor_now(timezone.now()))
-    with file.open("a") as opened:
-        opened.write('{"at": "20')  # the power failed here
+    anchored()  # of records 1 and 2
     record(1)
-    anchor_append(file, anchor_now(timezone.now()))
+    anchor_take(timezone.now())
+    *before, last = file.read_bytes().splitlines(keepends=True)
+    length = {"one byte": 1, "a part": 40, "all but its end": len(last) - 1}[kept]
+    file.write_bytes(b"".join(before) + last[:length])  # the power failed here
+    assert firing("audit_trail_cut", timezone.now()) == []
+    record(1)
+    for _ in range(2):
+        anchor_take(timezone.now())
     read = anchors_read(file)
-    assert ([anchor.seq for anchor in read.anchors], len(read.damaged)) == ([1, 2], 1)
+    is_lost = kept != "all but its end"
+    assert [anchor.seq for anchor in read.anchors] == [1, 2, *([] if is_lost else [3]), 4]
+    assert (read.damaged, read.is_cut_off) == ((), False)
+    assert caplog.text.count("the last anchor was cut off") == is_lost
+    assert firing("audit_trail_cut", timezone.now()) == []
+    assert audit_check(None, anchor_file=str(file)) == 0
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """Bound what this process may write, as a full disk does: a part is written without an error."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_leaves_no_half_line(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    record(1)
+    anchored()
+    before = file.read_bytes()
+    record(1)
+    with files_up_to(len(before) + 20):
+        anchor_take(timezone.now())
+    assert "the audit trail's head cannot be written" in caplog.text
+    assert file.read_bytes() == before
+    anchor_take(timezone.now())
+    assert [anchor_read(line).seq for line in lines(file)] == [1, 2, 3]
 
 
 def test_the_end_of_a_long_file_begins_at_a_line(file: Path) -> None:
@@ -340,3 +377,22 @@ def test_an_unwritable_file_holds_no_other_sink_up(
     record(1)
     anchor_take(timezone.now())
     assert len(received) == 1
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_damaged_file_stops_only_itself(
+    receiver: tuple[str, list[tuple[dict[str, str], bytes]]], file: Path, monkeypatch: pytest.MonkeyPatch, is_cut: bool
+) -> None:
+    """A trail that was cut stops every sink."""
+    place, received = receiver
+    record(5)
+    anchor_take(timezone.now())
+    with file.open("a") as opened:
+        opened.write("not json\n")
+    before = file.read_bytes()
+    if is_cut:
+        tail_cut(3)
+    sinks_set(monkeypatch, file=file, webhook=f"http://{place}/anchors", webhook_secret="of the receiver")
+    monkeypatch.setattr(settings, "ENVIRONMENT", replace(settings.ENVIRONMENT, webhook_hosts=(place,)))
+    anchor_take(timezone.now())
+    assert (len(received), file.read_bytes()) == (not is_cut, before)

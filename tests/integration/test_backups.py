@@ -116,6 +116,8 @@ def test_a_fleet_takes_up_a_backup_and_nobody_is_served_what_was_purged(fleet: F
             assert restored["era"]["namespaces"] >= 1
             assert restored["endings"]["carried_out"]["key.revoke"] == 1
             assert restored["endings"]["failed"] == []
+            strangers = "SELECT has_function_privilege('public', 'luminet_minutes_drop(date)', 'EXECUTE')"
+            assert fleet.value(strangers) is False, "a restore lets strangers drop days of usage"
             control_plane_start(fleet)
             wait_for(lambda: all_in_sync(fleet, ["engine-1", "gateway"]), "agents to take the backup up")
             assert all(generations_of(fleet)[name] > number for name, number in generations.items())

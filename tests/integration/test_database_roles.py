@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
@@ -14,15 +15,18 @@ from django.db import connection
 from psycopg import errors, sql
 from pytest_django import DjangoDbBlocker
 
+from controlplane import database_roles
 from controlplane.analytics.partitions import PARENTS, partition_name
-from controlplane.database_roles import RolesProblem, grants_apply, roles_make, tables_owned
+from controlplane.backups.restoring import schema_bring_up
+from controlplane.database_roles import RolesProblem, grants_apply, roles_make, roles_make_of, tables_owned
 from controlplane.stack.services import database_url
+from tests.fleets import wait_for
 from tests.plugin import POSTGRES_PASSWORD, POSTGRES_PORT
 
 pytestmark = pytest.mark.django_db  # so that there is a database to copy
 OLD, NAME = "luminet", "luminet_with_roles"  # the login that an installation of before has; the database
 OWNER, APPLICATION = "tests_owner", "tests_application"
-DAY = date(2031, 2, 3)
+DAY, NEXT_DAY = date(2031, 2, 3), date(2031, 2, 4)
 GUIDE = Path(__file__).parents[2] / "docs" / "production.md"
 RECORD = (
     "INSERT INTO tenants_auditrecord (seq, at, actor_kind, actor_id, actor_name, verb, target, before, after, address,"
@@ -112,6 +116,14 @@ def test_changed_passwords_let_in_afterwards(made: Logins) -> None:
 def test_two_logins_of_one_name_are_refused(logins: Logins) -> None:
     with pytest.raises(RolesProblem, match="three different logins are needed"):
         roles_make(superuser_url=logins.superuser, owner_url=logins.owner, application_url=logins.owner)
+
+
+@pytest.mark.parametrize("setting", ["LUMINET_DATABASE_URL", "LUMINET_DATABASE_OWNER_URL"])
+def test_a_url_without_a_login_is_refused(logins: Logins, setting: str) -> None:
+    urls = {"LUMINET_DATABASE_URL": logins.application, "LUMINET_DATABASE_OWNER_URL": logins.owner}
+    urls[setting] = f"postgresql:///{NAME}?host=/run/postgresql"
+    with pytest.raises(RolesProblem, match=f"^{setting}: names no login"):
+        roles_make_of({**urls, "LUMINET_DATABASE_SUPERUSER_URL": logins.superuser})
 
 
 def test_a_missing_database_is_made_for_the_owner(made: Logins) -> None:
@@ -214,6 +226,112 @@ def test_the_owner_sees_the_applications_sessions(made: Logins) -> None:
     counted = "SELECT count(*) FROM pg_stat_activity WHERE usename = %s AND backend_type = 'client backend'"
     with connected(made.application), connected(made.owner) as owner:
         assert owner.execute(counted, [APPLICATION]).fetchone() == (1,)
+
+
+def test_a_restore_with_one_login_keeps_strangers_out() -> None:
+    """Which `--no-privileges` had let in."""
+    functions = ("luminet_minutes_make(text, date)", "luminet_minutes_drop(date)")
+    with connection.cursor() as cursor:
+        for function in functions:
+            cursor.execute(f"GRANT EXECUTE ON FUNCTION {function} TO PUBLIC")
+        schema_bring_up(None)
+        for function in functions:
+            cursor.execute("SELECT has_function_privilege('public', %s, 'EXECUTE')", [function])
+            assert cursor.fetchone() == (False,)
+
+
+@pytest.fixture
+def one_login(made: Logins, monkeypatch: pytest.MonkeyPatch) -> Iterator[Logins]:
+    """The application owns everything, as before there were two logins."""
+    with connected(_url("postgres")) as database:
+        database.execute(f"REASSIGN OWNED BY {OWNER} TO {APPLICATION}")
+    monkeypatch.setattr(database_roles, "LOCK_PAUSE_SECONDS", 0.05)
+    yield made
+    made.make()
+
+
+def waiting(table: str) -> tuple[Any, ...] | None:
+    """Who waits for a table, and since when its transaction lasts."""
+    query = (
+        "SELECT a.pid, a.xact_start FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid"
+        " WHERE l.relation = %s::regclass AND NOT l.granted AND l.mode = 'AccessExclusiveLock'"
+    )
+    with connected(_url("postgres")) as database:
+        return database.execute(query, [table]).fetchone()
+
+
+def lacking(application: "psycopg.Connection[Any]") -> list[Any]:
+    """Tables and sequences that the application cannot work with."""
+    query = """
+        SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND NOT CASE relkind
+            WHEN 'S' THEN has_sequence_privilege(oid, 'USAGE')
+            ELSE relkind NOT IN ('r', 'p') OR (has_table_privilege(oid, 'SELECT') AND (
+                relname = 'django_migrations' OR has_table_privilege(oid, 'INSERT')))
+        END
+    """
+    return application.execute(query).fetchall()
+
+
+def owners(application: "psycopg.Connection[Any]") -> set[Any]:
+    query = "SELECT DISTINCT pg_get_userbyid(relowner) FROM pg_class WHERE relnamespace = 'public'::regnamespace"
+    return {name for (name,) in application.execute(query)}
+
+
+@pytest.mark.parametrize("table", ["tenants_auditrecord", "analytics_keyminute"])
+def test_roles_wait_for_a_table_in_use(one_login: Logins, table: str) -> None:
+    with ThreadPoolExecutor(1) as other, connected(one_login.application) as application:
+        with application.transaction():
+            application.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(sql.Identifier(table)))
+            made = other.submit(one_login.make)
+            first = wait_for(lambda: waiting(table), "a first try")
+            wait_for(lambda: waiting(table) not in (None, first), "another try")
+        made.result()
+        assert owners(application) == {OWNER}
+        assert lacking(application) == []
+
+
+@pytest.mark.parametrize("table", ["fleet_agent", "analytics_keyminute"])
+def test_a_table_in_use_for_good_is_named(one_login: Logins, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database_roles, "LOCK_TRIES", 2)
+    with connected(one_login.application) as holder, connected(one_login.application) as application:
+        application.execute("SELECT luminet_minutes_make('analytics_minute', %s)", [DAY])
+        with holder.transaction():
+            holder.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(sql.Identifier(table)))
+            pid = holder.info.backend_pid
+            said = rf"{table}.*: locked by process {pid} of {APPLICATION} \(idle in transaction\), .*run roles` again"
+            with pytest.raises(RolesProblem, match=said):
+                one_login.make()
+            assert APPLICATION in owners(application)
+            assert lacking(application) == []
+            application.execute("SELECT luminet_minutes_make('analytics_minute', %s)", [NEXT_DAY])
+            for day in (DAY, NEXT_DAY):
+                application.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(partition_name(day))))
+                application.execute("SELECT luminet_minutes_drop(%s)", [day])
+        one_login.make()
+        assert owners(application) == {OWNER}
+
+
+def test_a_deadlock_fails_roles_and_not_the_application(one_login: Logins) -> None:
+    with ThreadPoolExecutor(1) as other, connected(one_login.application) as application:
+        with application.transaction():
+            application.execute("SELECT FROM analytics_keyminute LIMIT 1")
+            made = other.submit(one_login.make)
+            wait_for(lambda: waiting("analytics_keyminute") is not None, "roles to have one table and want the other")
+            application.execute("SELECT FROM analytics_minute LIMIT 1")
+        made.result()
+        assert owners(application) == {OWNER}
+
+
+@pytest.mark.parametrize("is_given_back", [False, True])
+def test_the_way_back_can_make_days_itself(one_login: Logins, is_given_back: bool) -> None:
+    """As the version before does: with the owner's URL, or with all tables given back to one login."""
+    if not is_given_back:
+        one_login.make()
+    day = "PARTITION OF analytics_minute FOR VALUES FROM ('2031-02-03 00:00+00') TO ('2031-02-04 00:00+00')"
+    with connected(one_login.application if is_given_back else one_login.owner) as login:
+        login.execute(f"CREATE TABLE {partition_name(DAY)} {day}")
+        assert lacking(login) == []
+        login.execute(f"DROP TABLE {partition_name(DAY)}")
 
 
 def test_the_guides_statements_make_two_logins(logins: Logins) -> None:

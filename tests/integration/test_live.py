@@ -16,6 +16,7 @@ from channels.db import database_sync_to_async
 from channels.routing import URLRouter
 from django.conf import settings
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.sessions.backends.db import SessionStore as ClearStore
 from django.contrib.sessions.models import Session
 from django.db import connection
 from django.utils import timezone
@@ -465,6 +466,21 @@ async def test_an_operator_listens_to_any_organisation_there_is(served: Any) -> 
     async with opened(socket(served, session, "orgs/acme")) as page:
         assert (await heard(page, "stats"))["group"] == f"org/{acme.pk}"
     assert await closed_with(socket(served, session, "orgs/nowhere")) == listeners.NOT_FOUND
+
+
+def _stored_before(session: SessionStore) -> None:
+    """Put the row where the version before has it."""
+    Session.objects.filter(pk=_stored(session)).update(session_key=str(session.session_key))
+
+
+async def test_session_of_the_version_before_listens(served: Any) -> None:
+    session = await in_database(operators_session)()
+    await in_database(_stored_before)(session)
+    page = socket(served, session)
+    assert await page.connect()
+    assert await heard(page, "stats")
+    await in_database(ClearStore(session.session_key).flush)()  # as a web of that version signs out
+    assert await code_of(page) == listeners.NOT_SIGNED_IN
 
 
 async def test_a_path_without_a_socket_is_told_so(served: Any) -> None:

@@ -1,10 +1,12 @@
 """Sessions in the database: what is stored of them, and that they work, end and are carried over an upgrade."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
 from django.conf import settings
+from django.contrib.sessions.backends.base import UpdateError
 from django.contrib.sessions.backends.db import SessionStore as ClearStore
 from django.contrib.sessions.models import Session
 from django.core.management import call_command
@@ -94,18 +96,45 @@ def test_session_of_the_version_before_stays_signed_in(client: Client) -> None:
     as_stored_before(key)
     for _ in range(2):
         assert is_signed_in(key)
-    assert {row.pk for row in Session.objects.all()} == {key, stored_key(key)}, "the way back needs the row of before"
+    assert [row.pk for row in Session.objects.all()] == [key], "the way back needs the row of before"
 
 
 def test_session_of_the_version_before_can_be_saved_and_ended(client: Client) -> None:
     key = signed_in(client)
     as_stored_before(key)
+    expires = timezone.now() + timedelta(hours=1)
+    Session.objects.update(expire_date=expires)
     store = SessionStore(key)
     store["note"] = "saved"
     store.save()
-    assert SessionStore(key)["note"] == "saved"
+    assert SessionStore(key)["note"] == ClearStore(key)["note"] == "saved"
+    assert Session.objects.get().expire_date == expires, "a row in the clear was prolonged"
     with_cookie(key).post("/sign-out")
     assert not Session.objects.exists()
+
+
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_sign_out_at_an_old_web_ends_the_session(client: Client, is_saved: bool) -> None:
+    key = signed_in(client)
+    as_stored_before(key)
+    store = SessionStore(key)
+    assert store.load()
+    if is_saved:
+        store["note"] = "saved"
+        store.save()
+    ClearStore(key).flush()  # what that web does
+    assert not is_signed_in(key)
+    with pytest.raises(UpdateError):
+        store.save()
+    assert not Session.objects.exists()
+
+
+def test_signing_in_leaves_no_session_in_the_clear(client: Client) -> None:
+    key = signed_in(client)
+    as_stored_before(key)
+    store = SessionStore(key)
+    store.cycle_key()
+    assert [row.pk for row in Session.objects.all()] == [stored_key(str(store.session_key))]
 
 
 def test_expired_session_of_the_version_before_stays_expired(client: Client) -> None:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.database_roles import owner_instead
+from controlplane.database_roles import RolesProblem, owner_instead
 from controlplane.settings.env import read_environment, read_environment_or_exit
 from controlplane.settings.reader import MalformedSettings
 from controlplane.stack.config import read_stack_config
@@ -252,6 +252,16 @@ def test_the_owner_is_taken_for_one_process() -> None:
     assert owner_instead(environ) == "luminet"
     assert environ == {**GOOD, "LUMINET_DATABASE_URL": OWNER}
     assert owner_instead(environ) is None
+
+
+def test_an_application_without_a_login_is_refused() -> None:
+    environ = {**GOOD, "LUMINET_DATABASE_URL": "postgresql:///luminet?host=/run/postgresql"}
+    assert owner_instead(dict(environ)) is None
+    environ["LUMINET_DATABASE_OWNER_URL"] = OWNER
+    before = dict(environ)
+    with pytest.raises(RolesProblem, match="LUMINET_DATABASE_URL: names no login: write it before the host"):
+        owner_instead(environ)
+    assert environ == before
 
 
 @pytest.mark.parametrize(
