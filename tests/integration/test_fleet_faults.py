@@ -264,13 +264,13 @@ def test_connections_to_the_database_dropped_in_the_middle_of_a_publish_change_n
 
 
 def dropped(fleet: Fleet) -> int:
-    """How many connections were ended: all that wait for something, and all that are idle; not the lock's own."""
-    return len(
-        fleet.rows(
+    """Return how many of the application's connections were ended: all that wait for a lock, and all that are idle."""
+    with psycopg.connect(fleet.environment["LUMINET_DATABASE_URL"], autocommit=True) as application:
+        ended = application.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = current_user "
             "AND pid <> pg_backend_pid() AND (pid IN (SELECT pid FROM pg_locks WHERE NOT granted) OR state = 'idle')"
         )
-    )
+        return len(ended.fetchall())
 
 
 def published(fleet: Fleet) -> int:
