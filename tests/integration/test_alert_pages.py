@@ -468,7 +468,10 @@ def test_alerts_ask_no_more_the_more_fire(operator_client: Client, acme: Organis
         return len(queries)
 
     make_alert(rule)
-    few = [asked(path) for path in ("/alerts/now", "/overview/watched")]
+    paths = ("/alerts/now", "/overview/watched")
+    for path in paths:
+        asked(path)  # fills the cache of policy fields in force
+    few = [asked(path) for path in paths]
     for number in range(60):
         make_alert(rule, subject=str(number))
-    assert [asked(path) for path in ("/alerts/now", "/overview/watched")] == few
+    assert [asked(path) for path in paths] == few

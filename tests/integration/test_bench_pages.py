@@ -15,7 +15,7 @@ from tests.factories import make_operator
 
 pytestmark = pytest.mark.django_db
 # Links that are spent, and what there is on demonstrations alone.
-REFUSALS = {"invitation": 404, "reset": 404, "five-minutes": 404, "experiment-now": 404}
+REFUSALS = {"invitation": 404, "reset": 404, "five-minutes": 404, "experiment-now": 404, "settings-price-remove": 302}
 UNCHANGED = 286  # by which a part says that it need not be asked again
 
 
