@@ -35,7 +35,9 @@ def applied(actor: Actor, *slugs: str, ttl_seconds: int = 700, **more: Any) -> A
     """A document that publishes for each of these organisations, and makes a namespace in it."""
     parts = {slug: {"policy": {"ttl_seconds": ttl_seconds}, "namespaces": {"new": {}}} for slug in slugs}
     document = document_read({"version": 1, "organisations": parts, **more})
-    return config_apply(actor=actor, document=document, options=ApplyOptions(prune="owner" in more))
+    return config_apply(
+        actor=actor, document=document, options=ApplyOptions(prune="owner" in more, take_ownership="owner" in more)
+    )
 
 
 # Nobody is stopped by who changes something else
