@@ -70,7 +70,8 @@ def sent(door: Gateway, headers: list[tuple[str, str]], body: bytes = b'{"model"
     """As it stands here, repetitions and all; clients would tidy it up."""
     connection = HTTPConnection("127.0.0.1", httpx.URL(door.url).port, timeout=30)
     try:
-        connection.putrequest("POST", "/v1/completions", skip_accept_encoding=True)
+        has_host = any(name == "host" for name, _ in headers)
+        connection.putrequest("POST", "/v1/completions", skip_accept_encoding=True, skip_host=has_host)
         for name, value in headers:
             connection.putheader(name, value)
         connection.putheader("content-length", str(len(body)))
@@ -106,7 +107,8 @@ def identity(headers: dict[str, str]) -> Any:
 def test_no_header_of_a_client_reaches_an_engine(door: Gateway, engine: Recording, name: str, value: str) -> None:
     engine.seen.clear()
     headers = {"authorization": f"Bearer {KEY}", name: value}
-    answer = httpx.post(f"{door.url}/v1/completions", json={"model": MODEL, "prompt": "Hello"}, headers=headers)
+    body = {"model": MODEL, "prompt": "Hello"}
+    answer = httpx.post(f"{door.url}/v1/completions", json=body, headers=headers, timeout=30)
     assert answer.status_code == 200
     (seen,) = engine.seen
     assert "authorization" not in seen
@@ -147,7 +149,7 @@ def test_an_engine_hears_of_the_gateway_alone_whatever_a_client_sends(
     assert told.items() >= {**ours, "policy_revision": 7, "deadline": None, "audience": "agent-1"}.items()
 
 
-@pytest.mark.parametrize("name", ["req-1\t", "../../etc", "a" * 65, "-", "ü", "{}"])
+@pytest.mark.parametrize("name", ["req\t1", "../../etc", "a" * 65, "-", "ü", "{}"])
 def test_an_id_that_could_do_harm_is_replaced(door: Gateway, engine: Recording, name: str) -> None:
     engine.seen.clear()
     assert sent(door, [AUTHORIZED, ("x-request-id", name.encode("utf-8").decode("latin-1"))]) == 200
