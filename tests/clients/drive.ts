@@ -53,7 +53,7 @@ const limits = got(await client.GET("/orgs/{org}/limits", { params: acme })).lim
 const maxKeys: number = limits.max_keys;
 
 console.log(JSON.stringify({
-  secret: key.secret.slice(0, 4),
+  secret: key.secret?.slice(0, 4),
   effects: preview.expected_effect,
   published: published.policy,
   effective: effective.policy,
