@@ -161,3 +161,14 @@ def resolved(wanted: Sequence[str]) -> list[Mapping[str, str]] | None:
             print(asked.stdout + asked.stderr, file=sys.stderr)
             return None
         return [one["metadata"] for one in json.loads(report.read_text(encoding="utf-8"))["install"]]
+
+
+def pins_write(wanted: str, pins: Path, header: str) -> int:
+    """Write the constraints of an environment again; downloads little but metadata. Returns an exit status."""
+    found = resolved([wanted])
+    if found is None:
+        return 1
+    lines = [f"{name}=={version}" for name, version in pinned(found)]
+    pins.write_text(header + "\n".join(lines) + "\n", encoding="utf-8")
+    print(f"luminet: pinned {len(lines)} packages in {pins.name}")
+    return 0

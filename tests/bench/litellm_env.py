@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controlplane.stack.bootstrap import CHECKOUT, Group
-from controlplane.stack.environments import Environment, Step, pinned, resolved
+from controlplane.stack.environments import Environment, Step, pins_write
 
 VERSION = "1.108.7"
 WANTED = f"litellm[proxy]=={VERSION}"
@@ -40,13 +40,7 @@ LITELLM = LitellmEnvironment()
 
 def main() -> int:
     """Write constraints-litellm.txt anew; downloads little but metadata."""
-    found = resolved([WANTED])
-    if found is None:
-        return 1
-    lines = [f"{name}=={version}" for name, version in pinned(found)]
-    PINS.write_text(HEADER + "\n".join(lines) + "\n", encoding="utf-8")
-    print(f"luminet: pinned {len(lines)} packages in {PINS.name}")
-    return 0
+    return pins_write(WANTED, PINS, HEADER)
 
 
 if __name__ == "__main__":

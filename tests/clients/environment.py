@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from controlplane.stack.bootstrap import CHECKOUT, BootstrapError, Group, empty, only_one_installer, say
-from controlplane.stack.environments import STAMP_NAME, Environment, Step, Unavailable, in_one_line, pinned, resolved
+from controlplane.stack.environments import STAMP_NAME, Environment, Step, Unavailable, in_one_line, pins_write
 from controlplane.stack.files import write_private
 
 HERE = Path(__file__).parent
@@ -92,13 +92,7 @@ NODE_CLIENTS = NodeClients()
 
 def main() -> int:
     """Write constraints-clients.txt again; downloads little but metadata."""
-    found = resolved([WANTED])
-    if found is None:
-        return 1
-    lines = [f"{name}=={version}" for name, version in pinned(found)]
-    PINS.write_text(HEADER + "\n".join(lines) + "\n", encoding="utf-8")
-    print(f"luminet: pinned {len(lines)} packages in {PINS.name}")
-    return 0
+    return pins_write(WANTED, PINS, HEADER)
 
 
 if __name__ == "__main__":
