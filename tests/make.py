@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from functools import cache
 from pathlib import Path
 
 CHECKOUT = Path(__file__).parents[1]
@@ -12,10 +13,10 @@ def without_make(environ: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
 
 
-def planned(target: str) -> list[str]:
-    """The commands of a target, without running one."""
+@cache
+def planned(target: str) -> tuple[str, ...]:
+    """Return the commands of a target without running one. make takes half a second for that, so it is asked once."""
     command = ["make", "--dry-run", *target.split()]
     env = without_make(dict(os.environ))
-    return subprocess.run(
-        command, cwd=CHECKOUT, env=env, capture_output=True, text=True, check=True
-    ).stdout.splitlines()
+    done = subprocess.run(command, cwd=CHECKOUT, env=env, capture_output=True, text=True, check=True)
+    return tuple(done.stdout.splitlines())

@@ -43,6 +43,7 @@ FLEET = [
 ]
 LASTING = [name for name, service in SERVICES.items() if service["restart"] != "no"]
 STAGES = dockerfile_stages()
+assert all((SERVICES, CONTROL, FLEET, LASTING)), "a loop over none of them would check nothing"
 PARSERS = {"agent": agent_parser, "gateway": gateway_parser, "engine": engine_parser}
 SIDECARS = {"agent": "engine", "agent-gpu": "engine-gpu", "agent-vllm": "engine-vllm"}  # and whose it is
 
@@ -71,12 +72,16 @@ def test_every_optional_variable_is_documented_with_its_default() -> None:
     assert documented()[1] == optional
 
 
-@pytest.mark.parametrize("value", [None, ""])
-@pytest.mark.parametrize("name", sorted(VARIABLES))
-def test_a_required_variable_that_is_missing_or_empty_is_an_error_naming_it(name: str, value: str | None) -> None:
-    without = {key: one for key, one in VARIABLES.items() if key != name} | ({name: value} if value is not None else {})
-    with pytest.raises(MissingVariable, match=rf"\b{name}\b.*\.env"):
-        compose_interpolated(without)
+def test_a_required_variable_that_is_missing_or_empty_is_an_error_naming_it(subtests: pytest.Subtests) -> None:
+    values: list[str | None] = [None, ""]
+    for name in sorted(VARIABLES):
+        for value in values:
+            with subtests.test(msg=f"{name}: {value!r}"):
+                without = {key: one for key, one in VARIABLES.items() if key != name} | (
+                    {name: value} if value is not None else {}
+                )
+                with pytest.raises(MissingVariable, match=rf"\b{name}\b.*\.env"):
+                    compose_interpolated(without)
 
 
 def test_no_secret_has_a_default() -> None:
@@ -141,20 +146,22 @@ def test_nothing_starts_before_what_it_works_on() -> None:
     }
 
 
-@pytest.mark.parametrize("name", CONTROL)
-def test_every_command_is_one_luminet_has(name: str) -> None:
-    program, *arguments = SERVICES[name]["command"]
-    assert (program, cli.parser().parse_args(arguments).part) == ("luminet", name)
+def test_every_command_is_one_luminet_has(subtests: pytest.Subtests) -> None:
+    for name in CONTROL:
+        with subtests.test(msg=name):
+            program, *arguments = SERVICES[name]["command"]
+            assert (program, cli.parser().parse_args(arguments).part) == ("luminet", name)
 
 
-@pytest.mark.parametrize("name", LASTING)
-def test_what_keeps_running_is_asked_whether_it_works(name: str) -> None:
-    check = SERVICES[name]["healthcheck"]
-    kind, program, *arguments = check["test"]
-    assert kind in {"CMD", "CMD-SHELL"}
-    assert seconds(check["start_interval"]) <= 1 < seconds(check["interval"]) <= 30
-    if name in CONTROL:
-        assert (kind, program, cli.parser().parse_args(arguments).part) == ("CMD", "luminet", name)
+def test_what_keeps_running_is_asked_whether_it_works(subtests: pytest.Subtests) -> None:
+    for name in LASTING:
+        with subtests.test(msg=name):
+            check = SERVICES[name]["healthcheck"]
+            kind, program, *arguments = check["test"]
+            assert kind in {"CMD", "CMD-SHELL"}
+            assert seconds(check["start_interval"]) <= 1 < seconds(check["interval"]) <= 30
+            if name in CONTROL:
+                assert (kind, program, cli.parser().parse_args(arguments).part) == ("CMD", "luminet", name)
 
 
 def test_every_part_of_the_control_plane_runs() -> None:
@@ -175,14 +182,15 @@ def test_the_logins_of_the_database_are_three() -> None:
     assert {service["environment"][URL] for name, service in SERVICES.items() if name in CONTROL} == {given[URL]}
 
 
-@pytest.mark.parametrize("name", [name for name in CONTROL if name != "roles"])
-def test_a_control_service_has_an_environment_the_settings_accept(name: str) -> None:
-    given = SERVICES[name]["environment"]
-    read = read_environment({**image_environment(STAGES, "web"), **given})
-    assert (read.base_url, read.static_root) == (BASE_URL, Path("/app/static"))
-    # A name the settings do not know is a typo: whoever set it would wonder why nothing changes.
-    known = set(re.findall(r"LUMINET_[A-Z_]+", (CHECKOUT / "controlplane" / "settings" / "env.py").read_text()))
-    assert set(given) <= known
+def test_a_control_service_has_an_environment_the_settings_accept(subtests: pytest.Subtests) -> None:
+    for name in [name for name in CONTROL if name != "roles"]:
+        with subtests.test(msg=name):
+            given = SERVICES[name]["environment"]
+            read = read_environment({**image_environment(STAGES, "web"), **given})
+            assert (read.base_url, read.static_root) == (BASE_URL, Path("/app/static"))
+            # A name the settings do not know is a typo: whoever set it would wonder why nothing changes.
+            known = set(re.findall(r"LUMINET_[A-Z_]+", (CHECKOUT / "controlplane" / "settings" / "env.py").read_text()))
+            assert set(given) <= known
 
 
 def test_web_gateway_and_grafana_alone_are_published_and_by_default_on_loopback() -> None:
@@ -242,12 +250,13 @@ def test_the_agent_on_the_cpu_can_be_left_out_where_others_serve() -> None:
     assert {name for name, service in without.items() if service.get("scale", "1") == "0"} == {"agent", "engine"}
 
 
-@pytest.mark.parametrize("name", ["engine-gpu", "engine-vllm"])
-def test_an_engine_on_a_gpu_gets_one_and_starts_on_nothing_else(name: str) -> None:
-    (device,) = SERVICES[name]["deploy"]["resources"]["reservations"]["devices"]
-    assert (device["driver"], device["device_ids"], device["capabilities"]) == ("nvidia", ["0"], ["gpu"])
-    assert fleet_options(name).device == "cuda"
-    assert "deploy" not in SERVICES["engine"]
+def test_an_engine_on_a_gpu_gets_one_and_starts_on_nothing_else(subtests: pytest.Subtests) -> None:
+    for name in ("engine-gpu", "engine-vllm"):
+        with subtests.test(msg=name):
+            (device,) = SERVICES[name]["deploy"]["resources"]["reservations"]["devices"]
+            assert (device["driver"], device["device_ids"], device["capabilities"]) == ("nvidia", ["0"], ["gpu"])
+            assert fleet_options(name).device == "cuda"
+            assert "deploy" not in SERVICES["engine"]
 
 
 def test_each_agent_has_a_name_of_its_own() -> None:
@@ -319,9 +328,10 @@ def fleet_options(name: str) -> Any:
     return PARSERS[door]().parse_args(arguments)
 
 
-@pytest.mark.parametrize("name", FLEET)
-def test_every_command_of_the_fleet_is_one_its_door_takes(name: str) -> None:
-    assert fleet_options(name).json_logs
+def test_every_command_of_the_fleet_is_one_its_door_takes(subtests: pytest.Subtests) -> None:
+    for name in FLEET:
+        with subtests.test(msg=name):
+            assert fleet_options(name).json_logs
 
 
 def test_sidecar_and_gateway_join_the_web_by_its_own_name_alone() -> None:
@@ -331,14 +341,15 @@ def test_sidecar_and_gateway_join_the_web_by_its_own_name_alone() -> None:
         assert options.token is None  # it comes by the environment, which is not everybody's to read
 
 
-@pytest.mark.parametrize(("name", "its_engine"), SIDECARS.items())
-def test_a_sidecar_and_its_engine_share_a_folder_a_name_and_a_secret(name: str, its_engine: str) -> None:
-    sidecar, engine = fleet_options(name), fleet_options(its_engine)
-    assert sidecar.engine_state == engine.state == Path("/state")
-    assert sidecar.name == engine.agent_id
-    assert engine.identity_secret_file == [Path("/state/identity-secret")]
-    assert sidecar.address == f"http://{its_engine}:{engine.port}"
-    assert all(f"{its_engine}:/state" in SERVICES[one]["volumes"] for one in (name, its_engine))
+def test_a_sidecar_and_its_engine_share_a_folder_a_name_and_a_secret(subtests: pytest.Subtests) -> None:
+    for name, its_engine in SIDECARS.items():
+        with subtests.test(msg=name):
+            sidecar, engine = fleet_options(name), fleet_options(its_engine)
+            assert sidecar.engine_state == engine.state == Path("/state")
+            assert sidecar.name == engine.agent_id
+            assert engine.identity_secret_file == [Path("/state/identity-secret")]
+            assert sidecar.address == f"http://{its_engine}:{engine.port}"
+            assert all(f"{its_engine}:/state" in SERVICES[one]["volumes"] for one in (name, its_engine))
 
 
 def test_web_believes_its_network_or_whom_it_is_told_to() -> None:
@@ -352,20 +363,21 @@ def test_web_believes_its_network_or_whom_it_is_told_to() -> None:
     assert trusted(LUMINET_TRUSTED_PROXIES="10.0.0.7") == "10.0.0.7"
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_every_service_has_the_least_it_can_work_with(name: str) -> None:
-    service = SERVICES[name]
-    assert service["cap_drop"] == ["ALL"]
-    assert "no-new-privileges:true" in service["security_opt"]
-    assert (service["read_only"], service["init"]) == (True, True)
-    assert not {"privileged", "cap_add", "network_mode", "pid", "devices"} & set(service)
-    assert service["mem_limit"]
-    assert service["pids_limit"]
-    assert service["logging"]["options"]["max-size"]
-    assert service["restart"] in {"no", "unless-stopped"}
-    user = service.get("user") or STAGES[service["build"]["target"]].all("USER")[-1]
-    assert int(user.partition(":")[0]) > 0
-    assert not any("docker.sock" in volume for volume in service.get("volumes", ()))
+def test_every_service_has_the_least_it_can_work_with(subtests: pytest.Subtests) -> None:
+    for name in SERVICES:
+        with subtests.test(msg=name):
+            service = SERVICES[name]
+            assert service["cap_drop"] == ["ALL"]
+            assert "no-new-privileges:true" in service["security_opt"]
+            assert (service["read_only"], service["init"]) == (True, True)
+            assert not {"privileged", "cap_add", "network_mode", "pid", "devices"} & set(service)
+            assert service["mem_limit"]
+            assert service["pids_limit"]
+            assert service["logging"]["options"]["max-size"]
+            assert service["restart"] in {"no", "unless-stopped"}
+            user = service.get("user") or STAGES[service["build"]["target"]].all("USER")[-1]
+            assert int(user.partition(":")[0]) > 0
+            assert not any("docker.sock" in volume for volume in service.get("volumes", ()))
 
 
 def test_the_database_and_who_joined_outlive_their_containers_and_nothing_else_does() -> None:
@@ -395,19 +407,18 @@ def test_who_is_told_to_stop_gets_the_time_it_takes() -> None:
         assert seconds(SERVICES[name]["stop_grace_period"]) > SidecarConfig(Path("/agent")).stop_seconds
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_our_reading_of_variables_is_composes(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str]] = [
         ("$$HOME", "$HOME"),
         ("a$A-${A}", "a1-1"),
         ("${B:-${A:-2}}", "1"),
         ("${EMPTY:-x}${EMPTY-y}", "x"),
         ("${A:+set}${B+set}", "set"),
         ("${A:?why}", "1"),
-    ],
-)
-def test_our_reading_of_variables_is_composes(text: str, expected: str) -> None:
-    assert interpolate(text, {"A": "1", "EMPTY": ""}) == expected
+    ]
+    for text, expected in cases:
+        with subtests.test(msg=text):
+            assert interpolate(text, {"A": "1", "EMPTY": ""}) == expected
 
 
 def test_the_example_is_no_place_for_secrets() -> None:

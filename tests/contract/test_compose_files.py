@@ -38,39 +38,44 @@ def test_the_three_files_are_there_and_all_are_looked_at() -> None:
     ]
 
 
-@pytest.mark.parametrize("file", COMPOSE_FILES, ids=lambda file: file.name)
-def test_it_fits_the_compose_specification(file: Path) -> None:
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", str(file)]
-    checked = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def test_it_fits_the_compose_specification() -> None:
+    """One run for all files: the checker names the file in what it complains of."""
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
+    checked = subprocess.run([*command, *COMPOSE_FILES], capture_output=True, text=True, timeout=60, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-@pytest.mark.parametrize("file", COMPOSE_FILES, ids=lambda file: file.name)
-def test_whatever_a_service_names_is_there_and_whatever_is_there_is_used(file: Path) -> None:
-    assert list(dangling(read(file))) == []
+def test_whatever_a_service_names_is_there_and_whatever_is_there_is_used(subtests: pytest.Subtests) -> None:
+    for file in COMPOSE_FILES:
+        with subtests.test(msg=file.name):
+            assert list(dangling(read(file))) == []
 
 
-@pytest.mark.parametrize("file", COMPOSE_FILES, ids=lambda file: file.name)
-def test_every_variable_has_a_default_or_says_what_is_missing(file: Path) -> None:
-    every = list(variables_in(compose_read(file)))
-    required = {one.name for one in every if one.is_required}
-    assert {one.name for one in every if one.operator == ""} <= required & BARE
-    defaults: dict[str, set[str]] = {}
-    for one in every:
-        if not one.is_required and one.operator:
-            defaults.setdefault(one.name, set()).add(one.argument)
-    assert {name: found for name, found in defaults.items() if len(found) > 1} == {}, "two defaults for one variable"
+def test_every_variable_has_a_default_or_says_what_is_missing(subtests: pytest.Subtests) -> None:
+    for file in COMPOSE_FILES:
+        with subtests.test(msg=file.name):
+            every = list(variables_in(compose_read(file)))
+            required = {one.name for one in every if one.is_required}
+            assert {one.name for one in every if one.operator == ""} <= required & BARE
+            defaults: dict[str, set[str]] = {}
+            for one in every:
+                if not one.is_required and one.operator:
+                    defaults.setdefault(one.name, set()).add(one.argument)
+            assert {name: found for name, found in defaults.items() if len(found) > 1} == {}, (
+                "two defaults for one variable"
+            )
 
 
-@pytest.mark.parametrize("file", COMPOSE_FILES, ids=lambda file: file.name)
-def test_it_builds_stages_the_dockerfile_has_with_arguments_they_take(file: Path) -> None:
-    stages = dockerfile_stages()
-    for name, service in read(file)["services"].items():
-        if build := service.get("build"):
-            assert CHECKOUT / build["context"] / build["dockerfile"] == DOCKERFILE
-            assert build["target"] in stages, name
-            taken = {line.partition("=")[0] for stage in built_on(build["target"]) for line in stage.all("ARG")}
-            assert set(build.get("args", {})) <= taken, name
+def test_it_builds_stages_the_dockerfile_has_with_arguments_they_take(subtests: pytest.Subtests) -> None:
+    for file in COMPOSE_FILES:
+        with subtests.test(msg=file.name):
+            stages = dockerfile_stages()
+            for name, service in read(file)["services"].items():
+                if build := service.get("build"):
+                    assert CHECKOUT / build["context"] / build["dockerfile"] == DOCKERFILE
+                    assert build["target"] in stages, name
+                    taken = {line.partition("=")[0] for stage in built_on(build["target"]) for line in stage.all("ARG")}
+                    assert set(build.get("args", {})) <= taken, name
 
 
 def built_on(target: str) -> list[Any]:
@@ -90,9 +95,9 @@ HEALTHY, ENDED, STARTED = (
 )
 
 
-@pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
+def test_what_is_missing_is_found(subtests: pytest.Subtests) -> None:
+    """Each of these would be an error of Compose's, or worse, none."""
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"networks": {}}, "web: network edge is not there"),
         ({"volumes": {}}, "gateway: volume gateway is not there"),
         ({"volumes": {"spare": None}}, "volume spare is nobody's"),
@@ -101,9 +106,8 @@ HEALTHY, ENDED, STARTED = (
         ({"services": {"web": {"depends_on": ENDED}, "a": {}}}, "a, which never ends"),
         ({"services": {"web": {"depends_on": STARTED}, "a": {"profiles": ["x"]}}}, "a, which does not run"),
         ({"services": {"web": {"volumes": ["./no-such-file:/there:ro"]}}}, "web: ./no-such-file is not there"),
-    ],
-)
-def test_what_is_missing_is_found(change: dict[str, Any], complaint: str) -> None:
-    """Each of these would be an error of Compose's, or worse, none."""
-    found = list(dangling({**read(CHECKOUT / "docker-compose.yml"), **change}))
-    assert any(complaint in one for one in found), found
+    ]
+    for change, complaint in cases:
+        with subtests.test(msg=complaint):
+            found = list(dangling({**read(CHECKOUT / "docker-compose.yml"), **change}))
+            assert any(complaint in one for one in found), found

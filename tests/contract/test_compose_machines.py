@@ -32,8 +32,12 @@ WHERE = {
 }
 ENGINES: dict[str, dict[str, Any]] = compose_interpolated({}, ENGINE_FILE)["services"]
 AGENTS: dict[str, dict[str, Any]] = compose_interpolated(WHERE, AGENT_FILE)["services"]
-ALL = [*ENGINES.values(), *AGENTS.values()]
-NAMES = [*ENGINES, *AGENTS]
+ALL = {
+    f"{file.name}: {name}": service
+    for file, services in ((ENGINE_FILE, ENGINES), (AGENT_FILE, AGENTS))
+    for name, service in services.items()
+}
+assert all((ENGINES, AGENTS)), "a loop over none of them would check nothing"
 STAGES = dockerfile_stages()
 
 
@@ -44,36 +48,50 @@ def agent_options(name: str) -> AgentOptions:
     return _read(*agent_parser().parse_known_args(arguments))
 
 
-@pytest.mark.parametrize("name", ENGINES)
-def test_an_engine_alone_is_started_as_it_takes_it(name: str) -> None:
-    program, door, *arguments = ENGINES[name]["command"]
-    assert (program, door) == ("luminet", "engine")
-    config = engine_config(engine_parser().parse_args(arguments), {})
-    assert (config.model, config.port, config.state, config.is_alone) == (Path("/model"), 8101, Path("/state"), True)
-    assert seconds(ENGINES[name]["stop_grace_period"]) > config.drain_seconds
+def test_an_engine_alone_is_started_as_it_takes_it(subtests: pytest.Subtests) -> None:
+    for name in ENGINES:
+        with subtests.test(msg=name):
+            program, door, *arguments = ENGINES[name]["command"]
+            assert (program, door) == ("luminet", "engine")
+            config = engine_config(engine_parser().parse_args(arguments), {})
+            assert (config.model, config.port, config.state, config.is_alone) == (
+                Path("/model"),
+                8101,
+                Path("/state"),
+                True,
+            )
+            assert seconds(ENGINES[name]["stop_grace_period"]) > config.drain_seconds
 
 
-@pytest.mark.parametrize(
-    ("name", "backend", "device"),
-    [("agent", "paged", "auto"), ("agent-gpu", "paged", "cuda"), ("agent-vllm", "vllm", "cuda")],
-)
-def test_an_agent_joins_and_starts_the_engine_it_is_named_after(name: str, backend: str, device: str) -> None:
-    options = agent_options(name)
-    assert (options.joining.url, options.joining.name) == (WHERE["LUMINET_JOIN_URL"], WHERE["LUMINET_AGENT_NAME"])
-    assert options.joining.token is None, "it comes by the environment, which is not everybody's to read"
-    assert options.joining.broker is None, "it goes where the control plane says"
-    assert options.advertised.address == "http://10.0.0.12:8101"
-    _, module, *rest = _engine_command(options, Path("/model"), "gpu-2", Path("/agent/engine/identity-secret"))[1:]
-    assert module == "engine_agent.server.command"
-    config = engine_config(engine_parser().parse_args(rest), {})
-    assert (config.backend, config.settings.device, config.host) == (backend, device, "0.0.0.0")
-    assert seconds(AGENTS[name]["stop_grace_period"]) > STOP_SECONDS + SidecarConfig(Path()).stop_seconds
+def test_an_agent_joins_and_starts_the_engine_it_is_named_after(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str, str]] = [
+        ("agent", "paged", "auto"),
+        ("agent-gpu", "paged", "cuda"),
+        ("agent-vllm", "vllm", "cuda"),
+    ]
+    for name, backend, device in cases:
+        with subtests.test(msg=name):
+            options = agent_options(name)
+            assert (options.joining.url, options.joining.name) == (
+                WHERE["LUMINET_JOIN_URL"],
+                WHERE["LUMINET_AGENT_NAME"],
+            )
+            assert options.joining.token is None, "it comes by the environment, which is not everybody's to read"
+            assert options.joining.broker is None, "it goes where the control plane says"
+            assert options.advertised.address == "http://10.0.0.12:8101"
+            _, module, *rest = _engine_command(options, Path("/model"), "gpu-2", Path("/agent/engine/identity-secret"))[
+                1:
+            ]
+            assert module == "engine_agent.server.command"
+            config = engine_config(engine_parser().parse_args(rest), {})
+            assert (config.backend, config.settings.device, config.host) == (backend, device, "0.0.0.0")
+            assert seconds(AGENTS[name]["stop_grace_period"]) > STOP_SECONDS + SidecarConfig(Path()).stop_seconds
 
 
-@pytest.mark.parametrize("missing", WHERE)
-def test_what_only_its_owner_knows_of_a_machine_is_asked_for_by_name(missing: str) -> None:
-    with pytest.raises(MissingVariable, match=rf"\b{missing}\b.*\.env"):
-        compose_interpolated({name: value for name, value in WHERE.items() if name != missing}, AGENT_FILE)
+def test_what_only_its_owner_knows_of_a_machine_is_asked_for_by_name(subtests: pytest.Subtests) -> None:
+    for missing in WHERE:
+        with subtests.test(msg=missing), pytest.raises(MissingVariable, match=rf"\b{missing}\b.*\.env"):
+            compose_interpolated({name: value for name, value in WHERE.items() if name != missing}, AGENT_FILE)
 
 
 def test_where_gateways_reach_it_may_be_another_address_than_the_one_it_listens_at() -> None:
@@ -105,45 +123,50 @@ def test_an_engine_alone_is_published_on_loopback_and_an_agent_where_it_is_told(
     assert {tuple(service["ports"]) for service in AGENTS.values()} == {("10.0.0.12:8101:8101",)}
 
 
-@pytest.mark.parametrize("service", ALL, ids=NAMES)
-def test_by_default_it_serves_the_demo_model(service: dict[str, Any]) -> None:
-    model = service["volumes"][0].split(":")[0]
-    assert (CHECKOUT / model / "config.json").is_file()
-    assert service["volumes"][0].endswith(":/model:ro")
+def test_by_default_it_serves_the_demo_model(subtests: pytest.Subtests) -> None:
+    for name, service in ALL.items():
+        with subtests.test(msg=name):
+            model = service["volumes"][0].split(":")[0]
+            assert (CHECKOUT / model / "config.json").is_file()
+            assert service["volumes"][0].endswith(":/model:ro")
 
 
-@pytest.mark.parametrize("service", ALL, ids=NAMES)
-def test_it_has_the_least_it_can_work_with(service: dict[str, Any]) -> None:
-    assert service["cap_drop"] == ["ALL"]
-    assert "no-new-privileges:true" in service["security_opt"]
-    assert (service["read_only"], service["init"], service["restart"]) == (True, True, "unless-stopped")
-    assert not {"privileged", "cap_add", "network_mode", "pid", "devices", "user"} & set(service)
-    assert service["mem_limit"]
-    assert service["pids_limit"]
+def test_it_has_the_least_it_can_work_with(subtests: pytest.Subtests) -> None:
+    for name, service in ALL.items():
+        with subtests.test(msg=name):
+            assert service["cap_drop"] == ["ALL"]
+            assert "no-new-privileges:true" in service["security_opt"]
+            assert (service["read_only"], service["init"], service["restart"]) == (True, True, "unless-stopped")
+            assert not {"privileged", "cap_add", "network_mode", "pid", "devices", "user"} & set(service)
+            assert service["mem_limit"]
+            assert service["pids_limit"]
 
 
-@pytest.mark.parametrize("service", ALL, ids=NAMES)
-def test_what_is_written_goes_to_a_volume_or_into_memory(service: dict[str, Any]) -> None:
-    kept = [volume.split(":")[1] for volume in service["volumes"] if not volume.endswith(":ro")]
-    caches = image_environment(STAGES, service["build"]["target"])["XDG_CACHE_HOME"]
-    assert kept == (["/state"] if service["command"][1] == "engine" else ["/agent", "/state"])
-    assert Path(caches).is_relative_to("/state")
+def test_what_is_written_goes_to_a_volume_or_into_memory(subtests: pytest.Subtests) -> None:
+    for name, service in ALL.items():
+        with subtests.test(msg=name):
+            kept = [volume.split(":")[1] for volume in service["volumes"] if not volume.endswith(":ro")]
+            caches = image_environment(STAGES, service["build"]["target"])["XDG_CACHE_HOME"]
+            assert kept == (["/state"] if service["command"][1] == "engine" else ["/agent", "/state"])
+            assert Path(caches).is_relative_to("/state")
 
 
-@pytest.mark.parametrize("service", ALL, ids=NAMES)
-def test_whoever_needs_a_gpu_gets_one(service: dict[str, Any]) -> None:
-    if service["profiles"] == ["cpu"]:
-        assert "deploy" not in service
-    else:
-        (device,) = service["deploy"]["resources"]["reservations"]["devices"]
-        assert (device["driver"], device["device_ids"], device["capabilities"]) == ("nvidia", ["0"], ["gpu"])
+def test_whoever_needs_a_gpu_gets_one(subtests: pytest.Subtests) -> None:
+    for name, service in ALL.items():
+        with subtests.test(msg=name):
+            if service["profiles"] == ["cpu"]:
+                assert "deploy" not in service
+            else:
+                (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+                assert (device["driver"], device["device_ids"], device["capabilities"]) == ("nvidia", ["0"], ["gpu"])
 
 
-@pytest.mark.parametrize("file", [ENGINE_FILE, AGENT_FILE], ids=lambda file: file.name)
-def test_a_variable_of_both_machines_means_the_same_on_both(file: Path) -> None:
+def test_a_variable_of_both_machines_means_the_same_on_both(subtests: pytest.Subtests) -> None:
     """So that one `.env` may serve several files, and one table of them is enough."""
-    main = (CHECKOUT / "docker-compose.yml").read_text()
-    for name, default in set(re.findall(r"\$\{([A-Z_]+):-([^{}]*)\}", file.read_text())):
-        if f"${{{name}:-" in main:
-            assert f"${{{name}:-{default}}}" in main, name
-    assert compose_read(file)["name"] != compose_read()["name"]
+    for file in (ENGINE_FILE, AGENT_FILE):
+        with subtests.test(msg=file.name):
+            main = (CHECKOUT / "docker-compose.yml").read_text()
+            for name, default in set(re.findall(r"\$\{([A-Z_]+):-([^{}]*)\}", file.read_text())):
+                if f"${{{name}:-" in main:
+                    assert f"${{{name}:-{default}}}" in main, name
+            assert compose_read(file)["name"] != compose_read()["name"]

@@ -36,28 +36,31 @@ def golden(name: str) -> bytes:
     return (GOLDEN / f"{name}.json").read_bytes()
 
 
-@pytest.mark.parametrize("name", ENCODED)
-def test_what_travels_is_byte_for_byte_what_was_agreed(name: str) -> None:
-    again = (
-        snapshot_encode(snapshot_decode(golden(name)))
-        if "snapshot" in name
-        else change_encode(change_decode(golden(name)))
-    )
-    assert again == canonical_json(json.loads(golden(name)))
-    assert sha256(again).hexdigest() == ENCODED[name]
+def test_what_travels_is_byte_for_byte_what_was_agreed(subtests: pytest.Subtests) -> None:
+    for name in ENCODED:
+        with subtests.test(msg=name):
+            again = (
+                snapshot_encode(snapshot_decode(golden(name)))
+                if "snapshot" in name
+                else change_encode(change_decode(golden(name)))
+            )
+            assert again == canonical_json(json.loads(golden(name)))
+            assert sha256(again).hexdigest() == ENCODED[name]
 
 
-@pytest.mark.parametrize("kind", SNAPSHOT_HASHES)
-def test_a_snapshot_keeps_its_hash(kind: str) -> None:
-    snapshot = snapshot_decode(golden(f"snapshot-{kind}"))
-    assert (snapshot.kind, snapshot.hash) == (kind, SNAPSHOT_HASHES[kind])
+def test_a_snapshot_keeps_its_hash(subtests: pytest.Subtests) -> None:
+    for kind in SNAPSHOT_HASHES:
+        with subtests.test(msg=kind):
+            snapshot = snapshot_decode(golden(f"snapshot-{kind}"))
+            assert (snapshot.kind, snapshot.hash) == (kind, SNAPSHOT_HASHES[kind])
 
 
-@pytest.mark.parametrize("name", ENCODED)
-def test_a_policy_keeps_its_hash(name: str) -> None:
-    policies = json.loads(golden(name))["policies"]
-    assert policies
-    assert {policy_hash(policy) for policy in policies.values()} == set(policies)
+def test_a_policy_keeps_its_hash(subtests: pytest.Subtests) -> None:
+    for name in ENCODED:
+        with subtests.test(msg=name):
+            policies = json.loads(golden(name))["policies"]
+            assert policies
+            assert {policy_hash(policy) for policy in policies.values()} == set(policies)
 
 
 def test_the_change_leads_from_the_snapshot_to_its_target() -> None:

@@ -25,7 +25,8 @@ def test_tests_named_on_the_page_exist() -> None:
     assert [pointer for pointer in pointers if pointer[1] not in defined_in(pointer[0])] == []
 
 
-@pytest.mark.parametrize("file", ["broker/haproxy.cfg", "haproxy/luminet.cfg"])
-def test_haproxy_gives_up_root(file: str) -> None:
-    lines = (CHECKOUT / "deploy" / file).read_text(encoding="utf-8").split("\ndefaults\n")[0].splitlines()
-    assert {"user haproxy", "group haproxy"} <= {line.partition("#")[0].strip() for line in lines}
+def test_haproxy_gives_up_root(subtests: pytest.Subtests) -> None:
+    for file in ("broker/haproxy.cfg", "haproxy/luminet.cfg"):
+        with subtests.test(msg=file):
+            lines = (CHECKOUT / "deploy" / file).read_text(encoding="utf-8").split("\ndefaults\n")[0].splitlines()
+            assert {"user haproxy", "group haproxy"} <= {line.partition("#")[0].strip() for line in lines}

@@ -31,6 +31,7 @@ from tests.compose import (
 )
 
 STAGES = dockerfile_stages()
+assert STAGES, "a loop over none of them would check nothing"
 TARGETS = ("web", "sidecar", "agent", "vllm")  # what compose builds, and people
 PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
 SECRETS = [line.partition("=")[0] for line in environment_lines().splitlines()]
@@ -73,9 +74,10 @@ def test_there_is_one_dockerfile_with_a_target_for_each_image() -> None:
     assert set(TARGETS) <= set(STAGES)
 
 
-@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES.keys())
-def test_images_carry_a_tag(stage: Stage) -> None:
-    assert stage.base in STAGES or re.fullmatch(r"[a-z/-]+:v?\d[\w.-]*", stage.base)
+def test_images_carry_a_tag(subtests: pytest.Subtests) -> None:
+    for name, stage in STAGES.items():
+        with subtests.test(msg=name):
+            assert stage.base in STAGES or re.fullmatch(r"[a-z/-]+:v?\d[\w.-]*", stage.base)
 
 
 def test_the_vllm_below_is_the_one_we_know() -> None:
@@ -84,33 +86,36 @@ def test_the_vllm_below_is_the_one_we_know() -> None:
     assert pinned == [VLLM_VERSION]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_it_runs_as_a_fixed_user_who_owns_no_more_than_where_it_writes(target: str) -> None:
-    assert last(target, "USER") == "10001:10001"
-    (made,) = (line for line in runs(target) if "install --directory" in line)
-    folders = "/agent /state" if target == "vllm" else "/agent /state /audit"
-    assert f"--owner 10001 --group 10001 --mode 0700 {folders}" in made
-    assert not [line for stage in lineage(target) for line in stage.all("COPY") if "--chown" in line]
+def test_it_runs_as_a_fixed_user_who_owns_no_more_than_where_it_writes(subtests: pytest.Subtests) -> None:
+    for target in TARGETS:
+        with subtests.test(msg=target):
+            assert last(target, "USER") == "10001:10001"
+            (made,) = (line for line in runs(target) if "install --directory" in line)
+            folders = "/agent /state" if target == "vllm" else "/agent /state /audit"
+            assert f"--owner 10001 --group 10001 --mode 0700 {folders}" in made
+            assert not [line for stage in lineage(target) for line in stage.all("COPY") if "--chown" in line]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_it_says_what_it_is(target: str) -> None:
-    labels = dict(line.split("=", 1) for stage in stage_lineage(STAGES, target) for line in stage.all("LABEL"))
-    said = {name.removeprefix("org.opencontainers.image."): value.strip('"') for name, value in labels.items()}
-    assert said.keys() == {"title", "description", "licenses", "version"}
-    assert (said["licenses"], said["version"]) == (PROJECT["license"], PROJECT["version"])
+def test_it_says_what_it_is(subtests: pytest.Subtests) -> None:
+    for target in TARGETS:
+        with subtests.test(msg=target):
+            labels = dict(line.split("=", 1) for stage in stage_lineage(STAGES, target) for line in stage.all("LABEL"))
+            said = {name.removeprefix("org.opencontainers.image."): value.strip('"') for name, value in labels.items()}
+            assert said.keys() == {"title", "description", "licenses", "version"}
+            assert (said["licenses"], said["version"]) == (PROJECT["license"], PROJECT["version"])
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_it_can_be_asked_whether_it_works(target: str) -> None:
-    check = json.loads(last(target, "HEALTHCHECK").partition("CMD ")[2])
-    program, *arguments = check
-    if program == "luminet":
-        assert cli.parser().parse_args(arguments).part == "web"
-    else:
-        port = re.search(r"127\.0\.0\.1:(\d+)/health", arguments[1])
-        assert port
-        assert int(port[1]) == (own_port(target) if target != "sidecar" else own_port(target) + 100)
+def test_it_can_be_asked_whether_it_works(subtests: pytest.Subtests) -> None:
+    for target in TARGETS:
+        with subtests.test(msg=target):
+            check = json.loads(last(target, "HEALTHCHECK").partition("CMD ")[2])
+            program, *arguments = check
+            if program == "luminet":
+                assert cli.parser().parse_args(arguments).part == "web"
+            else:
+                port = re.search(r"127\.0\.0\.1:(\d+)/health", arguments[1])
+                assert port
+                assert int(port[1]) == (own_port(target) if target != "sidecar" else own_port(target) + 100)
 
 
 def own_command(target: str) -> list[str]:
@@ -152,22 +157,24 @@ def copied(stage: Stage) -> Iterator[str]:
             yield from sources
 
 
-@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES.keys())
-def test_every_copied_source_exists_and_reaches_the_build(stage: Stage) -> None:
-    for source in copied(stage):
-        assert (CHECKOUT / source).exists(), source
-        assert not is_ignored(source, ignore_patterns()), source
-    for line in stage.all("COPY"):
-        if line.startswith("--from="):
-            assert line.split()[0].removeprefix("--from=") in STAGES
+def test_every_copied_source_exists_and_reaches_the_build(subtests: pytest.Subtests) -> None:
+    for name, stage in STAGES.items():
+        with subtests.test(msg=name):
+            for source in copied(stage):
+                assert (CHECKOUT / source).exists(), source
+                assert not is_ignored(source, ignore_patterns()), source
+            for line in stage.all("COPY"):
+                if line.startswith("--from="):
+                    assert line.split()[0].removeprefix("--from=") in STAGES
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_every_package_and_file_the_commands_need_is_copied(target: str) -> None:
-    found = {source for stage in lineage(target) for source in copied(stage)}
-    packages = {str(init.parent.relative_to(CHECKOUT)) for init in CHECKOUT.glob("*/__init__.py")} - {"tests"}
-    assert packages | {"pyproject.toml", "constraints.txt", "README.md", "LICENSE"} <= found
-    assert ({"templates", "manage.py"} <= found) == (target == "web")
+def test_every_package_and_file_the_commands_need_is_copied(subtests: pytest.Subtests) -> None:
+    for target in TARGETS:
+        with subtests.test(msg=target):
+            found = {source for stage in lineage(target) for source in copied(stage)}
+            packages = {str(init.parent.relative_to(CHECKOUT)) for init in CHECKOUT.glob("*/__init__.py")} - {"tests"}
+            assert packages | {"pyproject.toml", "constraints.txt", "README.md", "LICENSE"} <= found
+            assert ({"templates", "manage.py"} <= found) == (target == "web")
 
 
 def shell_commands(line: str) -> list[list[str]]:
@@ -184,14 +191,15 @@ def shell_commands(line: str) -> list[list[str]]:
     return [one for one in commands if one and "=" not in one[0] and one[0] not in ("*", "cpu", "cuda")]
 
 
-@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES.keys())
-def test_the_build_calls_nothing_that_is_not_there(stage: Stage) -> None:
-    for command in (command for line in stage.all("RUN") for command in shell_commands(line)):
-        assert command[0] in PROGRAMS, command
-        if command[0] == "luminet":
-            cli.parser().parse_args(command[1:])  # SystemExit where there is no such command
-        if command[0] in ("python", "python3", "/opt/venv/bin/python") and command[1] == "-c":
-            compile(command[2], "Dockerfile", "exec")
+def test_the_build_calls_nothing_that_is_not_there(subtests: pytest.Subtests) -> None:
+    for name, stage in STAGES.items():
+        with subtests.test(msg=name):
+            for command in (command for line in stage.all("RUN") for command in shell_commands(line)):
+                assert command[0] in PROGRAMS, command
+                if command[0] == "luminet":
+                    cli.parser().parse_args(command[1:])  # SystemExit where there is no such command
+                if command[0] in ("python", "python3", "/opt/venv/bin/python") and command[1] == "-c":
+                    compile(command[2], "Dockerfile", "exec")
 
 
 def extras(line: str) -> list[str]:
@@ -203,36 +211,38 @@ def extras(line: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize(
-    ("stage", "extra"),
-    [
+def test_each_image_installs_its_extra_alone_and_pinned(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str]] = [
         ("web-packages", "control"),
         ("sidecar-packages", "agent"),
         ("agent-packages", "engine"),
         ("vllm-packages", "agent"),
-    ],
-)
-def test_each_image_installs_its_extra_alone_and_pinned(stage: str, extra: str) -> None:
-    (line,) = (line for line in STAGES[stage].all("RUN") if "import tomllib" in line)
-    wanted = PROJECT["optional-dependencies"][extra]
-    assert extras(line) == [one for one in wanted if not one.startswith("luminet")]
-    assert [one for one in wanted if one.startswith("luminet")] == (["luminet[agent]"] if extra == "engine" else [])
+    ]
+    for stage, extra in cases:
+        with subtests.test(msg=stage):
+            (line,) = (line for line in STAGES[stage].all("RUN") if "import tomllib" in line)
+            wanted = PROJECT["optional-dependencies"][extra]
+            assert extras(line) == [one for one in wanted if not one.startswith("luminet")]
+            assert [one for one in wanted if one.startswith("luminet")] == (
+                ["luminet[agent]"] if extra == "engine" else []
+            )
 
 
 def test_the_engines_extra_stands_on_the_sidecars_as_its_stage_does() -> None:
     assert STAGES["agent-packages"].base == "sidecar-packages"
 
 
-@pytest.mark.parametrize("stage", STAGES.values(), ids=STAGES.keys())
-def test_whatever_is_installed_is_pinned(stage: Stage) -> None:
-    for command in (command for line in stage.all("RUN") for command in shell_commands(line)):
-        if "install" in command and "--no-cache-dir" in command:
-            own = ["--no-deps", "--editable", "."]
-            pinned = "--constraint" in command and command[command.index("--only-binary") :][:2] == [
-                "--only-binary",
-                ":all:",
-            ]
-            assert pinned or command[-3:] == own, command
+def test_whatever_is_installed_is_pinned(subtests: pytest.Subtests) -> None:
+    for name, stage in STAGES.items():
+        with subtests.test(msg=name):
+            for command in (command for line in stage.all("RUN") for command in shell_commands(line)):
+                if "install" in command and "--no-cache-dir" in command:
+                    own = ["--no-deps", "--editable", "."]
+                    pinned = "--constraint" in command and command[command.index("--only-binary") :][:2] == [
+                        "--only-binary",
+                        ":all:",
+                    ]
+                    assert pinned or command[-3:] == own, command
 
 
 def test_torch_is_the_build_that_was_asked_for_and_nothing_else_is_taken() -> None:
@@ -261,16 +271,16 @@ def test_the_web_has_no_engine_and_the_sidecar_no_torch() -> None:
         assert not [line for line in runs(target) if re.search(r"embedded|'engine'|vllm|torch|gcc|'dev'", line)]
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_the_image_keeps_no_secret_and_no_throwaway_one_either(target: str) -> None:
-    for stage in lineage(target):
-        for word in ("ENV", "ARG", "LABEL"):
-            assert not [line for line in stage.all(word) if any(name in line for name in SECRETS)]
+def test_the_image_keeps_no_secret_and_no_throwaway_one_either(subtests: pytest.Subtests) -> None:
+    for target in TARGETS:
+        with subtests.test(msg=target):
+            for stage in lineage(target):
+                for word in ("ENV", "ARG", "LABEL"):
+                    assert not [line for line in stage.all(word) if any(name in line for name in SECRETS)]
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_secrets_state_and_caches_stay_out_of_the_build(subtests: pytest.Subtests) -> None:
+    cases: list[str] = [
         ".env",
         ".git/config",
         ".luminet/secrets/master_key",
@@ -282,12 +292,13 @@ def test_the_image_keeps_no_secret_and_no_throwaway_one_either(target: str) -> N
         "controlplane/.env.local",
         "controlplane/stack/__pycache__/lock.cpython-311.pyc",
         "a-file-nobody-has-thought-of.pem",
-    ],
-)
-def test_secrets_state_and_caches_stay_out_of_the_build(path: str) -> None:
-    assert is_ignored(path, ignore_patterns())
+    ]
+    for path in cases:
+        with subtests.test(msg=path):
+            assert is_ignored(path, ignore_patterns())
 
 
-@pytest.mark.parametrize("path", ["controlplane/stack/lock.py", "templates/base.html", "pyproject.toml"])
-def test_sources_reach_the_build(path: str) -> None:
-    assert not is_ignored(path, ignore_patterns())
+def test_sources_reach_the_build(subtests: pytest.Subtests) -> None:
+    for path in ("controlplane/stack/lock.py", "templates/base.html", "pyproject.toml"):
+        with subtests.test(msg=path):
+            assert not is_ignored(path, ignore_patterns())

@@ -1,8 +1,9 @@
 """What we depend on may be used as we use it. A licence that is not in these lists is for people to look at first."""
 
 import re
-from collections.abc import Iterator
 from importlib.metadata import Distribution, distributions
+
+import pytest
 
 from controlplane.settings.env import CHECKOUT
 
@@ -41,18 +42,20 @@ def _told(dist: Distribution, name: str) -> str:
     return str((dist.metadata.get_all(name) or [""])[0])
 
 
-def _installed() -> Iterator[Distribution]:
+@pytest.fixture(scope="module")
+def licences() -> dict[str, set[str]]:
+    """Return the licences of every pinned package that is installed here."""
     pinned = {line.split("==")[0] for line in (CHECKOUT / "constraints.txt").read_text().split()}
-    return (one for one in distributions() if _name(one) in pinned)
+    return {name: _licences(package) for package in distributions() if (name := _name(package)) in pinned}
 
 
-def test_every_dependency_has_a_licence_that_is_allowed_or_was_looked_at() -> None:
-    found = {_name(one): _licences(one) for one in _installed()}
-    assert len(found) > 100
-    new = {name: told for name, told in found.items() if name not in LOOKED_AT and not (told and told <= FREE)}
+def test_every_dependency_has_a_licence_that_is_allowed_or_was_looked_at(
+    licences: dict[str, set[str]],
+) -> None:
+    assert len(licences) > 100
+    new = {name: told for name, told in licences.items() if name not in LOOKED_AT and not (told and told <= FREE)}
     assert new == {}
 
 
-def test_what_was_looked_at_still_needs_it() -> None:
-    found = {_name(one): _licences(one) for one in _installed()}
-    assert [name for name in LOOKED_AT if name in found and found[name] and found[name] <= FREE] == []
+def test_what_was_looked_at_still_needs_it(licences: dict[str, set[str]]) -> None:
+    assert [name for name in LOOKED_AT if licences.get(name) and licences[name] <= FREE] == []

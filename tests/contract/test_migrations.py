@@ -59,9 +59,8 @@ def test_no_migration_of_the_version_before_is_gone_or_changed(before: set[tuple
     assert git(CHECKOUT, "diff", "--stat", commit_before(), "--", *places) == b""
 
 
-@pytest.mark.parametrize(
-    "operation",
-    [
+def test_what_the_version_before_may_fail_on_needs_its_reason(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         migrations.RemoveField("organisation", "name"),
         migrations.RenameField("organisation", "name", "title"),
         migrations.AlterField("organisation", "name", models.TextField()),
@@ -74,26 +73,23 @@ def test_no_migration_of_the_version_before_is_gone_or_changed(before: set[tuple
         migrations.RunSQL("DROP TABLE tenants_organisation"),
         migrations.RunPython(migrations.RunPython.noop),
         migrations.SeparateDatabaseAndState([migrations.RemoveField("organisation", "name")], []),
-    ],
-    ids=lambda one: type(one).__name__,
-)
-def test_what_the_version_before_may_fail_on_needs_its_reason(operation: Any) -> None:
-    assert len(problems([migration(operation)])) == 1
-    assert problems([migration(operation, code_before="it has not read this since version 0.2")]) == []
+    ]
+    for operation in cases:
+        with subtests.test(msg=type(operation).__name__):
+            assert len(problems([migration(operation)])) == 1
+            assert problems([migration(operation, code_before="it has not read this since version 0.2")]) == []
 
 
-@pytest.mark.parametrize(
-    "operation",
-    [
+def test_what_only_adds_needs_none(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         migrations.AddField("organisation", "colour", models.TextField(null=True)),
         migrations.AddField("organisation", "colour", models.TextField(db_default="red")),
         migrations.AddIndex("organisation", models.Index(fields=["name"], name="by_name")),
         migrations.CreateModel("Colour", [("id", models.BigAutoField(primary_key=True))]),
-    ],
-    ids=lambda one: type(one).__name__,
-)
-def test_what_only_adds_needs_none(operation: Any) -> None:
-    assert problems([migration(operation)]) == []
+    ]
+    for operation in cases:
+        with subtests.test(msg=type(operation).__name__):
+            assert problems([migration(operation)]) == []
 
 
 def test_a_table_that_the_version_before_does_not_know_may_change_as_it_likes() -> None:

@@ -81,12 +81,11 @@ def test_an_engine_believes_a_gateway_of_after_without_what_it_does_not_know() -
     assert believed(newer(told(elsewhere_tokens=5, critical=["elsewhere_tokens", "audience"]))).elsewhere_tokens == 5
 
 
-@pytest.mark.parametrize(
-    "critical", [["only_until"], ["audience", "only_until"], "audience", {"audience": 1}, [1], None]
-)
-def test_what_must_be_understood_and_is_not_is_refused(critical: Any) -> None:
-    with pytest.raises(BadIdentity, match="critical"):
-        believed(newer(told(only_until="noon", critical=critical)))
+def test_what_must_be_understood_and_is_not_is_refused(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [["only_until"], ["audience", "only_until"], "audience", {"audience": 1}, [1], None]
+    for critical in cases:
+        with subtests.test(msg=repr(critical)), pytest.raises(BadIdentity, match="critical"):
+            believed(newer(told(only_until="noon", critical=critical)))
 
 
 def test_what_is_not_known_is_signed_all_the_same() -> None:
@@ -97,10 +96,10 @@ def test_what_is_not_known_is_signed_all_the_same() -> None:
         believed(f"{slow}.{mac}")
 
 
-@pytest.mark.parametrize("name", sorted(BEFORE["identity"]))
-def test_what_was_there_from_the_first_is_never_left_out(name: str) -> None:
-    with pytest.raises(BadIdentity, match=f"lacks {name}"):
-        believed(newer({one: value for one, value in told(lane="fast").items() if one != name}))
+def test_what_was_there_from_the_first_is_never_left_out(subtests: pytest.Subtests) -> None:
+    for name in sorted(BEFORE["identity"]):
+        with subtests.test(msg=name), pytest.raises(BadIdentity, match=f"lacks {name}"):
+            believed(newer({one: value for one, value in told(lane="fast").items() if one != name}))
 
 
 def test_a_name_that_stands_twice_is_no_payload() -> None:
@@ -145,11 +144,13 @@ def test_a_control_plane_of_before_passes_over_keys_and_one_of_now_over_reports_
     assert batch_decode(batch_encode(Batch(0.0, "s", 1, [more, least], None))).reports == [more, least]
 
 
-@pytest.mark.parametrize("keys", [{}, 7, [[]] * (MOST_KEY_ROWS + 1)])
-def test_keys_that_are_no_list_of_few_are_refused_by_name(keys: Any) -> None:
-    told = {"boot": "b", "upto": 1, "rows": [], "totals": {}, "lost": 0, "keys": keys}
-    with pytest.raises(MalformedMessage, match=r"reports\.0\.told\.keys"):
-        batch_decode(batch_encode(Batch(0.0, "s", 1, [Report("usage", told)], None)))
+def test_keys_that_are_no_list_of_few_are_refused_by_name(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [{}, 7, [[]] * (MOST_KEY_ROWS + 1)]
+    for keys in cases:
+        with subtests.test(msg=repr(keys)[:20]):
+            told = {"boot": "b", "upto": 1, "rows": [], "totals": {}, "lost": 0, "keys": keys}
+            with pytest.raises(MalformedMessage, match=r"reports\.0\.told\.keys"):
+                batch_decode(batch_encode(Batch(0.0, "s", 1, [Report("usage", told)], None)))
 
 
 # What engines tell gateways
@@ -189,12 +190,13 @@ def with_hint(kind: Any, hint: Any = HINT) -> bytes:
     return snapshot_encode(snapshot_build(kind, {**before.entries, **hint}, before.policies))
 
 
-@pytest.mark.parametrize("kind", ["engine", "gateway"])
-def test_an_entry_of_tomorrow_is_held_with_the_rest(kind: str) -> None:
-    message = with_hint(kind)
-    found = snapshot_decode(message)
-    assert snapshot_encode(found) == message
-    assert found.hash != golden(kind).hash, "what is held is told apart, also where it is not understood"
+def test_an_entry_of_tomorrow_is_held_with_the_rest(subtests: pytest.Subtests) -> None:
+    for kind in ("engine", "gateway"):
+        with subtests.test(msg=kind):
+            message = with_hint(kind)
+            found = snapshot_decode(message)
+            assert snapshot_encode(found) == message
+            assert found.hash != golden(kind).hash, "what is held is told apart, also where it is not understood"
 
 
 def test_what_an_engine_obeys_is_what_it_knows() -> None:
@@ -211,17 +213,17 @@ def test_what_a_gateway_serves_by_is_what_it_knows() -> None:
     assert replace(more, snapshot=known.snapshot) == known
 
 
-@pytest.mark.parametrize("kind", ["engine", "gateway"])
-def test_it_comes_and_goes_by_changes_too(kind: Any) -> None:
-    before, after = golden(kind), snapshot_decode(with_hint(kind))
-    for one, other in ((before, after), (after, before)):
-        change = change_decode(change_encode(change_between(one, other)))
-        assert change_apply(one, change).hash == other.hash
+def test_it_comes_and_goes_by_changes_too(subtests: pytest.Subtests) -> None:
+    for kind in ("engine", "gateway"):
+        with subtests.test(msg=kind):
+            before, after = golden(kind), snapshot_decode(with_hint(kind))
+            for one, other in ((before, after), (after, before)):
+                change = change_decode(change_encode(change_between(one, other)))
+                assert change_apply(one, change).hash == other.hash
 
 
-@pytest.mark.parametrize(
-    ("key", "entry", "problem"),
-    [
+def test_what_does_not_say_that_it_is_optional_is_refused_as_ever(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, Any, str]] = [
         ("hint/7", {"org": "acme"}, "is not the name of an entry"),
         ("hint/7", {"org": "acme", "optional": 1}, "is not the name of an entry"),
         ("hint/7", {"optional": True}, "must be an id"),
@@ -230,8 +232,7 @@ def test_it_comes_and_goes_by_changes_too(kind: Any) -> None:
         ("HINT/7", {"org": "acme", "optional": True}, "is not the name of an entry"),
         ("key/7", {"org": "acme", "optional": True}, "is not the name of an entry"),
         ("ns/7", {"org": "acme", "optional": True}, "is missing"),
-    ],
-)
-def test_what_does_not_say_that_it_is_optional_is_refused_as_ever(key: str, entry: Any, problem: str) -> None:
-    with pytest.raises(MalformedMessage, match=problem):
-        with_hint("engine", {key: entry})
+    ]
+    for key, entry, problem in cases:
+        with subtests.test(msg=f"{key}: {entry}"), pytest.raises(MalformedMessage, match=problem):
+            with_hint("engine", {key: entry})

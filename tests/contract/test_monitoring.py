@@ -33,16 +33,18 @@ def option(service: dict[str, Any], name: str) -> str:
     return str(found)
 
 
-@pytest.mark.parametrize("service", [PROMETHEUS, GRAFANA], ids=["prometheus", "grafana"])
-def test_what_is_mounted_exists_and_nobody_there_may_change_it(service: dict[str, Any]) -> None:
-    for target, source in mounted(service).items():
-        assert (CHECKOUT / source).exists(), source
-        assert f"{source}:{target}:ro" in service["volumes"]
+def test_what_is_mounted_exists_and_nobody_there_may_change_it(subtests: pytest.Subtests) -> None:
+    for name, service in {"prometheus": PROMETHEUS, "grafana": GRAFANA}.items():
+        with subtests.test(msg=name):
+            for target, source in mounted(service).items():
+                assert (CHECKOUT / source).exists(), source
+                assert f"{source}:{target}:ro" in service["volumes"]
 
 
-@pytest.mark.parametrize("name", ["prometheus", "grafana"])
-def test_they_run_where_their_profile_is_asked_for(name: str) -> None:
-    assert SERVICES[name]["profiles"] == ["monitoring"]
+def test_they_run_where_their_profile_is_asked_for(subtests: pytest.Subtests) -> None:
+    for name in ("prometheus", "grafana"):
+        with subtests.test(msg=name):
+            assert SERVICES[name]["profiles"] == ["monitoring"]
 
 
 def test_prometheus_reads_our_file_and_the_token_that_its_entrypoint_writes_into_memory() -> None:
@@ -111,17 +113,18 @@ def test_sidecars_listen_where_prometheus_can_reach_them() -> None:
     assert (options.status_host, options.status_port) == ("0.0.0.0", 8201)
 
 
-@pytest.mark.parametrize(
-    ("name", "instance"), [("engine", "agent-1"), ("agent", "agent-1"), ("engine-gpu", "agent-gpu-1")]
-)
-def test_an_engine_and_its_sidecar_are_called_as_their_agent_is(name: str, instance: str) -> None:
+def test_an_engine_and_its_sidecar_are_called_as_their_agent_is(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str]] = [("engine", "agent-1"), ("agent", "agent-1"), ("engine-gpu", "agent-gpu-1")]
     (rule,) = JOBS["luminet-engine"]["relabel_configs"]
     assert JOBS["luminet-sidecar"]["relabel_configs"] == [rule]
-    found = re.fullmatch(rule["regex"], name)
-    assert found is not None
-    assert re.sub(r"\$(\d)", lambda group: found[int(group[1])] or "", rule["replacement"]) == instance
-    if name in SERVICES:
-        assert instance in SERVICES[name]["command"]
+    replacement = re.sub(r"\$(\d)", r"\\\1", rule["replacement"])  # as Python writes it
+    for name, instance in cases:
+        with subtests.test(msg=name):
+            match = re.fullmatch(rule["regex"], name)
+            assert match is not None
+            assert match.expand(replacement) == instance
+            if name in SERVICES:
+                assert instance in SERVICES[name]["command"]
 
 
 def test_grafana_finds_our_dashboard_and_lets_nobody_in_without_the_password() -> None:

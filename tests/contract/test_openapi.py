@@ -1,20 +1,19 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from html.parser import HTMLParser
 from typing import Any, get_args
 
 import pytest
 from django.http import HttpRequest
 from django.test import Client
-from openapi_schema_validator import OAS31Validator, oas31_format_checker
-from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from controlplane.api.body_limit import ProblemType
 from controlplane.api.docs import slug
 from controlplane.api.problem_json import CONTENT_TYPE
 from controlplane.api.problems import MEANINGS
-from controlplane.api.routing import OPERATIONS, Call
+from controlplane.api.routing import OPERATIONS, Call, Operation
 from tenants.actor import SYSTEM
 from tenants.config.document import config_schema
 from tenants.levels import Place
@@ -22,9 +21,6 @@ from tenants.policy import BUILT_IN
 from tests.openapi import SNAPSHOT, document, snapshot_text
 
 JSON = "application/json"
-DOCUMENT = document()
-SCHEMAS = DOCUMENT["components"]["schemas"]
-FOUND = {one["operationId"]: one for methods in DOCUMENT["paths"].values() for one in methods.values()}
 
 # PRODUCT's table, as far as it is real. A line that is gone or a path that is too much fails.
 PATHS = """
@@ -74,22 +70,54 @@ POST /calculator/kv
 """
 
 
-def inside(schema: dict[str, Any]) -> dict[str, Any]:
-    """A schema that can be used by itself: what it refers to goes with it."""
-    return {**schema, "components": DOCUMENT["components"]}
+# None of these is made when the file is collected: a process that runs none of its tests has no use for them.
+
+
+@cache
+def described() -> dict[str, Any]:
+    """Return the whole description, as it is served."""
+    return document()
+
+
+def component_schemas() -> dict[str, Any]:
+    schemas: dict[str, Any] = described()["components"]["schemas"]
+    return schemas
+
+
+@cache
+def operations() -> dict[str, dict[str, Any]]:
+    """Return what the description has of each operation, by its name."""
+    by_name = {one["operationId"]: one for methods in described()["paths"].values() for one in methods.values()}
+    assert by_name
+    return by_name
+
+
+def registered() -> list[Operation]:
+    """Return every operation there is: modules register theirs when the description is first made."""
+    described()
+    assert OPERATIONS
+    return OPERATIONS
+
+
+def misfits(example: Any, schema: dict[str, Any]) -> list[str]:
+    """Return what is wrong with an example of a schema, to which the components are added that it may refer to."""
+    from openapi_schema_validator import OAS31Validator, oas31_format_checker
+
+    whole = {**schema, "components": described()["components"]}
+    return [error.message for error in OAS31Validator(whole, format_checker=oas31_format_checker).iter_errors(example)]
 
 
 def resolved(found: dict[str, Any]) -> dict[str, Any]:
     if "$ref" not in found:
         return found
     _, _, kind, name = found["$ref"].split("/")
-    component: dict[str, Any] = DOCUMENT["components"][kind][name]
+    component: dict[str, Any] = described()["components"][kind][name]
     return component
 
 
 def bodies() -> Iterator[tuple[str, dict[str, Any]]]:
     """Every place where a body is described: requests, answers and refusals."""
-    for name, operation in FOUND.items():
+    for name, operation in operations().items():
         contents = [operation.get("requestBody", {}), *map(resolved, operation["responses"].values())]
         yield from ((name, media) for one in contents for media in one.get("content", {}).values())
 
@@ -99,31 +127,34 @@ def test_the_snapshot_is_what_is_served() -> None:
 
 
 def test_it_is_valid_openapi() -> None:
-    OpenAPIV31SpecValidator(DOCUMENT).validate()
+    from openapi_spec_validator import OpenAPIV31SpecValidator
+
+    OpenAPIV31SpecValidator(described()).validate()
 
 
 def test_it_has_the_paths_of_the_product_and_no_others() -> None:
     promised = {
         (method, path) for methods, path in re.findall(r"([A-Z|]+) (/\S+)", PATHS) for method in methods.split("|")
     }
-    described = {(method.upper(), path) for path, methods in DOCUMENT["paths"].items() for method in methods}
-    assert described == promised
-    assert described == {(one.method, one.path) for one in OPERATIONS}
+    paths = {(method.upper(), path) for path, methods in described()["paths"].items() for method in methods}
+    assert paths == promised
+    assert paths == {(one.method, one.path) for one in registered()}
 
 
-@pytest.mark.parametrize("name", FOUND)
-def test_every_operation_says_what_it_does_and_who_may_call_it(name: str) -> None:
-    operation = FOUND[name]
-    assert operation["summary"][0].isupper()
-    assert not operation["summary"].endswith(".")
-    assert operation["description"]
-    assert operation["x-luminet-who"].endswith(".")
-    assert [one["name"] for one in DOCUMENT["tags"]].count(*operation["tags"]) == 1
-    assert all(one["description"] for one in DOCUMENT["tags"])
+def test_every_operation_says_what_it_does_and_who_may_call_it(subtests: pytest.Subtests) -> None:
+    for name in operations():
+        with subtests.test(msg=name):
+            operation = operations()[name]
+            assert operation["summary"][0].isupper()
+            assert not operation["summary"].endswith(".")
+            assert operation["description"]
+            assert operation["x-luminet-who"].endswith(".")
+            assert [one["name"] for one in described()["tags"]].count(*operation["tags"]) == 1
+            assert all(one["description"] for one in described()["tags"])
 
 
 def test_no_two_operations_have_one_name_or_one_summary() -> None:
-    every = [one for methods in DOCUMENT["paths"].values() for one in methods.values()]
+    every = [one for methods in described()["paths"].values() for one in methods.values()]
     for what in ("operationId", "summary"):
         assert len({one[what] for one in every}) == len(every)
 
@@ -131,63 +162,64 @@ def test_no_two_operations_have_one_name_or_one_summary() -> None:
 def test_every_body_has_an_example_that_fits() -> None:
     checked = 0
     for name, media in bodies():
-        validator = OAS31Validator(inside(media["schema"]), format_checker=oas31_format_checker)
-        assert [error.message for error in validator.iter_errors(media["example"])] == [], name
+        assert misfits(media["example"], media["schema"]) == [], name
         checked += 1
-    assert checked > 5 * len(FOUND)
+    assert checked > 5 * len(operations())
 
 
 def test_an_example_that_does_not_fit_would_be_found() -> None:
-    schema = inside({"$ref": "#/components/schemas/KeyShown"})
-    example = {**FOUND["keys_list"]["responses"]["200"]["content"][JSON]["example"]["items"][0], "id": "no uuid"}
-    assert len(list(OAS31Validator(schema, format_checker=oas31_format_checker).iter_errors(example))) == 1
+    example = {**operations()["keys_list"]["responses"]["200"]["content"][JSON]["example"]["items"][0], "id": "no uuid"}
+    assert len(misfits(example, {"$ref": "#/components/schemas/KeyShown"})) == 1
 
 
-@pytest.mark.parametrize("name", FOUND)
-def test_every_refusal_is_a_problem_and_they_are_the_same_for_all(name: str) -> None:
-    answers = FOUND[name]["responses"]
-    assert {"400", "401", "429", "503"} <= set(answers)
-    for status, found in answers.items():
-        if status >= "400":
-            answer = resolved(found)
-            assert list(answer["content"]) == [CONTENT_TYPE]
-            assert answer["content"][CONTENT_TYPE]["example"]["status"] == int(status)
-    assert ("requestBody" in FOUND[name]) is ("415" in answers) is ("413" in answers)
+def test_every_refusal_is_a_problem_and_they_are_the_same_for_all(subtests: pytest.Subtests) -> None:
+    for name in operations():
+        with subtests.test(msg=name):
+            answers = operations()[name]["responses"]
+            assert {"400", "401", "429", "503"} <= set(answers)
+            for status, found in answers.items():
+                if status >= "400":
+                    answer = resolved(found)
+                    assert list(answer["content"]) == [CONTENT_TYPE]
+                    assert answer["content"][CONTENT_TYPE]["example"]["status"] == int(status)
+            assert ("requestBody" in operations()[name]) is ("415" in answers) is ("413" in answers)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda one: one.name)
-def test_headers_are_described_where_they_count(operation: Any) -> None:
-    found = FOUND[operation.name]
-    asked = {one["name"]: one for one in map(resolved, found["parameters"]) if one["in"] == "header"}
-    assert ("If-Match" in asked) is operation.wants_if_match is ("428" in found["responses"])
-    assert ("412" in found["responses"]) is (operation.wants_if_match or "stale" in operation.refuses)
-    assert ("Idempotency-Key" in asked) is (operation.method in ("POST", "PUT"))
-    answer = found["responses"][str(operation.status)]
-    assert {"RateLimit", "RateLimit-Policy"} <= set(answer["headers"])
-    assert ("ETag" in answer["headers"]) is operation.gives_etag
-    assert ("304" in found["responses"]) is (operation.gives_etag and operation.method == "GET")
+def test_headers_are_described_where_they_count(subtests: pytest.Subtests) -> None:
+    for operation in registered():
+        with subtests.test(msg=operation.name):
+            found = operations()[operation.name]
+            asked = {one["name"]: one for one in map(resolved, found["parameters"]) if one["in"] == "header"}
+            assert ("If-Match" in asked) is operation.wants_if_match is ("428" in found["responses"])
+            assert ("412" in found["responses"]) is (operation.wants_if_match or "stale" in operation.refuses)
+            assert ("Idempotency-Key" in asked) is (operation.method in ("POST", "PUT"))
+            answer = found["responses"][str(operation.status)]
+            assert {"RateLimit", "RateLimit-Policy"} <= set(answer["headers"])
+            assert ("ETag" in answer["headers"]) is operation.gives_etag
+            assert ("304" in found["responses"]) is (operation.gives_etag and operation.method == "GET")
 
 
 def test_what_has_a_revision_wants_it_back() -> None:
     """PRODUCT: PUT, PATCH, rollback and DELETE of revisioned things. Members and keys have no revisions."""
-    wanted = {(one.method, one.path) for one in OPERATIONS if one.wants_if_match}
-    revisioned = {one.path for one in OPERATIONS if one.method == "GET" and one.gives_etag}
-    changes = {(one.method, one.path) for one in OPERATIONS if one.method in ("PUT", "PATCH", "DELETE")}
-    rollbacks = {("POST", one.path) for one in OPERATIONS if one.path.endswith("/rollback")}
+    wanted = {(one.method, one.path) for one in registered() if one.wants_if_match}
+    revisioned = {one.path for one in registered() if one.method == "GET" and one.gives_etag}
+    changes = {(one.method, one.path) for one in registered() if one.method in ("PUT", "PATCH", "DELETE")}
+    rollbacks = {("POST", one.path) for one in registered() if one.path.endswith("/rollback")}
     assert wanted == {(method, path) for method, path in changes if path in revisioned} | rollbacks
 
 
-@pytest.mark.parametrize("name", FOUND)
-def test_every_parameter_is_described(name: str) -> None:
-    for one in map(resolved, FOUND[name]["parameters"]):
-        assert one["description"].endswith("."), one["name"]
-        assert one["in"] == "query" or "example" in one
+def test_every_parameter_is_described(subtests: pytest.Subtests) -> None:
+    for name in operations():
+        with subtests.test(msg=name):
+            for one in map(resolved, operations()[name]["parameters"]):
+                assert one["description"].endswith("."), one["name"]
+                assert one["in"] == "query" or "example" in one
 
 
 def test_every_field_that_may_be_sent_says_what_it_means() -> None:
     todo = [
         operation["requestBody"]["content"][JSON]["schema"]
-        for operation in FOUND.values()
+        for operation in operations().values()
         if "requestBody" in operation
     ]
     silent, seen = set(), set()
@@ -196,7 +228,7 @@ def test_every_field_that_may_be_sent_says_what_it_means() -> None:
         if name in seen:
             continue
         seen.add(name)
-        for field, schema in SCHEMAS[name].get("properties", {}).items():
+        for field, schema in component_schemas()[name].get("properties", {}).items():
             inner = list(references(schema))
             todo += inner
             if not says_something(name, field, schema, inner):
@@ -207,12 +239,12 @@ def test_every_field_that_may_be_sent_says_what_it_means() -> None:
 
 def sent_schemas() -> set[str]:
     """The names of all schemas that request bodies are made of."""
-    todo = [one for operation in FOUND.values() for one in references(operation.get("requestBody"))]
+    todo = [one for operation in operations().values() for one in references(operation.get("requestBody"))]
     names: set[str] = set()
     while todo:
         if (name := todo.pop()["$ref"].rpartition("/")[2]) not in names:
             names.add(name)
-            todo += references(SCHEMAS[name])
+            todo += references(component_schemas()[name])
     return names
 
 
@@ -236,7 +268,9 @@ def test_request_schemas_have_no_defaults() -> None:
     """A generated client sends the defaults it knows: a field left out would no longer inherit."""
     names = sent_schemas()
     assert {"Policy", "PolicyFields", "RolloutSpec", "Guards", "Purge", "Limits"} <= names
-    assert [place for name in sorted(names) for place in keyword_places(SCHEMAS[name], "default", name)] == []
+    assert [
+        place for name in sorted(names) for place in keyword_places(component_schemas()[name], "default", name)
+    ] == []
 
 
 def test_file_schema_has_no_defaults() -> None:
@@ -245,29 +279,30 @@ def test_file_schema_has_no_defaults() -> None:
     assert list(keyword_places(schema, "default")) == []
 
 
-@pytest.mark.parametrize("schemas", [SCHEMAS, config_schema()["$defs"]], ids=["requests", "file"])
-def test_policy_descriptions_name_fleet_defaults(schemas: dict[str, Any]) -> None:
-    for model in ("Policy", "PolicyFields"):
-        for name, default in BUILT_IN.items():
-            words = schemas[model]["properties"][name]["description"]
-            assert words.endswith(f"Inherits when left out; the fleet default is `{json.dumps(default)}`.")
+def test_policy_descriptions_name_fleet_defaults(subtests: pytest.Subtests) -> None:
+    for kind, schemas in {"requests": component_schemas(), "file": config_schema()["$defs"]}.items():
+        with subtests.test(msg=kind):
+            for model in ("Policy", "PolicyFields"):
+                for name, default in BUILT_IN.items():
+                    words = schemas[model]["properties"][name]["description"]
+                    assert words.endswith(f"Inherits when left out; the fleet default is `{json.dumps(default)}`.")
 
 
 def test_optional_bodies_are_not_required() -> None:
     """A POST whose body has no required member takes none; two of them need one of two members."""
     optional, without_required = set(), set()
-    for name, operation in FOUND.items():
+    for name, operation in operations().items():
         if "requestBody" in operation:
             schema = resolved(operation["requestBody"]["content"][JSON]["schema"])
             optional |= set() if operation["requestBody"]["required"] else {name}
             without_required |= set() if "required" in schema else {name}
-    posts = {one.name for one in OPERATIONS if one.method == "POST"}
+    posts = {one.name for one in registered() if one.method == "POST"}
     assert optional == (without_required & posts) - {"alert_silence", "calculator_kv"}
     assert optional == {"alert_acknowledge", "namespace_purge", "organisation_purge"}
 
 
 def test_no_answer_is_a_union_of_media_types() -> None:
-    for name, operation in FOUND.items():
+    for name, operation in operations().items():
         for status, answer in operation["responses"].items():
             assert len(resolved(answer).get("content", {})) <= 1, (name, status)
 
@@ -289,13 +324,13 @@ def says_something(name: str, field: str, schema: dict[str, Any], inner: list[di
         return True
     if any("description" in resolved(one) for one in inner):
         return True
-    return f"`{field}`" in SCHEMAS[name].get("description", "")
+    return f"`{field}`" in component_schemas()[name].get("description", "")
 
 
 def test_the_address_is_public_cached_by_its_tag_and_json(client: Client) -> None:
     answer = client.get("/api/v1/openapi.json")
     assert answer.status_code == 200
-    assert answer.json() == DOCUMENT
+    assert answer.json() == described()
     again = client.get("/api/v1/openapi.json", headers={"If-None-Match": answer["ETag"]})
     assert (again.status_code, again.content, again["ETag"]) == (304, b"", answer["ETag"])
     refused = client.post("/api/v1/openapi.json")
@@ -320,9 +355,10 @@ class Page(HTMLParser):
             self.sources.append(found.get("src") or found["href"])
 
 
-@pytest.fixture
-def docs(client: Client) -> Page:
-    answer = client.get("/api/v1/docs")
+@pytest.fixture(scope="module")
+def docs() -> Page:
+    """Return the page of the documentation, rendered once for all tests that read it."""
+    answer = Client().get("/api/v1/docs")
     assert answer.status_code == 200
     return Page(answer.content.decode())
 
@@ -333,7 +369,11 @@ def test_every_link_within_the_docs_page_leads_somewhere(docs: Page) -> None:
 
 
 def test_every_operation_group_and_kind_of_problem_has_its_place_on_the_page(docs: Page) -> None:
-    wanted = {*FOUND, *(slug(one["name"]) for one in DOCUMENT["tags"]), *(f"problem-{kind}" for kind in MEANINGS)}
+    wanted = {
+        *operations(),
+        *(slug(one["name"]) for one in described()["tags"]),
+        *(f"problem-{kind}" for kind in MEANINGS),
+    }
     assert wanted - set(docs.ids) == set()
     assert set(get_args(ProblemType)) <= set(MEANINGS)  # what is refused in front of Django
 

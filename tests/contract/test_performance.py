@@ -2,7 +2,6 @@
 
 import re
 import xml.etree.ElementTree as ElementTree
-from pathlib import Path
 
 import pytest
 
@@ -106,12 +105,15 @@ def test_what_is_kept_is_small_and_names_nobodys_folders() -> None:
     assert sum(path.stat().st_size for path in FOLDER.glob("*.svg")) < MOST_PICTURE_BYTES
 
 
-@pytest.mark.parametrize("picture", sorted(FOLDER.glob("*.svg")), ids=lambda path: path.stem)
-def test_a_picture_is_told_in_words_and_serves_both_themes(picture: Path) -> None:
-    root = ElementTree.parse(picture).getroot()
-    names = [child.tag.rpartition("}")[2] for child in root]
-    assert names[:2] == ["title", "desc"]
-    assert "prefers-color-scheme: dark" in picture.read_text(encoding="utf-8")
+def test_a_picture_is_told_in_words_and_serves_both_themes(subtests: pytest.Subtests) -> None:
+    pictures = sorted(FOLDER.glob("*.svg"))
+    assert pictures
+    for picture in pictures:
+        with subtests.test(msg=picture.stem):
+            root = ElementTree.parse(picture).getroot()
+            names = [child.tag.rpartition("}")[2] for child in root]
+            assert names[:2] == ["title", "desc"]
+            assert "prefers-color-scheme: dark" in picture.read_text(encoding="utf-8")
 
 
 def test_the_readme_has_figures_of_the_report_unless_they_prove_nothing(run: Run) -> None:
@@ -121,8 +123,9 @@ def test_the_readme_has_figures_of_the_report_unless_they_prove_nothing(run: Run
         assert (BY_KEY[key].what in figures) is (row is not None and not is_shortened(row)), key
 
 
-@pytest.mark.parametrize("document", [README, README.parent / "docs" / "tour.md"])
-def test_first_screen_says_whether_a_gpu_ran(document: Path) -> None:
-    first_screen = "\n".join(document.read_text(encoding="utf-8").splitlines()[:20])
-    is_missing = "no GPU has run it yet" in PAGE.read_text(encoding="utf-8")
-    assert ("No GPU has run it yet" in first_screen) is is_missing
+def test_first_screen_says_whether_a_gpu_ran(subtests: pytest.Subtests) -> None:
+    for document in (README, README.parent / "docs" / "tour.md"):
+        with subtests.test(msg=document.name):
+            first_screen = "\n".join(document.read_text(encoding="utf-8").splitlines()[:20])
+            is_missing = "no GPU has run it yet" in PAGE.read_text(encoding="utf-8")
+            assert ("No GPU has run it yet" in first_screen) is is_missing

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controlplane.alerts.board.parts import Panel
 from controlplane.alerts.definitions import BUILT_IN, METRICS, WATCHDOGS
 from controlplane.alerts.generate import CHECKOUT, DOCS, PROMETHEUS, files
 from controlplane.alerts.grafana import CHOICES, PANELS, PROVISIONED, ROWS
@@ -27,9 +26,12 @@ UNITS = {"short", "percentunit", "reqps", "s", "bytes"}  # as Grafana names them
 SUFFIXES = re.compile(r"_(bucket|sum|count)$")
 
 
-@pytest.mark.parametrize("path", files())
-def test_what_is_made_of_the_definitions_is_current(path: str) -> None:
-    assert (CHECKOUT / path).read_text(encoding="utf-8") == files()[path], "run `make alert-files`"
+def test_what_is_made_of_the_definitions_is_current(subtests: pytest.Subtests) -> None:
+    made = files()
+    assert made
+    for path, text in made.items():
+        with subtests.test(msg=path):
+            assert (CHECKOUT / path).read_text(encoding="utf-8") == text, "run `make alert-files`"
 
 
 def test_promtool_takes_the_rules() -> None:
@@ -58,14 +60,16 @@ def metrics_in(text: str) -> set[str]:
     return {SUFFIXES.sub("", one) for one in re.findall(r"\b(?:luminet|process)_[a-z_]+", text)}
 
 
-@pytest.mark.parametrize(
-    "expression",
-    [*(one.expression for one in prometheus_rules()), *(query.expression for one in PANELS for query in one.queries)],
-)
-def test_only_documented_metrics_are_asked_for(expression: str) -> None:
-    asked = metrics_in(expression)
-    assert asked or re.search(r"\b(up|ALERTS)\{", expression)  # Prometheus' own
-    assert {one for one in asked if f"`{one}" not in DOCUMENTED} == set()
+def test_only_documented_metrics_are_asked_for(subtests: pytest.Subtests) -> None:
+    cases: list[str] = [
+        *(one.expression for one in prometheus_rules()),
+        *(query.expression for one in PANELS for query in one.queries),
+    ]
+    for expression in cases:
+        with subtests.test(msg=expression):
+            asked = metrics_in(expression)
+            assert asked or re.search(r"\b(up|ALERTS)\{", expression)  # Prometheus' own
+            assert {one for one in asked if f"`{one}" not in DOCUMENTED} == set()
 
 
 def test_every_built_in_rule_is_one_of_prometheus() -> None:
@@ -98,19 +102,21 @@ def test_no_two_panels_overlap_and_none_is_wider_than_the_page() -> None:
         cells |= taken
 
 
-@pytest.mark.parametrize("panel", PANELS, ids=lambda one: one.title)
-def test_every_panel_says_what_it_shows_and_in_which_unit(panel: Panel) -> None:
-    assert panel.about.endswith(".")
-    assert panel.unit in UNITS
-    assert all(query.legend for query in panel.queries) or panel.kind == "stat"
-    assert len({query.legend for query in panel.queries}) == len(panel.queries), "they could not be told apart"
+def test_every_panel_says_what_it_shows_and_in_which_unit(subtests: pytest.Subtests) -> None:
+    for panel in PANELS:
+        with subtests.test(msg=panel.title):
+            assert panel.about.endswith(".")
+            assert panel.unit in UNITS
+            assert all(query.legend for query in panel.queries) or panel.kind == "stat"
+            assert len({query.legend for query in panel.queries}) == len(panel.queries), "they could not be told apart"
 
 
-@pytest.mark.parametrize("panel", PANELS, ids=lambda one: one.title)
-def test_a_legend_names_labels_that_its_series_have(panel: Panel) -> None:
-    for query in panel.queries:
-        for label in re.findall(r"\{\{(\w+)\}\}", query.legend):
-            assert re.search(rf"by \([^)]*\b{label}\b[^)]*\)", query.expression), query
+def test_a_legend_names_labels_that_its_series_have(subtests: pytest.Subtests) -> None:
+    for panel in PANELS:
+        with subtests.test(msg=panel.title):
+            for query in panel.queries:
+                for label in re.findall(r"\{\{(\w+)\}\}", query.legend):
+                    assert re.search(rf"by \([^)]*\b{label}\b[^)]*\)", query.expression), query
 
 
 def test_what_is_chosen_at_the_top_is_heeded_and_only_that_can_be() -> None:
@@ -127,20 +133,39 @@ def test_the_dashboard_and_grafanas_own_data_source_are_about_the_same_one() -> 
     assert used == {json.dumps({"type": "prometheus", "uid": "${source}"})}
 
 
-@pytest.mark.parametrize("kind", ["datasources", "dashboards"])
-def test_what_grafana_is_provisioned_with_has_the_fields_it_reads(kind: str) -> None:
+def test_what_grafana_is_provisioned_with_has_the_fields_it_reads(subtests: pytest.Subtests) -> None:
     """A word it does not know it leaves unheeded, and says nothing."""
-    (file,) = (PROVISIONING / kind).glob("*.yml")
-    read = yaml.safe_load(file.read_text())
-    assert read.pop("apiVersion") == 1
-    assert set(read) <= {"prune", "datasources", "deleteDatasources", "providers"}
-    for one in read.get("datasources", ()):
-        assert set(one) <= {"name", "uid", "type", "access", "url", "isDefault", "editable", "jsonData", "orgId"}
-        assert set(one["jsonData"]) <= {"httpMethod", "timeInterval", "prometheusType", "prometheusVersion"}
-    for one in read.get("providers", ()):
-        known = {"name", "orgId", "folder", "type", "disableDeletion", "updateIntervalSeconds", "allowUiUpdates"}
-        assert set(one) <= {*known, "options"}
-        assert (one["type"], set(one["options"])) == ("file", {"path"})
+    for kind in ("datasources", "dashboards"):
+        with subtests.test(msg=kind):
+            (file,) = (PROVISIONING / kind).glob("*.yml")
+            read = yaml.safe_load(file.read_text())
+            assert read.pop("apiVersion") == 1
+            assert set(read) <= {"prune", "datasources", "deleteDatasources", "providers"}
+            for one in read.get("datasources", ()):
+                assert set(one) <= {
+                    "name",
+                    "uid",
+                    "type",
+                    "access",
+                    "url",
+                    "isDefault",
+                    "editable",
+                    "jsonData",
+                    "orgId",
+                }
+                assert set(one["jsonData"]) <= {"httpMethod", "timeInterval", "prometheusType", "prometheusVersion"}
+            for one in read.get("providers", ()):
+                known = {
+                    "name",
+                    "orgId",
+                    "folder",
+                    "type",
+                    "disableDeletion",
+                    "updateIntervalSeconds",
+                    "allowUiUpdates",
+                }
+                assert set(one) <= {*known, "options"}
+                assert (one["type"], set(one["options"])) == ("file", {"path"})
 
 
 def test_promtool_takes_what_prometheus_is_told_to_ask() -> None:

@@ -11,6 +11,7 @@ from tests.make import planned
 
 CHECKOUT = Path(__file__).parents[2]
 TEMPLATES = sorted((CHECKOUT / "templates").rglob("*.html"))
+assert TEMPLATES
 VENDOR = CHECKOUT / "controlplane" / "dashboard" / "static" / "vendor"
 HEAVY = ("torch", "triton", "safetensors", "tokenizers", "transformers", "vllm", "numpy")
 
@@ -60,12 +61,13 @@ def test_on_a_machine_with_the_other_half_the_command_says_what_is_missing() -> 
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
-def test_no_page_has_a_script_or_a_style_of_its_own(template: Path) -> None:
+def test_no_page_has_a_script_or_a_style_of_its_own(subtests: pytest.Subtests) -> None:
     """Our Content-Security-Policy would refuse both, silently, in the reader's browser."""
-    text = template.read_text()
-    assert not re.search(r"<style|\sstyle\s*=|\son[a-z]+\s*=|javascript:", text)
-    assert not re.search(r"<script(?![^>]*\bsrc=)", text)
+    for template in TEMPLATES:
+        with subtests.test(msg=str(template.relative_to(CHECKOUT))):
+            text = template.read_text()
+            assert not re.search(r"<style|\sstyle\s*=|\son[a-z]+\s*=|javascript:", text)
+            assert not re.search(r"<script(?![^>]*\bsrc=)", text)
 
 
 def test_everything_vendored_has_its_licence_beside_it() -> None:
@@ -74,18 +76,19 @@ def test_everything_vendored_has_its_licence_beside_it() -> None:
             assert (VENDOR / f"{file.name.split('-')[0]}.LICENSE").exists(), file.name
 
 
+def has_docstring(source: str) -> bool:
+    """Whether a module has one. Most begin with it, and need not be parsed to see that."""
+    return bool(re.match(r'"""\s*\w', source) or ast.get_docstring(ast.parse(source)))
+
+
 def test_every_module_says_what_lives_in_it() -> None:
     modules = [
         path
         for part in ("controlplane", "engine_agent", "kernels", "tenants")
         for path in (CHECKOUT / part).rglob("*.py")
     ]
-    silent = [
-        path
-        for path in modules
-        if "migrations" not in path.parts and not ast.get_docstring(ast.parse(path.read_text()))
-    ]
-    assert silent == []
+    assert modules
+    assert [path for path in modules if "migrations" not in path.parts and not has_docstring(path.read_text())] == []
 
 
 def test_raw_colours_stand_in_one_file_only() -> None:
@@ -111,8 +114,8 @@ def test_the_pins_name_no_host_and_cover_every_dependency() -> None:
 
 def test_ci_calls_every_check() -> None:
     assert "exec make ci" in (CHECKOUT / ".ci" / "run").read_text().splitlines()
-    ran = planned("ci")
-    assert ran[:-3] == planned("check")
+    ran, check = planned("ci"), planned("check")
+    assert ran[:-3] == check
     assert ran[-3].endswith("-m tests.audit.ci")
     assert ran[-2].endswith("-m tests.clients.ci")
     assert ran[-1].endswith("-m tests.vllm.ci")
@@ -125,26 +128,35 @@ def test_ci_calls_every_check() -> None:
         "djlint",
         "pytest",
     ):
-        assert step in "\n".join(planned("check"))
-    assert planned("test")[-1] in planned("check")
+        assert step in "\n".join(check)
+    assert planned("test")[-1] in check
 
 
-def deployed(*arguments: str) -> str:
-    """What `manage.py` prints with the settings of an https deployment."""
+DEPLOYED = """
+from django.core.management import execute_from_command_line
+execute_from_command_line(["manage.py", "check", "--deploy", "--fail-level", "INFO"])
+execute_from_command_line(["manage.py", "diffsettings", "--default", "django.conf.global_settings"])
+"""
+
+
+@pytest.fixture(scope="module")
+def deployed() -> str:
+    """Return what two commands of `manage.py` print, one after the other, with the settings of an https deployment."""
     from tests.settings import _DEFAULTS
 
     environ = {**_DEFAULTS, "LUMINET_BASE_URL": "https://luminet.example", "PATH": "/usr/bin:/bin"}
-    command = [sys.executable, "manage.py", *arguments]
+    environ["DJANGO_SETTINGS_MODULE"] = "controlplane.settings.django"
+    command = [sys.executable, "-c", DEPLOYED]
     done = subprocess.run(command, cwd=CHECKOUT, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_the_deployment_check_of_django_finds_nothing() -> None:
+def test_the_deployment_check_of_django_finds_nothing(deployed: str) -> None:
     """But for the two checks that want HSTS for more than this host."""
-    assert "no issues (2 silenced)" in deployed("check", "--deploy", "--fail-level", "INFO")
+    assert "no issues (2 silenced)" in deployed
 
 
-def test_hsts_speaks_for_this_host_alone() -> None:
-    changed = deployed("diffsettings", "--default", "django.conf.global_settings").splitlines()
-    assert [line for line in changed if line.startswith("SECURE_HSTS_")] == ["SECURE_HSTS_SECONDS = 31536000"]
+def test_hsts_speaks_for_this_host_alone(deployed: str) -> None:
+    settings = [line for line in deployed.splitlines() if line.startswith("SECURE_HSTS_")]
+    assert settings == ["SECURE_HSTS_SECONDS = 31536000"]

@@ -65,11 +65,12 @@ def test_these_are_all() -> None:
     assert sorted((CONTROL, GATEWAY, AGENT)) == UNITS
 
 
-@pytest.mark.parametrize("part", ["web", "worker", "beat"])
-def test_each_part_of_the_control_plane_is_one_luminet_has(part: str) -> None:
-    words = [word.replace("%i", part) for word in arguments(CONTROL)]
-    assert cli.parser().parse_args(words).part == part
-    assert f"luminet@{part}" in PRODUCTION
+def test_each_part_of_the_control_plane_is_one_luminet_has(subtests: pytest.Subtests) -> None:
+    for part in ("web", "worker", "beat"):
+        with subtests.test(msg=part):
+            words = [word.replace("%i", part) for word in arguments(CONTROL)]
+            assert cli.parser().parse_args(words).part == part
+            assert f"luminet@{part}" in PRODUCTION
 
 
 def test_a_gateway_joins_the_web_beside_it() -> None:
@@ -98,17 +99,22 @@ def test_an_agents_kernels_are_kept() -> None:
     assert all(Path(folder).is_relative_to(STATE) for folder in caches.values())
 
 
-@pytest.mark.parametrize("name", UNITS)
-def test_whatever_ends_is_started_again_as_its_own_user(name: str) -> None:
-    service = unit(name)["Service"]
-    assert (service["Restart"], service["User"], service["StateDirectory"]) == ("always", "luminet", STATE.name)
-    assert (service["WorkingDirectory"], unit(name)["Install"]["WantedBy"]) == ("/srv/luminet", "multi-user.target")
+def test_whatever_ends_is_started_again_as_its_own_user(subtests: pytest.Subtests) -> None:
+    for name in UNITS:
+        with subtests.test(msg=name):
+            service = unit(name)["Service"]
+            assert (service["Restart"], service["User"], service["StateDirectory"]) == ("always", "luminet", STATE.name)
+            assert (service["WorkingDirectory"], unit(name)["Install"]["WantedBy"]) == (
+                "/srv/luminet",
+                "multi-user.target",
+            )
 
 
-@pytest.mark.parametrize("name", UNITS)
-def test_only_the_process_that_was_started_is_told_to_end(name: str) -> None:
+def test_only_the_process_that_was_started_is_told_to_end(subtests: pytest.Subtests) -> None:
     """By systemd's default the engine would be told as well, and its sidecar tells it again, which cuts answers off."""
-    assert unit(name)["Service"]["KillMode"] == "mixed"
+    for name in UNITS:
+        with subtests.test(msg=name):
+            assert unit(name)["Service"]["KillMode"] == "mixed"
 
 
 def test_nobody_is_killed_before_what_runs_has_ended() -> None:
@@ -118,7 +124,8 @@ def test_nobody_is_killed_before_what_runs_has_ended() -> None:
     assert patience[CONTROL] >= seconds(compose_read(COMPOSE_FILE)["services"]["worker"]["stop_grace_period"])
 
 
-@pytest.mark.parametrize("name", UNITS)
-def test_the_guide_names_each_unit_and_what_it_reads(name: str) -> None:
-    assert name in PRODUCTION
-    assert unit(name)["Service"]["EnvironmentFile"] in PRODUCTION
+def test_the_guide_names_each_unit_and_what_it_reads(subtests: pytest.Subtests) -> None:
+    for name in UNITS:
+        with subtests.test(msg=name):
+            assert name in PRODUCTION
+            assert unit(name)["Service"]["EnvironmentFile"] in PRODUCTION

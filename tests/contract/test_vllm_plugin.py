@@ -4,6 +4,7 @@ import ast
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from engine_agent.config import CHECKOUT
@@ -23,6 +24,7 @@ def packaged() -> set[Path]:
     return {source for source, target in sources.items() if target != LICENSE}
 
 
+@cache
 def imported() -> tuple[set[Path], set[str]]:
     """Our files that the entry points come to, also inside functions, and others' packages."""
     ours: set[Path] = set()
