@@ -30,6 +30,7 @@ from tests.compose import (
     seconds,
     variables_in,
 )
+from tests.luminet_command import luminet_parser
 
 EXAMPLE = CHECKOUT / "deploy" / ".env.example"
 BASE_URL = "https://luminet.example.com"
@@ -150,7 +151,7 @@ def test_every_command_is_one_luminet_has(subtests: pytest.Subtests) -> None:
     for name in CONTROL:
         with subtests.test(msg=name):
             program, *arguments = SERVICES[name]["command"]
-            assert (program, cli.parser().parse_args(arguments).part) == ("luminet", name)
+            assert (program, luminet_parser().parse_args(arguments).part) == ("luminet", name)
 
 
 def test_what_keeps_running_is_asked_whether_it_works(subtests: pytest.Subtests) -> None:
@@ -161,7 +162,7 @@ def test_what_keeps_running_is_asked_whether_it_works(subtests: pytest.Subtests)
             assert kind in {"CMD", "CMD-SHELL"}
             assert seconds(check["start_interval"]) <= 1 < seconds(check["interval"]) <= 30
             if name in CONTROL:
-                assert (kind, program, cli.parser().parse_args(arguments).part) == ("CMD", "luminet", name)
+                assert (kind, program, luminet_parser().parse_args(arguments).part) == ("CMD", "luminet", name)
 
 
 def test_every_part_of_the_control_plane_runs() -> None:
@@ -324,7 +325,7 @@ def test_the_gateway_is_not_on_the_network_whose_proxies_the_web_believes() -> N
 def fleet_options(name: str) -> Any:
     program, door, *arguments = SERVICES[name]["command"]
     assert (program, door) == ("luminet", name.partition("-")[0])
-    cli.parser().parse_args([door, *arguments])
+    luminet_parser().parse_args([door, *arguments])
     return PARSERS[door]().parse_args(arguments)
 
 

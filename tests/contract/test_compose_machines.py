@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from controlplane import cli
 from engine_agent.config import engine_config
 from engine_agent.server.command import parser as engine_parser
 from engine_agent.sidecar.command import AgentOptions, _engine_command, _read
@@ -22,6 +21,7 @@ from tests.compose import (
     image_environment,
     seconds,
 )
+from tests.luminet_command import luminet_parser
 
 ENGINE_FILE = CHECKOUT / "docker-compose.engine.yml"
 AGENT_FILE = CHECKOUT / "docker-compose.agent.yml"
@@ -44,7 +44,7 @@ STAGES = dockerfile_stages()
 def agent_options(name: str) -> AgentOptions:
     program, door, *arguments = AGENTS[name]["command"]
     assert (program, door) == ("luminet", "agent")
-    cli.parser().parse_args([door, *arguments])
+    luminet_parser().parse_args([door, *arguments])
     return _read(*agent_parser().parse_known_args(arguments))
 
 

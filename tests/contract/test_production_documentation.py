@@ -8,8 +8,8 @@ import pytest
 
 import engine_agent.server.command
 import engine_agent.sidecar.command
-from controlplane.cli import parser
 from tests.contract.test_documentation import commands
+from tests.luminet_command import luminet_parser
 
 PAGE = (Path(__file__).parents[2] / "docs" / "production.md").read_text()
 BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
@@ -31,7 +31,7 @@ def luminet_words(line: str) -> list[str]:
 
 def is_understood(words: list[str]) -> bool:
     try:
-        options = parser().parse_args(words)
+        options = luminet_parser().parse_args(words)
         if words[0] == "agent":
             agent, others = engine_agent.sidecar.command.parser().parse_known_args(options.arguments)
             engine_agent.server.command.parser().parse_args(["--model", str(agent.model), *others])
@@ -57,7 +57,7 @@ def test_one_that_does_not_exist_would_show() -> None:
 
 
 def test_every_command_named_in_the_text_exists() -> None:
-    known = [one.removeprefix("luminet ").split() for one in commands(parser())]
+    known = [one.removeprefix("luminet ").split() for one in commands(luminet_parser())]
     for text in INLINE.findall(PAGE):
         words = luminet_words(text.replace("…", "X"))
         if not words:

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from controlplane import cli
 from engine_agent.config import engine_config
 from engine_agent.gateway.command import parser as gateway_parser
 from engine_agent.gateway.config import GatewayConfig, gateway_config
@@ -16,6 +15,7 @@ from engine_agent.sidecar.command import parser as agent_parser
 from engine_agent.sidecar.config import SidecarConfig
 from engine_agent.sidecar.engine_child import STOP_SECONDS
 from tests.compose import CHECKOUT, COMPOSE_FILE, compose_read, seconds
+from tests.luminet_command import luminet_parser
 
 FOLDER = CHECKOUT / "deploy" / "systemd"
 UNITS = sorted(path.name for path in FOLDER.iterdir())
@@ -69,7 +69,7 @@ def test_each_part_of_the_control_plane_is_one_luminet_has(subtests: pytest.Subt
     for part in ("web", "worker", "beat"):
         with subtests.test(msg=part):
             words = [word.replace("%i", part) for word in arguments(CONTROL)]
-            assert cli.parser().parse_args(words).part == part
+            assert luminet_parser().parse_args(words).part == part
             assert f"luminet@{part}" in PRODUCTION
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.cli import main
 from controlplane.client.calc_arguments import number_read, share_read, size_read
 from controlplane.client.calc_report import billions, count, gigabytes, size
 from kernels.calculator.accelerators import ACCELERATORS
 from kernels.calculator.asked import asked, document
 from kernels.calculator.calculating import calculate
 from kernels.models.presets import PRESETS
+from tests.luminet_command import luminet
 
 Run = Callable[..., tuple[int, str, str]]
 CONFIG = {
@@ -43,7 +43,7 @@ def calc(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
 
     def run(*arguments: str) -> tuple[int, str, str]:
         try:
-            status = main(["calc", *arguments])
+            status = luminet(["calc", *arguments])
         except SystemExit as end:
             status = int(str(end.code))
         said = capsys.readouterr()
@@ -174,7 +174,7 @@ def test_signs_that_a_terminal_lacks_become_others(encoding: str, monkeypatch: p
     for form in (encoding, "utf-8"):
         raw = io.BytesIO()
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding=form))
-        assert main(["calc", "--model", "llama-3.1-70b", "--kv-dtype", "all", *machine]) == 0
+        assert luminet(["calc", "--model", "llama-3.1-70b", "--kv-dtype", "all", *machine]) == 0
         found[form] = raw.getvalue().decode(form)
     assert found[encoding].translate(LIKE) == found["utf-8"].translate(LIKE)
     assert found[encoding] != found["utf-8"]
@@ -183,7 +183,7 @@ def test_signs_that_a_terminal_lacks_become_others(encoding: str, monkeypatch: p
 def test_json_is_escaped_where_signs_are_lacking(monkeypatch: pytest.MonkeyPatch) -> None:
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="ascii"))
-    assert main(["calc", "--model", "llama-3-8b", "--json"]) == 0
+    assert luminet(["calc", "--model", "llama-3-8b", "--json"]) == 0
     question = asked(model="llama-3-8b")
     assert json.loads(raw.getvalue()) == document(question.shape, calculate(question))
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from controlplane.cli import main
 from controlplane.client import reading, rest
 from controlplane.client.rest import Answer, Rest
 from controlplane.client.shapes import Unexpected, shaped
+from tests.luminet_command import luminet
 from tests.misbehaving import Reply, Server, misbehaving
 from tests.ports import free_port
 
@@ -173,7 +173,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(command: list[str], file: Path, *more: str) -> int:
-    return main([str(file) if word == "FILE" else word for word in command] + list(more))
+    return luminet([str(file) if word == "FILE" else word for word in command] + list(more))
 
 
 def answering(body: Any) -> Any:
