@@ -38,7 +38,8 @@ def promtool() -> Path:
 
 def judged(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     """What it says of files in that folder."""
-    return run_quietly([str(promtool()), *arguments], env=os.environ, timeout=SECONDS, cwd=cwd)
+    environ = {**os.environ, "GOGC": "400"}  # its garbage collector takes a fifth of the time, and memory is there
+    return run_quietly([str(promtool()), *arguments], env=environ, timeout=SECONDS, cwd=cwd)
 
 
 def complaints(exposition: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""A quarter of the seeds: files run side by side."""
+"""A quarter of the fleet simulation's seeds. `tests/unit/fleet_simulation` runs the first sixty of all."""
 
 from tests.fleet_simulation.seeds import seeds_of_part, seeds_run
 
