@@ -1,11 +1,11 @@
 import pytest
 
 from tenants.addresses import address_parse, neighbourhood_of, network_of
+from tests.case_names import case_name
 
 
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [
+def test_an_address_is_kept_exactly_and_what_is_none_is_not_kept(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[object, str]] = [
         ("192.0.2.7", "192.0.2.7"),
         ("2001:DB8:0:0:0:0:0:7", "2001:db8::7"),
         ("::ffff:192.0.2.7", "192.0.2.7"),
@@ -15,11 +15,11 @@ from tenants.addresses import address_parse, neighbourhood_of, network_of
         ("x" * 5000, ""),
         ("", ""),
         (None, ""),
-    ],
-)
-def test_an_address_is_kept_exactly_and_what_is_none_is_not_kept(given: object, kept: str) -> None:
-    assert address_parse(given) == kept
-    assert len(kept) <= 45
+    ]
+    for given, kept in cases:
+        with subtests.test(msg=case_name(given, kept)):
+            assert address_parse(given) == kept
+            assert len(kept) <= 45
 
 
 @pytest.mark.parametrize(

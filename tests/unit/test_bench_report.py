@@ -49,9 +49,8 @@ def test_numbers_show_three_significant_digits(value: float, text: str) -> None:
     assert format_number(value) == text
 
 
-@pytest.mark.parametrize(
-    ("figure", "text"),
-    [
+def test_a_verdict_says_by_how_much_a_figure_is_short(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Figure, str]] = [
         (make_figure(1.0), "– no target"),
         (make_figure(1.0, target=Target("<=", 2.0)), "✓ met"),
         (make_figure(2.5, target=Target("<=", 2.0)), "✗ short by 25 %"),
@@ -62,10 +61,10 @@ def test_numbers_show_three_significant_digits(value: float, text: str) -> None:
         (make_figure(1.0, 3.0, target=Target("<=", 4.0, of="max")), "✓ met (max 3 ms)"),
         (make_figure(3.0, unit="tokens", target=Target("==", 0.0)), "✗ short by 3 tokens"),
         (make_figure(36.25, unit="%", target=Target("==", 37.0, tolerance=0.5)), "✗ short by 0.250 points"),
-    ],
-)
-def test_a_verdict_says_by_how_much_a_figure_is_short(figure: Figure, text: str) -> None:
-    assert verdict(figure) == text
+    ]
+    for figure, text in cases:
+        with subtests.test(msg=text):
+            assert verdict(figure) == text
 
 
 def test_targets_are_shown_as_they_were_written() -> None:

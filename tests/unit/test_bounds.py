@@ -30,9 +30,8 @@ def test_a_field_without_a_bound_is_the_operators() -> None:
         assert problems(bounds(), {}, {field: BUILT_IN[field]}) == {f"policy.{field}": OPERATORS_ALONE}
 
 
-@pytest.mark.parametrize(
-    ("field", "bound", "within", "outside"),
-    [
+def test_a_bound_lets_in_what_is_within(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, Any, list[Any], list[Any]]] = [
         ("prefix_caching", {}, [True, False], []),
         ("ttl_seconds", {"min": 60, "max": 600}, [60, 600], [59, 601]),
         ("ttl_seconds", {"min": 60}, [60, 604_800], [59]),
@@ -48,14 +47,14 @@ def test_a_field_without_a_bound_is_the_operators() -> None:
         ("weight", {"max": 2.0}, [0.001, 2.0], [2.001]),
         ("pin_share", {"max": 0.0}, [0.0], [0.01]),
         ("offload", {"allowed": ["none", "host"]}, ["none", "host"], ["disk"]),
-    ],
-)
-def test_a_bound_lets_in_what_is_within(field: str, bound: Any, within: list[Any], outside: list[Any]) -> None:
-    given = bounds(**{field: bound})
-    for value in within:
-        assert problems(given, {}, {field: value}) == {}
-    for value in outside:
-        assert list(problems(given, {}, {field: value})) == [f"policy.{field}"]
+    ]
+    for field, bound, within, outside in cases:
+        with subtests.test(msg=f"{field!r}, {bound!r}"):
+            given = bounds(**{field: bound})
+            for value in within:
+                assert problems(given, {}, {field: value}) == {}
+            for value in outside:
+                assert list(problems(given, {}, {field: value})) == [f"policy.{field}"]
 
 
 def test_a_refusal_gives_both_numbers() -> None:
@@ -113,9 +112,8 @@ def test_bounds_of_revision_zero_are_the_built_in_ones_and_empty_later_ones_are_
     assert bounds_of({}, 1) == Bounds()
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
+def test_bounds_that_make_no_sense_are_refused(subtests: pytest.Subtests) -> None:
+    cases: list[dict[str, Any]] = [
         {"ttl": {}},
         {"ttl_seconds": {"min": 10, "max": 9}},
         {"ttl_seconds": {"min": 0}},
@@ -130,11 +128,10 @@ def test_bounds_of_revision_zero_are_the_built_in_ones_and_empty_later_ones_are_
         {"kv_dtype": {"allowed": "fp8"}},
         {"kv_dtype": {}},
         {"prefix_caching": {"allowed": [True]}},
-    ],
-)
-def test_bounds_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        bounds(**wrong)
+    ]
+    for wrong in cases:
+        with subtests.test(msg=repr(wrong)), pytest.raises(ValidationError):
+            bounds(**wrong)
 
 
 def test_what_is_stored_of_bounds_says_the_same_again() -> None:

@@ -15,6 +15,7 @@ from tenants.config.ownership import NO_SCOPE, ApplyOptions
 from tenants.config.plan import Plan, changes_planned, summary
 from tenants.config.state import NamespaceState, OrganisationState, State
 from tenants.errors import InvalidFields
+from tests.case_names import case_name
 
 OPERATOR = Actor(ActorKind.OPERATOR_TOKEN, "1", "op", REST_SCOPES)
 KEY = Actor(ActorKind.KEY, "1", "key", REST_SCOPES, organisation_id=7)
@@ -69,13 +70,16 @@ def test_what_may_stand_in_a_file_fits_the_model_and_the_schema(document: dict[s
     Draft202012Validator(config_schema()).validate(document)
 
 
-@pytest.mark.parametrize(("document", "places"), BAD, ids=lambda one: json.dumps(one, default=sorted))
-def test_what_may_not_is_refused_by_both_and_every_place_is_named(document: Any, places: set[str]) -> None:
-    with pytest.raises(InvalidFields) as caught:
-        document_read(document)
-    assert {one.field for one in caught.value.problems} == places
-    if document != {"version": True}:  # to JSON Schema, as to Python, true is no 1; the validator is not so sure
-        assert not Draft202012Validator(config_schema()).is_valid(document)
+def test_what_may_not_is_refused_by_both_and_every_place_is_named(subtests: pytest.Subtests) -> None:
+    for document, places in BAD:
+        with subtests.test(msg=case_name(document, places)):
+            with pytest.raises(InvalidFields) as caught:
+                document_read(document)
+            assert {one.field for one in caught.value.problems} == places
+            if document != {
+                "version": True
+            }:  # to JSON Schema, as to Python, true is no 1; the validator is not so sure
+                assert not Draft202012Validator(config_schema()).is_valid(document)
 
 
 @given(

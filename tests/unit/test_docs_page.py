@@ -16,9 +16,8 @@ DOCUMENT: dict[str, Any] = {
 RANGE = {"$ref": "#/components/schemas/Range"}
 
 
-@pytest.mark.parametrize(
-    ("schema", "words"),
-    [
+def test_a_type_is_said_in_a_word_or_two(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"type": "integer"}, "integer"),
         ({"type": "string", "format": "uuid"}, "UUID"),
         ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "integer or null"),
@@ -30,19 +29,18 @@ RANGE = {"$ref": "#/components/schemas/Range"}
         ({"$ref": "#/components/schemas/Large"}, "object"),
         ({}, "any value"),
         ({"enum": ["<b>"]}, "<code>&lt;b&gt;</code>"),
-    ],
-)
-def test_a_type_is_said_in_a_word_or_two(schema: dict[str, Any], words: str) -> None:
-    assert type_words(DOCUMENT, schema) == words
+    ]
+    for schema, words in cases:
+        with subtests.test(msg=f"{schema!r}, {words!r}"):
+            assert type_words(DOCUMENT, schema) == words
 
 
 def test_an_object_that_is_described_elsewhere_is_a_link() -> None:
     assert type_words(DOCUMENT, RANGE, linked=("Range",)) == '<a href="#object-Range">Range</a>'
 
 
-@pytest.mark.parametrize(
-    ("schema", "words"),
-    [
+def test_bounds_are_said_in_words(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"minimum": 1, "maximum": 604_800}, "1 to 604,800"),
         ({"minimum": 0}, "at least 0"),
         ({"maximum": 0.5}, "at most 0.5"),
@@ -52,19 +50,26 @@ def test_an_object_that_is_described_elsewhere_is_a_link() -> None:
         ({"anyOf": [{"minimum": 1, "maximum": 9}, {"type": "null"}]}, "1 to 9"),
         ({"pattern": "^unknown$"}, ""),
         ({}, ""),
-    ],
-)
-def test_bounds_are_said_in_words(schema: dict[str, Any], words: str) -> None:
-    assert bounds_words(DOCUMENT, schema) == words
+    ]
+    for schema, words in cases:
+        with subtests.test(msg=f"{schema!r}, {words!r}"):
+            assert bounds_words(DOCUMENT, schema) == words
 
 
-@pytest.mark.parametrize(
-    ("default", "words"),
-    [(False, "default false"), (300, "default 300"), (0.0, "default 0"), ("all", "default all"),
-     (["int4"], 'default ["int4"]'), (None, ""), ("", ""), ({}, "")],
-)  # fmt: skip
-def test_a_default_is_shown_unless_it_is_nothing(default: Any, words: str) -> None:
-    assert default_words({"default": default}) == words
+def test_a_default_is_shown_unless_it_is_nothing(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Any, str]] = [
+        (False, "default false"),
+        (300, "default 300"),
+        (0.0, "default 0"),
+        ("all", "default all"),
+        (["int4"], 'default ["int4"]'),
+        (None, ""),
+        ("", ""),
+        ({}, ""),
+    ]
+    for default, words in cases:
+        with subtests.test(msg=f"{default!r}, {words!r}"):
+            assert default_words({"default": default}) == words
 
 
 def test_a_field_without_words_of_its_own_has_those_of_what_it_holds() -> None:

@@ -24,9 +24,8 @@ def config(*arguments: str, environ: dict[str, str] = NOTHING) -> EngineConfig:
     return engine_config(parser().parse_args(["--model", "models/llama", *arguments]), environ)
 
 
-@pytest.mark.parametrize(
-    ("text", "bytes_"),
-    [
+def test_sizes_are_read_as_people_write_them(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, int]] = [
         ("4096", 4096),
         ("0", 0),
         ("10B", 10),
@@ -36,16 +35,17 @@ def config(*arguments: str, environ: dict[str, str] = NOTHING) -> EngineConfig:
         ("1.5GB", 1_500_000_000),
         ("1.5GiB", 3 * 2**29),
         ("2T", 2 * 10**12),
-    ],
-)
-def test_sizes_are_read_as_people_write_them(text: str, bytes_: int) -> None:
-    assert size_read(text) == bytes_
+    ]
+    for text, bytes_ in cases:
+        with subtests.test(msg=f"{text!r}, {bytes_!r}"):
+            assert size_read(text) == bytes_
 
 
-@pytest.mark.parametrize("text", ["", "MiB", "-1", "1e9", "12x", "1.", "0x10", "٣MiB", "1" * 13, "1MiBit"])
-def test_what_is_no_size_is_named(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="is no size like 256MiB"):
-        size_read(text)
+def test_what_is_no_size_is_named(subtests: pytest.Subtests) -> None:
+    cases: list[str] = ["", "MiB", "-1", "1e9", "12x", "1.", "0x10", "٣MiB", "1" * 13, "1MiBit"]
+    for text in cases:
+        with subtests.test(msg=text), pytest.raises(argparse.ArgumentTypeError, match="is no size like 256MiB"):
+            size_read(text)
 
 
 def test_nothing_but_a_model_makes_an_engine_alone_on_this_machine() -> None:

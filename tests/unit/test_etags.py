@@ -12,25 +12,40 @@ def test_a_revision_is_a_strong_tag() -> None:
     assert (etag_of(0), etag_of(7)) == ('"0"', '"7"')
 
 
-@pytest.mark.parametrize(
-    "header", ['"7"', ' "7" ', '"1", "7"', '"7","1"', '"a,b" , "7"', '"1",, "7",', 'W/"1", "7"', "*"]
-)
-def test_if_match_lets_the_right_revision_through(header: str) -> None:
-    assert parse_if_match(header).matches(7)
+def test_if_match_lets_the_right_revision_through(subtests: pytest.Subtests) -> None:
+    for header in ('"7"', ' "7" ', '"1", "7"', '"7","1"', '"a,b" , "7"', '"1",, "7",', 'W/"1", "7"', "*"):
+        with subtests.test(msg=header):
+            assert parse_if_match(header).matches(7)
 
 
-@pytest.mark.parametrize("header", ['"1"', 'W/"7"', '"07"', '"seven"', '""', '"1", W/"7"', '"1,7"', '"70"'])
-def test_if_match_stops_every_other_revision(header: str) -> None:
-    assert not parse_if_match(header).matches(7)
+def test_if_match_stops_every_other_revision(subtests: pytest.Subtests) -> None:
+    for header in ('"1"', 'W/"7"', '"07"', '"seven"', '""', '"1", W/"7"', '"1,7"', '"70"'):
+        with subtests.test(msg=header):
+            assert not parse_if_match(header).matches(7)
 
 
-@pytest.mark.parametrize(
-    "header", ["7", "", " ", "'7'", '"7', '7"', '"7" "8"', '"7""8"', '*, "7"', "**", 'w/"7"', "W/7", '"7\t"', '" 7"']
-)
-def test_a_malformed_if_match_says_how_to_write_it(header: str) -> None:
-    with pytest.raises(BadHeader, match='as in "7"') as caught:
-        parse_if_match(header)
-    assert caught.value.field == "If-Match"
+def test_a_malformed_if_match_says_how_to_write_it(subtests: pytest.Subtests) -> None:
+    cases: list[str] = [
+        "7",
+        "",
+        " ",
+        "'7'",
+        '"7',
+        '7"',
+        '"7" "8"',
+        '"7""8"',
+        '*, "7"',
+        "**",
+        'w/"7"',
+        "W/7",
+        '"7\t"',
+        '" 7"',
+    ]
+    for header in cases:
+        with subtests.test(msg=header):
+            with pytest.raises(BadHeader, match='as in "7"') as caught:
+                parse_if_match(header)
+            assert caught.value.field == "If-Match"
 
 
 def test_a_missing_if_match_is_asked_for() -> None:

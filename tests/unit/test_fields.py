@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from tenants.errors import InvalidFields
 from tenants.fields import NAME_LENGTH, NOTE_LENGTH, name_check, note_check, slug_check
+from tests.case_names import case_name
 
 
 def refusal(check: object, value: str) -> str:
@@ -20,12 +21,29 @@ def test_a_slug_is_one(slug: str) -> None:
     assert slug_check(slug) == slug
 
 
-@pytest.mark.parametrize(
-    "slug",
-    ["", "-", "-a", "a-", "A", "a_b", "a.b", "a b", "a\n", "\na", "a/b", "..", "é", "а", "ａ", "x" * 64, "a\x00"],
-)
-def test_what_is_no_slug_is_refused_and_quoted(slug: str) -> None:
-    assert refusal(slug_check, slug).startswith(f"slug {slug!r} is none")
+def test_what_is_no_slug_is_refused_and_quoted(subtests: pytest.Subtests) -> None:
+    cases: list[str] = [
+        "",
+        "-",
+        "-a",
+        "a-",
+        "A",
+        "a_b",
+        "a.b",
+        "a b",
+        "a\n",
+        "\na",
+        "a/b",
+        "..",
+        "é",
+        "а",
+        "ａ",
+        "x" * 64,
+        "a\x00",
+    ]
+    for slug in cases:
+        with subtests.test(msg=case_name(slug)):
+            assert refusal(slug_check, slug).startswith(f"slug {slug!r} is none")
 
 
 def test_a_huge_slug_is_quoted_in_part() -> None:
@@ -50,9 +68,12 @@ def test_a_name_is_not_empty(name: str) -> None:
 INVISIBLE = [0x00, 0x0A, 0x1B, 0x7F, 0x200B, 0x202E, 0x2066, 0xFEFF, 0xD800, 0xE000, 0x2028, 0xE0041]
 
 
-@pytest.mark.parametrize("code", INVISIBLE)
-def test_what_cannot_be_seen_is_in_no_name(code: int) -> None:
-    assert refusal(name_check, f"a{chr(code)}b") == f"name holds the character U+{code:04X}, which cannot be shown"
+def test_what_cannot_be_seen_is_in_no_name(subtests: pytest.Subtests) -> None:
+    for code in INVISIBLE:
+        with subtests.test(msg=repr(code)):
+            assert (
+                refusal(name_check, f"a{chr(code)}b") == f"name holds the character U+{code:04X}, which cannot be shown"
+            )
 
 
 def test_lengths_are_counted_in_characters_after_trimming() -> None:

@@ -130,10 +130,11 @@ ILL: dict[str, tuple[AgentFacts, datetime, str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", ILL)
-def test_each_condition_says_since_when_and_why(kind: str) -> None:
-    facts, since, why = ILL[kind]
-    assert found(facts) == {kind: {"since": text(since.replace(microsecond=0)), "why": why}}
+def test_each_condition_says_since_when_and_why(subtests: pytest.Subtests) -> None:
+    for kind in ILL:
+        with subtests.test(msg=kind):
+            facts, since, why = ILL[kind]
+            assert found(facts) == {kind: {"since": text(since.replace(microsecond=0)), "why": why}}
 
 
 @pytest.mark.parametrize("seconds", [3_600, 86_400])
@@ -155,12 +156,13 @@ def test_every_kind_has_its_case() -> None:
     assert {*ILL} == {*KINDS}
 
 
-@pytest.mark.parametrize("kind", ILL)
-def test_a_condition_that_goes_on_began_when_it_began_and_one_that_is_over_is_gone(kind: str) -> None:
-    facts, _, _ = ILL[kind]
-    first = found(facts)
-    assert found(facts, first, NOW + timedelta(seconds=1))[kind]["since"] == first[kind]["since"]
-    assert kind not in found(HEALTHY, first)
+def test_a_condition_that_goes_on_began_when_it_began_and_one_that_is_over_is_gone(subtests: pytest.Subtests) -> None:
+    for kind in ILL:
+        with subtests.test(msg=kind):
+            facts, _, _ = ILL[kind]
+            first = found(facts)
+            assert found(facts, first, NOW + timedelta(seconds=1))[kind]["since"] == first[kind]["since"]
+            assert kind not in found(HEALTHY, first)
 
 
 WELL: dict[str, AgentFacts] = {
@@ -180,9 +182,10 @@ WELL: dict[str, AgentFacts] = {
 }
 
 
-@pytest.mark.parametrize("case", WELL)
-def test_nothing_is_wrong_with(case: str) -> None:
-    assert found(WELL[case]) == {}
+def test_nothing_is_wrong_with(subtests: pytest.Subtests) -> None:
+    for case in WELL:
+        with subtests.test(msg=case):
+            assert found(WELL[case]) == {}
 
 
 def test_a_model_that_lost_a_format_is_told_where_a_policy_names_that_model() -> None:

@@ -49,9 +49,8 @@ def test_the_advice_says_where_to_look_for_each_silent_part_and_nothing_of_the_o
     assert "beat" not in told
 
 
-@pytest.mark.parametrize(
-    ("worker_age", "beat_age", "broker_answers", "states"),
-    [
+def test_only_the_cause_is_blamed(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[float | None, float | None, bool, tuple[str, str]]] = [
         (1, 1, True, (ANSWERS, ANSWERS)),
         (10, 10, True, (ANSWERS, ANSWERS)),
         (10.1, 1, True, (SILENT, ANSWERS)),
@@ -60,12 +59,10 @@ def test_the_advice_says_where_to_look_for_each_silent_part_and_nothing_of_the_o
         (60, None, False, (UNKNOWN, UNKNOWN)),  # Redis is away
         (None, None, True, (STARTING, STARTING)),
         (60, None, True, (UNKNOWN, STARTING)),  # Redis came back empty
-    ],
-)
-def test_only_the_cause_is_blamed(
-    worker_age: float | None, beat_age: float | None, broker_answers: bool, states: tuple[str, str]
-) -> None:
-    assert judge_worker_and_beat(worker_age, beat_age, broker_answers=broker_answers) == states
+    ]
+    for worker_age, beat_age, broker_answers, states in cases:
+        with subtests.test(msg=f"{worker_age!r}, {beat_age!r}"):
+            assert judge_worker_and_beat(worker_age, beat_age, broker_answers=broker_answers) == states
 
 
 def test_the_summary_is_of_the_values_and_empty_without_any() -> None:

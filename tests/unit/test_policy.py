@@ -24,6 +24,7 @@ from tenants.policy import (
     effective_values,
     models_named,
 )
+from tests.case_names import case_name
 
 NAN, INFINITY = float("nan"), float("inf")
 GOOD: dict[str, list[Any]] = {
@@ -84,16 +85,18 @@ def test_the_tables_above_leave_no_field_out() -> None:
     assert set(GOOD) == set(BAD) == set(FIELDS)
 
 
-@pytest.mark.parametrize(("field", "value"), pairs(GOOD))
-def test_every_field_takes_its_whole_range(field: str, value: Any) -> None:
-    assert said(**{field: value}) == {field: value}
-    assert said(models={"m": {field: value}}) == {"models": {"m": {field: value}}}
+def test_every_field_takes_its_whole_range(subtests: pytest.Subtests) -> None:
+    for field, value in pairs(GOOD):
+        with subtests.test(msg=f"{field!r}, {value!r}"):
+            assert said(**{field: value}) == {field: value}
+            assert said(models={"m": {field: value}}) == {"models": {"m": {field: value}}}
 
 
-@pytest.mark.parametrize(("field", "value"), pairs(BAD))
-def test_no_field_takes_another_value_or_another_type(field: str, value: Any) -> None:
-    assert refused({field: value})[0].startswith(field)
-    assert refused({"models": {"m": {field: value}}})[0].startswith(f"models.m.{field}")
+def test_no_field_takes_another_value_or_another_type(subtests: pytest.Subtests) -> None:
+    for field, value in pairs(BAD):
+        with subtests.test(msg=f"{field!r}, {value!r}"):
+            assert refused({field: value})[0].startswith(field)
+            assert refused({"models": {"m": {field: value}}})[0].startswith(f"models.m.{field}")
 
 
 def test_the_defaults_are_the_products() -> None:
@@ -134,9 +137,11 @@ def test_a_models_name_is_one(name: str) -> None:
     assert said(models={name: {}}) == {"models": {name: {}}}
 
 
-@pytest.mark.parametrize("name", ["", "-m", "/m", "m n", "m\n", "m\x00", "é", "x" * 201, "m?", "m#", ".."])
-def test_what_is_no_models_name_is_refused(name: str) -> None:
-    assert refused({"models": {name: {}}})
+def test_what_is_no_models_name_is_refused(subtests: pytest.Subtests) -> None:
+    cases: list[str] = ["", "-m", "/m", "m n", "m\n", "m\x00", "é", "x" * 201, "m?", "m#", ".."]
+    for name in cases:
+        with subtests.test(msg=case_name(name)):
+            assert refused({"models": {name: {}}})
 
 
 def test_a_policy_holds_so_many_models_and_no_more() -> None:

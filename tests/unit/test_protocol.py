@@ -1,6 +1,8 @@
 import base64
 import json
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from engine_agent.protocol import (
     snapshot_decode,
     snapshot_encode,
 )
+from tests.case_names import case_name
 
 POLICIES: list[Policy] = [{"ttl_seconds": seconds, "weight": 1.0} for seconds in (60, 300, 3600)]
 TABLE = {policy_hash(policy): policy for policy in POLICIES}
@@ -288,9 +291,19 @@ def test_anything_else_is_refused_in_one_way(message: bytes) -> None:
             decode(message)
 
 
-@pytest.mark.parametrize(
-    ("key", "entry", "field"),
-    [
+def ways_of(key: str, entry: Any) -> dict[str, Callable[[], object]]:
+    """Return the ways in which an entry arrives: made here, in a snapshot, and in a change."""
+    snapshot = as_told(built({})) | {"entries": {key: entry}}
+    change = json.loads(change_encode(change_between(built({}), built({})))) | {"put": {key: entry}}
+    return {
+        "made here": partial(built, {key: entry}),
+        "in a snapshot": partial(snapshot_decode, canonical_json(snapshot)),
+        "in a change": partial(change_decode, canonical_json(change)),
+    }
+
+
+def test_a_malformed_entry_is_refused_by_the_name_of_its_field(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, Any, str]] = [
         ("org/1", org("2"), "org/1.org"),
         ("org/1", {"slug": "s", "state": "active", "limits": {}}, "org/1.org"),
         ("org/1", org(limits=[]), "org/1.limits"),
@@ -325,20 +338,14 @@ def test_anything_else_is_refused_in_one_way(message: bytes) -> None:
         ("pin/1", pin(expires_at=5), "pin/1.expires_at"),
         ("pin/1", pin(expires_at="2026-02-30T00:00:00Z"), "pin/1.expires_at"),
         ("pin/1", pin(expires_at="2026-02-03T00:00:00+01:00"), "pin/1.expires_at"),
-    ],
-)
-def test_a_malformed_entry_is_refused_by_the_name_of_its_field(key: str, entry: Any, field: str) -> None:
-    snapshot = as_told(built({})) | {"entries": {key: entry}}
-    change = json.loads(change_encode(change_between(built({}), built({})))) | {"put": {key: entry}}
-    for refused in (
-        lambda: built({key: entry}),
-        lambda: snapshot_decode(canonical_json(snapshot)),
-        lambda: change_decode(canonical_json(change)),
-    ):
-        with pytest.raises(MalformedMessage) as problem:
-            refused()
-        assert problem.value.field == field
-        assert "kkkk" not in str(problem.value)
+    ]
+    for key, entry, field in cases:
+        for way, read in ways_of(key, entry).items():
+            with subtests.test(msg=case_name(way, key, entry)):
+                with pytest.raises(MalformedMessage) as problem:
+                    read()
+                assert problem.value.field == field
+                assert "kkkk" not in str(problem.value)
 
 
 @pytest.mark.parametrize(
@@ -364,9 +371,8 @@ def test_gateways_hold_no_pins_and_engines_no_keys() -> None:
         built({"key/1": api_key()}, "engine")
 
 
-@pytest.mark.parametrize(
-    ("wrong", "field"),
-    [
+def test_a_malformed_snapshot_is_refused_by_the_name_of_its_field(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"format": 2}, "format"),
         ({"format": True}, "format"),
         ({"format": 1.0}, "format"),
@@ -382,12 +388,12 @@ def test_gateways_hold_no_pins_and_engines_no_keys() -> None:
         ({"policies": {HASHES[0]: POLICIES[1]}}, f"policies.{HASHES[0]}"),
         ({"policies": {HASHES[0]: None}}, f"policies.{HASHES[0]}"),
         ({"surprise": 1}, "surprise"),
-    ],
-)
-def test_a_malformed_snapshot_is_refused_by_the_name_of_its_field(wrong: dict[str, Any], field: str) -> None:
-    with pytest.raises(MalformedMessage) as problem:
-        snapshot_decode(canonical_json(as_told(built(FEW)) | wrong))
-    assert problem.value.field == field
+    ]
+    for wrong, field in cases:
+        with subtests.test(msg=case_name(wrong, field)):
+            with pytest.raises(MalformedMessage) as problem:
+                snapshot_decode(canonical_json(as_told(built(FEW)) | wrong))
+            assert problem.value.field == field
 
 
 @pytest.mark.parametrize("field", ["format", "kind", "base", "target", "put", "drop", "policies"])
@@ -426,14 +432,20 @@ def test_a_name_that_stands_twice_in_one_object_is_refused_by_name() -> None:
         snapshot_decode(told)
 
 
-@pytest.mark.parametrize(
-    "message",
-    [b"", b"[", b"\xff", "{}".encode("utf-16"), b"\xef\xbb\xbf{}", b"[" * 200_000, b"1" * 5000, b'{"a":' * 5000],
-    ids=["empty", "cut", "not-utf-8", "utf-16", "byte-order-mark", "deep", "long-number", "deep-objects"],
-)
-def test_what_is_no_json_in_utf_8_is_refused(message: bytes) -> None:
-    with pytest.raises(MalformedMessage, match="message: is not JSON"):
-        snapshot_decode(message)
+def test_what_is_no_json_in_utf_8_is_refused(subtests: pytest.Subtests) -> None:
+    cases = {
+        "empty": b"",
+        "cut": b"[",
+        "not UTF-8": b"\xff",
+        "UTF-16": "{}".encode("utf-16"),
+        "byte order mark": b"\xef\xbb\xbf{}",
+        "deep": b"[" * 200_000,
+        "long number": b"1" * 5000,
+        "deep objects": b'{"a":' * 5000,
+    }
+    for kind, message in cases.items():
+        with subtests.test(msg=kind), pytest.raises(MalformedMessage, match="message: is not JSON"):
+            snapshot_decode(message)
 
 
 def test_content_nested_beyond_reason_is_refused() -> None:

@@ -30,9 +30,8 @@ def test_steps_are_stored_and_read_as_they_are() -> None:
     assert steps_read(asked.stored()) == asked.stages
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
+def test_what_makes_no_sense_is_refused(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"strategy": "canary", "steps": [10, 50]}, "the last has to be 100"),
         ({"strategy": "canary", "steps": []}, "the last has to be 100"),
         ({"strategy": "canary", "steps": [50, 10, 100]}, "larger than the one before"),
@@ -44,8 +43,7 @@ def test_steps_are_stored_and_read_as_they_are() -> None:
         ({"strategy": "canary", "bake_seconds": 0}, "greater than or equal to 1"),
         ({"strategy": "canary", "guards": {"hit_ratio_drop": 1.5}}, "less than or equal to 1"),
         ({"strategy": "canary", "guards": {"latency": 1}}, "Extra inputs"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(given: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValidationError, match=words):
-        spec(**given)
+    ]
+    for given, words in cases:
+        with subtests.test(msg=f"{given!r}, {words!r}"), pytest.raises(ValidationError, match=words):
+            spec(**given)

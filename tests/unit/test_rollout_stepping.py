@@ -118,11 +118,12 @@ def test_every_group_has_canaries_of_its_own_and_one_left_to_compare_with() -> N
     assert by_group(candidates, reached(0, candidates, steps=(90, 100)), 3) == [7, 1, 2]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_an_engine_that_is_alone_in_its_group_waits_for_the_last_step(seed: int) -> None:
-    candidates = fleet(8, 1)
-    assert by_group(candidates, set(reached_at((10, 100), 0, candidates, (), seed=str(seed))), 2) == [1, 0]
-    assert by_group(candidates, reached(2, candidates), 2) == [8, 1]
+def test_an_engine_that_is_alone_in_its_group_waits_for_the_last_step(subtests: pytest.Subtests) -> None:
+    for seed in range(20):
+        with subtests.test(msg=repr(seed)):
+            candidates = fleet(8, 1)
+            assert by_group(candidates, set(reached_at((10, 100), 0, candidates, (), seed=str(seed))), 2) == [1, 0]
+            assert by_group(candidates, reached(2, candidates), 2) == [8, 1]
 
 
 def test_where_every_group_has_one_engine_some_of_them_are_compared_with_the_others() -> None:

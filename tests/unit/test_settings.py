@@ -8,6 +8,7 @@ from controlplane.settings.env import read_environment, read_environment_or_exit
 from controlplane.settings.reader import MalformedSettings
 from controlplane.stack.config import read_stack_config
 from controlplane.stack.fleet_services import engine_service
+from tests.case_names import case_name
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 GOOD = {
@@ -61,9 +62,8 @@ def test_one_message_names_every_missing_variable() -> None:
         assert name in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
+def test_a_malformed_value_is_named(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str]] = [
         ("LUMINET_BASE_URL", "http://luminet.example"),  # http beyond loopback
         ("LUMINET_BASE_URL", "https://luminet.example/path"),
         ("LUMINET_BASE_URL", "https://[::1"),
@@ -91,10 +91,10 @@ def test_one_message_names_every_missing_variable() -> None:
         ("LUMINET_WEB_WORKERS", "many"),
         ("LUMINET_LOG_FORMAT", "xml"),
         ("LUMINET_LOG_LEVEL", "loud"),
-    ],
-)
-def test_a_malformed_value_is_named(name: str, value: str) -> None:
-    assert bad_names({name: value}) == [name]
+    ]
+    for name, value in cases:
+        with subtests.test(msg=case_name(name, value)):
+            assert bad_names({name: value}) == [name]
 
 
 def test_loopback_may_go_without_tls() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from controlplane.api.errors import BadJson, BadQuery, UnsupportedMediaType
 from controlplane.api.parser import StrictParser
 from controlplane.api.strict_json import MAX_DEPTH, parse
+from tests.case_names import case_name
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 scalars = st.none() | st.booleans() | st.integers(-(2**63) + 1, 2**63 - 1) | st.floats(allow_nan=False) | texts
@@ -56,9 +57,8 @@ def test_every_json_value_comes_through(value: Any, ascii_only: bool) -> None:
     assert parse(json.dumps(value, ensure_ascii=ascii_only).encode()) == value
 
 
-@pytest.mark.parametrize(
-    ("body", "field", "message"),
-    [
+def test_what_is_refused_is_named(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[bytes, str, str]] = [
         (b"", "body", "empty"),
         (b" \n", "body", "empty"),
         (b"\xef\xbb\xbf{}", "body", "byte order mark"),
@@ -84,12 +84,12 @@ def test_every_json_value_comes_through(value: Any, ascii_only: bool) -> None:
         (b'{"a": ["\\ud800"]}', "a.0", "surrogate"),
         (b'{"a": "\\uDE00 \\ud83d"}', "a", "surrogate"),
         (b'{"\\ud800": 1}', "\N{REPLACEMENT CHARACTER}", "has a name that contains half"),
-    ],
-)
-def test_what_is_refused_is_named(body: bytes, field: str, message: str) -> None:
-    found = refusal(body)
-    assert found[0] == field
-    assert message in found[1]
+    ]
+    for body, field, message in cases:
+        with subtests.test(msg=case_name(body, field)):
+            found = refusal(body)
+            assert found[0] == field
+            assert message in found[1]
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,8 @@ def test_nesting_ends_where_it_says(opening: bytes, closing: bytes) -> None:
     assert "nested more than 32 levels" in refusal(opening * deeper + inside + closing * deeper)[1]
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_documents_made_to_hurt_are_refused_soon(subtests: pytest.Subtests) -> None:
+    cases: list[bytes] = [
         b"[" * 2_000_000,
         b"[" * 1_000_000 + b"]" * 1_000_000,
         b'{"a":' * 400_000,
@@ -126,13 +125,12 @@ def test_nesting_ends_where_it_says(opening: bytes, closing: bytes) -> None:
         b'"' + b"\\" * 2_000_001,
         b"[" + b"9" * 2_000_000 + b"]",
         b"[0." + b"9" * 2_000_000 + b"e999]",
-    ],
-    ids=lambda body: f"{body[:6]!r}…{len(body)}",
-)
-def test_documents_made_to_hurt_are_refused_soon(body: bytes) -> None:
-    began = time.monotonic()
-    refusal(body)
-    assert time.monotonic() - began < 5  # generous: what it guards against takes minutes, or the process
+    ]
+    for body in cases:
+        with subtests.test(msg=f"{body[:6]!r}…{len(body)}"):
+            began = time.monotonic()
+            refusal(body)
+            assert time.monotonic() - began < 5  # generous: what it guards against takes minutes, or the process
 
 
 def test_long_names_are_not_echoed_in_full() -> None:

@@ -28,9 +28,8 @@ def test_an_amount_and_its_unit_are_whole_seconds(amount: str, unit: str, second
     assert form.cleaned_data["seconds"] == seconds
 
 
-@pytest.mark.parametrize(
-    ("amount", "unit", "said"),
-    [
+def test_what_is_no_time_to_live_is_named_with_its_bound(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str, str]] = [
         ("", "min", "This field is required."),
         ("soon", "min", "“soon” is no amount of time: write a number, as 5 or 1.5."),
         ("-5", "min", "“-5” is no amount of time: write a number, as 5 or 1.5."),
@@ -40,10 +39,10 @@ def test_an_amount_and_its_unit_are_whole_seconds(amount: str, unit: str, second
         ("8", "d", "8 d is more than 7 d, the most there is."),
         ("0", "s", "0 s is less than 1 s, the least there is."),
         ("1.5", "s", "1.5 s is no whole number of seconds."),
-    ],
-)
-def test_what_is_no_time_to_live_is_named_with_its_bound(amount: str, unit: str, said: str) -> None:
-    assert sent(amount, unit).errors["amount"] == [said]
+    ]
+    for amount, unit, said in cases:
+        with subtests.test(msg=f"{amount!r}, {unit!r}"):
+            assert sent(amount, unit).errors["amount"] == [said]
 
 
 @pytest.mark.parametrize("more", [{"revision": ""}, {"revision": "-1"}, {"revision": "9" * 20}, {"unit": "week"}])

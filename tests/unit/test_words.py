@@ -6,9 +6,8 @@ from controlplane.dashboard.words import MAY, ROLES, counted, duration, span
 from tenants.actor import ROLE_SCOPES
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
+def test_a_duration_is_exact_and_short(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[int, str]] = [
         (0, "0 s"),
         (1, "1 s"),
         (90, "1 min 30 s"),
@@ -20,10 +19,10 @@ from tenants.actor import ROLE_SCOPES
         (172_800, "2 d"),
         (604_800, "7 d"),
         (31_536_000, "365 d"),
-    ],
-)
-def test_a_duration_is_exact_and_short(seconds: int, words: str) -> None:
-    assert duration(seconds) == words
+    ]
+    for seconds, words in cases:
+        with subtests.test(msg=f"{seconds!r}, {words!r}"):
+            assert duration(seconds) == words
 
 
 def test_one_is_not_many() -> None:

@@ -116,16 +116,17 @@ def test_it_never_flaps_whatever_the_values(runs: "list[tuple[float | None, int]
     assert all(later - earlier >= 75 for earlier, later in pairwise(fired))
 
 
-@pytest.mark.parametrize("built_in", BUILT_IN, ids=lambda one: one.key)
-def test_every_built_in_rule_fires_within_one_interval_and_ends(built_in: object) -> None:
-    one = next(rule for rule in BUILT_IN if rule is built_in)
-    rule = Rule(one.comparison, one.threshold, one.clears_at, one.for_seconds, one.clear_for_seconds)
-    bad, good = _values(one.comparison, one.threshold, one.clears_at)
-    rounds = one.for_seconds // INTERVAL + 1
-    state, events = walked(rule, [bad] * (rounds + 1))
-    assert events == [((rounds - 1) * INTERVAL, "fired")]
-    assert is_clear(rule, good)
-    assert walked(rule, [good] * 10, state=state)[0].phase == "ok"
+def test_every_built_in_rule_fires_within_one_interval_and_ends(subtests: pytest.Subtests) -> None:
+    for built_in in BUILT_IN:
+        with subtests.test(msg=built_in.key):
+            one = next(rule for rule in BUILT_IN if rule is built_in)
+            rule = Rule(one.comparison, one.threshold, one.clears_at, one.for_seconds, one.clear_for_seconds)
+            bad, good = _values(one.comparison, one.threshold, one.clears_at)
+            rounds = one.for_seconds // INTERVAL + 1
+            state, events = walked(rule, [bad] * (rounds + 1))
+            assert events == [((rounds - 1) * INTERVAL, "fired")]
+            assert is_clear(rule, good)
+            assert walked(rule, [good] * 10, state=state)[0].phase == "ok"
 
 
 def _values(comparison: Comparison, threshold: float, clears_at: float) -> tuple[float, float]:

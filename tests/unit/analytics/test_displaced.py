@@ -55,21 +55,24 @@ def test_buckets_begin_where_their_level_says_and_are_of_all_agents_together() -
     assert found.buckets[Bucket(3_600, 1_699_999_200, 1, 2, "pressure")] == Lost(6, 60, AT + 299)
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_however_reports_are_lost_doubled_and_shuffled_sums_are_what_engines_counted_in_the_end(seed: int) -> None:
+def test_however_reports_are_lost_doubled_and_shuffled_sums_are_what_engines_counted_in_the_end(
+    subtests: pytest.Subtests,
+) -> None:
     """As long as the last word on each counter arrives at some time."""
-    dice, told, counts = random.Random(seed), list[tuple[Place, int]](), dict[Place, int]()
-    for _ in range(100):
-        where = place(dice.choice(("b1", "b2")), agent=dice.choice(("a", "b")), victim=dice.choice("123"))
-        counts[where] = counts.get(where, 0) + dice.randint(0, 9)
-        told.append((where, counts[where]))
-    heard = [one for one in told if dice.random() < 0.5] * 2 + list(counts.items())
-    dice.shuffle(heard)
-    known = dict[Place, Lost]()
-    sums = 0
-    for start in range(0, len(heard), 7):  # a transaction each
-        found = Displaced(known)
-        for where, blocks in heard[start : start + 7]:
-            take(found, blocks, where)
-        known, sums = {**known, **found.now}, sums + blocks_of(found)
-    assert sums == sum(counts.values())
+    for seed in range(20):
+        with subtests.test(msg=repr(seed)):
+            dice, told, counts = random.Random(seed), list[tuple[Place, int]](), dict[Place, int]()
+            for _ in range(100):
+                where = place(dice.choice(("b1", "b2")), agent=dice.choice(("a", "b")), victim=dice.choice("123"))
+                counts[where] = counts.get(where, 0) + dice.randint(0, 9)
+                told.append((where, counts[where]))
+            heard = [one for one in told if dice.random() < 0.5] * 2 + list(counts.items())
+            dice.shuffle(heard)
+            known = dict[Place, Lost]()
+            sums = 0
+            for start in range(0, len(heard), 7):  # a transaction each
+                found = Displaced(known)
+                for where, blocks in heard[start : start + 7]:
+                    take(found, blocks, where)
+                known, sums = {**known, **found.now}, sums + blocks_of(found)
+            assert sums == sum(counts.values())

@@ -73,9 +73,8 @@ def test_keys_never_have_more_than_their_rows_whatever_is_told(parts: list[tuple
     assert all(one <= most for one, most in zip(sums, [10, 1_000, 500, 50], strict=False))
 
 
-@pytest.mark.parametrize(
-    ("told", "field"),
-    [
+def test_what_is_no_part_of_the_rows_is_refused_by_name_and_the_rest_is_counted(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Any, str]] = [
         (part(OURS, 11), "requests"),
         ([*PLACE, OURS, 1, 1_001, 0, 0], "prompt_tokens"),
         (part(OURS, -1), "requests"),
@@ -92,13 +91,13 @@ def test_keys_never_have_more_than_their_rows_whatever_is_told(parts: list[tuple
         ([*PLACE, OURS, 1], "row"),
         ({}, "row"),
         (None, "row"),
-    ],
-)
-def test_what_is_no_part_of_the_rows_is_refused_by_name_and_the_rest_is_counted(told: Any, field: str) -> None:
-    found = taken([row()], [part(None, 2), told, part(OURS, 3)])
-    assert refused(found) == [f"keys.1.{field}"]
-    assert {key: one[0] for key, one in counted(found).items()} == {"": 2, OURS: 3}
-    assert found.counted_rows == 1
+    ]
+    for told, field in cases:
+        with subtests.test(msg=f"{told!r}, {field!r}"):
+            found = taken([row()], [part(None, 2), told, part(OURS, 3)])
+            assert refused(found) == [f"keys.1.{field}"]
+            assert {key: one[0] for key, one in counted(found).items()} == {"": 2, OURS: 3}
+            assert found.counted_rows == 1
 
 
 @pytest.mark.parametrize("kind", ["probe", "pin"])

@@ -16,6 +16,7 @@ from controlplane.analytics.levels_told import (
     pin_read,
 )
 from controlplane.analytics.rows import Problem
+from tests.case_names import case_name
 
 ID = "0190f3b8-7c1e-7000-8000-000000000001"
 PAIR = {"victim": "1", "by": "2", "cause": "pressure", "blocks": 3, "bytes": 30, "seconds_ago": 2.5}
@@ -35,9 +36,8 @@ def test_what_a_later_version_tells_of_a_pair_or_a_pin_besides_is_passed_over() 
     assert pin_read("x", {**PIN, "weather": "fine"}) == pin_read("x", PIN)
 
 
-@pytest.mark.parametrize(
-    ("name", "bad"),
-    [
+def test_a_pair_that_makes_no_sense_is_refused_by_its_field(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, Any]] = [
         ("victim", 1),
         ("victim", "1" * 19),
         ("victim", "luminet/nobody"),
@@ -54,12 +54,12 @@ def test_what_a_later_version_tells_of_a_pair_or_a_pin_besides_is_passed_over() 
         ("seconds_ago", float("nan")),
         ("seconds_ago", 10**400),
         ("seconds_ago", "1"),
-    ],
-)
-def test_a_pair_that_makes_no_sense_is_refused_by_its_field(name: str, bad: Any) -> None:
-    found = pair_read("evictions.7", {**PAIR, name: bad}, 100.0)
-    assert isinstance(found, Problem)
-    assert found.field == f"evictions.7.{name}"
+    ]
+    for name, bad in cases:
+        with subtests.test(msg=case_name(name, bad)):
+            found = pair_read("evictions.7", {**PAIR, name: bad}, 100.0)
+            assert isinstance(found, Problem)
+            assert found.field == f"evictions.7.{name}"
 
 
 @pytest.mark.parametrize("bad", [None, [], {}, {"victim": "1"}, "pair"])
@@ -90,9 +90,8 @@ def test_a_pin_is_read_by_its_id() -> None:
     assert not isinstance(missing, Problem)
 
 
-@pytest.mark.parametrize(
-    ("name", "bad"),
-    [
+def test_a_pin_that_makes_no_sense_is_refused_by_its_field(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, Any]] = [
         ("id", "p"),
         ("id", 7),
         ("namespace", None),
@@ -104,12 +103,12 @@ def test_a_pin_is_read_by_its_id() -> None:
         ("wanted_tokens", -1),
         ("resident_tokens", None),
         ("resident_bytes", 2**60),
-    ],
-)
-def test_a_pin_that_makes_no_sense_is_refused_by_its_field(name: str, bad: Any) -> None:
-    found = pin_read("pins.3", {**PIN, name: bad})
-    assert isinstance(found, Problem)
-    assert found.field == f"pins.3.{name}"
+    ]
+    for name, bad in cases:
+        with subtests.test(msg=case_name(name, bad)):
+            found = pin_read("pins.3", {**PIN, name: bad})
+            assert isinstance(found, Problem)
+            assert found.field == f"pins.3.{name}"
 
 
 @pytest.mark.parametrize(

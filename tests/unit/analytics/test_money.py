@@ -174,9 +174,8 @@ def test_two_currencies_have_no_sum() -> None:
     assert currency_of([]) is None
 
 
-@pytest.mark.parametrize(
-    ("amount", "currency", "shown"),
-    [
+def test_people_see_what_can_be_paid_in_and_never_nothing_for_something(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str, str]] = [
         ("0", "EUR", "0.00"),
         ("1.005", "EUR", "1.01"),
         ("1.004999999999999", "EUR", "1.00"),
@@ -189,10 +188,10 @@ def test_two_currencies_have_no_sum() -> None:
         ("0.25", "JPY", "0.25"),
         ("1.0005", "KWD", "1.001"),
         ("1.5", "XXX", "1.50"),
-    ],
-)
-def test_people_see_what_can_be_paid_in_and_never_nothing_for_something(amount: str, currency: str, shown: str) -> None:
-    assert displayed(Decimal(amount), currency) == shown
+    ]
+    for amount, currency, shown in cases:
+        with subtests.test(msg=f"{amount!r}, {currency!r}"):
+            assert displayed(Decimal(amount), currency) == shown
 
 
 @pytest.mark.parametrize("amount", ["0", "0.000000000000001", "100", "1000000000000000000000000000000", "1.50"])

@@ -29,6 +29,7 @@ from controlplane.analytics.rows import (
 )
 from engine_agent.usage import CODES, COUNTS, KINDS, Row, row_document
 from engine_agent.wire import MISSED
+from tests.case_names import case_name
 
 NOW = datetime(2026, 11, 22, 12, 30, 20, tzinfo=UTC)
 SECONDS = int(NOW.timestamp())
@@ -105,18 +106,20 @@ BAD: list[tuple[Mapping[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "field"), BAD)
-def test_a_bad_row_is_refused_by_field(changes: Mapping[str, Any], field: str) -> None:
-    found = JUDGE.row(told(**changes))
-    assert isinstance(found, Problem)
-    assert found.field == field
+def test_a_bad_row_is_refused_by_field(subtests: pytest.Subtests) -> None:
+    for changes, field in BAD:
+        with subtests.test(msg=case_name(changes, field)):
+            found = JUDGE.row(told(**changes))
+            assert isinstance(found, Problem)
+            assert found.field == field
 
 
-@pytest.mark.parametrize("missing", sorted(FIELDS))
-def test_a_row_that_lacks_a_field_is_refused_by_it(missing: str) -> None:
-    row = told()
-    del row[missing]
-    assert JUDGE.row(row) == Problem(missing, "is missing")
+def test_a_row_that_lacks_a_field_is_refused_by_it(subtests: pytest.Subtests) -> None:
+    for missing in sorted(FIELDS):
+        with subtests.test(msg=missing):
+            row = told()
+            del row[missing]
+            assert JUDGE.row(row) == Problem(missing, "is missing")
 
 
 @pytest.mark.parametrize("seconds", [-OLDEST_SECONDS, AHEAD_SECONDS])
@@ -132,10 +135,11 @@ def test_what_was_counted_before_the_clock_was_set_back_is_counted_now(ahead: in
     assert JUDGE.counted_in(found.minute) == MINUTE + counted_in
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("kv_dtype", sorted(KV_DTYPES))
-def test_every_kind_and_format_that_there_is_is_counted(kind: str, kv_dtype: str) -> None:
-    assert isinstance(JUDGE.row(told(kind=kind, kv_dtype=kv_dtype)), Counted)
+def test_every_kind_and_format_that_there_is_is_counted(subtests: pytest.Subtests) -> None:
+    for kv_dtype in sorted(KV_DTYPES):
+        for kind in KINDS:
+            with subtests.test(msg=f"{kind}, {kv_dtype}"):
+                assert isinstance(JUDGE.row(told(kind=kind, kv_dtype=kv_dtype)), Counted)
 
 
 def test_what_an_end_adds_later_has_no_requests_of_its_own() -> None:

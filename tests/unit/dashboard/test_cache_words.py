@@ -59,9 +59,8 @@ def stats(**changes: Any) -> dict[str, Any]:
 # Of a namespace
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
+def test_the_headline_claims_no_more_than_was_counted(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({}, "Hit rate 71.2 %, up 21.2 points"),
         ({"before": {"hit_ratio": 0.9, "covered_seconds": DAY}}, "Hit rate 71.2 %, down 18.8 points"),
         ({"before": {"hit_ratio": 0.712, "covered_seconds": DAY}}, "Hit rate 71.2 %, as in the window before"),
@@ -71,10 +70,10 @@ def stats(**changes: Any) -> dict[str, Any]:
         ({"requests": 1}, "1 request so far in chat: too few for a hit rate"),
         ({"requests": 0}, "Nothing was asked of chat in the last 24 h"),
         ({"requests": 0, "covered_seconds": 0}, "Nothing has been measured in chat yet"),
-    ],
-)
-def test_the_headline_claims_no_more_than_was_counted(changes: dict[str, Any], said: str) -> None:
-    assert headline(stats(**changes), slug="chat", window="24 h") == said
+    ]
+    for changes, said in cases:
+        with subtests.test(msg=f"{changes!r}, {said!r}"):
+            assert headline(stats(**changes), slug="chat", window="24 h") == said
 
 
 def test_nearly_all_is_not_all() -> None:

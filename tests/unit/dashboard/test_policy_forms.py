@@ -19,6 +19,7 @@ from controlplane.rollouts.stepping import Candidate
 from tenants.policy import BUILT_IN
 from tenants.policy import FIELDS as POLICY_FIELDS
 from tenants.preview import AgentPool
+from tests.case_names import case_name
 
 EVERYTHING: dict[str, Any] = {
     "prefix_caching": False,
@@ -53,15 +54,15 @@ def test_what_a_form_does_not_have_stays_as_it_was() -> None:
     assert found.said == {**EVERYTHING, "ttl_seconds": 7200}
 
 
-@pytest.mark.parametrize("name", list(FIELDS))
-def test_each_value_is_typed_as_it_is_read(name: str) -> None:
-    for value in (BUILT_IN[name], EVERYTHING[name], INHERITED):
-        assert same(name, read(FIELDS[name], name, typed_of(FIELDS[name], name, value)), value)
+def test_each_value_is_typed_as_it_is_read(subtests: pytest.Subtests) -> None:
+    for name in list(FIELDS):
+        with subtests.test(msg=name):
+            for value in (BUILT_IN[name], EVERYTHING[name], INHERITED):
+                assert same(name, read(FIELDS[name], name, typed_of(FIELDS[name], name, value)), value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
+def test_values_read_in_the_units_people_think_in(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, Any, str]] = [
         ("ttl_seconds", 5400, "1 h 30 min"),
         ("max_age_seconds", None, "no cap"),
         ("reserved_share", 0.07, "7 % of each pool"),
@@ -70,10 +71,10 @@ def test_each_value_is_typed_as_it_is_read(name: str) -> None:
         ("offload", "host", "to the host’s memory"),
         ("weight", 2.0, "2"),
         ("weight", INHERITED, "inherited"),
-    ],
-)
-def test_values_read_in_the_units_people_think_in(name: str, value: Any, said: str) -> None:
-    assert value_words(name, value) == said
+    ]
+    for name, value, said in cases:
+        with subtests.test(msg=case_name(name, value)):
+            assert value_words(name, value) == said
 
 
 @pytest.mark.parametrize(

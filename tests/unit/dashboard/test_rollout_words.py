@@ -63,9 +63,8 @@ def test_the_headline_states_the_fact(told: dict[str, Any], counts: tuple[int, i
     assert headline(seen(**told), reached=reached, acknowledged=acknowledged, total=total) == said
 
 
-@pytest.mark.parametrize(
-    ("told", "begins"),
-    [
+def test_what_comes_next_is_said_in_a_sentence(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({}, "When all of this step have acknowledged it, they are watched for 1 min, then it goes to engines with"),
         ({"baking_since": NOW - timedelta(seconds=15)}, "In 45 s it goes to engines with tier=canary"),
         ({"baking_since": NOW - timedelta(seconds=90)}, "Its bake is over."),
@@ -74,10 +73,10 @@ def test_the_headline_states_the_fact(told: dict[str, Any], counts: tuple[int, i
         ({"state": "rolled_back"}, "Nothing more: what revision 6 said was published again"),
         ({"state": "superseded"}, "Nothing more: a newer revision took over from it."),
         ({"state": "done"}, "Nothing more: it is over."),
-    ],
-)
-def test_what_comes_next_is_said_in_a_sentence(told: dict[str, Any], begins: str) -> None:
-    assert what_next(seen(**told), reached=3, acknowledged=2, now=NOW).startswith(begins)
+    ]
+    for told, begins in cases:
+        with subtests.test(msg=f"{told!r}, {begins!r}"):
+            assert what_next(seen(**told), reached=3, acknowledged=2, now=NOW).startswith(begins)
 
 
 def test_a_bake_is_never_said_to_be_longer_than_it_is() -> None:

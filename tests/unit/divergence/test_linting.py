@@ -38,9 +38,8 @@ def test_one_prompt_alone_has_suspects() -> None:
     assert found.findings == ()
 
 
-@pytest.mark.parametrize(
-    ("text", "name"),
-    [
+def test_what_varies_is_named_by_its_form(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str]] = [
         (f"{uuid.UUID(int=2**127)}", "a uuid"),
         ("2026-11-20T10:00:00Z", "a timestamp"),
         ("Nov 20, 2026 at 10:00 AM", "a timestamp"),
@@ -52,15 +51,15 @@ def test_one_prompt_alone_has_suspects() -> None:
         ("1763640000", "unix time"),
         ("req_8f3a2b1c9d0e", "an id"),
         ("4711", "a number"),
-    ],
-)
-def test_what_varies_is_named_by_its_form(text: str, name: str) -> None:
-    shown = f"before {text} after"
-    (one,) = looks(shown)
-    assert (one.name, shown[one.start : one.stop]) == (name, text)
-    inside = look_at(shown, 7 + len(text) // 2, 8 + len(text) // 2)
-    assert inside is not None
-    assert (inside.name, shown[inside.start : inside.stop]) == (name, text)
+    ]
+    for text, name in cases:
+        with subtests.test(msg=f"{text!r}, {name!r}"):
+            shown = f"before {text} after"
+            (one,) = looks(shown)
+            assert (one.name, shown[one.start : one.stop]) == (name, text)
+            inside = look_at(shown, 7 + len(text) // 2, 8 + len(text) // 2)
+            assert inside is not None
+            assert (inside.name, shown[inside.start : inside.stop]) == (name, text)
 
 
 def test_a_text_of_words_looks_like_nothing() -> None:

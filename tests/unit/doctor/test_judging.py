@@ -11,6 +11,7 @@ import pytest
 from controlplane.doctor.finding import Finding, Status
 from controlplane.doctor.judging import clocks, fleet, gpu, guarding, homes, numbers, ports, reaching, room, versions
 from controlplane.settings.reader import BadSetting
+from tests.case_names import case_name
 
 OK, NOTE, WARNING, BROKEN = Status.OK, Status.NOTE, Status.WARNING, Status.BROKEN
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)
@@ -142,18 +143,24 @@ def seen(mode: int, *, is_folder: bool = False, owner: int = 1000, **more: bool)
     return guarding.FileSeen("a file", kind | mode, owner, is_folder, **more)
 
 
-@pytest.mark.parametrize(
-    ("file", "status"),
-    [
-        (seen(0o600), OK), (seen(0o400), OK), (seen(0o640), BROKEN), (seen(0o604), BROKEN), (seen(0o602), BROKEN),
-        (seen(0o700, is_folder=True), OK), (seen(0o750, is_folder=True), BROKEN),
-        (seen(0o711, is_folder=True), BROKEN), (seen(0o711, is_folder=True, may_be_passed=True), OK),
-        (seen(0o600, owner=7), WARNING), (seen(0o600, owner=0), OK),
-    ],
-)  # fmt: skip
-def test_secrets_are_for_their_owner_alone(file: guarding.FileSeen, status: Status) -> None:
-    (found,) = guarding.files([file], us=1000, what="here")
-    assert found.status is status
+def test_secrets_are_for_their_owner_alone(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[guarding.FileSeen, Status]] = [
+        (seen(0o600), OK),
+        (seen(0o400), OK),
+        (seen(0o640), BROKEN),
+        (seen(0o604), BROKEN),
+        (seen(0o602), BROKEN),
+        (seen(0o700, is_folder=True), OK),
+        (seen(0o750, is_folder=True), BROKEN),
+        (seen(0o711, is_folder=True), BROKEN),
+        (seen(0o711, is_folder=True, may_be_passed=True), OK),
+        (seen(0o600, owner=7), WARNING),
+        (seen(0o600, owner=0), OK),
+    ]
+    for file, status in cases:
+        with subtests.test(msg=f"{file!r}, {status!r}"):
+            (found,) = guarding.files([file], us=1000, what="here")
+            assert found.status is status
 
 
 def test_what_to_do_about_a_mode_can_be_pasted() -> None:
@@ -295,9 +302,8 @@ def agent(**more: Any) -> dict[str, Any]:
     return {**view, **more}
 
 
-@pytest.mark.parametrize(
-    ("view", "status"),
-    [
+def test_an_agent_that_is_not_well_is_named_with_its_reason(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, Any], Status]] = [
         (agent(), OK),
         (agent(state="stale", why="nothing heard of it"), BROKEN),
         (agent(state="down", why="the engine is down"), BROKEN),
@@ -308,13 +314,13 @@ def agent(**more: Any) -> dict[str, Any]:
         (agent(in_sync=False, conditions={"behind": {"why": "it holds another"}}), WARNING),
         (agent(conditions={"clock_skew": {"why": "its clock is 10 min ahead"}}), WARNING),
         (agent(spooled=5000), WARNING),
-    ],
-)
-def test_an_agent_that_is_not_well_is_named_with_its_reason(view: dict[str, Any], status: Status) -> None:
-    (found,) = fleet.agents([view])
-    assert found.status is status
-    if status is not OK:
-        assert found.name == "agent-1"
+    ]
+    for view, status in cases:
+        with subtests.test(msg=case_name(view, status)):
+            (found,) = fleet.agents([view])
+            assert found.status is status
+            if status is not OK:
+                assert found.name == "agent-1"
 
 
 def test_a_fleet_of_nobody_is_warned_of_and_a_sick_large_one_is_told_in_a_few_lines() -> None:

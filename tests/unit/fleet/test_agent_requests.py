@@ -80,9 +80,8 @@ def test_an_object_has_its_members_and_no_others_each_of_its_type() -> None:
         object_read(b'{"rotate": true, "name": null, "more": 1}', members)
 
 
-@pytest.mark.parametrize(
-    ("told", "kept"),
-    [
+def test_what_the_database_cannot_hold_is_replaced_and_nothing_else(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[str, str]] = [
         (r'"a\u0000b"', "a\ufffdb"),
         (r'"\ud800"', "\ufffd"),
         (r'"\udc00\ud800"', "\ufffd\ufffd"),
@@ -92,10 +91,10 @@ def test_an_object_has_its_members_and_no_others_each_of_its_type() -> None:
         (r'"\\\u0000"', "\\\ufffd"),
         (r'"\\\\ud800"', r"\\ud800"),
         ('"é\\uD800"', "é\ufffd"),
-    ],
-)
-def test_what_the_database_cannot_hold_is_replaced_and_nothing_else(told: str, kept: str) -> None:
-    assert json.loads(storable(told.encode())) == kept
+    ]
+    for told, kept in cases:
+        with subtests.test(msg=f"{told!r}, {kept!r}"):
+            assert json.loads(storable(told.encode())) == kept
 
 
 @given(Values)

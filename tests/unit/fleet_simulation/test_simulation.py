@@ -55,6 +55,7 @@ def test_every_seed_is_in_one_part() -> None:
     assert sorted(all_of) == list(range(SEEDS))
 
 
-@pytest.mark.parametrize("name", BROKEN)
-def test_a_broken_part_is_caught(name: str) -> None:
-    assert any(seed_problem(seed, BROKEN[name]) for seed in range(MOST_TRIED))
+def test_a_broken_part_is_caught(subtests: pytest.Subtests) -> None:
+    for name in BROKEN:
+        with subtests.test(msg=name):
+            assert any(seed_problem(seed, BROKEN[name]) for seed in range(MOST_TRIED))

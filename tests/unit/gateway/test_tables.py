@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from engine_agent.gateway.tables import BadTables, Formats, Tables, tables_empty, tables_read
 from engine_agent.protocol import Snapshot, snapshot_build
+from tests.case_names import case_name
 from tests.gateways import (
     KEY,
     MODEL,
@@ -134,9 +135,8 @@ def test_a_change_costs_what_it_touches() -> None:
     assert after.keys == before.keys
 
 
-@pytest.mark.parametrize(
-    ("entries", "problem"),
-    [
+def test_what_no_request_could_be_served_by_is_refused_by_name(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         (route("agent-1", "10.0.0.1:8101"), "route/agent-1.address: must be like http"),
         (route("agent-1", "ftp://10.0.0.1"), "route/agent-1.address: must be like http"),
         (route("agent-1", "http://10.0.0.1:99999"), "route/agent-1.address: must be like http"),
@@ -145,11 +145,10 @@ def test_a_change_costs_what_it_touches() -> None:
         (route("agent-1", kv_dtypes=[5]), "route/agent-1.models.demo.kv_dtypes: must be a list of names"),  # type: ignore[list-item]
         (namespace("11", "1", "default"), "org/1: is missing, but entries are of it"),
         (key(KEY, "1"), "org/1: is missing, but entries are of it"),
-    ],
-)
-def test_what_no_request_could_be_served_by_is_refused_by_name(entries: dict[str, Any], problem: str) -> None:
-    with pytest.raises(BadTables, match=problem):
-        read(entries)
+    ]
+    for entries, problem in cases:
+        with subtests.test(msg=case_name(entries, problem)), pytest.raises(BadTables, match=problem):
+            read(entries)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from engine_agent.prompts.templates import TemplateSource
 from engine_agent.server.chat import understand_chat
 from engine_agent.server.completions import understand_completion
 from engine_agent.server.face import Face, Understood
+from tests.case_names import case_name
 from tests.rendering import InlineTemplate, chat_text
 from tests.unit.engine.vocabularies import DEMO
 
@@ -151,9 +152,8 @@ def test_tools_and_documents_are_the_templates_as_they_were_sent() -> None:
     assert chat_text(CALLING, body).text == '[{"b": 1, "a": [null]}][{"c": "ü"}]user:x;'
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
+def test_what_a_tool_was_called_with_is_an_object_again_and_no_content_is_none(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Any, str]] = [
         ('{"b": 1, "a": "ü"}', '{"b": 1, "a": "ü"}'),
         ({"b": 1}, '{"b": 1}'),
         ("[1]", "[1]"),
@@ -162,10 +162,10 @@ def test_tools_and_documents_are_the_templates_as_they_were_sent() -> None:
         ("[" * 100_000, "{}"),
         (None, "{}"),
         (7, "{}"),
-    ],
-)
-def test_what_a_tool_was_called_with_is_an_object_again_and_no_content_is_none(arguments: Any, text: str) -> None:
-    assert called(arguments) == f"nullnullassistant:[f {text}];"
+    ]
+    for arguments, text in cases:
+        with subtests.test(msg=case_name(arguments, text)):
+            assert called(arguments) == f"nullnullassistant:[f {text}];"
 
 
 @pytest.mark.parametrize("depth", [100, 200, 300, 400, 600, 900])

@@ -81,9 +81,8 @@ def test_a_text_cut_in_front_of_a_splitting_token_has_the_tokens_of_its_parts(to
     _cuts_are_exact(tokenizer)
 
 
-@pytest.mark.parametrize(
-    "token",
-    [
+def test_a_token_of_which_that_cannot_be_said_for_sure_is_none(subtests: pytest.Subtests) -> None:
+    cases: list[AddedToken] = [
         AddedToken("<|c|>", lstrip=True, normalized=False),
         AddedToken("<|c|>", rstrip=True, normalized=False),
         AddedToken("<|c|>", single_word=True, normalized=False),
@@ -92,15 +91,14 @@ def test_a_text_cut_in_front_of_a_splitting_token_has_the_tokens_of_its_parts(to
         AddedToken("|a|", normalized=False),
         AddedToken("|><|", normalized=False),
         AddedToken("<<", normalized=False),
-    ],
-    ids=["strips-left", "strips-right", "single-word", "letter", "space", "inside", "across", "of-itself"],
-)
-def test_a_token_of_which_that_cannot_be_said_for_sure_is_none(token: AddedToken) -> None:
-    tokenizer = demo()
-    tokenizer.add_special_tokens([AddedToken(mark, normalized=False) for mark in MARKS])
-    tokenizer.add_tokens([token])
-    assert token.content not in splitting_tokens(tokenizer)
-    assert "[X]" in splitting_tokens(tokenizer)
+    ]
+    for token in cases:
+        with subtests.test(msg=repr(token)):
+            tokenizer = demo()
+            tokenizer.add_special_tokens([AddedToken(mark, normalized=False) for mark in MARKS])
+            tokenizer.add_tokens([token])
+            assert token.content not in splitting_tokens(tokenizer)
+            assert "[X]" in splitting_tokens(tokenizer)
 
 
 def test_where_texts_are_normalised_first_a_token_looked_for_afterwards_is_none() -> None:

@@ -22,6 +22,7 @@ from engine_agent.identity import (
     verify,
 )
 from engine_agent.protocol import canonical_json
+from tests.case_names import case_name
 from tests.unit.server.identities import IDENTITY, NOW, OTHER, SECRET
 
 
@@ -104,9 +105,8 @@ def test_no_text_at_all_makes_it_fail_otherwise(header: str) -> None:
         verified(header)
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
+def test_nonsense_is_refused_whoever_signed_it(subtests: pytest.Subtests) -> None:
+    cases: list[Any] = [
         [],
         None,
         {},
@@ -126,11 +126,10 @@ def test_no_text_at_all_makes_it_fail_otherwise(header: str) -> None:
         asdict(IDENTITY) | {"expires_at": "soon"},
         asdict(IDENTITY) | {"expires_at": 10**400},
         asdict(IDENTITY) | {"deadline": False},
-    ],
-)
-def test_nonsense_is_refused_whoever_signed_it(told: Any) -> None:
-    with pytest.raises(BadIdentity, match=r"payload|cannot have"):
-        verified(signed(told))
+    ]
+    for told in cases:
+        with subtests.test(msg=case_name(told)), pytest.raises(BadIdentity, match=r"payload|cannot have"):
+            verified(signed(told))
 
 
 def test_nobody_signs_what_nobody_would_believe() -> None:

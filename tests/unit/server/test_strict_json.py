@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from engine_agent.http.errors import ApiError
 from engine_agent.http.strict_json import is_nested_deeper, read_object
+from tests.case_names import case_name
 
 
-@pytest.mark.parametrize(
-    ("body", "says"),
-    [
+def test_what_is_no_document_is_refused(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[bytes, str]] = [
         (b"", "not JSON"),
         (b"{", "not JSON"),
         (b"[]", "must be a JSON object"),
@@ -30,12 +30,12 @@ from engine_agent.http.strict_json import is_nested_deeper, read_object
         (b'{"a": "\n"}', "not JSON"),
         (b'{"a": 1, "a": 1}', "more than once"),
         (b'{"b": {"a": 1, "a": 2}}', "more than once"),
-    ],
-)
-def test_what_is_no_document_is_refused(body: bytes, says: str) -> None:
-    with pytest.raises(ApiError, match=says) as caught:
-        read_object(body)
-    assert (caught.value.status, caught.value.code) == (400, "invalid_json")
+    ]
+    for body, says in cases:
+        with subtests.test(msg=case_name(body, says)):
+            with pytest.raises(ApiError, match=says) as caught:
+                read_object(body)
+            assert (caught.value.status, caught.value.code) == (400, "invalid_json")
 
 
 @pytest.mark.parametrize(

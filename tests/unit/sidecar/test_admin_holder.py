@@ -88,9 +88,8 @@ def error(code: str) -> str:
     return f'{{"error": {{"code": "{code}", "message": "why"}}}}'
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "kind"),
-    [
+def test_only_what_an_engine_can_never_obey_is_rejected(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[int, str, type[HolderError]]] = [
         (400, "malformed", HolderRejected),
         (422, "rejected", HolderRejected),
         (409, "hash_mismatch", HolderMismatch),
@@ -101,10 +100,10 @@ def error(code: str) -> str:
         (413, "too_large", HolderAway),
         (429, "busy", HolderAway),
         (503, "engine_failed", HolderAway),
-    ],
-)
-def test_only_what_an_engine_can_never_obey_is_rejected(status: int, code: str, kind: type[HolderError]) -> None:
-    assert [type(one) for one in answered(status, error(code), lambda holder: holder.apply(b"{}"))] == [kind]
+    ]
+    for status, code, kind in cases:
+        with subtests.test(msg=f"{status!r}, {code!r}"):
+            assert [type(one) for one in answered(status, error(code), lambda holder: holder.apply(b"{}"))] == [kind]
 
 
 def test_a_pin_that_an_engine_does_not_take_is_rejected() -> None:

@@ -19,6 +19,7 @@ from engine_agent.sidecar.link import address_check
 from engine_agent.sidecar.operating import MOST_PROBLEMS, operation_outcome
 from engine_agent.sidecar.proofs import are_complete, proof_reports
 from engine_agent.wire import MOST_COMMAND_CHARACTERS, Command, command_encode
+from tests.case_names import case_name
 
 
 @dataclass
@@ -109,9 +110,8 @@ def test_a_command_of_ours_is_read() -> None:
     assert read(sealed(command_encode(COMMAND))) == CommandCame(1, COMMAND)
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
+def test_what_is_no_command_of_ours_is_told_apart(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[object, str]] = [
         (sealed(command_encode(COMMAND), signing=Ed25519PrivateKey.generate()), "forged"),
         (sealed(command_encode(COMMAND), agent="unit-2"), "forged"),
         (sealed(command_encode(COMMAND), key=bytes(32)), "corrupt"),
@@ -125,12 +125,12 @@ def test_a_command_of_ours_is_read() -> None:
         (None, "malformed"),
         ({"a": 1}, "malformed"),
         ("v1." + "A" * MOST_COMMAND_CHARACTERS, "malformed"),
-    ],
-)
-def test_what_is_no_command_of_ours_is_told_apart(text: object, reason: str) -> None:
-    found = read(text)
-    assert isinstance(found, CommandRefused)
-    assert found.reason == reason
+    ]
+    for text, reason in cases:
+        with subtests.test(msg=case_name(text, reason)):
+            found = read(text)
+            assert isinstance(found, CommandRefused)
+            assert found.reason == reason
 
 
 def test_a_wanted_state_has_a_target_and_may_have_a_change() -> None:
