@@ -368,7 +368,10 @@ def test_members_may_always_promise_less() -> None:
     publish(place, reserved_share=0.59)
     actor = key_actor(place)
     publish(place, actor=actor, reserved_share=0.59, ttl_seconds=60)
+    assert policy_in_force(place).effective.values["ttl_seconds"] == 60
     publish(place, actor=actor, reserved_share=0.55)
+    assert policy_in_force(place).effective.values["reserved_share"] == 0.55
+    assert refusal(place, actor=actor, reserved_share=0.59), "what was given up is not theirs to promise again"
 
 
 def test_previews_for_members_name_no_agent(acme: Api, operator: Api) -> None:

@@ -11,7 +11,7 @@ from engine_agent.loadgen.command import main as bench
 from engine_agent.savings.command import main as savings
 from engine_agent.savings.engine import Engine, cpu_seconds_of, engine_running
 
-DEMO = Path(__file__).parents[3] / "engine_agent" / "demo" / "model"
+DEMO = Path(__file__).parents[2] / "engine_agent" / "demo" / "model"
 
 
 @pytest.fixture(scope="module")
