@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.e2e.pages import Look, looker
+from tests.e2e.pages import SOON, Look, looker
 from tests.e2e.secrecy import leaks
 from tests.e2e.stack import Stack, new_home, running_fleet
 
@@ -66,7 +66,7 @@ def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
             if os.environ.get("LUMINET_REQUIRE_BROWSER"):
                 pytest.fail(f"LUMINET_REQUIRE_BROWSER is set and there is no browser: {error}")
             pytest.skip(f"no browser: {error}")
-    expect.set_options()
+    expect.set_options(SOON)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=str(chromium.executable), args=[*LAUNCH_ARGS], env=dict(chromium.env)

@@ -36,6 +36,7 @@ RULES = (
     "Answer in one short sentence, name the module you speak of, and say when somebody would rather not use it. " * 5
 )
 QUESTION = "What does the module json do, and when would I use it? " * 6
+HEADING = re.compile(r"<h1[^>]*>([^<]+)</h1>")
 PASSWORD = "seven plain otters paint"
 
 
@@ -229,22 +230,22 @@ def address(one: Listed, *, org: str) -> str:
     return reverse(one.view, args=[org if each == "acme" else each for each in one.arguments])
 
 
-def see_no_such_page(page: Page, path: str) -> None:
-    answer = page.goto(path)
-    assert answer is not None
-    assert answer.status == 404, path
-    expect(title(page)).to_have_text("There is no such page")
+def see_no_such_page(customer: BrowserContext, path: str) -> None:
+    """With the cookies of the browser; what that makes of the answer is looked at elsewhere."""
+    answer = customer.request.get(path, headers={"accept": "text/html"})
+    assert (answer.status, HEADING.findall(answer.text())) == (404, ["There is no such page"]), path
+    answer.dispose()
 
 
 def test_no_page_of_operators_is_there_for_a_customer(customer: BrowserContext) -> None:
-    page = customer.pages[0]
+    assert len(OF_OPERATORS) > 20
     for one in OF_OPERATORS:
-        see_no_such_page(page, address(one, org="acme"))
+        see_no_such_page(customer, address(one, org="acme"))
 
 
 def test_another_organisation_is_not_there_for_a_customer(customer: BrowserContext) -> None:
     """As if its name were one that nobody has."""
-    page = customer.pages[0]
+    assert len(OF_MEMBERS) > 20
     for one in OF_MEMBERS:
         for org in ("globex", "nobody-here"):
-            see_no_such_page(page, address(one, org=org))
+            see_no_such_page(customer, address(one, org=org))
