@@ -11,30 +11,33 @@ from xdist.scheduler import LoadFileScheduling
 
 # Of tests/e2e: by the fixture that is their stack.
 TOGETHER: Mapping[str, tuple[str, ...]] = {
-    "fleet_stack": (
+    "stack": (
         "tests/e2e/test_customer_journey.py",
         "tests/e2e/test_docs.py",
+        "tests/e2e/test_doctor.py",
         "tests/e2e/test_every_page.py",
         "tests/e2e/test_five_minutes.py",
         "tests/e2e/test_fleet.py",
+        "tests/e2e/test_journeys.py",
+        "tests/e2e/test_links.py",
         "tests/e2e/test_operator_journey.py",
         "tests/e2e/test_secrecy.py",
+        "tests/e2e/test_tiles.py",
     ),
-    "stack": ("tests/e2e/test_journeys.py", "tests/e2e/test_links.py"),
+    "busy_stack": (
+        "tests/e2e/test_monitoring.py",
+        "tests/e2e/test_demo_traffic.py",
+        "tests/e2e/test_numbers.py",
+    ),
 }
 # More than half a minute each, on two cores with nothing else to do. What is missing here is merely run later.
 LONGEST = (
-    *TOGETHER["fleet_stack"],
+    *TOGETHER["stack"],
     "tests/e2e/test_upgrade.py",
     "tests/integration/test_usage_faults.py",
-    *TOGETHER["stack"],
-    "tests/e2e/test_readme.py",
+    *TOGETHER["busy_stack"],
     "tests/e2e/test_stack.py",
-    "tests/e2e/test_doctor.py",
-    "tests/e2e/test_numbers.py",
-    "tests/e2e/test_tiles.py",
-    "tests/e2e/test_demo_traffic.py",
-    "tests/e2e/test_monitoring.py",
+    "tests/e2e/test_readme.py",
     "tests/integration/test_compose_twin.py",
     "tests/integration/test_fleet_faults.py",
     "tests/integration/test_doctor.py",

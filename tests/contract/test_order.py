@@ -16,15 +16,15 @@ def test_each_of_the_longest_is_there_and_named_once() -> None:
     assert len(set(LONGEST)) == len(LONGEST)
 
 
-def test_whoever_uses_the_fleets_stack_is_run_with_the_others() -> None:
-    using = {str(one.relative_to(CHECKOUT)) for one in E2E if re.search(r"\bfleet_stack\b", one.read_text())}
-    assert using == set(TOGETHER["fleet_stack"])
+def test_whoever_uses_the_busy_stack_is_run_with_the_others() -> None:
+    using = {str(one.relative_to(CHECKOUT)) for one in E2E if re.search(r"\bbusy_stack\b", one.read_text())}
+    assert using == set(TOGETHER["busy_stack"])
 
 
-def test_whoever_uses_the_plain_stack_is_run_with_the_others() -> None:
+def test_whoever_uses_the_stack_is_run_with_the_others() -> None:
     def is_using(text: str) -> bool:
         """By name, or by a fixture that asks for it; a file with a stack of its own defines one."""
-        return bool(re.search(r"\b(stack|page|look): ", text)) and "def stack(" not in text
+        return bool(re.search(r"\b(stack|page|look): |\bwindows: ", text)) and "def stack(" not in text
 
     using = {str(one.relative_to(CHECKOUT)) for one in E2E if is_using(one.read_text())}
     assert using >= set(TOGETHER["stack"])

@@ -1,19 +1,27 @@
-"""One stack and one browser for all journeys; tests that break a stack start their own.
+"""Two stacks and one browser for all journeys; tests that break a stack start their own.
 
-Stacks are the folder's, not the run's: they end before tests of other folders begin.
+They are the folder's, not the run's: they end before tests of other folders begin, which cannot bear the event loop
+that Playwright runs for as long as a browser of its lives.
 """
 
+from __future__ import annotations
+
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
 
-from tests.e2e.chromium import LAUNCH_ARGS, ChromiumUnavailable, find_or_fetch
-from tests.e2e.pages import SIZES, Look, looker
+from tests.e2e.pages import SOON, Look, looker
 from tests.e2e.secrecy import leaks
-from tests.e2e.stack import Stack, new_home, running, running_fleet
+from tests.e2e.stack import Stack, new_home, running_fleet
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+METRICS_TOKEN = secrets.token_hex(24)
 
 
 @pytest.fixture
@@ -24,22 +32,32 @@ def home() -> Iterator[Path]:
 
 @pytest.fixture(scope="package")
 def stack() -> Iterator[Stack]:
-    with new_home() as home, running(home) as stack:
-        yield stack
-        assert leaks(stack) == []
+    """With two agents on the demo model and a gateway, all of them ready, and no traffic but that of the tests.
 
-
-@pytest.fixture(scope="package")
-def fleet_stack() -> Iterator[Stack]:
-    """One with two agents on the demo model and a gateway, all of them ready."""
+    Whoever uses it makes organisations or people of their own, puts back what is everybody's, and ends with a fleet
+    that is well. Which files do: tests/order.py.
+    """
     with new_home() as home, running_fleet(home) as stack:
         yield stack
         assert leaks(stack) == []
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
+def busy_stack() -> Iterator[Stack]:
+    """With the demo's traffic, which tests may stop, and metrics behind a token."""
+    with (
+        new_home() as home,
+        running_fleet(home, LUMINET_DEMO_TRAFFIC="1", LUMINET_METRICS_TOKEN=METRICS_TOKEN) as stack,
+    ):
+        yield stack
+
+
+@pytest.fixture(scope="package")
 def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
-    """For one file of tests: Playwright's event loop runs for as long as this lives, and other tests cannot bear it."""
+    from playwright.sync_api import expect, sync_playwright
+
+    from tests.e2e.chromium import LAUNCH_ARGS, ChromiumUnavailable, find_or_fetch
+
     capture = request.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():  # fetching takes seconds, and says so
         try:
@@ -48,6 +66,7 @@ def browser(request: pytest.FixtureRequest) -> Iterator[Browser]:
             if os.environ.get("LUMINET_REQUIRE_BROWSER"):
                 pytest.fail(f"LUMINET_REQUIRE_BROWSER is set and there is no browser: {error}")
             pytest.skip(f"no browser: {error}")
+    expect.set_options(SOON)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=str(chromium.executable), args=[*LAUNCH_ARGS], env=dict(chromium.env)
@@ -72,12 +91,10 @@ def page(browser: Browser, stack: Stack) -> Iterator[Page]:
     assert not serious
 
 
-@pytest.fixture(params=[(scheme, size) for scheme in ("light", "dark") for size in SIZES], ids="-".join)
-def look(request: pytest.FixtureRequest, browser: Browser, stack: Stack) -> Iterator[Look]:
-    """A page in one theme and one size, and the function that looks at it."""
-    scheme, size = request.param
-    width, height = SIZES[size]
-    context = browser.new_context(base_url=stack.web, color_scheme=scheme, viewport={"width": width, "height": height})
+@pytest.fixture
+def look(browser: Browser, stack: Stack) -> Iterator[Look]:
+    """A page, and the function that looks at it in each theme and each size."""
+    context = browser.new_context(base_url=stack.web, color_scheme="light", viewport={"width": 1440, "height": 900})
     page = context.new_page()
-    yield page, looker(page, f"{scheme}-{size}")
+    yield page, looker(page)
     context.close()

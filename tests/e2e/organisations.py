@@ -1,17 +1,22 @@
 """Organisations that journeys make on a fleet which others use, too: with names of their own, and gone in the end."""
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPMessage
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from playwright.sync_api import Page, expect
-
+from tests.e2e.pages import expect
 from tests.e2e.stack import Stack, wait_until
 
-SOON = 20_000  # milliseconds; of what takes moments on a machine that has nothing else to do
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
 TRIES = 30  # until both engines have answered: idle ones take turns
 
 
@@ -30,6 +35,62 @@ def delete_if_there(stack: Stack, slug: str) -> None:
     if status == 200:
         status, _ = rest(stack, "DELETE", f"/api/v1/orgs/{slug}", **{"if-match": str(headers["etag"])})
         assert status == 202
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """An organisation with the namespaces default and support-bot, a member who has joined, and a key."""
+
+    slug: str
+    name: str
+    email: str
+    password: str = field(repr=False)
+    key: str = field(repr=False)
+
+
+@contextmanager
+def organisation_of_its_own(stack: Stack) -> Iterator[Own]:
+    """For a file whose tests count, publish or change what no other should find."""
+    import httpx
+
+    with name_of_its_own(stack) as slug:
+        name, email, password = f"Journey {slug}", f"someone@{slug}.example", "eight calm herons wade"
+        post(stack, "/orgs", {"slug": slug, "name": name})
+        post(stack, f"/orgs/{slug}/namespaces", {"slug": "support-bot", "name": "Support bot"})
+        invited = post(stack, f"/orgs/{slug}/members", {"email": email, "role": "admin"})["invitation_url"]
+        with httpx.Client(trust_env=False) as client:
+            client.get(invited)
+            form = {"csrfmiddlewaretoken": client.cookies["luminet_csrf"], "new": password, "again": password}
+            assert client.post(invited, data=form).status_code == 302
+        key = post(stack, f"/orgs/{slug}/keys", {"name": "journey", "scopes": ["infer"]})["secret"]
+        wait_for_status(stack, key, 200)
+        yield Own(slug, name, email, password, key)
+
+
+def post(stack: Stack, path: str, body: dict[str, Any], **headers: str) -> dict[str, Any]:
+    """As the demo's operator, over REST."""
+    return _told_operator(stack, "POST", path, body, **headers)
+
+
+def demo_traffic_switch(stack: Stack, *, is_on: bool) -> None:
+    _told_operator(stack, "PUT", "/demo-traffic", {"is_on": is_on})
+
+
+def demo_traffic_shown(stack: Stack) -> dict[str, Any]:
+    return _told_operator(stack, "GET", "/demo-traffic")
+
+
+def _told_operator(
+    stack: Stack, method: str, path: str, body: dict[str, Any] | None = None, **headers: str
+) -> dict[str, Any]:
+    import httpx
+
+    token = {"authorization": f"Bearer {stack.demo['operator']['token']}"}
+    with httpx.Client(base_url=f"{stack.web}/api/v1", trust_env=False, timeout=60) as client:
+        answer = client.request(method, path, json=body, headers={**token, **headers})
+    assert answer.is_success, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
 
 
 def rest(stack: Stack, method: str, path: str, **headers: str) -> tuple[int, HTTPMessage]:
@@ -79,7 +140,7 @@ def make_organisation(page: Page, slug: str) -> None:
     page.get_by_role("textbox", name="Slug").fill(slug)
     page.get_by_role("textbox", name="Name").fill(f"Journey {slug}")
     page.get_by_role("button", name="Create organisation").click()
-    expect(page.get_by_role("status").first).to_contain_text("is there, with the namespace default", timeout=SOON)
+    expect(page.get_by_role("status").first).to_contain_text("is there, with the namespace default")
 
 
 def open_section(page: Page, label: str) -> None:
@@ -94,10 +155,10 @@ def key_made(page: Page, name: str, *, namespace: str = "") -> str:
         page.get_by_role("checkbox", name=namespace, exact=True).check()
     page.get_by_role("button", name="Create key").click()
     secret = page.get_by_label("Secret", exact=True)
-    expect(secret).to_have_value(re.compile("^lmk_"), timeout=SOON)
+    expect(secret).to_have_value(re.compile("^lmk_"))
     shown = secret.input_value()
     page.get_by_role("link", name="I have copied it").click()
-    expect(page.get_by_role("row", name=re.compile(name))).to_be_visible(timeout=SOON)
+    expect(page.get_by_role("row", name=re.compile(name))).to_be_visible()
     assert shown not in page.content()
     return shown
 

@@ -15,16 +15,17 @@ from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.request import ProxyHandler, Request, build_opener
 
 from controlplane.health import http_get
 from controlplane.stack.config import read_stack_config
+from controlplane.stack.leftovers import holder, read_status
 from tests.make import without_make
 from tests.ports import free_engine_port, free_port
 
 CHECKOUT = Path(__file__).parents[2]
 READY_SECONDS = 180  # of a whole fleet on a machine that has other work; how long a start takes is row W2's
-STOP_SECONDS = 10
+STOP_SECONDS = 10  # in which the smallest stack ends, whatever it is doing
+STOPPED_SECONDS = 60  # for a whole fleet on a machine that has other work
 
 
 @dataclass(slots=True)
@@ -32,6 +33,7 @@ class Stack:
     home: Path
     port: int
     process: "subprocess.Popen[str]"
+    settings: dict[str, str] = field(default_factory=dict)
     engine_port: int = 8101
     gateway_port: int = 8080
     output: list[str] = field(default_factory=list)
@@ -55,8 +57,16 @@ class Stack:
         return "".join(self.output)
 
     def status(self) -> dict[str, dict[str, Any]]:
-        shown = luminet("stack", "status", "--json", home=self.home)
-        return {row["name"]: row for row in json.loads(shown.stdout)}
+        """What `luminet stack status` reads, asked often and so without a process for each time."""
+        config = read_stack_config({"LUMINET_HOME": str(self.home)})
+        rows = read_status(config.status_file) if holder(config.lock_file) else []
+        return {row["name"]: row for row in rows}
+
+    def wait_status(self, name: str, state: str) -> None:
+        what = f"{name} {state}"
+        wait_until(
+            lambda: self.status().get(name, {}).get("state") == state, what, self.process, told=lambda: self.said
+        )
 
     def wait_ready(self) -> None:
         wait_until(lambda: "Luminet is ready" in self.said, "ready", self.process, told=lambda: self.said)
@@ -71,8 +81,15 @@ class Stack:
         """Seconds it took to stop after that signal."""
         began = time.monotonic()
         self.process.send_signal(number)
-        self.process.wait(STOP_SECONDS + 5)
+        self.process.wait(STOPPED_SECONDS)
         return time.monotonic() - began
+
+    def start_again(self) -> None:
+        """From the same home and at the same addresses, once it has ended."""
+        self.close()
+        again = start(self.home, self.port, **self.settings)
+        self.process, self.output, self.reader = again.process, again.output, again.reader
+        self.wait_ready()
 
 
 def environment(home: Path, port: int, **more: str) -> dict[str, str]:
@@ -95,7 +112,7 @@ def start(home: Path, port: int, **more: str) -> Stack:
         text=True,
         start_new_session=True,
     )
-    stack = Stack(home, port, process)
+    stack = Stack(home, port, process, settings=more)
     stack.engine_port = int(more.get("LUMINET_ENGINE_PORT", stack.engine_port))
     stack.gateway_port = int(more.get("LUMINET_GATEWAY_PORT", stack.gateway_port))
     stack.reader = threading.Thread(target=_read, args=(stack,), daemon=True)
@@ -118,15 +135,15 @@ def running_fleet(home: Path, *, ready_seconds: float = READY_SECONDS, **more: s
     """With its agents and its gateway, and all of them in sync."""
     ports = {"LUMINET_ENGINE_PORT": str(free_engine_port()), "LUMINET_GATEWAY_PORT": str(free_port())}
     with running(home, None, LUMINET_RUN_ENGINE="yes", **ports, **more) as stack:
-        wait_until(
-            lambda: is_fleet_well(stack),
-            "a fleet that serves",
-            stack.process,
-            seconds=ready_seconds,
-            told=lambda: fleet_told(stack),
-        )
-        wait_until(lambda: models_served(stack), "a model at the gateway", stack.process)
+        wait_serving(stack, seconds=ready_seconds)
         yield stack
+
+
+def wait_serving(stack: Stack, *, seconds: float = READY_SECONDS) -> None:
+    wait_until(
+        lambda: is_fleet_well(stack), "a fleet that serves", stack.process, seconds, told=lambda: fleet_told(stack)
+    )
+    wait_until(lambda: models_served(stack), "a model at the gateway", stack.process)
 
 
 def is_fleet_well(stack: Stack) -> bool:
@@ -137,13 +154,8 @@ def is_fleet_well(stack: Stack) -> bool:
 
 def models_served(stack: Stack) -> list[str]:
     """By the gateway, which hears of an engine's model a moment after the engine has told it."""
-    key = stack.demo["orgs"][0]["api_key"]
-    request = Request(f"{stack.gateway}/v1/models", headers={"authorization": f"Bearer {key}"})
-    try:
-        with build_opener(ProxyHandler({})).open(request, timeout=5) as answer:
-            return [one["id"] for one in json.load(answer)["data"]]
-    except (OSError, HTTPException, ValueError):
-        return []
+    found = data_at(f"{stack.gateway}/v1/models", stack.demo["orgs"][0]["api_key"]) or {"data": []}
+    return [one["id"] for one in found["data"]]
 
 
 def fleet_told(stack: Stack) -> str:
@@ -155,24 +167,36 @@ def fleet_told(stack: Stack) -> str:
 
 
 def fleet_agents(stack: Stack) -> list[dict[str, Any]]:
-    shown = luminet("get", "agents", "--json", home=stack.home)
-    found: list[dict[str, Any]] = json.loads(shown.stdout) if shown.returncode == 0 else []
-    return found
+    """Over REST: waiting for a fleet asks again and again, and a command is a process each time."""
+    found = data_at(f"{stack.web}/api/v1/fleet/agents", stack.demo["operator"]["token"]) or {"items": []}
+    items: list[dict[str, Any]] = found["items"]
+    return items
+
+
+def data_at(url: str, bearer: str | None = None) -> dict[str, Any] | None:
+    """The JSON of an answer, or None where there is none."""
+    try:
+        answer: dict[str, Any] = json.loads(http_get(url, bearer=bearer))
+    except (OSError, HTTPException, ValueError):
+        return None
+    return answer
 
 
 def end(stack: Stack) -> None:
     """Stop it whatever has become of it, and what it left behind too."""
     if stack.process.poll() is None:
         stack.stop()
-    luminet("stack", "down", home=stack.home)
+    config = read_stack_config({"LUMINET_HOME": str(stack.home)})
+    if config.status_file.exists() or holder(config.lock_file):
+        luminet("stack", "down", home=stack.home)
     stack.close()
 
 
 @contextlib.contextmanager
-def new_home() -> Iterator[Path]:
-    """A home in a folder every user can reach: as root, PostgreSQL runs as nobody."""
+def new_home(*, mode: int = 0o755) -> Iterator[Path]:
+    """A home in a folder every user can reach, unless its mode says otherwise: as root, PostgreSQL runs as nobody."""
     folder = Path(tempfile.mkdtemp(prefix="luminet-e2e-"))
-    folder.chmod(0o755)
+    folder.chmod(mode)
     home = folder / "home"
     try:
         yield home
@@ -196,11 +220,7 @@ def django_shell(home: Path, code: str) -> None:
 
 
 def readyz(web: str) -> dict[str, Any]:
-    try:
-        answer: dict[str, Any] = json.loads(http_get(f"{web}/readyz"))
-    except (OSError, HTTPException, ValueError):
-        return {}
-    return answer
+    return data_at(f"{web}/readyz") or {}
 
 
 def wait_until(

@@ -1,13 +1,18 @@
 """The six experiments of the page of five minutes, each by its button on a fleet as `make up` starts it."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
 
-from tests.e2e.pages import sign_in
+from tests.e2e.pages import expect, sign_in
 from tests.e2e.stack import Stack, is_fleet_well, readyz, wait_until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 # What each has to show, as a title that is computed from what was measured.
 SHOWN = {
@@ -22,11 +27,6 @@ SHOWN = {
     r"meanwhile; 0 tokens apart in reconciliation",
 }
 MOST_SECONDS = 240.0
-
-
-@pytest.fixture(scope="package")
-def stack(fleet_stack: Stack) -> Stack:
-    return fleet_stack
 
 
 @pytest.fixture

@@ -1,29 +1,27 @@
 """The fleet of `make up`, as whoever runs it meets it: requests, a policy on its way, and processes that die."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal
 import time
 from http.client import HTTPConnection, HTTPMessage
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
 
-from tests.e2e.pages import Look, sign_in
+from tests.e2e.pages import Look, expect, sign_in
 from tests.e2e.stack import Stack, is_fleet_well, luminet, wait_until
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
 
 QUESTION = "What does the module json do, and when would I use it? " * 12
 VISITORS = 16  # each with a question of their own: that all of them go to one of two agents, nobody will see
 POLICY = "/api/v1/orgs/acme/namespaces/default/policy"
 MEMBERS = {"agent-1", "agent-1-engine", "agent-2", "agent-2-engine", "gateway"}
-
-
-@pytest.fixture(scope="package")
-def stack(fleet_stack: Stack) -> Stack:
-    """Of this file: what its pages show, too."""
-    return fleet_stack
 
 
 def ask(stack: Stack, visitor: int) -> HTTPMessage:
@@ -160,9 +158,9 @@ def test_the_page_moves_with_the_agents(stack: Stack, page: Page) -> None:
     page.get_by_role("link", name="Fleet", exact=True).click()
     expect(page.get_by_text("Live", exact=False).first).to_be_visible()
     luminet("drain", "agent-2", home=stack.home)
-    expect(row(page, "agent-2")).to_contain_text("draining", timeout=10_000)
+    expect(row(page, "agent-2")).to_contain_text("draining")
     luminet("resume", "agent-2", home=stack.home)
-    expect(row(page, "agent-2")).to_contain_text("ready", timeout=10_000)
+    expect(row(page, "agent-2")).to_contain_text("ready")
 
 
 def row(page: Page, agent: str) -> Locator:

@@ -1,27 +1,21 @@
 """One-time links as people meet them: invited through REST, opened in a browser, and home."""
 
-import json
+from __future__ import annotations
+
 import re
 import secrets
-import urllib.request
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.e2e.pages import Look, leave, sign_in_as
+from tests.e2e.organisations import delete_if_there, post
+from tests.e2e.pages import Look, expect, leave, sign_in_as
 from tests.e2e.stack import Stack
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Locator, Page
+
 PASSWORD = "four plain words here"
-
-
-def post(stack: Stack, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """As the demo's operator, over REST."""
-    headers = {"Authorization": f"Bearer {stack.demo['operator']['token']}", "Content-Type": "application/json"}
-    request = urllib.request.Request(f"{stack.web}/api/v1{path}", json.dumps(body).encode(), headers)
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request) as answer:
-        found: dict[str, Any] = json.load(answer)
-    return found
 
 
 def invite(stack: Stack, email: str | None = None, role: str = "editor") -> dict[str, Any]:
@@ -124,6 +118,7 @@ def test_the_longest_names_there_can_be_fit(look: Look, stack: Stack) -> None:
     at("long-customer")
     page.goto(invite(stack)["invitation_url"])
     at("long-link-for-another")
+    delete_if_there(stack, slug)
 
 
 @pytest.mark.parametrize("kind", ["invitation", "reset"])

@@ -3,7 +3,6 @@ the dashboard: nothing is down, nothing is misspelt, and no picture is empty."""
 
 import json
 import os
-import secrets
 import signal
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -14,25 +13,26 @@ from controlplane.alerts.board.parts import TENANT
 from controlplane.alerts.grafana import CHOICES
 from controlplane.health import http_get
 from controlplane.stack.config import read_stack_config
-from tests.e2e.stack import CHECKOUT, Stack, new_home, running_fleet
+from tests.e2e.conftest import METRICS_TOKEN
+from tests.e2e.organisations import demo_traffic_switch
+from tests.e2e.stack import CHECKOUT, Stack
 from tests.prometheus import Prometheus, filled, prometheus_running, until
 from tests.promtool import complaints
 
-TOKEN = secrets.token_hex(24)
 FACES = ("luminet-web", "luminet-gateway", "luminet-engine", "luminet-sidecar")
 DASHBOARD = json.loads((CHECKOUT / "deploy/grafana/luminet.json").read_text())
-QUERIES = [
-    pytest.param(target["expr"], id=f"{panel['title']}-{target['refId']}")
+QUERIES = {
+    f"{panel['title']}-{target['refId']}": target["expr"]
     for panel in DASHBOARD["panels"]
     for target in panel.get("targets", ())
-]
+}
 OF_VLLM = "metric names should not contain ':'"  # which is how vLLM calls them, and so do we what is the same
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    with new_home() as home, running_fleet(home, LUMINET_DEMO_TRAFFIC="1", LUMINET_METRICS_TOKEN=TOKEN) as stack:
-        yield stack
+def stack(busy_stack: Stack) -> Stack:
+    demo_traffic_switch(busy_stack, is_on=True)
+    return busy_stack
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def at(port: int, **labels: str) -> dict[str, str]:
 def prometheus(
     stack: Stack, faces: Mapping[str, list[dict[str, str]]], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Prometheus]:
-    with prometheus_running(tmp_path_factory.mktemp("prometheus"), faces, token=TOKEN) as running:
+    with prometheus_running(tmp_path_factory.mktemp("prometheus"), faces, token=METRICS_TOKEN) as running:
         yield running
 
 
@@ -75,24 +75,32 @@ def up(prometheus: Prometheus) -> set[tuple[str, str]]:
     return {(one["job"], one["instance"]) for one in labels}
 
 
-@pytest.mark.parametrize("job", FACES)
-def test_metrics_are_told_to_no_stranger(faces: Mapping[str, list[dict[str, str]]], job: str) -> None:
-    for one in faces[job]:
-        for bearer in (None, TOKEN[:-1]):
-            with pytest.raises(OSError, match="401"):
-                http_get(f"http://{one['address']}/metrics", bearer=bearer)
+def test_metrics_are_told_to_no_stranger(faces: Mapping[str, list[dict[str, str]]], subtests: pytest.Subtests) -> None:
+    for job in FACES:
+        with subtests.test(msg=job):
+            assert faces[job]
+            for one in faces[job]:
+                for bearer in (None, METRICS_TOKEN[:-1]):
+                    with pytest.raises(OSError, match="401"):
+                        http_get(f"http://{one['address']}/metrics", bearer=bearer)
 
 
-@pytest.mark.parametrize("job", FACES)
 def test_what_each_face_tells_is_named_as_prometheus_wants_it(
-    prometheus: Prometheus, faces: Mapping[str, list[dict[str, str]]], job: str
+    prometheus: Prometheus, faces: Mapping[str, list[dict[str, str]]], subtests: pytest.Subtests
 ) -> None:
     """After traffic, so that all of it is there. vLLM's names have a colon, which is let pass, and nothing else is."""
     until(lambda: prometheus.values("sum(luminet_requests_total) > 4"), lambda: "no traffic")
-    for one in faces[job]:
-        text = http_get(f"http://{one['address']}/metrics", bearer=TOKEN).decode()
-        assert text.count("# TYPE luminet_") > 5
-        assert [line for line in complaints(text) if not (line.startswith("vllm:") and line.endswith(OF_VLLM))] == []
+    for job in FACES:
+        with subtests.test(msg=job):
+            assert faces[job]
+            for one in faces[job]:
+                text = http_get(f"http://{one['address']}/metrics", bearer=METRICS_TOKEN).decode()
+                assert text.count("# TYPE luminet_") > 5
+                assert [line for line in complaints(text) if not is_of_vllm(line)] == []
+
+
+def is_of_vllm(complaint: str) -> bool:
+    return complaint.startswith("vllm:") and complaint.endswith(OF_VLLM)
 
 
 def test_every_rule_is_evaluated_without_an_error(prometheus: Prometheus) -> None:
@@ -101,21 +109,27 @@ def test_every_rule_is_evaluated_without_an_error(prometheus: Prometheus) -> Non
     assert len(prometheus.rules()) >= 15
 
 
-@pytest.mark.parametrize(("name", "metric", "label"), [(name, metric, of) for name, _, metric, of in CHOICES])
-def test_there_is_something_to_choose_at_the_top(prometheus: Prometheus, name: str, metric: str, label: str) -> None:
-    until(lambda: prometheus.get(f"label/{label}/values", match=metric), lambda: f"no {name}")
+def test_there_is_something_to_choose_at_the_top(prometheus: Prometheus, subtests: pytest.Subtests) -> None:
+    assert CHOICES
+    for name, _, metric, label in CHOICES:
+        with subtests.test(msg=name):
+            until(lambda: prometheus.get(f"label/{label}/values", match=metric), lambda: f"no {name}")  # noqa: B023
 
 
-@pytest.mark.parametrize("expression", QUERIES)
-def test_no_picture_is_empty(stack: Stack, prometheus: Prometheus, expression: str) -> None:
+def test_no_picture_is_empty(stack: Stack, prometheus: Prometheus, subtests: pytest.Subtests) -> None:
     """Whatever is chosen, and a number in it: a picture of nothing but errors is one of zeros while there are none."""
-    asked = filled(expression, {name: ".*" for name, *_ in CHOICES})
+    assert len(QUERIES) > 50
+    for name, expression in QUERIES.items():
+        with subtests.test(msg=name):
+            see_numbers(stack, prometheus, filled(expression, {one: ".*" for one, *_ in CHOICES}))
 
-    def has_numbers() -> bool:
+
+def see_numbers(stack: Stack, prometheus: Prometheus, asked: str) -> None:
+    def are_there() -> bool:
         http_get(f"{stack.web}/sign-in")  # somebody looks at pages
         return prometheus.values(asked) != []
 
-    until(has_numbers, lambda: f"{asked}\n{prometheus.get('query', query=asked)}")
+    until(are_there, lambda: f"{asked}\n{prometheus.get('query', query=asked)}")
 
 
 def test_what_is_chosen_at_the_top_leaves_out_the_rest(prometheus: Prometheus) -> None:

@@ -1,20 +1,25 @@
 """The numbers of `make up`, as people and programs see them: to the token what responses said, and moving."""
 
+from __future__ import annotations
+
 import json
 import re
 import time
 import uuid
 from collections.abc import Iterator
 from http.client import HTTPConnection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from playwright.sync_api import Page
 
-from tests.e2e.pages import sign_in, sign_in_as
-from tests.e2e.stack import Stack, luminet, new_home, running_fleet, wait_until
+from tests.e2e.organisations import demo_traffic_shown, demo_traffic_switch
+from tests.e2e.pages import sign_in, sign_in_as_member
+from tests.e2e.stack import Stack, luminet, wait_until
 from tests.recount import KeptJournals, Recount, Sum, journals_kept, sum_of, total, truth_of
 from tests.usage_chats import Customer, Door, chats
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 MODEL = "luminet-demo"
 SHOWN_WITHIN_MS = 30_000
@@ -22,17 +27,16 @@ REQUESTS = "[data-tile-requests]"
 
 
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    """One of its own: every engine that ever counted here still has its journal."""
-    with new_home() as home, running_fleet(home) as stack:
-        yield stack
+def stack(busy_stack: Stack) -> Stack:
+    """Every engine that ever counted here still has its journal."""
+    return busy_stack
 
 
 @pytest.fixture(scope="module")
 def quiet(stack: Stack) -> Stack:
     """Nobody asks but these tests."""
-    stopped = luminet("demo-traffic", "stop", home=stack.home)
-    assert stopped.returncode == 0, stopped.stderr
+    demo_traffic_switch(stack, is_on=False)
+    wait_until(lambda: demo_traffic_shown(stack)["state"] == "paused", "paused", told=lambda: stack.said[-3000:])
     return stack
 
 
@@ -116,8 +120,7 @@ def test_the_tile_of_an_open_page_moves_with_a_request(
     if role == "operator":
         sign_in(page, quiet)
     else:
-        member = quiet.demo["orgs"][0]["member"]
-        sign_in_as(page, member["email"], member["password"])
+        sign_in_as_member(page, quiet)
     page.wait_for_selector(".live:not(.live--off)", timeout=SHOWN_WITHIN_MS)
     marked = uuid.uuid4().hex
     page.evaluate("mark => { window.luminetMark = mark }", marked)
@@ -142,8 +145,7 @@ def requests_shown(page: Page) -> int:
 
 def test_the_tile_the_api_and_the_command_say_the_same(quiet: Stack, page: Page, customers: list[Customer]) -> None:
     organisation = customers[0].organisation
-    member = quiet.demo["orgs"][0]["member"]
-    sign_in_as(page, member["email"], member["password"])
+    sign_in_as_member(page, quiet)
     said = luminet("stats", organisation, "--json", home=quiet.home)
     assert said.returncode == 0, said.stderr
     found = told(quiet, f"/orgs/{organisation}/stats")

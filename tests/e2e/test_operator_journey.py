@@ -1,16 +1,17 @@
 """An operator's first customer: organisation, namespace, key, a policy on a few engines first, and the way back."""
 
+from __future__ import annotations
+
 import os
 import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
 
 from tests.e2e.organisations import (
-    SOON,
     key_made,
     make_organisation,
     name_of_its_own,
@@ -20,16 +21,13 @@ from tests.e2e.organisations import (
     ttl_typed,
     wait_for_status,
 )
-from tests.e2e.pages import sign_in
+from tests.e2e.pages import expect, sign_in
 from tests.e2e.stack import Stack, wait_until
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
 ENGINES = {"agent-1", "agent-2"}
-
-
-@pytest.fixture(scope="package")
-def stack(fleet_stack: Stack) -> Stack:
-    """With agents to publish to, and a gateway to ask."""
-    return fleet_stack
 
 
 @pytest.fixture
@@ -57,9 +55,7 @@ def test_a_customer_from_its_first_day_to_its_last(stack: Stack, page: Page, slu
     assert revisions_answered(stack, key) == dict.fromkeys(ENGINES, "2")
     with asleep(stack, "agent-2"):
         purge(page, slug)
-    expect(title(page)).to_have_text(
-        re.compile("The purge of .+ is done: all 3 agents have proved it"), timeout=2 * SOON
-    )
+    expect(title(page)).to_have_text(re.compile("The purge of .+ is done: all 3 agents have proved it"))
     expect(page.locator("tbody tr", has_text="proved")).to_have_count(3)
     delete(page, slug)
     wait_for_status(stack, key, 401)
@@ -73,7 +69,7 @@ def make_namespace(page: Page, slug: str) -> None:
     page.get_by_text("Create a namespace", exact=True).click()
     page.locator("#new-namespace").get_by_role("textbox", name="Slug").fill(slug)
     page.get_by_role("button", name="Create namespace").click()
-    expect(page.get_by_role("status").first).to_contain_text(slug, timeout=SOON)
+    expect(page.get_by_role("status").first).to_contain_text(slug)
 
 
 def open_policy(page: Page, slug: str) -> None:
@@ -81,7 +77,7 @@ def open_policy(page: Page, slug: str) -> None:
     open_section(page, "Namespaces")
     page.get_by_role("table").get_by_role("link", name="chat", exact=True).click()
     open_section(page, "Policy")
-    expect(page).to_have_url(re.compile(f"/orgs/{slug}/namespaces/chat/policy$"), timeout=SOON)
+    expect(page).to_have_url(re.compile(f"/orgs/{slug}/namespaces/chat/policy$"))
     expect(title(page)).to_contain_text("chat keeps blocks for")
 
 
@@ -90,7 +86,7 @@ def publish_to_a_few(page: Page) -> None:
     ttl_typed(page, "12", "min")
     page.get_by_role("button", name="Preview", exact=True).click()
     preview = page.get_by_role("region", name="What revision 1 would change")
-    expect(preview.get_by_role("deletion")).to_contain_text("5 min", timeout=SOON)
+    expect(preview.get_by_role("deletion")).to_contain_text("5 min")
     expect(preview.get_by_role("insertion")).to_contain_text("12 min")
     expect(page.get_by_label("Time to live", exact=True)).to_have_value("12")
     page.get_by_role("radio", name="A few first").check()
@@ -98,9 +94,9 @@ def publish_to_a_few(page: Page) -> None:
     page.get_by_role("textbox", name="Each bakes").fill("1")
     page.get_by_label("Unit of how long each bakes").select_option("s")
     page.get_by_label("Why", exact=True).fill("Chats come back within ten minutes")
-    expect(page.get_by_role("button", name="Publish revision 1 to 1 of 2 engines first")).to_be_visible(timeout=SOON)
+    expect(page.get_by_role("button", name="Publish revision 1 to 1 of 2 engines first")).to_be_visible()
     publish(page)
-    expect(page.get_by_role("status").first).to_contain_text("revision 1 is published", timeout=SOON)
+    expect(page.get_by_role("status").first).to_contain_text("revision 1 is published")
 
 
 def one_engine_alone_has(stack: Stack, key: str, revision: str) -> str:
@@ -118,9 +114,9 @@ def promote(page: Page, slug: str) -> None:
     """A handful of requests is no evidence: it has paused, and somebody decides."""
     page.get_by_role("link", name="Rollouts").click()
     page.get_by_role("link", name=f"{slug}/chat, revision 1").click()
-    expect(title(page)).to_contain_text("is paused at step 1 of 2", timeout=2 * SOON)
+    expect(title(page)).to_contain_text("is paused at step 1 of 2")
     page.get_by_role("button", name="Promote to step 2").click()
-    expect(title(page)).to_have_text(f"{slug}/chat, revision 1 is on all 3 agents", timeout=2 * SOON)
+    expect(title(page)).to_have_text(f"{slug}/chat, revision 1 is on all 3 agents")
 
 
 def go_back(page: Page, slug: str) -> None:
@@ -129,7 +125,7 @@ def go_back(page: Page, slug: str) -> None:
     expect(page.get_by_role("row", name=re.compile("^1 in force"))).to_contain_text("Chats come back")
     page.get_by_role("link", name="Go back to 0…").click()
     page.get_by_role("button", name="Publish revision 2 to 3 agents at once").click()
-    expect(page.get_by_role("status").first).to_contain_text("All 3 agents acknowledged it", timeout=2 * SOON)
+    expect(page.get_by_role("status").first).to_contain_text("All 3 agents acknowledged it")
     expect(title(page)).to_contain_text("chat keeps blocks for 5 min")
 
 
@@ -149,9 +145,7 @@ def purge(page: Page, slug: str) -> None:
     page.goto(f"/orgs/{slug}/namespaces/chat/purge")
     page.get_by_label("Type chat to confirm").fill("chat")
     page.get_by_role("button", name="Purge chat").click()
-    expect(title(page)).to_have_text(
-        re.compile(f"The purge of {slug}/chat: 2 of 3 agents have proved it"), timeout=SOON
-    )
+    expect(title(page)).to_have_text(re.compile(f"The purge of {slug}/chat: 2 of 3 agents have proved it"))
     expect(page.get_by_role("row", name=re.compile("agent-2"))).to_contain_text("awaited")
 
 
@@ -160,11 +154,9 @@ def delete(page: Page, slug: str) -> None:
     page.get_by_role("link", name="Delete this organisation").click()
     page.get_by_label(f"Type {slug} to confirm").fill(slug)
     page.get_by_role("button", name=f"Delete {slug} and its 2 namespaces").click()
-    expect(page.get_by_role("status").first).to_contain_text("is deleted", timeout=SOON)
-    expect(page).to_have_url(re.compile("/operations/"), timeout=SOON)
-    expect(title(page)).to_have_text(
-        re.compile(f"The purge of {slug} is done: all 3 agents have proved it"), timeout=2 * SOON
-    )
+    expect(page.get_by_role("status").first).to_contain_text("is deleted")
+    expect(page).to_have_url(re.compile("/operations/"))
+    expect(title(page)).to_have_text(re.compile(f"The purge of {slug} is done: all 3 agents have proved it"))
     answer = page.goto(f"/orgs/{slug}")
     assert answer is not None
     assert answer.status == 404

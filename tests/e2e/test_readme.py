@@ -18,11 +18,9 @@ from tests.e2e.stack import (
     Stack,
     end,
     environment,
-    fleet_told,
-    is_fleet_well,
-    models_served,
     new_home,
     start,
+    wait_serving,
     wait_until,
 )
 from tests.make import planned
@@ -48,10 +46,7 @@ def readers() -> Iterator[Stack]:
         )
         try:
             stack.wait_ready()
-            wait_until(
-                lambda: is_fleet_well(stack), "a fleet that serves", stack.process, told=lambda: fleet_told(stack)
-            )
-            wait_until(lambda: models_served(stack), "a model at the gateway", stack.process)
+            wait_serving(stack)
             wait_until(lambda: {row["state"] for row in stack.status().values()} == {"ready"}, "every part ready")
             yield stack
         finally:

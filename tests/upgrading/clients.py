@@ -18,7 +18,7 @@ from tests.usage_chats import TIMEOUT_SECONDS, Chat, Customer, NotWhole, chats, 
 
 AT_ONCE = 3
 MOST_BEGUN = 24
-PAUSE_SECONDS = 0.05
+PAUSE_SECONDS = 0.2  # of each after an answer: engines that do nothing else would slow down what is upgraded
 LONG_TOKENS = 600  # some seconds: longer than it takes to tell somebody to stop
 REVISION = "x-luminet-policy-revision"
 

@@ -17,7 +17,6 @@ from playwright.sync_api import Page, expect
 
 from tests.conformance.fleet_engine import START_SECONDS
 from tests.e2e.organisations import (
-    SOON,
     ask,
     key_made,
     make_organisation,
@@ -28,7 +27,7 @@ from tests.e2e.organisations import (
     ttl_typed,
     wait_for_status,
 )
-from tests.e2e.pages import sign_in
+from tests.e2e.pages import SOON, sign_in
 from tests.e2e.stack import Stack, fleet_agents, luminet, wait_until
 from tests.vllm.beside.processes import core_of
 
