@@ -4,13 +4,9 @@ import logging
 from collections.abc import Iterator
 
 import pytest
-from django.db import connection
-from pytest_django import DjangoDbBlocker
+from django.test import TransactionTestCase
 
-NOT_TRUNCATED = {
-    "audit_is_not_truncated": "tenants_auditrecord",
-    "revisions_are_not_truncated": "tenants_policyrevision",
-}
+from tests.database_flush import written_tables_empty
 
 
 @pytest.fixture(autouse=True)
@@ -34,8 +30,14 @@ def django_db_modify_db_settings(postgres_server: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def django_db_setup(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> None:
-    """Tests with transactions of their own are cleaned up with TRUNCATE, which the triggers of 0003 would refuse."""
-    with django_db_blocker.unblock(), connection.cursor() as cursor:
-        for trigger, table in NOT_TRUNCATED.items():
-            cursor.execute(f"DROP TRIGGER IF EXISTS {trigger} ON {table}")
+def django_db_keepdb() -> bool:
+    """Use the database that the server brings along; both go with the run."""
+    return True
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """Empty the tables that were written, and only these, after tests with transactions of their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TransactionTestCase, "_fixture_teardown", lambda _: written_tables_empty())
+        yield

@@ -46,6 +46,7 @@ from controlplane.stack.services import (
 )
 from tests import outliving
 from tests.bench.rest import Rest
+from tests.database_template import cluster_bring
 from tests.ports import free_port
 from tests.servers import FAST, postgres_running, temporary_home
 
@@ -270,6 +271,8 @@ def fleet_running(*, is_durable: bool = False) -> Iterator[Fleet]:
     """Everything up, nobody enrolled. What is measured waits for the disk, as in production; tests need not."""
     with ExitStack() as stack:
         config = stack.enter_context(temporary_home())
+        if not is_durable:
+            cluster_bring(config)
         fleet = fleet_described(config)
         postgres_port = int(fleet.environment["LUMINET_DATABASE_URL"].rsplit(":", 1)[1].split("/")[0])
         url = fleet.environment["LUMINET_DATABASE_URL"]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from controlplane.stack.services import database_url, redis_url
+from tests.database_template import POSTGRES_PASSWORD, migrated_postgres
 from tests.order import Shares, place_of
 from tests.outliving import outlived_by_nothing
 from tests.ports import free_port
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 POSTGRES_PORT = free_port()
 REDIS_PORT = free_port()
 REDIS_PASSWORD = "only-for-tests"
-POSTGRES_PASSWORD = "only-for-tests"
 
 os.environ["LUMINET_DATABASE_URL"] = database_url(POSTGRES_PORT, POSTGRES_PASSWORD)
 os.environ["LUMINET_REDIS_URL"] = redis_url(REDIS_PORT, REDIS_PASSWORD)
@@ -68,13 +68,6 @@ def vllm_engine() -> Iterator["FleetEngine"]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
-    """A real PostgreSQL 18; its URL."""
-    from controlplane.stack.files import write_private
-    from tests.servers import postgres_running, temporary_home
-
-    url = os.environ["LUMINET_DATABASE_URL"]
-    with temporary_home() as config:
-        for name in ("postgres_password", "postgres_superuser_password"):
-            write_private(config.secrets / name, POSTGRES_PASSWORD)
-        with postgres_running(config, port=POSTGRES_PORT, url=url):
-            yield url
+    """A real PostgreSQL 18, whose database for tests is migrated; its URL."""
+    with migrated_postgres(port=POSTGRES_PORT):
+        yield os.environ["LUMINET_DATABASE_URL"]

@@ -8,18 +8,18 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as with_seed
 from hypothesis import strategies as st
 from openapi_schema_validator import OAS31Validator, oas31_format_checker
 from requests import Request
-from schemathesis import Case, GenerationMode
-from schemathesis.core.result import Ok
 
 from tests.openapi import SNAPSHOT
+
+if TYPE_CHECKING:  # importing schemathesis takes a second, also of who only collects
+    from schemathesis import Case
 
 JSON, PROBLEM = "application/json", "application/problem+json"
 EVERY_SCOPE = ("infer", "stats:read", "policy:read", "policy:write", "admin")
@@ -131,6 +131,8 @@ class Target:
 
     def cases(self) -> "st.SearchStrategy[Drawn]":
         """As the description allows and, as often, as it does not."""
+        from schemathesis import GenerationMode
+
         takes = self.described["parameters"] or "requestBody" in self.described
         modes = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE] if takes else [GenerationMode.POSITIVE]
         kinds = [self.operation.as_strategy(generation_mode=mode) for mode in modes]
@@ -194,6 +196,9 @@ def document() -> dict[str, Any]:
 @cache
 def targets() -> tuple[Target, ...]:
     """Every operation, in the order of the description."""
+    import schemathesis
+    from schemathesis.core.result import Ok
+
     found = schemathesis.openapi.from_dict(document())
     every = [result.ok() for result in found.get_all_operations() if isinstance(result, Ok)]
     operations = {(one.method.upper(), one.path): one for one in every}

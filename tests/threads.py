@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Barrier, Event
 from typing import Any
 
@@ -11,7 +11,7 @@ from django.db import connection
 from tenants.audit import audited
 
 Deed = Callable[[], Any]
-LEFT_OPEN_SECONDS = 0.15
+LOOK_SECONDS = 0.005
 TURN_SECONDS = 60.0  # until somebody's turn comes, on however busy a machine
 
 
@@ -33,8 +33,8 @@ def at_once(*deeds: Deed) -> list[Any]:
 
 
 def while_uncommitted(first: Deed, second: Deed) -> list[Any]:
-    """The second begins when the first is done but not yet committed."""
-    done = Event()
+    """The second begins when the first is done, which commits when the second waits for it or has ended."""
+    done, over, waiter = Event(), Event(), Future[int]()
 
     def left_open() -> Any:
         with audited():
@@ -42,13 +42,31 @@ def while_uncommitted(first: Deed, second: Deed) -> list[Any]:
                 return first()
             finally:
                 done.set()
-                time.sleep(LEFT_OPEN_SECONDS)
+                _wait_until_blocked(waiter.result(TURN_SECONDS), over)
 
     def after() -> Any:
-        done.wait(TURN_SECONDS)
-        return second()
+        try:
+            connection.ensure_connection()
+            waiter.set_result(connection.connection.info.backend_pid)
+            done.wait(TURN_SECONDS)
+            return second()
+        finally:
+            over.set()
 
     return at_once(left_open, after)
+
+
+def _wait_until_blocked(pid: int, over: Event) -> None:
+    """Return once this process of the database waits for a lock of another, or `over` is set."""
+    look, ends_at = connection.copy(), time.monotonic() + TURN_SECONDS
+    try:
+        with look.cursor() as cursor:
+            while not over.wait(LOOK_SECONDS) and time.monotonic() < ends_at:
+                cursor.execute("SELECT cardinality(pg_blocking_pids(%s)) > 0", [pid])
+                if cursor.fetchone() == (True,):
+                    return
+    finally:
+        look.close()
 
 
 def while_held(first: Deed, second: Deed) -> list[Any]:

@@ -17,10 +17,18 @@ from engine_agent.gateway.looking import session_open
 from engine_agent.gateway.tables import tables_empty, tables_read
 from engine_agent.identity import HEADER
 from tests.canaries import canaries, same_key
+from tests.engine_processes import Engine
 from tests.gateways import gateway_snapshot, route, tenants
 from tests.integration.gateway_fleet import Fleet, fleet
 
 AGENT = "agent-1"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Fleet]:
+    """One engine for all who leave it as it was."""
+    with fleet(AGENT) as found:
+        yield found
 
 
 @pytest.fixture
@@ -38,16 +46,16 @@ async def rounds(running: Fleet, count: int) -> list[Verdict]:
         return [await prober.round(tables.engines[AGENT], both) for _ in range(count)]
 
 
-async def test_tenants_that_are_kept_apart_are_found_so(running: Fleet) -> None:
-    running.hold(who={**tenants(), **canaries()})
-    found = await rounds(running, 6)
+async def test_tenants_that_are_kept_apart_are_found_so(shared: Fleet) -> None:
+    shared.hold(who={**tenants(), **canaries()})
+    found = await rounds(shared, 6)
     assert [one.outcome for one in found] == ["isolated"] * 6
     assert all(one.pair is not None for one in found)
 
 
-async def test_two_tenants_in_one_namespace_are_found_at_the_first_round(running: Fleet) -> None:
-    running.hold(who={**tenants(), **canaries()})
-    tables = running.gateway.held.tables
+async def test_two_tenants_in_one_namespace_are_found_at_the_first_round(shared: Fleet) -> None:
+    shared.hold(who={**tenants(), **canaries()})
+    tables = shared.gateway.held.tables
     both = canary_tenants(tables)
     assert both is not None
     async with session_open() as session:
@@ -61,14 +69,19 @@ async def test_the_engine_keeps_namespaces_apart_even_where_somebody_gave_them_o
     assert [one.outcome for one in await rounds(running, 2)] == ["isolated"] * 2
 
 
-async def test_probes_are_counted_by_their_engine_and_in_no_customers_metrics(running: Fleet) -> None:
-    running.hold(who={**tenants(), **canaries()})
-    engine = running.engines[AGENT]
-    await rounds(running, 1)
-    records = b"".join(one.read_bytes() for one in engine.state.rglob("*") if one.is_file() and "journal" in str(one))
-    assert records.count(b'"probe"') == 4, "all four are in its journal, as what they are"
+async def test_probes_are_counted_by_their_engine_and_in_no_customers_metrics(shared: Fleet) -> None:
+    shared.hold(who={**tenants(), **canaries()})
+    engine = shared.engines[AGENT]
+    before = probes_in_journal(engine)
+    await rounds(shared, 1)
+    assert probes_in_journal(engine) == before + 4, "all four are in its journal, as what they are"
     told = [one for one in engine.ask("GET", "/metrics").body.decode().splitlines() if "canary" in one]
     assert not [one for one in told if "tokens" in one or "requests_total" in one], "memory it is, traffic it is not"
+
+
+def probes_in_journal(engine: Engine) -> int:
+    records = b"".join(one.read_bytes() for one in engine.state.rglob("*") if one.is_file() and "journal" in str(one))
+    return records.count(b'"probe"')
 
 
 async def test_an_engine_that_is_gone_gives_no_verdict(running: Fleet) -> None:
@@ -78,8 +91,9 @@ async def test_an_engine_that_is_gone_gives_no_verdict(running: Fleet) -> None:
     assert found.outcome == "failed"
 
 
-async def test_without_the_tenants_nobody_probes(running: Fleet) -> None:
-    assert canary_tenants(running.gateway.held.tables) is None
+async def test_without_the_tenants_nobody_probes(shared: Fleet) -> None:
+    shared.hold()
+    assert canary_tenants(shared.gateway.held.tables) is None
 
 
 class Leaky:

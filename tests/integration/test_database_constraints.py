@@ -1,6 +1,7 @@
 """What the database refuses by itself, whatever code asks it. Triggers that keep the trail are in test_audit.py."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -211,10 +212,23 @@ REFUSED: list[tuple[str, Make]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("constraint", "make"), REFUSED)
-def test_the_database_refuses_it_by_name(world: World, constraint: str, make: Make) -> None:
-    with pytest.raises(IntegrityError, match=constraint), transaction.atomic():
-        make(world)
+@contextmanager
+def undone() -> Iterator[None]:
+    """Each case meets the same world."""
+    with transaction.atomic():
+        yield
+        transaction.set_rollback(True)
+
+
+def test_the_database_refuses_it_by_name(world: World, subtests: pytest.Subtests) -> None:
+    assert REFUSED
+    for number, (constraint, make) in enumerate(REFUSED):
+        with (
+            subtests.test(msg=constraint, number=number),
+            pytest.raises(IntegrityError, match=constraint),
+            transaction.atomic(),
+        ):
+            make(world)
 
 
 def test_every_constraint_of_ours_is_tried_above() -> None:
@@ -237,31 +251,38 @@ def test_every_check_in_the_database_belongs_to_a_model() -> None:
     assert {name for name in found - said if not name.endswith("_check")} == set()
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        organisation(slug="acme", state="deleted", deleted_at=NOW),
-        namespace(slug="default", deleted_at=NOW),
-        namespace_key(sealed=None, retired_at=NOW),
-        member(),
-        link(purpose="reset", user="yes"),
-        link(purpose="invitation", member="yes"),
-        operation(state="failed", finished_at=NOW),
-        revision(),
-        pin(),
-        key(scopes=["infer", "stats:read", "policy:read", "policy:write", "admin"]),
-    ],
+FITTING = (
+    organisation(slug="acme", state="deleted", deleted_at=NOW),
+    namespace(slug="default", deleted_at=NOW),
+    namespace_key(sealed=None, retired_at=NOW),
+    member(),
+    link(purpose="reset", user="yes"),
+    link(purpose="invitation", member="yes"),
+    operation(state="failed", finished_at=NOW),
+    revision(),
+    pin(),
+    key(scopes=["infer", "stats:read", "policy:read", "policy:write", "admin"]),
 )
-def test_what_fits_is_taken(world: World, make: Make) -> None:
-    make(world)
 
 
-@pytest.mark.parametrize(
-    "make", [namespace(epoch=-1), revision(number=-1), organisation(revision=-1), pin(content_bytes=-1)]
-)
-def test_counts_are_never_negative(world: World, make: Make) -> None:
-    with pytest.raises((IntegrityError, DataError)), transaction.atomic():
-        make(world)
+def test_what_fits_is_taken(world: World, subtests: pytest.Subtests) -> None:
+    for number, make in enumerate(FITTING):
+        with subtests.test(number=number), undone():
+            make(world)
+
+
+NEGATIVE = {
+    "epoch": namespace(epoch=-1),
+    "number": revision(number=-1),
+    "revision": organisation(revision=-1),
+    "content_bytes": pin(content_bytes=-1),
+}
+
+
+def test_counts_are_never_negative(world: World, subtests: pytest.Subtests) -> None:
+    for name, make in NEGATIVE.items():
+        with subtests.test(msg=name), pytest.raises((IntegrityError, DataError)), transaction.atomic():
+            make(world)
 
 
 def test_a_group_with_namespaces_cannot_be_deleted_by_sql(world: World) -> None:

@@ -20,8 +20,9 @@ from controlplane.analytics.partitions import PARENTS, partition_name
 from controlplane.backups.restoring import schema_bring_up
 from controlplane.database_roles import RolesProblem, grants_apply, roles_make, roles_make_of, tables_owned
 from controlplane.stack.services import database_url
+from tests.database_template import POSTGRES_PASSWORD
 from tests.fleets import wait_for
-from tests.plugin import POSTGRES_PASSWORD, POSTGRES_PORT
+from tests.plugin import POSTGRES_PORT
 
 pytestmark = pytest.mark.django_db  # so that there is a database to copy
 OLD, NAME = "luminet", "luminet_with_roles"  # the login that an installation of before has; the database
@@ -181,10 +182,14 @@ REFUSED = (
 )
 
 
-@pytest.mark.parametrize("statement", REFUSED)
-def test_the_application_is_refused(made: Logins, statement: str) -> None:
-    with connected(made.application) as application, pytest.raises(errors.InsufficientPrivilege):
-        application.execute(statement)
+def test_the_application_is_refused(made: Logins, subtests: pytest.Subtests) -> None:
+    for statement in REFUSED:
+        with (
+            subtests.test(msg=statement),
+            connected(made.application) as application,
+            pytest.raises(errors.InsufficientPrivilege),
+        ):
+            application.execute(statement)
 
 
 def test_the_application_writes_the_trail_and_its_head(made: Logins) -> None:
@@ -210,10 +215,11 @@ def test_the_application_makes_and_drops_days(made: Logins) -> None:
         assert application.execute(owners, [names]).fetchall() == []
 
 
-@pytest.mark.parametrize("parent", ["tenants_auditrecord", "analytics_piece", "", None])
-def test_days_of_any_other_table_are_refused(made: Logins, parent: str | None) -> None:
-    with connected(made.application) as application, pytest.raises(errors.InvalidParameterValue):
-        application.execute("SELECT luminet_minutes_make(%s, %s)", [parent, DAY])
+def test_days_of_any_other_table_are_refused(made: Logins, subtests: pytest.Subtests) -> None:
+    with connected(made.application) as application:
+        for parent in ("tenants_auditrecord", "analytics_piece", "", None):
+            with subtests.test(parent=parent), pytest.raises(errors.InvalidParameterValue):
+                application.execute("SELECT luminet_minutes_make(%s, %s)", [parent, DAY])
 
 
 def test_a_stranger_cannot_drop_days(made: Logins) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 import pytest
+from django.http import HttpResponse
 from django.test import Client
 from django.urls import URLPattern, URLResolver, reverse
 
@@ -31,10 +32,6 @@ def address(one: Page) -> str:
     return reverse(one.view, args=one.arguments)
 
 
-def ids(one: Page) -> str:
-    return one.view
-
-
 @pytest.fixture
 def acme(db: None) -> Organisation:
     return make_organisation("acme")
@@ -52,30 +49,40 @@ def test_every_address_is_in_the_list_once() -> None:
     assert sorted(named(urls.urlpatterns)) == sorted(one.view for one in PAGES)
 
 
-@pytest.mark.parametrize("one", INSIDE, ids=ids)
-def test_nobody_sees_anything_without_signing_in(one: Page, client: Client, acme: Organisation) -> None:
-    answer = client.get(address(one))
-    if one.kind == "part":  # a page that is open says so in its place, and keeps what is typed on it
-        told = re.sub(r"<[^>]+>", "", answer.content.decode()).strip()
-        assert answer.status_code == 286
-        assert told == "Your session has ended. Sign in again, then go on here: what you typed stays."
-    else:
-        assert answer.status_code == 302
-        assert answer.headers["Location"].startswith(f"{reverse('sign-in')}?next=")
+def test_nobody_sees_anything_without_signing_in(client: Client, acme: Organisation, subtests: pytest.Subtests) -> None:
+    assert INSIDE
+    for page in INSIDE:
+        with subtests.test(msg=page.view):
+            answer = client.get(address(page))
+            if page.kind == "part":  # a page that is open says so in its place, and keeps what is typed on it
+                told = re.sub(r"<[^>]+>", "", answer.content.decode()).strip()
+                assert answer.status_code == 286
+                assert told == "Your session has ended. Sign in again, then go on here: what you typed stays."
+            else:
+                assert answer.status_code == 302
+                assert answer.headers["Location"].startswith(f"{reverse('sign-in')}?next=")
 
 
-@pytest.mark.parametrize("one", OPERATORS, ids=ids)
-def test_what_is_for_operators_is_not_there_for_customers(one: Page, stranger: Client) -> None:
-    answer = stranger.post(address(one)) if one.kind == "deed" else stranger.get(address(one))
-    assert answer.status_code == 404
-    assert b"There is no such page" in answer.content
+def test_what_is_for_operators_is_not_there_for_customers(stranger: Client, subtests: pytest.Subtests) -> None:
+    assert OPERATORS
+    for page in OPERATORS:
+        with subtests.test(msg=page.view):
+            answer = asked(stranger, page)
+            assert answer.status_code == 404
+            assert b"There is no such page" in answer.content
 
 
-@pytest.mark.parametrize("one", MEMBERS, ids=ids)
-def test_another_organisation_looks_as_if_it_did_not_exist(one: Page, stranger: Client) -> None:
-    nowhere = Page(one.view, one.audience, one.kind, ("nobody-here", *one.arguments[1:]))
-    pages = [
-        stranger.post(address(each)) if one.kind == "deed" else stranger.get(address(each)) for each in (one, nowhere)
-    ]
-    assert [answer.status_code for answer in pages] == [404, 404]
-    assert "acme" not in pages[0].content.decode().replace("someone@acme.example", "").replace(address(one), "")
+def test_another_organisation_looks_as_if_it_did_not_exist(stranger: Client, subtests: pytest.Subtests) -> None:
+    assert MEMBERS
+    for page in MEMBERS:
+        with subtests.test(msg=page.view):
+            nowhere = Page(page.view, page.audience, page.kind, ("nobody-here", *page.arguments[1:]))
+            answers = [asked(stranger, each) for each in (page, nowhere)]
+            assert [answer.status_code for answer in answers] == [404, 404]
+            shown = answers[0].content.decode().replace("someone@acme.example", "").replace(address(page), "")
+            assert "acme" not in shown
+
+
+def asked(client: Client, page: Page) -> HttpResponse:
+    """Return a page, or the answer to the request that does something."""
+    return client.post(address(page)) if page.kind == "deed" else client.get(address(page))  # type: ignore[return-value]
