@@ -4,6 +4,8 @@ For tests that break parts of it, and for rows that measure it. Every part can b
 started anew by itself; what the database and the broker hold can be looked at directly.
 """
 
+import atexit
+import json
 import os
 import re
 import signal
@@ -12,8 +14,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -51,7 +54,8 @@ from tests.ports import free_port
 from tests.servers import FAST, postgres_running, temporary_home
 
 PATIENCE_SECONDS = 90.0  # how long a test waits for what must happen; no test judges by time
-POLL_SECONDS = 0.05
+# Each look at a fleet costs its processes time: the longer a wait, the longer its pauses.
+POLL_SECONDS, POLL_MOST_SECONDS, POLL_SHARE = 0.02, 0.3, 0.1
 KEEP_UP_SECONDS = 0.5
 STOP_SECONDS = 20.0
 LAST_CHARACTERS = 3000
@@ -67,11 +71,12 @@ class Impatient(AssertionError):
 
 def wait_for(look: Callable[[], Found | None], what: str, *, seconds: float = PATIENCE_SECONDS) -> Found:
     """The first answer of `look` that is neither None nor False."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not (found := look()):
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > seconds:
             raise Impatient(f"waited {seconds:.0f} s in vain for {what}; last seen: {found!r}")
-        time.sleep(POLL_SECONDS)
+        time.sleep(min(max(POLL_SECONDS, waited * POLL_SHARE), POLL_MOST_SECONDS))
     return found
 
 
@@ -166,6 +171,51 @@ def environment_for(tree: Path) -> dict[str, str]:
     return kept if tree == CHECKOUT else {**kept, "PYTHONPATH": str(tree)}
 
 
+class Helper:
+    """A process with the settings of a fleet's parts and Django loaded, which forks one child for each call."""
+
+    def __init__(self, environment: Mapping[str, str], log: Path) -> None:
+        self._environment, self._log = environment, log
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+
+    def call(self, name: str, *arguments: str) -> str:
+        with self._lock:
+            if self._process is None:
+                self._process = self._started()
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.write(json.dumps([name, *arguments]) + "\n")
+            self._process.stdin.flush()
+            status, _, result = self._process.stdout.readline().rstrip("\n").partition(" ")
+        if status != "result":
+            said = self._log.read_text(errors="replace")[-LAST_CHARACTERS:]
+            raise RuntimeError(f"{name} failed in the fleet's helper process:\n{said}")
+        return result
+
+    def _started(self) -> "subprocess.Popen[str]":
+        command = (sys.executable, "-m", "tests.bench.inside", "--serve")
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                command,
+                cwd=CHECKOUT,
+                env={**environment_for(CHECKOUT), **self._environment},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
+
+    def close(self) -> None:
+        if self._process is not None:
+            assert self._process.stdin is not None
+            assert self._process.stdout is not None
+            self._process.stdin.close()
+            self._process.wait(STOP_SECONDS)
+            self._process.stdout.close()
+            self._process = None
+
+
 @dataclass(slots=True)
 class Fleet:
     config: StackConfig
@@ -175,6 +225,10 @@ class Fleet:
     owner: dict[str, str] = field(default_factory=dict)  # of what migrates and restores, once there are two logins
     tokens: dict[str, str] = field(default_factory=dict)  # operator, join
     agents: list[Part] = field(default_factory=list)
+    helper: Helper = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.helper = Helper(self.environment, self.config.logs / "helper.log")
 
     @property
     def web(self) -> str:
@@ -270,18 +324,16 @@ class Fleet:
 def fleet_running(*, is_durable: bool = False) -> Iterator[Fleet]:
     """Everything up, nobody enrolled. What is measured waits for the disk, as in production; tests need not."""
     with ExitStack() as stack:
-        config = stack.enter_context(temporary_home())
-        if not is_durable:
-            cluster_bring(config)
-        fleet = fleet_described(config)
-        postgres_port = int(fleet.environment["LUMINET_DATABASE_URL"].rsplit(":", 1)[1].split("/")[0])
-        url = fleet.environment["LUMINET_DATABASE_URL"]
-        options = {} if is_durable else FAST
-        stack.enter_context(postgres_running(config, port=postgres_port, url=url, options=options))
+        template = migrated_home()
+        config = stack.enter_context(temporary_home(copy_of=template.config))
+        fleet, is_migrated = fleet_described(config), (config.home / "postgres").exists()
+        stack.enter_context(_postgres_of(fleet, options={} if is_durable else FAST))
         stack.callback(all_stop, fleet)
         fleet.parts["redis"].start()
-        _database_make(fleet)
-        fleet.tokens["operator"] = _operator_token(fleet)
+        if not is_migrated:  # a cluster lies outside a home that PostgreSQL's user cannot reach, and is not copied
+            _database_make(fleet)
+        fleet.owner[OWNER_URL] = fleet.logins[OWNER_URL]
+        fleet.tokens["operator"] = template.operator_token if is_migrated else _operator_token(fleet)
         for name in ("web", "worker", "beat"):
             fleet.parts[name].start(is_awaited=False)
         for name in ("web", "worker", "beat"):
@@ -289,6 +341,37 @@ def fleet_running(*, is_durable: bool = False) -> Iterator[Fleet]:
         fleet.tokens["join"] = fleet.ask("POST", "/fleet/join-tokens", JOIN_TOKEN)["secret"]
         stack.enter_context(_kept_up(fleet))
         yield fleet
+
+
+@dataclass(frozen=True, slots=True)
+class MigratedHome:
+    """A home whose database is migrated and has an operator. No process uses it."""
+
+    config: StackConfig
+    operator_token: str
+
+
+@cache
+def migrated_home() -> MigratedHome:
+    """The template of this process's fleets, removed when the process ends: each fleet starts on a copy of it."""
+    stack = ExitStack()
+    atexit.register(stack.close)
+    config = stack.enter_context(temporary_home())
+    cluster_bring(config)
+    fleet = fleet_described(config)
+    with _postgres_of(fleet, options=FAST):
+        fleet.parts["redis"].start()
+        try:
+            _database_make(fleet)
+            return MigratedHome(config, _operator_token(fleet))
+        finally:
+            fleet.parts["redis"].stop()
+
+
+def _postgres_of(fleet: Fleet, *, options: Mapping[str, str]) -> AbstractContextManager[None]:
+    url = fleet.environment["LUMINET_DATABASE_URL"]
+    port = int(url.rsplit(":", 1)[1].split("/")[0])
+    return postgres_running(fleet.config, port=port, url=url, options=options)
 
 
 @contextmanager
@@ -341,7 +424,6 @@ def _database_make(fleet: Fleet) -> None:
     """With two logins, as in production."""
     for part in ("roles", "migrate"):
         finished(fleet, luminet("run", part), more=fleet.logins)
-    fleet.owner[OWNER_URL] = fleet.logins[OWNER_URL]
 
 
 def _operator_token(fleet: Fleet) -> str:
@@ -363,8 +445,11 @@ def operator_make() -> str:
 
 
 def inside(fleet: Fleet, name: str, *arguments: str) -> str:
-    """What a function (`package.module:function`) printed last, called with the settings of the fleet's own parts."""
-    return finished(fleet, (sys.executable, "-m", "tests.bench.inside", name, *arguments)).splitlines()[-1]
+    """Call a function (`package.module:function`) with JSON arguments and the settings of the fleet's own parts.
+
+    Returns its result in JSON.
+    """
+    return fleet.helper.call(name, *arguments)
 
 
 def finished(
@@ -379,5 +464,6 @@ def finished(
 
 
 def all_stop(fleet: Fleet) -> None:
+    fleet.helper.close()
     for part in [*fleet.agents, *reversed(fleet.parts.values())]:
         part.stop()

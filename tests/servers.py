@@ -22,12 +22,18 @@ FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 
 
 @contextlib.contextmanager
-def temporary_home() -> Iterator[StackConfig]:
-    """A stack's home in a folder every user can reach, because PostgreSQL may have to run as another one."""
+def temporary_home(*, copy_of: StackConfig | None = None) -> Iterator[StackConfig]:
+    """A stack's home in a folder every user can reach, because PostgreSQL may have to run as another one.
+
+    `copy_of`: a home that no process uses, whose secrets and database it starts with.
+    """
     folder = Path(tempfile.mkdtemp(prefix="luminet-test-"))
     folder.chmod(0o755)
     config = read_stack_config({"LUMINET_HOME": str(folder / "home")})
     folders_make(config)
+    if copy_of is not None:
+        places = [str(place) for name in ("secrets", "postgres") if (place := copy_of.home / name).exists()]
+        subprocess.run(["cp", "--archive", *places, str(config.home)], check=True)
     try:
         yield config
     finally:

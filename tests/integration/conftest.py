@@ -1,7 +1,12 @@
 """Every integration test has the real Redis; those marked django_db have the real PostgreSQL too."""
 
-from collections.abc import Iterator
+import os
+import ssl
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import cache
+from importlib import import_module
+from typing import Any
 
 import pytest
 import redis
@@ -18,6 +23,29 @@ def _clean_redis(redis_server: str) -> Iterator[None]:
     yield
     with redis.Redis.from_url(redis_server) as client:
         client.flushall()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _certificates_read_once() -> Iterator[None]:
+    """httpx, and the httpx2 of OpenAI's client, read all certificates for each client, which takes them 20 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("httpx", "httpx2"):
+            transports = import_module(f"{name}._transports.default")
+            patch.setattr(transports, "create_ssl_context", _remembering(transports.create_ssl_context))
+        yield
+
+
+def _remembering(create: Callable[..., ssl.SSLContext]) -> Callable[..., ssl.SSLContext]:
+    """With the same arguments and the same environment, the same context."""
+
+    @cache
+    def created(environment: tuple[str | None, ...], **arguments: Any) -> ssl.SSLContext:
+        return create(**arguments)
+
+    def found(**arguments: Any) -> ssl.SSLContext:
+        return created(tuple(map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR"))), **arguments)
+
+    return found
 
 
 @pytest.fixture(autouse=True)

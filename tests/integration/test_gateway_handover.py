@@ -175,20 +175,36 @@ def until_closed(journals: KeptJournals, opened: Opened) -> Closed:
     return next(record for record in journals.closed() if record.request_id == opened.request_id)
 
 
-def test_a_request_on_an_open_connection_is_told_to_go_elsewhere(engine: Engine) -> None:
+def test_draining_gateway_answers_or_closes_open_connections(engine: Engine, subtests: pytest.Subtests) -> None:
+    """One that has not asked anything yet, an idle one, and one whose head is being sent."""
     with gateway_of(engine) as running, stream(running.url, "long", tokens=TOKENS) as events:
-        connection = HTTPConnection(urlsplit(running.url).netloc, timeout=PATIENCE_SECONDS)
-        connection.connect()  # and has not asked anything yet
-        until(lambda: sample_connections(running.url) >= 2)
+        place = urlsplit(running.url)
+        unused = HTTPConnection(place.netloc, timeout=PATIENCE_SECONDS)
+        unused.connect()
+        idle, half = (
+            socket.create_connection((place.hostname, place.port), timeout=PATIENCE_SECONDS) for _ in range(2)
+        )
+        idle.sendall(b"GET /health HTTP/1.1\r\nhost: gateway\r\n\r\n")
+        assert idle.recv(65_536).startswith(b"HTTP/1.1 200")
+        half.sendall(b"GET /health HTTP/1.1\r\n")
+        until(lambda: sample_connections(running.url) >= 4)
         running.process.send_signal(signal.SIGTERM)
+        with subtests.test(msg="an idle connection is closed at once"):
+            while idle.recv(65_536):
+                pass
+            assert running.process.poll() is None, "it waited with that for its last answer"
         until(lambda: not accepts(running.url), seconds=PATIENCE_SECONDS)
-        large = body(1, user="x" * LARGE_BYTES)
-        connection.request("POST", "/v1/completions", large, HEADERS)
-        answer = connection.getresponse()
-        assert (answer.status, json.loads(answer.read())["error"]["code"]) == (503, "draining")
-        assert answer.headers["connection"] == "close"
-        assert answer.headers["retry-after"]
-        connection.close()
+        with subtests.test(msg="a request on an open connection is told to go elsewhere"):
+            unused.request("POST", "/v1/completions", body(1, user="x" * LARGE_BYTES), HEADERS)
+            answer = unused.getresponse()
+            assert (answer.status, json.loads(answer.read())["error"]["code"]) == (503, "draining")
+            assert answer.headers["connection"] == "close"
+            assert answer.headers["retry-after"]
+        with subtests.test(msg="a head that is being sent is still answered"):
+            half.sendall(b"host: gateway\r\n\r\n")
+            assert b'"draining"' in b"".join(iter(lambda: half.recv(65_536), b""))  # until the gateway closes it
+        for connection in (unused, idle, half):
+            connection.close()
         events.read_all()
         assert events.lines[-1] == b"[DONE]"
         assert running.process.wait(PATIENCE_SECONDS) == 0
@@ -199,33 +215,3 @@ def sample_connections(url: str) -> float:
     told = httpx.get(f"{url}/metrics").text
     (line,) = (line for line in told.splitlines() if line.startswith("luminet_gateway_connections "))
     return float(line.split()[1]) - 1
-
-
-def test_an_idle_connection_is_closed_at_once(engine: Engine) -> None:
-    with gateway_of(engine) as running, stream(running.url, "long", tokens=TOKENS) as events:
-        place = urlsplit(running.url)
-        idle = socket.create_connection((place.hostname, place.port), timeout=PATIENCE_SECONDS)
-        idle.sendall(b"GET /health HTTP/1.1\r\nhost: gateway\r\n\r\n")
-        assert idle.recv(65_536).startswith(b"HTTP/1.1 200")
-        running.process.send_signal(signal.SIGTERM)
-        while idle.recv(65_536):
-            pass
-        assert running.process.poll() is None, "it waited with that for its last answer"
-        idle.close()
-        events.read_all()
-        assert events.lines[-1] == b"[DONE]"
-
-
-def test_a_head_that_is_being_sent_is_still_answered(engine: Engine) -> None:
-    with gateway_of(engine) as running, stream(running.url, "long", tokens=TOKENS) as events:
-        place = urlsplit(running.url)
-        half = socket.create_connection((place.hostname, place.port), timeout=PATIENCE_SECONDS)
-        half.sendall(b"GET /health HTTP/1.1\r\n")
-        until(lambda: sample_connections(running.url) >= 2)
-        running.process.send_signal(signal.SIGTERM)
-        until(lambda: not accepts(running.url), seconds=PATIENCE_SECONDS)
-        half.sendall(b"host: gateway\r\n\r\n")
-        assert b'"draining"' in b"".join(iter(lambda: half.recv(65_536), b""))  # until the gateway closes it
-        half.close()
-        events.read_all()
-        assert events.lines[-1] == b"[DONE]"
