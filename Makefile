@@ -8,10 +8,10 @@ BOOTSTRAP = $(PYTHON) -I controlplane/stack/bootstrap.py
 BIN = .venv/bin
 # As modules, not as scripts: a script names the place it was installed at, which a moved checkout is not any more.
 LUMINET = $(BIN)/python -m controlplane.cli
-# Files side by side, one process a core; each process starts the servers its tests ask for. In which order: tests/order.py
-PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# Whole files, one process a core; each process starts the servers its tests ask for. Who runs which: tests/suite
+PARALLEL = -n auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
 
-.PHONY: help up down clean test test-kernels test-vllm test-clients check audit ci format lint openapi alert-files bench performance soak bench-gpu quality lock lockvllm locklitellm lockclients python
+.PHONY: help up down clean quick test durations coverage test-kernels test-vllm test-clients check audit ci format lint openapi alert-files bench performance soak bench-gpu quality lock lockvllm locklitellm lockclients python
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -29,7 +29,10 @@ clean:  ## stop, and delete the environments, the data, the secrets and every ca
 	@rm -rf .venv .venv-vllm .venv-litellm .venv-clients .node-clients .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-test: python  ## run every test but those that need vLLM
+quick: python  ## run the tests that take least: unit tests, contracts and the faster half of the integration tests
+	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m pytest $(PARALLEL) --quick
+
+test: python  ## run every test but those of `make test-vllm` and `make test-kernels`
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m pytest $(PARALLEL)
 
 test-kernels: python  ## run every combination of the kernels' formats, shapes and implementations, of which `make test` runs pairs
@@ -40,6 +43,12 @@ test-vllm: python  ## run the tests that need vLLM: installs it once, in .venv-v
 
 test-clients: python  ## generate API clients in Python and TypeScript and run them (installs the generators once; needs Node.js)
 	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m tests.clients
+
+durations: python  ## run `make test` and record how long each file takes, by which processes share the files out
+	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m pytest $(PARALLEL) -p tests.suite.recording
+
+coverage: python  ## run `make test` and compare each package's share of branches with the recorded one (WRITE=1 records it anew)
+	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.suite.branches $(if $(WRITE),--write) -- $(PARALLEL)
 
 check: python lint test  ## format, lint, types, import contracts, migrations, templates and `make test`
 

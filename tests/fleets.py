@@ -368,7 +368,7 @@ def migrated_home() -> MigratedHome:
             fleet.parts["redis"].stop()
 
 
-def _postgres_of(fleet: Fleet, *, options: Mapping[str, str]) -> AbstractContextManager[None]:
+def _postgres_of(fleet: Fleet, *, options: Mapping[str, str]) -> AbstractContextManager[object]:
     url = fleet.environment["LUMINET_DATABASE_URL"]
     port = int(url.rsplit(":", 1)[1].split("/")[0])
     return postgres_running(fleet.config, port=port, url=url, options=options)

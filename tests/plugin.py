@@ -2,14 +2,13 @@
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from controlplane.stack.services import database_url, redis_url
 from tests.database_template import POSTGRES_PASSWORD, migrated_postgres
-from tests.order import Shares, place_of
 from tests.outliving import outlived_by_nothing
 from tests.ports import free_port
 
@@ -35,16 +34,6 @@ settings.load_profile("luminet")
 def pytest_sessionstart() -> None:
     """Of a run, and of each of its processes where it has several."""
     outlived_by_nothing()
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda one: place_of(one.nodeid))
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    return Shares(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from controlplane.stack.credentials import credentials_ensure
 from controlplane.stack.postgres import Cluster, cluster_prepare, identity
 from controlplane.stack.redis_server import redis_command
 from tests import outliving
+from tests.suite.logs import keep_logs
 
 READY_SECONDS = 120  # no test judges by time
 # Tests lose nothing that matters when the machine dies; not waiting for the disk makes them twice as fast.
@@ -37,6 +38,7 @@ def temporary_home(*, copy_of: StackConfig | None = None) -> Iterator[StackConfi
     try:
         yield config
     finally:
+        keep_logs(folder)
         shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(config.private_place, ignore_errors=True)
 

@@ -35,7 +35,7 @@ def stack() -> Iterator[Stack]:
     """With two agents on the demo model and a gateway, all of them ready, and no traffic but that of the tests.
 
     Whoever uses it makes organisations or people of their own, puts back what is everybody's, and ends with a fleet
-    that is well. Which files do: tests/order.py.
+    that is well. Which files do: tests/suite/files.py.
     """
     with new_home() as home, running_fleet(home) as stack:
         yield stack

@@ -21,6 +21,7 @@ from controlplane.stack.config import read_stack_config
 from controlplane.stack.leftovers import holder, read_status
 from tests.make import without_make
 from tests.ports import free_engine_port, free_port
+from tests.suite.logs import keep_logs
 
 CHECKOUT = Path(__file__).parents[2]
 READY_SECONDS = 180  # of a whole fleet on a machine that has other work; how long a start takes is row W2's
@@ -201,6 +202,7 @@ def new_home(*, mode: int = 0o755) -> Iterator[Path]:
     try:
         yield home
     finally:
+        keep_logs(folder)
         shutil.rmtree(read_stack_config({"LUMINET_HOME": str(home)}).private_place, ignore_errors=True)
         shutil.rmtree(folder, ignore_errors=True)
 
