@@ -91,17 +91,30 @@ DEEP = {
 }
 
 
-@pytest.mark.parametrize("kind", DEEP)
-def test_depth_is_refused_before_anything_recurses(tmp_path: Path, kind: str) -> None:
-    """In a process of its own: libyaml ends the one that composes such a file."""
-    (tmp_path / "f.yaml").write_text(DEEP[kind])
-    script = (
-        "import sys, yaml; from controlplane.client import files;"
-        "files._Loader = getattr(yaml, sys.argv[1]); files.document_load(sys.argv[2])"
-    )
-    arguments = [sys.executable, "-c", script, files._Loader.__name__, str(tmp_path / "f.yaml")]
+REFUSED_IN_TURN = """
+import sys, yaml
+from controlplane.client import errors, files
+files._Loader = getattr(yaml, sys.argv[1])
+for path in sys.argv[2:]:
+    try:
+        files.document_load(path)
+    except errors.ClientError as error:
+        print(error, flush=True)
+"""
+
+
+def test_depth_is_refused_before_anything_recurses(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    """In a process of its own, one for all files: libyaml ends the one that composes such a file."""
+    for kind, text in DEEP.items():
+        (tmp_path / kind).write_text(text)
+    paths = [str(tmp_path / kind) for kind in DEEP]
+    arguments = [sys.executable, "-c", REFUSED_IN_TURN, files._Loader.__name__, *paths]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, "is nested more than 30 levels deep" in done.stderr) == (1, True), done.stderr[-300:]
+    for kind, path in zip(DEEP, paths, strict=True):
+        with subtests.test(msg=kind):
+            (refusal,) = [line for line in done.stdout.splitlines() if line.startswith(f"{path}:")]
+            assert "is nested more than 30 levels deep" in refusal
+    assert done.returncode == 0, done.stderr[-300:]
 
 
 def test_thirty_levels_are_not_too_many(tmp_path: Path) -> None:

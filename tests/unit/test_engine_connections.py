@@ -105,8 +105,21 @@ async def running(server: Server) -> AsyncIterator[int]:
     serving = asyncio.create_task(server.serve(sockets=[listening]))
     await server.is_up.wait()
     yield listening.getsockname()[1]
-    server.should_exit = True
-    await serving
+    serving.cancel()
+    await asyncio.wait({serving})
+    await shut_down(server, listening)
+
+
+async def shut_down(server: Server, listening: socket.socket) -> None:
+    """As uvicorn does, which looks only every 0.1 s whether it should, and whether all have ended: 70 times here."""
+    for listener in server.servers:
+        listener.close()
+    listening.close()
+    for connection in list(server.server_state.connections):
+        connection.shutdown()
+    await until(lambda: not server.server_state.connections and not server.server_state.tasks)
+    for listener in server.servers:
+        await listener.wait_closed()
 
 
 @pytest.fixture
