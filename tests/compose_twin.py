@@ -25,12 +25,13 @@ from controlplane.stack.config import StackConfig, unprivileged_owner
 from controlplane.stack.credentials import credentials_ensure, environment_lines
 from controlplane.stack.postgres import DATABASE, ROLE, Cluster, cluster_prepare, identity
 from controlplane.stack.redis_server import wheel_binary
+from tests import outliving
 from tests.compose import CHECKOUT, compose_interpolated, dockerfile_stages, image_environment, seconds
 from tests.ports import free_engine_port, free_port
 from tests.servers import FAST
 from tests.servers import temporary_home as new_home
 
-READY_SECONDS = 45.0
+READY_SECONDS = 180.0  # of a machine that is busy with other things
 CHECK_SECONDS = 0.1
 LAST_LINES = 15
 LEFT_SECONDS = 3
@@ -139,6 +140,7 @@ class Twin:
                 start_new_session=True,
                 **details,
             )
+        outliving.name(process.pid)  # its environment is the file's own, without the mark of what tests have started
         return Part(name, service, environment, log, process)
 
     @contextlib.contextmanager

@@ -20,14 +20,14 @@ from engine_agent.config import CHECKOUT
 
 PROGRAM = ("engine_agent.server.command",)  # a module, and what it takes before an engine's options
 DEMO = CHECKOUT / "engine_agent" / "demo" / "model"
-READY_SECONDS = 60
+READY_SECONDS = 300  # of a machine that is busy with other things; an engine that ends is not waited for
 
 
 class UnixConnection(HTTPConnection):
     """HTTP over a Unix socket."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=60)
+        super().__init__("localhost", timeout=READY_SECONDS)
         self._path = path
 
     def connect(self) -> None:
@@ -75,7 +75,7 @@ class Engine:
     def ask(self, method: str, path: str, body: object = None, **headers: str) -> Answer:
         sent = None if body is None else json.dumps(body).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return asked(HTTPConnection("127.0.0.1", self.port, timeout=60), method, path, sent, named)
+        return asked(HTTPConnection("127.0.0.1", self.port, timeout=READY_SECONDS), method, path, sent, named)
 
     def complete(self, prompt: object, **fields: object) -> Answer:
         body = {"model": "demo", "prompt": prompt, "max_tokens": 4, "temperature": 0, **fields}

@@ -53,7 +53,7 @@ from tests.database_template import cluster_bring
 from tests.ports import free_port
 from tests.servers import FAST, postgres_running, temporary_home
 
-PATIENCE_SECONDS = 90.0  # how long a test waits for what must happen; no test judges by time
+PATIENCE_SECONDS = 180.0  # how long a test waits for what must happen; no test judges by time
 # Each look at a fleet costs its processes time: the longer a wait, the longer its pauses.
 POLL_SECONDS, POLL_MOST_SECONDS, POLL_SHARE = 0.02, 0.3, 0.1
 KEEP_UP_SECONDS = 0.5
@@ -211,7 +211,11 @@ class Helper:
             assert self._process.stdin is not None
             assert self._process.stdout is not None
             self._process.stdin.close()
-            self._process.wait(STOP_SECONDS)
+            try:
+                self._process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
             self._process.stdout.close()
             self._process = None
 

@@ -120,6 +120,8 @@ class Segment:
     records: list[Opened | Closed] = field(default_factory=list)
 
     def read_on(self) -> None:
+        if self.path.stat().st_size == self.read_bytes:
+            return
         with self.path.open("rb") as file:
             file.seek(self.read_bytes)
             whole = file.read().rpartition(b"\n")[0]
@@ -141,14 +143,18 @@ class KeptJournals:
     roots: list[Path]
     folder: Path
     segments: dict[Path, Segment] = field(default_factory=dict)
+    _kept: set[int] = field(default_factory=set)  # inodes, none of which is used again while it has a link here
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keep(self) -> None:
         for root in self.roots:
-            for path in _segments_under(root):
-                with suppress(FileExistsError, FileNotFoundError):  # known, or cut in this moment
-                    name = f"{path.stat().st_ino}__{path.parent.name}__{path.name}"
-                    os.link(path, self.folder / name)
+            for segment in _segments_under(root):
+                if segment.inode() not in self._kept:
+                    with suppress(FileExistsError, FileNotFoundError):  # known, or cut in this moment
+                        path = Path(segment.path)
+                        inode = path.stat().st_ino
+                        os.link(path, self.folder / f"{inode}__{path.parent.name}__{path.name}")
+                        self._kept.add(inode)
 
     def records(self) -> list[Opened | Closed]:
         self.keep()
@@ -179,11 +185,16 @@ class KeptJournals:
         return {place: Sum(*numbers) for place, numbers in found.items()}
 
 
-def _segments_under(root: Path) -> list[Path]:
+def _segments_under(root: Path) -> list["os.DirEntry[str]"]:
     """As often as it takes: a folder may go while it is looked through."""
     while True:
         with suppress(FileNotFoundError):
-            return list(root.glob("**/journal/*/*.log"))
+            return [entry for folder in root.glob("**/journal/*/") for entry in _logs_in(folder)]
+
+
+def _logs_in(folder: Path) -> list["os.DirEntry[str]"]:
+    with os.scandir(folder) as entries:
+        return [entry for entry in entries if entry.name.endswith(".log")]
 
 
 @contextmanager

@@ -160,9 +160,10 @@ def _running(fleet: Fleet, part: Part, name: str) -> Iterator[None]:
             fleet.ask("DELETE", f"/fleet/agents/{name}")
 
 
-def is_ready(fleet: Fleet, name: str) -> bool:
+def is_ready(fleet: Fleet, *names: str) -> bool:
+    """Whether all of these are ready and in sync."""
     items = fleet.ask("GET", "/fleet/agents?limit=200")["items"]
-    return any(one["id"] == name and one["state"] == "ready" and one["in_sync"] for one in items)
+    return {*names} <= {one["id"] for one in items if one["state"] == "ready" and one["in_sync"]}
 
 
 def engine_of(part: Part) -> psutil.Process:

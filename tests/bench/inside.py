@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
 import django
 
@@ -41,7 +42,7 @@ def serve() -> None:
             print("problem", flush=True)
 
 
-def _answer(call: Sequence[str]) -> None:
+def _answer(call: Sequence[str]) -> NoReturn:
     """End this process, with status 0 after a result was printed."""
     try:
         with contextlib.redirect_stdout(sys.stderr):

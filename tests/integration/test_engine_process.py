@@ -18,7 +18,7 @@ import pytest
 
 from engine_agent.config import CHECKOUT
 from engine_agent.journal import Closed, Journal, Opened
-from tests.engine_processes import DEMO, Engine, engine, state_folder
+from tests.engine_processes import DEMO, READY_SECONDS, Engine, engine, state_folder
 
 PROMPT = list(range(100, 180))  # five blocks
 
@@ -36,7 +36,7 @@ def started() -> Iterator[Engine]:
         yield running
 
 
-def until(check: Callable[[], bool], *, seconds: float = 20) -> None:
+def until(check: Callable[[], bool], *, seconds: float = READY_SECONDS) -> None:
     ends_at = time.monotonic() + seconds
     while not check():
         assert time.monotonic() < ends_at
@@ -45,7 +45,7 @@ def until(check: Callable[[], bool], *, seconds: float = 20) -> None:
 
 def streaming(running: Engine, tokens: int) -> tuple[HTTPConnection, HTTPResponse]:
     """A request whose first token has come."""
-    connection = HTTPConnection("127.0.0.1", running.port, timeout=60)
+    connection = HTTPConnection("127.0.0.1", running.port, timeout=READY_SECONDS)
     body = {"model": "demo", "prompt": PROMPT, "max_tokens": tokens, "ignore_eos": True, "stream": True}
     headers = {"authorization": f"Bearer {running.key}", "content-type": "application/json"}
     connection.request("POST", "/v1/completions", json.dumps(body), headers)
@@ -58,7 +58,7 @@ def streaming(running: Engine, tokens: int) -> tuple[HTTPConnection, HTTPRespons
 def refused_to_start(*arguments: str) -> str:
     """The one line somebody reads who starts it so."""
     command = [sys.executable, "-m", "engine_agent.server.command", *arguments]
-    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False, timeout=READY_SECONDS)
     assert done.returncode == 1
     assert done.stdout == ""
     said = [line for line in done.stderr.splitlines() if not line.endswith("…")]
@@ -79,7 +79,7 @@ def chatty() -> Iterator[Engine]:
 def test_the_command_it_prints_can_be_pasted(chatty: Engine) -> None:
     first = next(number for number, line in enumerate(chatty.said) if line.startswith("curl "))
     command = shlex.split(" ".join(line.rstrip("\\") for line in chatty.said[first : first + 3]))
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=READY_SECONDS)
     head, _, body = done.stdout.replace("\r", "").partition("\n\n")
     assert head.startswith("HTTP/1.1 200")
     assert "x-luminet-cache-hit: " in head
@@ -89,7 +89,9 @@ def test_the_command_it_prints_can_be_pasted(chatty: Engine) -> None:
 def test_the_python_it_prints_can_be_pasted(chatty: Engine) -> None:
     first = chatty.said.index("from openai import OpenAI")
     script = "\n".join(chatty.said[first : first + 4])
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=READY_SECONDS
+    )
     assert done.stdout.strip()
 
 
@@ -183,29 +185,22 @@ def test_who_still_sends_when_it_stops_is_told_to_ask_elsewhere(state: Path) -> 
                 received += data
         assert received.startswith(b"HTTP/1.1 503 ")
         assert b"retry-after: 1" in received
-        assert running.process.wait(20) == 0
+        assert running.process.wait(READY_SECONDS) == 0
         assert not [line for line in running.logged if "Traceback" in line]
-
-
-def test_a_load_balancer_sees_that_it_stops(state: Path) -> None:
-    with engine(state=state) as running:
-        connection, _ = streaming(running, 400)
-        running.process.send_signal(signal.SIGTERM)
-        until(lambda: running.ask("GET", "/health").status == 503)
-        assert running.ask("GET", "/health").error == "draining"
-        connection.close()
 
 
 def test_who_stops_it_waits_for_what_runs_and_nobody_else_gets_in(state: Path) -> None:
     with engine(state=state) as running:
         connection, answer = streaming(running, 400)
         running.process.send_signal(signal.SIGTERM)
+        until(lambda: running.ask("GET", "/health").status == 503)  # a load balancer sees it
+        assert running.ask("GET", "/health").error == "draining"
         until(lambda: running.complete(PROMPT).status == 503)
         rest = answer.read()
         assert rest.count(b"data: ") >= 200
         assert rest.endswith(b"data: [DONE]\n\n")
         connection.close()
-        assert running.process.wait(20) == 0
+        assert running.process.wait(READY_SECONDS) == 0
         assert not (state / "admin.sock").exists()
 
 

@@ -112,11 +112,7 @@ class Whole:
     def is_whole(self) -> bool:
         """By what the control plane says, and by themselves: it may not have missed yet who has just died."""
         serve = all(door.serves(MODEL, self.load.customers[0]) for door in self.load.doors)
-        return (
-            serve
-            and all(answers(self.agents[name]) for name in ENGINES)
-            and all(is_ready(self.fleet, name) for name in self.agents)
-        )
+        return serve and all(answers(self.agents[name]) for name in ENGINES) and is_ready(self.fleet, *self.agents)
 
     def truth(self) -> dict[tuple[str, str], Sum]:
         return by_namespace(truth_of(self.load.recount, self.kept.opened()).sums)

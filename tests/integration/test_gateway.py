@@ -36,7 +36,7 @@ from tests.gateways import (
     split,
     tenants,
 )
-from tests.integration.gateway_fleet import Fleet, Gateway, fleet, gateway, told_as, until
+from tests.integration.gateway_fleet import Fleet, Gateway, fleet, fleet_engine, gateway, told_as, until
 from tests.unit.server.asking import Answered
 from tests.unit.server.fuzzing import check, random_bodies
 
@@ -382,8 +382,10 @@ def test_a_client_that_leaves_before_the_answer_frees_the_engine(two: Fleet) -> 
 # Engines that die
 
 
-def test_an_engine_killed_before_its_headers_is_followed_by_another() -> None:
-    with fleet("agent-1", "agent-2") as running:
+def test_an_engine_killed_before_its_headers_is_followed_by_another(both: Fleet) -> None:
+    with fleet_engine("agent-1") as mortal, gateway() as before:
+        running = Fleet(before, {"agent-1": mortal, "agent-2": both.engines["agent-2"]})
+        running.hold()
         until(lambda: all(running.gateway.engines.standing(one).look_seconds for one in running.engines))
         running.hold(split(["agent-1"], 1.0))  # so that it is asked first
         with (

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -21,7 +21,7 @@ from engine_agent.gateway import silence
 from engine_agent.gateway.health import IN_A_ROW
 from tests.engine_processes import Engine, state_folder
 from tests.gateways import KEY, MODEL, engine_snapshot, gateway_snapshot, route, split, tenants
-from tests.integration.gateway_fleet import Fleet, Gateway, fleet, fleet_engine, gateway, told_as, until
+from tests.integration.gateway_fleet import Fleet, Gateway, fleet_engine, gateway, told_as, until
 from tests.integration.test_gateway_misbehaving import behind, complete, good, retries, silent, told
 from tests.integration.test_gateway_process import gateway as gateway_process
 from tests.integration.test_gateway_process import joined_before
@@ -38,6 +38,23 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, seconds in (("MOST_LOOK_SECONDS", 1.0), ("HANGS_SECONDS", 0.5)):
         monkeypatch.setattr(lookout, name, seconds)
     monkeypatch.setattr(silence, "SILENT_SECONDS", 3.0)
+
+
+@pytest.fixture(scope="module")
+def engines() -> Iterator[Mapping[str, Engine]]:
+    """For tests after which they are as they were before; the others start, and kill, their own."""
+    with ExitStack() as opened:
+        yield {agent: opened.enter_context(fleet_engine(agent)) for agent in AGENTS}
+
+
+@pytest.fixture
+def running(engines: Mapping[str, Engine]) -> Iterator[Fleet]:
+    """A gateway that knows nothing yet of how these engines are."""
+    with gateway() as before:
+        found = Fleet(before, engines)
+        found.hold()
+        yield found
+        until(lambda: found.running() == 0)
 
 
 @contextmanager
@@ -95,8 +112,10 @@ def first_to(running: Fleet, agent: str) -> None:
 # Engines that hang
 
 
-def test_a_stream_of_an_engine_that_hangs_ends_with_an_error_and_others_are_asked_meanwhile(hasty: None) -> None:
-    with fleet(*AGENTS) as running, httpx.Client(headers=logged_in(), timeout=60) as http:
+def test_a_stream_of_an_engine_that_hangs_ends_with_an_error_and_others_are_asked_meanwhile(
+    hasty: None, running: Fleet
+) -> None:
+    with httpx.Client(headers=logged_in(), timeout=60) as http:
         first_to(running, "agent-1")
         with http.stream("POST", **asked_for(running.gateway, stream=True, **LONG)) as answer:
             assert answer.headers["x-luminet-agent"] == "agent-1"
@@ -112,8 +131,8 @@ def test_a_stream_of_an_engine_that_hangs_ends_with_an_error_and_others_are_aske
         until(lambda: agent_of(complete(running.gateway)) == "agent-1")
 
 
-def test_a_request_that_waits_for_an_engine_that_hangs_is_answered_by_another(hasty: None) -> None:
-    with fleet(*AGENTS) as running, ThreadPoolExecutor(1) as pool:
+def test_a_request_that_waits_for_an_engine_that_hangs_is_answered_by_another(hasty: None, running: Fleet) -> None:
+    with ThreadPoolExecutor(1) as pool:
         first_to(running, "agent-1")
         until(lambda: running.gateway.engines.standing("agent-1").look_seconds > 0)
         with stopped(running.engines["agent-1"]):
@@ -122,14 +141,13 @@ def test_a_request_that_waits_for_an_engine_that_hangs_is_answered_by_another(ha
             assert agent_of(asked.result()) == "agent-2"
 
 
-def test_an_engine_that_crawls_gets_little() -> None:
-    with fleet(*AGENTS) as running:
-        standing = running.gateway.engines.standing
-        assert set(Counter(agent_of(complete(running.gateway, prompt=f"{k}")) for k in range(8))) == set(AGENTS)
-        with crawling(running.engines["agent-1"]):
-            until(lambda: standing("agent-1").look_seconds > 0.3)
-            seen = Counter(agent_of(complete(running.gateway, prompt=f"{k}", max_tokens=1)) for k in range(20))
-        assert seen["agent-2"] >= 15
+def test_an_engine_that_crawls_gets_little(running: Fleet) -> None:
+    standing = running.gateway.engines.standing
+    assert set(Counter(agent_of(complete(running.gateway, prompt=f"{k}")) for k in range(8))) == set(AGENTS)
+    with crawling(running.engines["agent-1"]):
+        until(lambda: standing("agent-1").look_seconds > 0.3)
+        seen = Counter(agent_of(complete(running.gateway, prompt=f"{k}", max_tokens=1)) for k in range(20))
+    assert seen["agent-2"] >= 15
 
 
 # Engines that die
@@ -177,12 +195,14 @@ def test_an_engine_that_fails_again_and_again_is_left_alone_and_better_than_none
 # Without a control plane
 
 
-def test_it_serves_on_without_a_control_plane_while_an_engine_dies_and_after_a_restart_of_its_own() -> None:
+def test_it_serves_on_without_a_control_plane_while_an_engine_dies_and_after_a_restart_of_its_own(
+    engines: Mapping[str, Engine],
+) -> None:
     """Nobody listens where its control plane was, from the beginning to the end."""
     with ExitStack() as opened:
         home = opened.enter_context(state_folder())
         home.mkdir()
-        both = [opened.enter_context(fleet_engine(agent)) for agent in AGENTS]
+        both = [opened.enter_context(fleet_engine("agent-1")), engines["agent-2"]]
         for one in both:
             assert one.admin("POST", "/apply", told_as(engine_snapshot(tenants()))).status == 200
         routes = [route(agent, f"http://127.0.0.1:{one.port}") for agent, one in zip(AGENTS, both, strict=True)]
@@ -213,9 +233,9 @@ def test_a_snapshot_that_is_torn_on_disk_is_not_believed_and_harms_nothing(share
 # Two gateways
 
 
-def test_of_two_gateways_one_may_be_killed_in_the_midst_of_everything() -> None:
+def test_of_two_gateways_one_may_be_killed_in_the_midst_of_everything(engines: Mapping[str, Engine]) -> None:
     with ExitStack() as opened:
-        one_engine = opened.enter_context(fleet_engine("agent-1"))
+        one_engine = engines["agent-1"]
         assert one_engine.admin("POST", "/apply", told_as(engine_snapshot(tenants()))).status == 200
         snapshot = gateway_snapshot(tenants(), route("agent-1", f"http://127.0.0.1:{one_engine.port}"))
         both = []
@@ -243,8 +263,9 @@ def test_of_two_gateways_one_may_be_killed_in_the_midst_of_everything() -> None:
         until(lambda: one_engine.admin("GET", "/stats").json["running"] == 0)  # what the first had is over there too
 
 
-def test_two_gateways_do_not_spoil_each_others_requests_by_the_same_ids() -> None:
-    with fleet("agent-1") as running, gateway() as second:
+def test_two_gateways_do_not_spoil_each_others_requests_by_the_same_ids(running: Fleet) -> None:
+    running.hold(states={"agent-2": "draining"})
+    with gateway() as second:
         second.apply(running.gateway.held.tables.snapshot)
         same = {**logged_in(), "x-request-id": "mine-1"}
         sent = [

@@ -349,7 +349,7 @@ def test_what_is_told_again_is_not_refused_again(fleet: Fleet, organisation: str
 def test_an_hour_of_traffic_without_a_control_plane_is_told_when_it_is_back(fleet: Fleet, organisation: str) -> None:
     """The hour is compressed: as many requests as two agents serve in one at a request a second."""
     hours_requests = 2 * HOUR
-    with traffic(fleet, "hour", rate=100) as agents:
+    with traffic(fleet, "hour", rate=400) as agents:
         controls = [fleet.parts[name] for name in ("web", "worker", "beat")]
         for part in controls:
             part.kill()
