@@ -11,7 +11,7 @@ LUMINET = $(BIN)/python -m controlplane.cli
 # Whole files, one process a core; each process starts the servers its tests ask for. Who runs which: tests/suite
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
 
-.PHONY: help up down clean quick test durations coverage test-kernels test-vllm test-clients check audit ci format lint openapi alert-files bench performance soak bench-gpu quality lock lockvllm locklitellm lockclients python
+.PHONY: help up down clean quick test durations coverage test-kernels test-vllm test-clients check audit ci format lint openapi alert-files bench performance soak mutations bench-gpu quality lock lockvllm locklitellm lockclients python
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -86,6 +86,9 @@ bench: python  ## measure; writes JSON, a table and plots to .luminet/bench (ROW
 
 performance: python  ## write docs/performance.md, its pictures and the README's figures from what `make bench` measured last
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.bench.report
+
+mutations: python  ## run the covering tests against mutated code: COMMAND="draw …", "run …" or "compare …" (python -m tests.mutations --help)
+	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.mutations $(or $(COMMAND),--help)
 
 soak: python  ## watch the memory of web, worker and gateway for 20 minutes of good and bad traffic (MINUTES=60); fails where one grows
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.soaking --minutes $(or $(MINUTES),20)

@@ -9,7 +9,7 @@ from hypothesis import settings
 
 from controlplane.stack.services import database_url, redis_url
 from tests.database_template import POSTGRES_PASSWORD, migrated_postgres
-from tests.outliving import outlived_by_nothing
+from tests.interrupting import Interrupting
 from tests.ports import free_port
 
 if TYPE_CHECKING:
@@ -31,9 +31,8 @@ settings.register_profile("luminet", deadline=None)
 settings.load_profile("luminet")
 
 
-def pytest_sessionstart() -> None:
-    """Of a run, and of each of its processes where it has several."""
-    outlived_by_nothing()
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Interrupting(config))
 
 
 @pytest.fixture(scope="session")

@@ -91,7 +91,7 @@ def _until_swept(pid: int) -> None:
 def _watches(process: psutil.Process, pid: int) -> bool:
     with suppress(psutil.Error):
         command = process.cmdline()
-        return WATCHER in command and command[-1].startswith(f"{pid}-")
+        return WATCHER in command and command[-1].rpartition("/")[2].startswith(f"{pid}-")
     return False
 
 

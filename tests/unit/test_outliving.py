@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.outliving import MARK, end
+from tests.outliving import AGAIN_SECONDS, MARK, Reports, end
 
 CHECKOUT = Path(__file__).parents[2]
 SECONDS = 60
@@ -85,3 +85,31 @@ def test_who_does_not_listen_is_killed_and_who_is_not_marked_is_left_alone() -> 
         end(mark, grace_seconds=0.2)
         assert deaf.wait(SECONDS) == -signal.SIGKILL
         assert other.poll() is None
+
+
+def test_reports_tell_when_the_run_was_interrupted() -> None:
+    reports = Reports()
+    reports.read_lines(b"process 12\ntest tests/a.py::te", 1.0)
+    reports.read_lines(b"st_b\n", 2.0)
+    assert (reports.pids, reports.test, reports.interrupted_at) == ([12], "tests/a.py::test_b", None)
+    reports.read_signals(bytes([signal.SIGCHLD]), 3.0)
+    assert reports.interrupted_at is None
+    reports.read_signals(bytes([signal.SIGTERM]), 4.0)
+    reports.read_lines(b"interrupted\n", 5.0)
+    assert (reports.interrupted_at, reports.is_urgent) == (4.0, False)
+
+
+def test_second_signal_is_urgent_unless_sent_twice_at_once() -> None:
+    reports = Reports()
+    reports.read_signals(bytes([signal.SIGTERM, signal.SIGTERM]), 1.0)
+    reports.read_signals(bytes([signal.SIGTERM]), 1.0 + AGAIN_SECONDS / 2)
+    assert not reports.is_urgent
+    reports.read_signals(bytes([signal.SIGINT]), 1.0 + AGAIN_SECONDS)
+    assert reports.is_urgent
+
+
+def test_signal_that_a_test_handles_is_no_interruption() -> None:
+    reports = Reports()
+    reports.read_signals(bytes([signal.SIGINT]), 1.0)
+    reports.read_lines(b"test tests/a.py::test_after\n", 2.0)
+    assert reports.interrupted_at is None
