@@ -22,7 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Recorder(config), "luminet-recorder")
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)  # plugins are hashed
 class Recorder:
     config: pytest.Config
     times: Times = field(default_factory=Times)
