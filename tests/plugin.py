@@ -8,8 +8,8 @@ import pytest
 from hypothesis import settings
 
 from controlplane.stack.services import database_url, redis_url
-from tests.database_template import POSTGRES_PASSWORD, migrated_postgres
 from tests.interrupting import Interrupting
+from tests.passwords import POSTGRES_PASSWORD, REDIS_PASSWORD
 from tests.ports import free_port
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 POSTGRES_PORT = free_port()
 REDIS_PORT = free_port()
-REDIS_PASSWORD = "only-for-tests"
 
 os.environ["LUMINET_DATABASE_URL"] = database_url(POSTGRES_PORT, POSTGRES_PASSWORD)
 os.environ["LUMINET_REDIS_URL"] = redis_url(REDIS_PORT, REDIS_PASSWORD)
@@ -57,5 +56,7 @@ def vllm_engine() -> Iterator["FleetEngine"]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """A real PostgreSQL 18, whose database for tests is migrated; its URL."""
+    from tests.database_template import migrated_postgres
+
     with migrated_postgres(port=POSTGRES_PORT):
         yield os.environ["LUMINET_DATABASE_URL"]

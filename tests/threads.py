@@ -16,13 +16,13 @@ TURN_SECONDS = 60.0  # until somebody's turn comes, on however busy a machine
 
 
 def at_once(*deeds: Deed) -> list[Any]:
-    """What each of them returned or raised."""
+    """What each of them returned or raised. They wait for each other for as long as the machine needs."""
     barrier = Barrier(len(deeds))
 
     def run(deed: Deed) -> Any:
         try:
             barrier.wait(TURN_SECONDS)
-            return deed()
+            return _patient(deed)()
         except Exception as error:
             return error
         finally:
@@ -93,8 +93,8 @@ def while_held(first: Deed, second: Deed) -> list[Any]:
     return at_once(held, meanwhile)
 
 
-def patient(deed: Deed) -> Deed:
-    """For deeds that queue for the same rows: on a busy machine several of them take longer, one after the other, than
+def _patient(deed: Deed) -> Deed:
+    """Let deeds queue for the same rows: on a busy machine several of them take longer, one after the other, than
     production lets anybody wait for a lock."""
 
     def waiting() -> Any:

@@ -20,8 +20,8 @@ from controlplane.analytics.partitions import PARENTS, partition_name
 from controlplane.backups.restoring import schema_bring_up
 from controlplane.database_roles import RolesProblem, grants_apply, roles_make, roles_make_of, tables_owned
 from controlplane.stack.services import database_url
-from tests.database_template import POSTGRES_PASSWORD
 from tests.fleets import wait_for
+from tests.passwords import POSTGRES_PASSWORD
 from tests.plugin import POSTGRES_PORT
 
 pytestmark = pytest.mark.django_db  # so that there is a database to copy

@@ -47,7 +47,7 @@ from tenants.models import Namespace, Organisation
 from tests.api import make_organisation
 from tests.doors import Sender, door, sender, senders
 from tests.factories import make_agent, make_group, make_namespace
-from tests.threads import at_once, failures, patient
+from tests.threads import at_once, failures
 from tests.usage_agents import Whose, minute_of, row_of, rows_by_chance
 from tests.usage_sums import minutes_forget, minutes_sums, store, sums_of, usage_report
 
@@ -126,7 +126,7 @@ def test_rows_come_in_any_order_and_land_in_their_minutes() -> None:
 def test_two_processes_that_store_the_same_batch_at_once_count_it_once() -> None:
     _, whose = place()
     agent, rows = make_agent().pk, some_rows(whose)
-    outcomes = at_once(*[patient(lambda: stored(agent, batch(usage_report(rows))))] * 4)
+    outcomes = at_once(*[lambda: stored(agent, batch(usage_report(rows)))] * 4)
     assert failures(outcomes) == []
     assert minutes_sums() == sums_of(rows)
 
@@ -142,7 +142,7 @@ def test_many_agents_told_at_once_by_several_processes_come_to_their_sum() -> No
 
     for first in (1, 2, 3):
         deeds = [lambda one=one, first=first: all_told(one, first) for one in (agents[:4], agents[2:], agents[::-1])]
-        assert failures(at_once(*map(patient, deeds))) == []
+        assert failures(at_once(*deeds)) == []
     assert minutes_sums() == sums_of([row for some in rows.values() for row in some * 3])
 
 
@@ -216,7 +216,7 @@ def test_a_missing_partition_is_made_and_the_rows_are_there() -> None:
 def test_two_processes_that_miss_the_same_partition_both_get_it() -> None:
     _, whose = place()
     rows = {f"agent-{number}": [row_of(whose)] for number in range(4)}
-    outcomes = at_once(*(patient(partial(store, usage_report(rows[one]), agent=one)) for one in rows))
+    outcomes = at_once(*(partial(store, usage_report(rows[one]), agent=one) for one in rows))
     assert failures(outcomes) == []
     assert minutes_sums() == sums_of([row for some in rows.values() for row in some])
 
@@ -684,7 +684,7 @@ def test_two_processes_that_are_told_the_same_range_by_two_spools_count_it_once(
     _, whose = place()
     agent, rows = make_agent().pk, some_rows(whose)
     spools = [batch(ranged(0, 20, rows), spool=f"spool-{number}") for number in range(4)]
-    assert failures(at_once(*[patient(partial(stored, agent, one)) for one in spools])) == []
+    assert failures(at_once(*[partial(stored, agent, one) for one in spools])) == []
     assert minutes_sums() == sums_of(rows)
 
 
