@@ -345,7 +345,7 @@ class Watched(list[bytes]):
 
 def bytes_of(make: Callable[[], object]) -> int:
     """What is kept of it, whatever it took to make it."""
-    gc.collect()
+    gc.freeze()  # so that only what is made here is collected, not all that this process has imported
     tracemalloc.start()
     try:
         made = make()
@@ -353,6 +353,7 @@ def bytes_of(make: Callable[[], object]) -> int:
         kept = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
+        gc.unfreeze()
     del made
     return kept
 

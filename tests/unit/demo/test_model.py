@@ -54,6 +54,7 @@ def record() -> Any:
     return json.loads((folder.PATH / "training.json").read_text(encoding="utf-8"))
 
 
+@cache
 def known_words() -> set[str]:
     texts = [*pydoc_data.topics.topics.values(), *(document.text for document in heldout.load())]
     return set(words_of(" ".join(texts)))
