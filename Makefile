@@ -11,7 +11,7 @@ LUMINET = $(BIN)/python -m controlplane.cli
 # Files side by side, one process a core; each process starts the servers its tests ask for. In which order: tests/order.py
 PARALLEL = -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help up down clean test test-vllm test-clients check audit ci format lint openapi alert-files bench performance soak bench-gpu quality lock lockvllm locklitellm lockclients python
+.PHONY: help up down clean test test-kernels test-vllm test-clients check audit ci format lint openapi alert-files bench performance soak bench-gpu quality lock lockvllm locklitellm lockclients python
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -32,6 +32,9 @@ clean:  ## stop, and delete the environments, the data, the secrets and every ca
 test: python  ## run every test but those that need vLLM
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m pytest $(PARALLEL)
 
+test-kernels: python  ## run every combination of the kernels' formats, shapes and implementations, of which `make test` runs pairs
+	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.kernels
+
 test-vllm: python  ## run the tests that need vLLM: installs it once, in .venv-vllm (about 2.5 GiB), and fails where it cannot
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.vllm.environment
 
@@ -43,7 +46,8 @@ check: python lint test  ## format, lint, types, import contracts, migrations, t
 audit: python  ## ask PyPI and npm whether anything that is pinned has a known vulnerability; fails where that cannot be had
 	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m tests.audit
 
-ci: check  ## what CI runs: `make check`, `make audit`, `make test-clients`, `make test-vllm`; the last three are skipped with a message if they cannot be installed
+ci: check  ## what CI runs: `make check`, `make test-kernels` (unless it passed before with the same kernels), `make audit`, `make test-clients`, `make test-vllm`; the last three are skipped with a message if they cannot be installed
+	@$(BIN)/python -m tests.kernels.ci
 	@$(BIN)/python -m tests.audit.ci
 	@$(BIN)/python -m tests.clients.ci
 	@exec $(BIN)/python -m tests.vllm.ci

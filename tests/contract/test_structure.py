@@ -112,7 +112,8 @@ def test_the_pins_name_no_host_and_cover_every_dependency() -> None:
 def test_ci_calls_every_check() -> None:
     assert "exec make ci" in (CHECKOUT / ".ci" / "run").read_text().splitlines()
     ran = planned("ci")
-    assert ran[:-3] == planned("check")
+    assert ran[:-4] == planned("check")
+    assert ran[-4].endswith("-m tests.kernels.ci")
     assert ran[-3].endswith("-m tests.audit.ci")
     assert ran[-2].endswith("-m tests.clients.ci")
     assert ran[-1].endswith("-m tests.vllm.ci")

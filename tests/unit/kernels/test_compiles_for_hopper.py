@@ -1,5 +1,7 @@
 """Every Triton kernel is compiled for sm_90 at head sizes 64 and 128: what an interpreter accepts, a compiler may not.
 
+In `make test` each codec at one of the sizes, in `make test-kernels` every format at both.
+
 No GPU takes part. The Hopper trap is a matrix instruction with an FP8 operand, which adds its products up at reduced
 precision: needles in a long context are lost.
 """
@@ -11,20 +13,24 @@ import pytest
 from kernels.aot import CompileCase, Compiled, compile_case, matrix_instructions
 from kernels.dispatch import HAS_TRITON, IS_INTERPRETED
 from kernels.errors import KernelError
-from tests.bench.gpu.compiled import ALL, OFFERED, Outcome, cases_of, chosen_of, compiled_apart, outcome_of
+from kernels.layout import KV_FORMATS
+from tests.bench.gpu.compiled import ALL, OFFERED, Chosen, Outcome, cases_of, chosen_of, compiled_apart, outcome_of
+from tests.kernels.matrix import is_full
 
 PROCESSES = 2
 OPS = ("fwht", "kv_write", "page_checksum", "page_convert", "page_copy", "page_zero", "paged_decode", "paged_prefill")
 OF_BYTES = ("page_checksum", "page_copy", "page_zero")  # know no head size
 SHARED_MOST = 227 * 1024  # bytes that a program may have on an H100 or H200
 REGISTERS_MOST = 255
+# Each codec once: plain, FP8 with 4 and with 5 bits of exponent, int8, int4, and nvfp4's groups.
+REDUCED: Chosen = {64: ("bf16", "nvfp4"), 128: ("fp8", "k8v4")}
 
 
 @pytest.fixture(scope="module")
 def outcomes() -> Sequence[Outcome]:
     if not HAS_TRITON:
         pytest.skip("Triton is not installed here, so nothing can be compiled")
-    return list(compiled_apart(PROCESSES, ALL))
+    return list(compiled_apart(PROCESSES, ALL if is_full() else REDUCED))
 
 
 @pytest.fixture(scope="module")
@@ -98,3 +104,12 @@ def test_what_is_compiled_is_chosen_by_head_size_and_format() -> None:
     names = [case.name for case in cases_of({64: ["bf16"], 128: ["bf16"]})]
     assert len(names) == len({*names})
     assert names.count("page_copy") == 1
+
+
+def test_reduced_choice_has_every_codec_and_size() -> None:
+    def codecs(chosen: Chosen) -> set[str]:
+        formats = [KV_FORMATS[name] for names in chosen.values() for name in names]
+        return {vector.name for one in formats for vector in (one.key, one.value)}
+
+    assert codecs(REDUCED) == codecs(ALL)
+    assert {*REDUCED} == {*ALL}

@@ -7,11 +7,12 @@ from torch import Tensor
 from kernels.dispatch import Implementation
 from kernels.errors import InvalidArgument
 from kernels.fwht import block_sizes, fwht, fwht_reference, signs
+from tests.kernels.matrix import IMPLEMENTATIONS, matrix
 
 HEAD_SIZES = [32, 64, 80, 96, 128, 256]
 
 
-def matrix(head_size: int) -> Tensor:
+def rotation_matrix(head_size: int) -> Tensor:
     """R as a matrix, from the definition: (-1) to the number of ones that two indices have in common."""
     rotation = torch.zeros(head_size, head_size)
     begin = 0
@@ -30,7 +31,7 @@ def normal(*shape: int) -> Tensor:
 def test_it_is_the_product_with_a_randomised_hadamard_matrix(head_size: int, implementation: Implementation) -> None:
     x = normal(5, 3, head_size)
 
-    assert torch.allclose(fwht(x), x @ matrix(head_size).T, atol=1e-5)
+    assert torch.allclose(fwht(x), x @ rotation_matrix(head_size).T, atol=1e-5)
 
 
 @pytest.mark.parametrize("head_size", HEAD_SIZES)
@@ -88,9 +89,19 @@ def test_what_it_cannot_rotate_is_refused(x: Tensor, name: str, implementation: 
         fwht(x)
 
 
-@pytest.mark.parametrize("head_size", HEAD_SIZES)
-@pytest.mark.parametrize("is_inverse", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@matrix(
+    {
+        "head_size": HEAD_SIZES,
+        "is_inverse": [False, True],
+        "dtype": [torch.float32, torch.bfloat16, torch.float16],
+        "implementation": IMPLEMENTATIONS["implementation"],
+    },
+    corners=[
+        (80, True, torch.bfloat16, "triton"),  # two blocks
+        (96, False, torch.float16, "triton"),
+        (256, True, torch.float32, "triton"),
+    ],
+)
 def test_the_bits_are_those_of_the_reference(
     head_size: int, is_inverse: bool, dtype: torch.dtype, implementation: Implementation
 ) -> None:

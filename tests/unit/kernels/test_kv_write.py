@@ -16,6 +16,7 @@ from kernels.places import Side, gather_bytes, section, vector_places
 from kernels.rope import Rope, apply_rope
 from kernels.scales import LayerScales, neutral_scales
 from kernels.tables import WriteTable, write_table
+from tests.kernels.matrix import IMPLEMENTATIONS, matrix
 from tests.unit.kernels.making import POISON, make_layout, make_scales, poisoned_arena, scattered_pages
 
 
@@ -45,9 +46,19 @@ def make_rope(tokens: int, head_size: int) -> Rope:
     return Rope(angles.cos(), angles.sin(), torch.arange(tokens) * 3 + 1)
 
 
-@pytest.mark.parametrize("kv_format", KV_FORMATS)
-@pytest.mark.parametrize(
-    ("tokens", "kv_heads", "head_size"), [(1, 1, 64), (15, 1, 128), (16, 2, 32), (17, 1, 80), (21, 3, 48)]
+@matrix(
+    {
+        "kv_format": KV_FORMATS,
+        "tokens, kv_heads, head_size": [(1, 1, 64), (15, 1, 128), (16, 2, 32), (17, 1, 80), (21, 3, 48)],
+    },
+    strength=1,  # the format decides how a vector is stored, the shape which vectors there are
+    corners=[
+        ("int4", (17, 1, 80)),  # two pages, a rotation in blocks of 64 and 16
+        ("k8v4", (21, 3, 48)),
+        ("nvfp4", (16, 2, 32)),  # a whole block of tokens
+        ("int8", (1, 1, 64)),
+        ("fp8", (15, 1, 128)),
+    ],
 )
 def test_torch_and_triton_write_the_same_bytes(kv_format: str, tokens: int, kv_heads: int, head_size: int) -> None:
     layout = make_layout(kv_format, layers=2, kv_heads=kv_heads, head_size=head_size)
@@ -90,8 +101,13 @@ def test_fp32_pages_hold_the_very_numbers(each_implementation: Implementation) -
     assert torch.equal(read(arena, table, 0, "value"), values)
 
 
-@pytest.mark.parametrize("poison", [float("nan"), float("inf"), float("-inf")])
-@pytest.mark.parametrize("kv_format", ["bf16", "fp8", "int8", "int4", "nvfp4"])
+@matrix(
+    {
+        "poison": [float("nan"), float("inf"), float("-inf")],
+        "kv_format": ["bf16", "fp8", "int8", "int4", "nvfp4"],
+        "each_implementation": IMPLEMENTATIONS["each_implementation"],
+    }
+)
 def test_a_vector_that_is_not_finite_is_counted_and_stored_as_zeros(
     kv_format: str, poison: float, each_implementation: Implementation
 ) -> None:
@@ -255,9 +271,15 @@ def _rope_beyond() -> tuple[Tensor, Tensor, Tensor]:
     return rope.cos, rope.sin, torch.tensor([0, 1, 2, 3, 64])
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_a_wrong_argument_is_named_and_nothing_is_written(case: str, each_implementation: Implementation) -> None:
-    name, wrong = WRONG[case]
+def test_a_wrong_argument_is_named_and_nothing_is_written(
+    each_implementation: Implementation, subtests: pytest.Subtests
+) -> None:
+    for case, (name, wrong) in WRONG.items():
+        with subtests.test(msg=case):
+            assert_refused(name, wrong)
+
+
+def assert_refused(name: str, wrong: Callable[[dict[str, Any]], object]) -> None:
     layout = make_layout("int8")
     arena, table = prepared(layout, 5)
     arguments: dict[str, Any] = {

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import get_args
 
 import pytest
@@ -39,22 +39,21 @@ def test_a_vector_of_128_numbers_costs_what_its_codes_and_scales_cost(
 
 
 @pytest.mark.parametrize("kv_format", KV_FORMATS)
-@pytest.mark.parametrize("head_size", [16, 32, 64, 80, 96, 112, 128, 192, 256])
-@pytest.mark.parametrize("kv_heads", [1, 2, 3, 8])
-def test_a_page_is_the_bytes_of_its_vectors_and_not_one_more(kv_format: str, head_size: int, kv_heads: int) -> None:
-    layout = make_layout(kv_format, layers=3, kv_heads=kv_heads, head_size=head_size)
-
-    assert layout.page_bytes == 3 * kv_heads * 16 * layout.kv_format.token_bytes(head_size)
+def test_a_page_is_the_bytes_of_its_vectors_and_not_one_more(kv_format: str, subtests: pytest.Subtests) -> None:
+    for head_size, kv_heads in product([16, 32, 64, 80, 96, 112, 128, 192, 256], [1, 2, 3, 8]):
+        with subtests.test(head_size=head_size, kv_heads=kv_heads):
+            layout = make_layout(kv_format, layers=3, kv_heads=kv_heads, head_size=head_size)
+            assert layout.page_bytes == 3 * kv_heads * 16 * layout.kv_format.token_bytes(head_size)
 
 
 @pytest.mark.parametrize("kv_format", KV_FORMATS)
-@pytest.mark.parametrize("head_size", [16, 64, 80, 96, 128])
-def test_every_section_is_aligned_to_16_bytes_and_in_order(kv_format: str, head_size: int) -> None:
-    layout = make_layout(kv_format, kv_heads=3, head_size=head_size)
-    begins = [0, layout.key_scales_at, layout.value_codes_at, layout.value_scales_at, layout.layer_bytes]
-
-    assert all(begin % 16 == 0 for begin in begins)
-    assert all(begin <= following for begin, following in pairwise(begins))
+def test_every_section_is_aligned_to_16_bytes_and_in_order(kv_format: str, subtests: pytest.Subtests) -> None:
+    for head_size in (16, 64, 80, 96, 128):
+        with subtests.test(head_size=head_size):
+            layout = make_layout(kv_format, kv_heads=3, head_size=head_size)
+            begins = [0, layout.key_scales_at, layout.value_codes_at, layout.value_scales_at, layout.layer_bytes]
+            assert all(begin % 16 == 0 for begin in begins)
+            assert all(begin <= following for begin, following in pairwise(begins))
 
 
 def test_what_is_offered_is_what_a_policy_may_name() -> None:

@@ -6,18 +6,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
+from kernels.dispatch import implementation
 from kernels.native import building
 from kernels.native.building import NotBuilt, built, cache_folder, find_compiler
+from kernels.native.library import ENVIRONMENT, native
 
 pytestmark = pytest.mark.usefixtures("in_c")
 
 TELL = "from kernels.native.library import status; print(status())"
-DECODE = """
-import torch
-from kernels.dispatch import implementation
-print(implementation(torch.zeros(1), has_native=True))
-"""
 SHORT = "int answer(void) { return 42; }\n"
 
 
@@ -53,7 +51,16 @@ def test_torch_computes_where_the_compiler_fails(tmp_path: Path) -> None:
 
 def test_it_can_be_switched_off() -> None:
     assert told(TELL, {"LUMINET_NATIVE": "0"}) == "torch: switched off by LUMINET_NATIVE=0\n"
-    assert told(DECODE, {"LUMINET_NATIVE": "0"}) == "torch\n"
+
+
+def test_ops_run_in_torch_when_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert implementation(torch.zeros(1), has_native=True) == "native"
+    monkeypatch.setenv(ENVIRONMENT, "0")
+    native.cache_clear()
+    try:
+        assert implementation(torch.zeros(1), has_native=True) == "torch"
+    finally:
+        native.cache_clear()
 
 
 def test_a_library_is_compiled_once(home: Path) -> None:

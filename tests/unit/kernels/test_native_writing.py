@@ -11,6 +11,7 @@ from kernels.layout import KV_FORMATS, MOST_HEAD_SIZE
 from kernels.rope import Rope, apply_rope, apply_rope_reference
 from kernels.scales import LayerScales
 from kernels.tables import write_table
+from tests.kernels.matrix import matrix
 from tests.unit.kernels.making import POISON, make_layout, make_scales, poisoned_arena, scattered_pages
 
 pytestmark = pytest.mark.usefixtures("in_c")
@@ -61,8 +62,19 @@ def test_numbers_of_any_size(kv_format: str, dtype: torch.dtype) -> None:
         assert_same_bytes(kv_format, keys, values, some_rope(TOKENS, 64))
 
 
-@pytest.mark.parametrize("kv_format", KV_FORMATS)
-@pytest.mark.parametrize("head_size", range(16, MOST_HEAD_SIZE + 1, 16))
+@matrix(
+    {"kv_format": KV_FORMATS, "head_size": range(16, MOST_HEAD_SIZE + 1, 16)},
+    strength=1,  # the loops over a vector's parts are one for all formats of a codec
+    corners=[
+        *((kv_format, 80) for kv_format in KV_FORMATS),  # a rotation in blocks of 64 and 16, and no power of two
+        ("int4", 16),  # the smallest
+        ("int4", MOST_HEAD_SIZE),
+        ("nvfp4", 16),
+        ("nvfp4", MOST_HEAD_SIZE),
+        ("int4", 240),  # the most blocks of the rotation: 128, 64, 32 and 16
+        ("k8v4", 112),
+    ],
+)
 def test_every_head_size(kv_format: str, head_size: int) -> None:
     keys, values = (of_any_size(TOKENS, 3, head_size, seed=side) for side in (0, 1))
     assert_same_bytes(kv_format, keys, values, some_rope(TOKENS, head_size))

@@ -13,6 +13,7 @@ from kernels.layout import KV_FORMATS, PageLayout
 from kernels.page_convert import SIDES, page_convert
 from kernels.places import Side, gather_bytes, section, vector_places
 from kernels.scales import ScaleSet, neutral_scales
+from tests.kernels.matrix import IMPLEMENTATIONS, matrix
 from tests.unit.kernels.making import Filled, fill, make_layout, make_scales, poisoned_arena, scattered_pages
 
 
@@ -24,7 +25,16 @@ def filled(layout: PageLayout, scales: ScaleSet, target: PageLayout) -> tuple[Fi
     return made, scattered_pages(target, 2, seed=5, begin=begin)[0]
 
 
-@pytest.mark.parametrize(("source", "target"), list(product(["bf16", "fp8", "int4", "nvfp4"], KV_FORMATS)))
+@matrix(
+    {"source": ["bf16", "fp8", "int4", "nvfp4"], "target": KV_FORMATS},
+    strength=1,  # a source is read and a target is written through float32, each without knowing the other
+    corners=[
+        ("int4", "nvfp4"),  # turned back, then put into groups
+        ("nvfp4", "int4"),
+        ("fp8", "k8v4"),
+        ("bf16", "bf16"),  # a copy
+    ],
+)
 def test_both_implementations_write_the_same_bytes(source: str, target: str) -> None:
     one, other = make_layout(source, head_size=32), make_layout(target, head_size=32)
     scales, target_scales = make_scales(one), make_scales(other, seed=7)
@@ -38,7 +48,11 @@ def test_both_implementations_write_the_same_bytes(source: str, target: str) -> 
     assert torch.equal(made.arena, again)
 
 
-@pytest.mark.parametrize("target", KV_FORMATS)
+@matrix(
+    {"target": KV_FORMATS, "implementation": IMPLEMENTATIONS["implementation"]},
+    strength=1,  # that both write the same bytes, in each format, is tested above
+    corners=[("k8v4", "triton"), ("nvfp4", "triton"), ("int4", "torch")],
+)
 def test_from_fp32_it_writes_what_kv_write_writes(target: str, implementation: Implementation) -> None:
     one, other = make_layout("fp32", head_size=48), make_layout(target, head_size=48)
     scales = make_scales(other)
@@ -66,8 +80,14 @@ def test_there_and_back_through_fp32_changes_nothing(implementation: Implementat
     assert torch.equal(made.arena[begin:end], before[begin:end])
 
 
-@pytest.mark.parametrize("source", ["bf16", "fp8", "int8", "int4", "nvfp4"])
-@pytest.mark.parametrize("target", ["fp32", "bf16", "int8", "int4"])
+@matrix(
+    {
+        "source": ["bf16", "fp8", "int8", "int4", "nvfp4"],
+        "target": ["fp32", "bf16", "int8", "int4"],
+        "implementation": IMPLEMENTATIONS["implementation"],
+    },
+    corners=[("nvfp4", "int4", "triton"), ("fp8", "bf16", "triton")],
+)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's numpy, of what nobody wrote
 def test_slots_that_nobody_wrote_bring_no_nan_into_the_target(
     source: str, target: str, implementation: Implementation

@@ -11,6 +11,7 @@ from kernels.layout import KV_FORMATS
 from kernels.paged_decode import MOST_SPLITS, compile_cases, paged_decode, paged_decode_reference, split_count
 from kernels.scales import LayerScales
 from kernels.tables import page_table
+from tests.kernels.matrix import IMPLEMENTATIONS, matrix
 from tests.unit.kernels.dense import assert_near, dense_attention, queries, table_of
 from tests.unit.kernels.making import Filled, fill, make_layout, make_scales, write_row
 
@@ -30,8 +31,15 @@ def filled_with(
 # Against attention without pages
 
 
-@pytest.mark.parametrize("kv_format", KV_FORMATS)
-@pytest.mark.parametrize(("heads", "kv_heads", "head_size"), SHAPES)
+@matrix(
+    {"kv_format": KV_FORMATS, "heads, kv_heads, head_size": SHAPES, "on_cpu": IMPLEMENTATIONS["on_cpu"]},
+    corners=[
+        ("k8v4", (8, 1, 80), "native"),  # a head size that is no power of two, keys and values of different widths
+        ("nvfp4", (3, 1, 256), "native"),  # the most groups of 16 in a vector, an odd number of query heads
+        ("int4", (16, 2, 128), "torch"),
+        ("int2", (4, 1, 96), "native"),
+    ],
+)
 def test_every_format_at_odd_shapes(
     on_cpu: Implementation, kv_format: str, heads: int, kv_heads: int, head_size: int
 ) -> None:
@@ -68,7 +76,11 @@ def test_the_kernel_at_odd_shapes(heads: int, kv_heads: int, head_size: int) -> 
     assert_near(found, dense_attention(filled, 0, q, [1]), EXACT)
 
 
-@pytest.mark.parametrize("kv_format", ["bf16", "int8", "int4"])
+@matrix(
+    {"kv_format": ["bf16", "int8", "int4"], "each_implementation": IMPLEMENTATIONS["each_implementation"]},
+    strength=1,  # every format meets every implementation above, with queries in float32
+    corners=[("bf16", "triton"), ("int8", "native"), ("int4", "torch")],
+)
 def test_queries_in_bfloat16(each_implementation: Implementation, kv_format: str) -> None:
     filled = filled_with(kv_format, [20, 33], kv_heads=1)
     q = queries(filled, 2, 4, torch.bfloat16)
@@ -140,8 +152,10 @@ def test_a_row_does_not_depend_on_its_company(on_cpu: Implementation, kv_format:
         assert_near((together[row : row + 1], sums[row : row + 1]), alone, 1e-6)
 
 
-@pytest.mark.parametrize("kv_format", KV_FORMATS)
-@pytest.mark.parametrize("byte", [0x00, 0x7F, 0x80, 0xFF])
+@matrix(
+    {"kv_format": KV_FORMATS, "byte": [0x00, 0x7F, 0x80, 0xFF], "on_cpu": IMPLEMENTATIONS["on_cpu"]},
+    corners=[("bf16", 0xFF, "native"), ("fp8", 0x7F, "native"), ("fp8_e5m2", 0xFF, "torch")],  # NaN
+)
 def test_whatever_lies_in_unused_slots_changes_nothing(on_cpu: Implementation, kv_format: str, byte: int) -> None:
     filled = filled_with(kv_format, [18, 35, 3])
     q, table, scales = queries(filled, 3, 4), table_of(filled), filled.scales.layer(0)
@@ -179,8 +193,14 @@ def alike(kv_format: str, length: int, needle: int | None) -> tuple[Filled, Tens
     )
 
 
-@pytest.mark.parametrize("kv_format", ["bf16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"])
-@pytest.mark.parametrize("needle", [None, 3])
+@matrix(
+    {
+        "kv_format": ["bf16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8"],
+        "needle": [None, 3],
+        "on_cpu": IMPLEMENTATIONS["on_cpu"],
+    },
+    corners=[("fp8", 3, "torch"), ("fp8", 3, "native")],  # the trap itself
+)
 def test_many_small_contributions_are_not_lost(on_cpu: Implementation, kv_format: str, needle: int | None) -> None:
     """Added up in 14 bits, as Hopper does with FP8 operands, they would stop counting after some thousands."""
     filled, q = alike(kv_format, 20_000, needle)

@@ -11,6 +11,7 @@ from kernels.layout import KV_FORMATS
 from kernels.paged_decode import paged_decode
 from kernels.paged_prefill import paged_prefill, paged_prefill_reference
 from kernels.tables import page_table
+from tests.kernels.matrix import IMPLEMENTATIONS, matrix
 from tests.unit.kernels.dense import assert_near, dense_attention, queries, table_of
 from tests.unit.kernels.making import Filled, fill, make_layout, make_scales
 
@@ -30,8 +31,15 @@ def filled_with(kv_format: str, lengths: list[int], kv_heads: int = 2, head_size
 # Against attention without pages
 
 
-@pytest.mark.parametrize("kv_format", KV_FORMATS)
-@pytest.mark.parametrize(("heads", "kv_heads", "head_size"), SHAPES)
+@matrix(
+    {"kv_format": KV_FORMATS, "heads, kv_heads, head_size": SHAPES, "on_cpu": IMPLEMENTATIONS["on_cpu"]},
+    corners=[
+        ("k8v4", (8, 1, 80), "native"),  # a head size that is no power of two, keys and values of different widths
+        ("nvfp4", (3, 1, 256), "native"),  # the most groups of 16 in a vector, an odd number of query heads
+        ("int4", (16, 2, 128), "torch"),
+        ("int2", (4, 1, 96), "native"),
+    ],
+)
 def test_every_format_at_odd_shapes(
     on_cpu: Implementation, kv_format: str, heads: int, kv_heads: int, head_size: int
 ) -> None:
@@ -76,7 +84,11 @@ def test_the_kernel_at_odd_shapes(heads: int, kv_heads: int, head_size: int) -> 
     assert_near(found, dense_attention(filled, 0, q, [3]), EXACT)
 
 
-@pytest.mark.parametrize("kv_format", ["bf16", "int8", "int4"])
+@matrix(
+    {"kv_format": ["bf16", "int8", "int4"], "each_implementation": IMPLEMENTATIONS["each_implementation"]},
+    strength=1,  # every format meets every implementation above, with queries in float32
+    corners=[("bf16", "triton"), ("int8", "native"), ("int4", "torch")],
+)
 def test_queries_in_bfloat16(each_implementation: Implementation, kv_format: str) -> None:
     filled = filled_with(kv_format, [20, 33], kv_heads=1)
     q, table, scales = queries(filled, 9, 2, torch.bfloat16), table_of(filled, [4, 5]), filled.scales.layer(1)
@@ -117,8 +129,14 @@ def in_chunks(filled: Filled, q: Tensor, size: int, window: int | None = None) -
     return torch.cat([means for means, _ in parts]), torch.cat([sums for _, sums in parts])
 
 
-@pytest.mark.parametrize("kv_format", ["fp32", "bf16", "fp8", "int8", "k8v4", "int4", "nvfp4"])
-@pytest.mark.parametrize("size", [1, 3, 16, 17])
+@matrix(
+    {
+        "kv_format": ["fp32", "bf16", "fp8", "int8", "k8v4", "int4", "nvfp4"],
+        "size": [1, 3, 16, 17],
+        "on_cpu": IMPLEMENTATIONS["on_cpu"],
+    },
+    corners=[("int8", 17, "native"), ("k8v4", 17, "torch"), ("int4", 1, "native")],  # a token more than a block; alone
+)
 def test_any_size_of_chunk_gives_the_same(on_cpu: Implementation, kv_format: str, size: int) -> None:
     filled = filled_with(kv_format, [70])
     q = queries(filled, 70, 4)
@@ -126,8 +144,14 @@ def test_any_size_of_chunk_gives_the_same(on_cpu: Implementation, kv_format: str
         assert_near(in_chunks(filled, q, size, window), in_chunks(filled, q, 70, window), EXACT)
 
 
-@pytest.mark.parametrize("kv_format", ["fp32", "fp8", "int8", "int4", "nvfp4"])
-@pytest.mark.parametrize("window", [None, 100])
+@matrix(
+    {
+        "kv_format": ["fp32", "fp8", "int8", "int4", "nvfp4"],
+        "window": [None, 100],
+        "on_cpu": IMPLEMENTATIONS["on_cpu"],
+    },
+    corners=[("fp32", 100, "native"), ("int8", None, "native")],
+)
 def test_a_tokens_bits_do_not_depend_on_the_chunk_it_came_in(
     on_cpu: Implementation, kv_format: str, window: int | None
 ) -> None:
@@ -161,7 +185,11 @@ def test_any_size_of_tile_gives_the_same(monkeypatch: pytest.MonkeyPatch, chunk:
         assert_near(found, dense_attention(filled, 0, q, COUNTS, window=window), EXACT)
 
 
-@pytest.mark.parametrize("kv_format", ["bf16", "int8", "int4"])
+@matrix(
+    {"kv_format": ["bf16", "int8", "int4"], "each_implementation": IMPLEMENTATIONS["each_implementation"]},
+    strength=1,  # both are compared with dense attention above, in every format and implementation
+    corners=[("int8", "triton"), ("int4", "native"), ("bf16", "torch")],
+)
 def test_decoding_is_the_last_row_of_prefilling(each_implementation: Implementation, kv_format: str) -> None:
     filled = filled_with(kv_format, [19], kv_heads=1)
     q, scales = queries(filled, 19, 2), filled.scales.layer(1)

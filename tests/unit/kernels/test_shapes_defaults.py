@@ -41,8 +41,14 @@ def class_defaults(model_type: str) -> dict[str, int]:
     return {one.name: one.default for one in fields if isinstance(one.default, int)}
 
 
-@pytest.mark.parametrize("model_type", sorted(KNOWN))
-def test_the_defaults_are_those_of_the_model_types_own_class(model_type: str) -> None:
+def test_the_defaults_are_those_of_the_model_types_own_class(subtests: pytest.Subtests) -> None:
+    assert KNOWN
+    for model_type in sorted(KNOWN):
+        with subtests.test(msg=model_type):
+            assert_defaults_of_class(model_type)
+
+
+def assert_defaults_of_class(model_type: str) -> None:
     rows, found = dict(DEFAULTS.get(model_type, {})), class_defaults(model_type)
     assert {name: found[name] for name in rows if name in found} == {name: rows[name] for name in rows if name in found}
     ignored = ONE_VECTOR if "kv_lora_rank" in found else DECISIVE if model_type in STATES_ONLY else set()
