@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoConfig, AutoModelForCausalLM
 
 VOCAB = 96  # one token for the beginning, and one for each letter of ASCII
 PAD = VOCAB - 1
@@ -77,6 +76,8 @@ ONE_OF_EACH_FAMILY = ("llama", "mistral-window", "qwen2", "qwen3-window")
 @torch.no_grad()
 def make_model(folder: Path, name: str, *, dtype: torch.dtype = torch.float32) -> Path:
     """A folder in Hugging Face's layout, in several shards."""
+    from transformers import AutoConfig, AutoModelForCausalLM  # here, as it takes seconds
+
     fields = {field: value for field, value in (_BASE | CONFIGURATIONS[name]).items() if value is not None}
     if "head_dim" in CONFIGURATIONS[name] and CONFIGURATIONS[name]["head_dim"] is None:
         fields.pop("head_dim", None)

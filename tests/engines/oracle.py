@@ -6,11 +6,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM
 
 
 class Oracle:
     def __init__(self, folder: Path) -> None:
+        from transformers import AutoModelForCausalLM  # here, as it takes seconds
+
         loading: Any = AutoModelForCausalLM
         self.model = loading.from_pretrained(folder, dtype=torch.float32).eval()
 

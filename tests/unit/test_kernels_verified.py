@@ -141,6 +141,13 @@ def test_ci_runs_without_a_record_and_fails_with_the_run() -> None:
     assert ran({**IDS, "retired": "1"}, IDS) == (0, True)
 
 
+@pytest.mark.parametrize("content", ["", "<<<<<<< HEAD\n{}", "[]", "{}", '{"ids": null}'])
+def test_unreadable_record_is_none(tmp_path: Path, content: str) -> None:
+    (tmp_path / "verified.json").write_text(content)
+    assert verified_ids(tmp_path / "verified.json") == {}
+    assert verified_ids(tmp_path / "missing.json") == {}
+
+
 def test_make_runs_the_full_matrix() -> None:
     assert planned("test-kernels")[-1].endswith("-m tests.kernels")
 

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from engine_agent.engine.beams import BeamSearch, Hypothesis
 from engine_agent.engine.errors import BadRequest, EngineFailed
@@ -20,6 +19,8 @@ Network = Callable[[Tensor], Tensor]  # tokens [rows, length] -> logits of what 
 @pytest.fixture(scope="module")
 def model() -> Any:
     """Sharp enough that beams differ, and end now and then."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
     torch.manual_seed(3)
     sizes: dict[str, Any] = {
         "hidden_size": 32,

@@ -8,13 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from transformers import (
-    MinPLogitsWarper,
-    RepetitionPenaltyLogitsProcessor,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
 
 from engine_agent.engine.logits import (
     LEAST_LOGPROB,
@@ -46,6 +39,8 @@ def row_of(*numbers: float) -> Row:
 def test_the_same_tokens_may_be_drawn_as_with_hugging_face(
     temperature: float, top_k: int, top_p: float, min_p: float, seed: int
 ) -> None:
+    from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
     logits = make_logits(seed=seed, vocab=500)
     unseen: Any = torch.empty(0, dtype=torch.long)
     scores: Any = TemperatureLogitsWarper(float(temperature))(unseen, logits)
@@ -105,6 +100,8 @@ def test_draws_come_as_often_as_their_weights_say(vocab: int) -> None:
 
 
 def test_repetition_penalty_is_hugging_faces() -> None:
+    from transformers import RepetitionPenaltyLogitsProcessor
+
     logits = make_logits()
     seen = np.array([3, 4, 5, 6, 9])
     expected = RepetitionPenaltyLogitsProcessor(1.3)(torch.from_numpy(seen)[None], logits.clone())

@@ -52,7 +52,7 @@ def _using(name: "Implementation") -> Iterator["Implementation"]:
 def one_thread() -> Iterator[None]:
     """Two busy threads on two cores that others use are slower than one, by far.
 
-    Half of these tests need no torch, and do not import it for this.
+    The tests of shapes and of the calculator need no torch, so it is not imported for this.
     """
     torch = sys.modules.get("torch")
     if torch is None:
