@@ -76,6 +76,8 @@ class Interrupting:
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         if excinfo.type is not KeyboardInterrupt or self._is_worker:  # xdist's own is no signal: -x
             return
+        if self._is_controller:
+            outliving.report_test(", ".join(self._running))
         outliving.report_interrupted()
         for worker in psutil.Process().children() if self._is_controller else ():
             if outliving.mark_of(worker) == os.environ[outliving.MARK]:

@@ -215,8 +215,8 @@ class Reports:
                 self.interrupted_at = now
 
 
-def _watch(run: int, signals: int, mark: str) -> list[psutil.Process]:
-    """Return when the run is gone or has been killed; the processes it named."""
+def _watch(run: int, signals: int, mark: str) -> tuple[list[psutil.Process], float]:
+    """Return when the run is gone or has been killed: the processes it named, and how long those that are left have."""
     reports, named, lines = Reports(), list[psutil.Process](), sys.stdin.fileno()
     while True:
         ready, _, _ = select.select([lines, signals], [], [], POLL_SECONDS * 5)
@@ -233,8 +233,8 @@ def _watch(run: int, signals: int, mark: str) -> list[psutil.Process]:
             break
         if reports.is_urgent or _is_due(reports):
             _end_run(run, mark, named, reports)
-            break
-    return named
+            return named, 0
+    return named, GRACE_SECONDS
 
 
 def _is_due(reports: Reports) -> bool:
@@ -248,7 +248,7 @@ def _end_run(run: int, mark: str, named: list[psutil.Process], reports: Reports)
         with suppress(ProcessLookupError):
             os.kill(run, signal.SIGKILL)
         reason = "was interrupted twice" if reports.is_urgent else "did not end"
-        print(f"\ninterrupted: pytest {reason}, so it was killed; last test: {reports.test}", file=sys.stderr)
+        print(f"\ninterrupted: pytest {reason}, so it was killed; running: {reports.test}", file=sys.stderr)
 
 
 def _lets_go(run: int, seconds: float) -> bool:
@@ -261,7 +261,8 @@ def _lets_go(run: int, seconds: float) -> bool:
 
 
 def main(pid: str, signals: str, folder: str, mark: str) -> None:
-    end(mark, _watch(int(pid), int(signals), mark))
+    named, grace_seconds = _watch(int(pid), int(signals), mark)
+    end(mark, named, grace_seconds=grace_seconds)
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
 

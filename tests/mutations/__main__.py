@@ -14,6 +14,7 @@ from typing import Any
 from tests.mutations.drawing import candidates, draw, read_tests
 from tests.mutations.editing import Mutation
 from tests.mutations.running import Clone, run_mutation
+from tests.outliving import outlived_by_nothing
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -69,15 +70,15 @@ def _run(options: argparse.Namespace) -> None:
                 print(line, file=results)
             print(line, flush=True)
 
-    with tempfile.TemporaryDirectory(prefix="luminet-mutations-") as folder:
-        threads = [
-            threading.Thread(target=work, args=(Path(folder, str(number)),), daemon=True)
-            for number in range(options.processes)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+    folder = Path(tempfile.mkdtemp(prefix="luminet-mutations-"))
+    outlived_by_nothing(folder=folder)
+    threads = [
+        threading.Thread(target=work, args=(folder / str(number),), daemon=True) for number in range(options.processes)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def _drawn(file: Path) -> list[Mutation]:

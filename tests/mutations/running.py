@@ -44,7 +44,8 @@ class Clone:
 
     def __init__(self, tree: Path, folder: Path) -> None:
         self.folder = folder
-        subprocess.run(["git", "clone", "--quiet", "--shared", str(tree), str(folder)], check=True)
+        clone = ["git", "-c", "advice.detachedHead=false", "clone", "--quiet", "--shared", str(tree), str(folder)]
+        subprocess.run(clone, check=True)
         (folder / ".venv").symlink_to((tree / ".venv").resolve())
         # Python takes a cached file for current when its source has the same second and size.
         self._seconds = count(int(time.time()))

@@ -91,12 +91,11 @@ def test_reports_tell_when_the_run_was_interrupted() -> None:
     reports = Reports()
     reports.read_lines(b"process 12\ntest tests/a.py::te", 1.0)
     reports.read_lines(b"st_b\n", 2.0)
-    assert (reports.pids, reports.test, reports.interrupted_at) == ([12], "tests/a.py::test_b", None)
     reports.read_signals(bytes([signal.SIGCHLD]), 3.0)
-    assert reports.interrupted_at is None
+    assert reports == Reports([12], "tests/a.py::test_b")
     reports.read_signals(bytes([signal.SIGTERM]), 4.0)
     reports.read_lines(b"interrupted\n", 5.0)
-    assert (reports.interrupted_at, reports.is_urgent) == (4.0, False)
+    assert reports == Reports([12], "tests/a.py::test_b", interrupted_at=4.0)
 
 
 def test_second_signal_is_urgent_unless_sent_twice_at_once() -> None:
