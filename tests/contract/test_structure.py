@@ -114,13 +114,8 @@ def test_the_pins_name_no_host_and_cover_every_dependency() -> None:
 
 def test_ci_calls_every_check() -> None:
     assert "exec make ci" in (CHECKOUT / ".ci" / "run").read_text().splitlines()
-<<<<<<< HEAD
     ran, check = planned("ci"), planned("check")
     assert ran[:-4] == check
-=======
-    ran = planned("ci")
-    assert ran[:-4] == planned("check")
->>>>>>> kernels
     assert ran[-4].endswith("-m tests.kernels.ci")
     assert ran[-3].endswith("-m tests.audit.ci")
     assert ran[-2].endswith("-m tests.clients.ci")

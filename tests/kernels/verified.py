@@ -34,20 +34,11 @@ def current_ids(checkout: Path = CHECKOUT) -> dict[str, str]:
 
 
 def verified_ids(file: Path = FILE) -> Ids:
-<<<<<<< HEAD
-    """Return the ids of the last green full run; none if there was no such run."""
-    try:
-        ids: dict[str, str] = json.loads(file.read_text(encoding="utf-8"))["ids"]
-    except FileNotFoundError:
-        return {}
-    return ids
-=======
     """Return the ids of the last green full run; none if there is no record of one that can be read."""
     try:
         return dict(json.loads(file.read_text(encoding="utf-8"))["ids"])
     except (FileNotFoundError, ValueError, TypeError, KeyError):  # a record with a merge conflict in it is none
         return {}
->>>>>>> kernels
 
 
 def verified_write(ids: Ids, passed: int, file: Path = FILE, *, day: date | None = None) -> None:
