@@ -1,13 +1,16 @@
 """A sidecar's own numbers, one registry each, so that several in a process are several."""
 
 from collections.abc import Iterable
+from typing import get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
 from engine_agent.process_metrics import process_text
+from engine_agent.sidecar.effects import Outcome
 from engine_agent.wire import Report
 
+UNSETTLED = "unsettled"  # nothing became of it within the time that a command is waited for
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 30)
 
 
@@ -17,6 +20,8 @@ class SidecarMetrics:
         self._commands = Counter(
             "luminet_sidecar_commands", "Commands that came, by what became of them.", ("outcome",), registry=registry
         )
+        for outcome in (*get_args(Outcome), UNSETTLED):  # a rate needs the series from before the first command
+            self._commands.labels(outcome)
         self._settling = Histogram(
             "luminet_sidecar_command_seconds", "From a command to its end.", buckets=SECONDS, registry=registry
         )

@@ -29,7 +29,7 @@ from engine_agent.sidecar.holder import Holder, HolderAway, HolderError, HolderM
 from engine_agent.sidecar.home import home_lock
 from engine_agent.sidecar.levels import LevelTeller
 from engine_agent.sidecar.link import Link
-from engine_agent.sidecar.metrics import SidecarMetrics
+from engine_agent.sidecar.metrics import UNSETTLED, SidecarMetrics
 from engine_agent.sidecar.operating import operation_outcome
 from engine_agent.sidecar.pins import PinKeeper
 from engine_agent.sidecar.reporting import Reporter
@@ -219,7 +219,7 @@ class Runtime:
             self._loop.call_soon_threadsafe(hand_in)
             outcome = settled.result(UNSETTLED_SECONDS)
         except (TimeoutError, CancelledError, RuntimeError):  # what it asks for is asked for again, or pulled
-            outcome = "unsettled"
+            outcome = UNSETTLED
         self.metrics.command(outcome, time.perf_counter() - began)
 
     async def _look_on(self) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.organisations import demo_traffic_shown, demo_traffic_switch
 from tests.e2e.pages import sign_in, sign_in_as_member
-from tests.e2e.stack import Stack, luminet, wait_until
+from tests.e2e.stack import Stack, luminet, new_home, running_fleet, wait_until
 from tests.recount import KeptJournals, Recount, Sum, journals_kept, sum_of, total, truth_of
 from tests.usage_chats import Customer, Door, chats
 
@@ -27,9 +27,10 @@ REQUESTS = "[data-tile-requests]"
 
 
 @pytest.fixture(scope="module")
-def stack(busy_stack: Stack) -> Stack:
-    """Every engine that ever counted here still has its journal."""
-    return busy_stack
+def stack() -> Iterator[Stack]:
+    """One of its own: every engine that ever counted here still has its journal."""
+    with new_home() as home, running_fleet(home, LUMINET_DEMO_TRAFFIC="1") as stack:
+        yield stack
 
 
 @pytest.fixture(scope="module")

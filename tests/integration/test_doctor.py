@@ -55,13 +55,25 @@ def from_afar(fleet: Fleet, token: str) -> dict[str, str]:
     return {"LUMINET_URL": fleet.web, "LUMINET_TOKEN": token, "LUMINET_HOME": str(fleet.config.home / "nobody's")}
 
 
+def told_of_agents_in_sync(fleet: Fleet) -> tuple[int, Told]:
+    """On a busy machine an agent may be behind for a moment, and the doctor names it then."""
+    heard: list[tuple[int, Told]] = []
+
+    def are_in_sync() -> bool:
+        heard[:] = [told(of_processes(fleet))]
+        return "agents" in heard[0][1]
+
+    wait_for(are_in_sync, "agents that are in sync")
+    return heard[0]
+
+
 def is_pulse_there(fleet: Fleet) -> bool:
     return bool(fleet.value("SELECT count(*) FROM live_pulse WHERE recorded_at > now() - interval '5 s'"))
 
 
 def test_a_control_plane_that_is_well_is_told_so_and_no_secret_is_shown(fleet: Fleet) -> None:
     wait_for(lambda: is_pulse_there(fleet), "a pulse")
-    status, found = told(of_processes(fleet))
+    status, found = told_of_agents_in_sync(fleet)
     assert (status, [one for one in found.values() if one["status"] == "broken"]) == (0, [])
     stores = ("database", "database-owner", "redis", "redis-login", "agent-login-trial", "agent-logins")
     for name in (*stores, "web", "worker", "beat", "pulse", "migrations"):

@@ -28,7 +28,6 @@ TOGETHER: Mapping[str, tuple[str, ...]] = {
     "busy_stack": (
         "tests/e2e/test_monitoring.py",
         "tests/e2e/test_demo_traffic.py",
-        "tests/e2e/test_numbers.py",
     ),
 }
 _GROUP_OF = {file: name for name, files in TOGETHER.items() for file in files}
@@ -39,15 +38,19 @@ def file_of(nodeid: str) -> str:
 
 
 def files_below(arguments: Iterable[str], root: Path = CHECKOUT) -> list[str]:
-    """The files of tests that pytest collects for these arguments, relative to the checkout, each once."""
+    """The files of tests that pytest collects for these arguments, each once; those of the checkout relative to it."""
     found: dict[str, None] = {}
     for argument in arguments:
         path = root / file_of(argument)
         if not path.exists():
             raise FileNotFoundError(f"there is no {file_of(argument)} to run tests of")
         files = [path] if path.is_file() else sorted(path.rglob("test_*.py"))
-        found |= dict.fromkeys(str(file.resolve().relative_to(root)) for file in files)
+        found |= dict.fromkeys(_name(file.resolve(), root) for file in files)
     return list(found)
+
+
+def _name(file: Path, root: Path) -> str:
+    return str(file.relative_to(root) if file.is_relative_to(root) else file)
 
 
 @cache

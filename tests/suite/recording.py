@@ -16,6 +16,7 @@ from tests.suite.files import file_of
 from tests.suite.times import Times, count, write
 
 OUTPUT = "luminet_times"
+RAN = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -66,7 +67,7 @@ class Recorder:
     def pytest_sessionfinish(self, exitstatus: int) -> None:
         if hasattr(self.config, "workeroutput"):
             self.config.workeroutput[OUTPUT] = asdict(self.times)
-        elif exitstatus == pytest.ExitCode.OK and not _is_under_coverage():  # which makes all of them longer
+        elif exitstatus in RAN and not _is_under_coverage():  # which makes all of them longer
             self.times.seconds = time.perf_counter() - self.began
             write(self.times)
 

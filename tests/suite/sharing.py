@@ -52,6 +52,14 @@ def arguments_of(files: Sequence[str], given: Sequence[str]) -> list[str]:
     return [one for file in files for one in [name for name in named if file_of(name) == file] or [file]]
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep each file's tests together, so that its fixtures live once: pytest-django sorts by use of the database."""
+    if hasattr(config, "workerinput"):
+        place_of = {file: place for place, file in enumerate(map(file_of, config.args))}
+        items.sort(key=lambda item: place_of.get(file_of(item.nodeid), len(place_of)))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return Shares(config, log) if _is_shared(config) else None

@@ -40,6 +40,7 @@ def test_arguments_name_folders_files_and_tests(tmp_path: Path) -> None:
     both = ["tests/unit/test_a.py", "tests/unit/test_b.py"]
     assert files_below(["tests"], tmp_path) == both
     assert files_below([f"{both[1]}::test_x[a::b]", "tests/unit"], tmp_path) == [both[1], both[0]]
+    assert files_below([str(tmp_path / both[0])], tmp_path / "tests" / "e2e") == [str(tmp_path / both[0])]
     with pytest.raises(FileNotFoundError, match=r"there is no tests/unit/test_c\.py"):
         files_below(["tests/unit/test_c.py"], tmp_path)
 
