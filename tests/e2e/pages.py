@@ -79,12 +79,18 @@ def _axe_script() -> str:
     return str(Axe().axe_script)
 
 
+TRANSITIONS_END = """() => Promise.allSettled(
+    document.getAnimations().filter(one => one.effect.getComputedTiming().endTime < Infinity).map(one => one.finished)
+)"""
+
+
 def look_of(page: Page, scheme: Scheme, size: str) -> None:
     """Show the page in that theme and that size, and wait until it is drawn so."""
     width, height = SIZES[size]
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": height})
     page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+    page.evaluate(TRANSITIONS_END)  # half-way, colours are neither theme's
 
 
 def looker(page: Page, looks: Sequence[tuple[Scheme, str]] = LOOKS) -> Callable[[str], None]:
@@ -103,6 +109,7 @@ def looker(page: Page, looks: Sequence[tuple[Scheme, str]] = LOOKS) -> Callable[
             if not page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"):
                 wrong[f"{name}-{scheme}-{size}"].append("wider than its window")
         look_of(page, *looks[0])
-        assert {look: found for look, found in wrong.items() if found} == {}
+        found = {look: problems for look, problems in wrong.items() if problems}
+        assert not found, found
 
     return at
