@@ -34,7 +34,7 @@ def test_with_a_token_its_bearer_reads_them_from_anywhere_and_nobody_without_it_
 def test_what_is_not_the_token_is_not_taken_for_it(subtests: pytest.Subtests) -> None:
     cases: list[str] = ["", "abc", "Bearer", "Bearer ", "bearer abc", "Bearer abcd", "Bearer é", "Bearer \udcff"]
     for offered in cases:
-        with subtests.test(msg=offered):
+        with subtests.test(msg=ascii(offered)):  # as it comes from another process, in UTF-8
             assert not CLOSED.may_read({"authorization": offered}, "127.0.0.1")
 
 
