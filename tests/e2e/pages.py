@@ -79,8 +79,9 @@ def _axe_script() -> str:
     return str(Axe().axe_script)
 
 
-TRANSITIONS_END = """() => Promise.allSettled(
-    document.getAnimations().filter(one => one.effect.getComputedTiming().endTime < Infinity).map(one => one.finished)
+TWO_FRAMES = "() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(() => drawn(true))))"
+TRANSITIONS_ENDED = """() => document.getAnimations().every(
+    one => one.playState === "finished" || one.effect.getComputedTiming().endTime === Infinity
 )"""
 
 
@@ -89,8 +90,9 @@ def look_of(page: Page, scheme: Scheme, size: str) -> None:
     width, height = SIZES[size]
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": height})
-    page.evaluate("() => new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
-    page.evaluate(TRANSITIONS_END)  # half-way, colours are neither theme's
+    # Not `evaluate`, which has no timeout: a page that draws nothing would hold up the whole run.
+    page.wait_for_function(TWO_FRAMES)
+    page.wait_for_function(TRANSITIONS_ENDED, polling=50)  # half-way, colours are neither theme's
 
 
 def looker(page: Page, looks: Sequence[tuple[Scheme, str]] = LOOKS) -> Callable[[str], None]:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -41,3 +42,25 @@ def test_missing_test_fails_the_run(missing: str) -> None:
     done = pytest_run(*SHARED, missing, FILES[1])
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert f"there is no {'test ' if '::' in missing else ''}{missing}" in done.stdout + done.stderr
+
+
+HANGS = """
+import threading
+
+def test_that_waits_for_ever():
+    threading.Event().wait()
+"""
+
+
+def test_hanging_test_fails_the_run_and_is_named(tmp_path: Path) -> None:
+    (tmp_path / "test_hanging.py").write_text(HANGS)
+    ours = ("-c", str(CHECKOUT / "pyproject.toml"), "-o", "faulthandler_timeout=1")
+    done = pytest_run(*SHARED, *ours, str(tmp_path / "test_hanging.py"))
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout
+    assert "::test_that_waits_for_ever" in done.stdout
+    assert 'test_hanging.py", line 5 in test_that_waits_for_ever' in done.stderr
+
+
+def test_no_test_may_hang(pytestconfig: pytest.Config) -> None:
+    assert float(pytestconfig.getini("faulthandler_timeout")) > 0
+    assert pytestconfig.getini("faulthandler_exit_on_timeout") is True
