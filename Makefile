@@ -8,10 +8,12 @@ BOOTSTRAP = $(PYTHON) -I controlplane/stack/bootstrap.py
 BIN = .venv/bin
 # As modules, not as scripts: a script names the place it was installed at, which a moved checkout is not any more.
 LUMINET = $(BIN)/python -m controlplane.cli
-# Whole files, one process a core; each process starts the servers its tests ask for. Who runs which: tests/suite
-PARALLEL = -n auto --maxprocesses 4 --dist loadfile --max-worker-restart 0
+# Whole files; a process more than cores, at most 4: tests often wait for what they started. Each process starts the servers its tests ask for.
+# Who runs which: tests/suite
+PROCESSES ?= $(shell "$(PYTHON)" -c 'import os; print(min((os.cpu_count() or 1) + 1, 4))')
+PARALLEL = -n $(PROCESSES) --dist loadfile --max-worker-restart 0
 
-.PHONY: help up down clean quick test durations coverage test-kernels test-vllm test-clients check audit ci format lint openapi alert-files bench performance soak mutations bench-gpu quality lock lockvllm locklitellm lockclients python
+.PHONY: help up down clean quick test pictures durations coverage test-kernels test-vllm test-clients check audit ci format lint openapi alert-files bench performance soak mutations bench-gpu quality lock lockvllm locklitellm lockclients python
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -43,6 +45,9 @@ test-vllm: python  ## run the tests that need vLLM: installs it once, in .venv-v
 
 test-clients: python  ## generate API clients in Python and TypeScript and run them (installs the generators once; needs Node.js)
 	@$(BOOTSTRAP) control dev && exec $(BIN)/python -m tests.clients
+
+pictures: python  ## keep a picture of every page in each theme and size, in .luminet/pictures
+	@$(BOOTSTRAP) control dev engine bench && LUMINET_PICTURES=1 exec $(BIN)/python -m pytest tests/e2e/test_every_page.py
 
 durations: python  ## run `make test` and record how long each file takes, by which processes share the files out
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m pytest $(PARALLEL) -p tests.suite.recording

@@ -11,6 +11,7 @@ from typing import NoReturn
 from controlplane.client import amounts
 from controlplane.client.arguments import REST_SCOPES, client_commands
 from controlplane.client.calc_arguments import calc_arguments
+from controlplane.collector import collect_less_often
 from controlplane.version import version
 
 PARTS = ("web", "worker", "beat", "roles", "migrate", "demo-traffic")
@@ -33,6 +34,7 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     command: Command = options.command
+    collect_less_often()
     try:
         return command(options)
     except ModuleNotFoundError as error:

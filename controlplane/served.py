@@ -1,18 +1,9 @@
-"""The ASGI application as a server runs it: loaded, and then with a collector that looks for circles less often.
-
-A batch of reports is decoded into a hundred thousand small things, none of them in a circle. To look for circles among
-them, and among all that was loaded at the start, again and again, took a third of the time of taking them in.
-"""
-
-import gc
-from typing import Final
+"""The ASGI application as a server runs it: loaded, and then left out of what the garbage collector looks through."""
 
 from controlplane.asgi import application as application
+from controlplane.collector import collect_less_often, freeze_what_is_loaded
 from engine_agent.allocator import allocator_bound
 
-ALLOCATIONS: Final = 50_000  # between two looks at what is young; Python's own number is 700
-
 allocator_bound()
-gc.collect()
-gc.freeze()
-gc.set_threshold(ALLOCATIONS, 10, 10)
+freeze_what_is_loaded()
+collect_less_often()

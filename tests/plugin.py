@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
+from controlplane.collector import collect_less_often, freeze_what_is_loaded
 from controlplane.stack.services import database_url, redis_url
 from tests.interrupting import Interrupting
 from tests.passwords import POSTGRES_PASSWORD, REDIS_PASSWORD
@@ -30,8 +31,15 @@ settings.register_profile("luminet", deadline=None)
 settings.load_profile("luminet")
 
 
+collect_less_often()  # a tenth of the unit tests' time
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Interrupting(config))
+
+
+def pytest_collection_finish() -> None:
+    freeze_what_is_loaded()
 
 
 @pytest.fixture(scope="session")

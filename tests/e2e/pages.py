@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -24,6 +25,7 @@ SOON = 40_000  # milliseconds in which what takes moments is there, also on a ma
 STALE_AFTER_MS = 10_000  # static/luminet/live.js
 SIZES = {"wide": (1440, 900), "narrow": (390, 844)}
 PICTURES = CHECKOUT / ".luminet" / "pictures"
+ARE_KEPT = "LUMINET_PICTURES" in os.environ
 Scheme: TypeAlias = Literal["light", "dark"]
 LOOKS: tuple[tuple[Scheme, str], ...] = (("light", "wide"), ("light", "narrow"), ("dark", "wide"), ("dark", "narrow"))
 Look: TypeAlias = "tuple[Page, Callable[[str], None]]"
@@ -96,17 +98,19 @@ def look_of(page: Page, scheme: Scheme, size: str) -> None:
 
 
 def looker(page: Page, looks: Sequence[tuple[Scheme, str]] = LOOKS) -> Callable[[str], None]:
-    """Looks at a page under a name: accessible, no wider than its window, and kept as a picture, in every look.
+    """Looks at a page under a name: accessible and no wider than its window in every look; a picture is kept if asked.
 
-    The page is left in the first of them.
+    The page is left in the first look.
     """
-    PICTURES.mkdir(parents=True, exist_ok=True)
+    if ARE_KEPT:
+        PICTURES.mkdir(parents=True, exist_ok=True)
 
     def at(name: str) -> None:
         wrong: dict[str, list[str]] = {}
         for scheme, size in looks:
             look_of(page, scheme, size)
-            page.screenshot(path=str(PICTURES / f"{name}-{scheme}-{size}.png"), full_page=True)
+            if ARE_KEPT:
+                page.screenshot(path=str(PICTURES / f"{name}-{scheme}-{size}.png"), full_page=True)
             wrong[f"{name}-{scheme}-{size}"] = violations(page)
             if not page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth"):
                 wrong[f"{name}-{scheme}-{size}"].append("wider than its window")
