@@ -1,37 +1,38 @@
-"""Ports for what tests start: apart from those the kernel hands out, and none twice in one process.
+"""Ports for what tests start: apart from those the kernel hands out, and none given twice on this machine.
 
 A server listens many seconds after its port was chosen. By then a port from the kernel's own range may be the near end
-of any connection on this machine; one below that range is taken by nobody who did not ask for it.
+of any connection on this machine; one below that range is taken by nobody who did not ask for it. Tests run in several
+processes, which start further runs of tests: a byte of one file is locked for each port, by the process that has it.
 """
 
+import fcntl
+import functools
 import os
 import random
-import re
 
 from controlplane.stack.config import read_stack_config
 from controlplane.stack.ports import port_is_free
 
 FIRST, LAST = 10_000, 32_000  # Linux hands out 32,768 and above
-SHARES = 8  # of workers that run side by side
-STATUS_PORT_FURTHER = 100
+# Not tempfile.gettempdir(), which each run of tests has for itself.
+LOCKS = f"/tmp/luminet-tests-{os.geteuid()}.ports"  # opened without following links
 
 _given: set[int] = set()
 
 
 def free_port() -> int:
     while True:
-        port = random.choice(own_share())
-        if port not in _given and port_is_free("127.0.0.1", port):
-            _given.add(port)
+        port = random.randrange(FIRST, LAST)
+        if reserve(port) and port_is_free("127.0.0.1", port):
             return port
 
 
 def free_engine_port() -> int:
     """One where the two agents' engines and, a hundred further on, their sidecars find room."""
     while True:
-        port = free_port()
-        if not _given & (engine_ports(port) - {port}) and has_room(port):
-            _given.update(engine_ports(port))
+        port = random.randrange(FIRST, LAST)
+        ports = engine_ports(port)
+        if max(ports) < LAST and all(map(reserve, ports)) and has_room(port):
             return port
 
 
@@ -45,14 +46,18 @@ def has_room(port: int) -> bool:
     return all(port_is_free("127.0.0.1", one) for one in engine_ports(port))
 
 
-def own_share() -> range:
-    """The ports of this test worker, with room at the end for the sidecars of its last engines."""
-    size = (LAST - FIRST) // SHARES
-    first = FIRST + size * (worker() % SHARES)
-    return range(first, first + size - STATUS_PORT_FURTHER - 2)
+def reserve(port: int) -> bool:
+    """Whether nobody had it; this process has it then, until it ends."""
+    if port in _given:
+        return False
+    try:
+        fcntl.lockf(_locks(), fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except (BlockingIOError, PermissionError):
+        return False
+    _given.add(port)
+    return True
 
 
-def worker() -> int:
-    """Which of the workers that run side by side this is; the last share is for a run without any."""
-    named = re.fullmatch(r"gw(\d+)", os.environ.get("PYTEST_XDIST_WORKER", ""))
-    return int(named[1]) if named else SHARES - 1
+@functools.cache
+def _locks() -> int:
+    return os.open(LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

@@ -91,8 +91,9 @@ class Run:
     def wait_started(self) -> None:
         deadline = time.monotonic() + SECONDS
         while len(self.started) < len(self.files):
-            assert self.process.poll() is None, self.wait_ended() or self.output
-            assert time.monotonic() < deadline, "the tests did not start"
+            if time.monotonic() > deadline:
+                self.process.send_signal(signal.SIGTERM)
+            assert self.process.poll() is None, f"the tests did not start: {self.wait_ended()}\n{self.output}"
             time.sleep(0.05)
         self.processes = [psutil.Process(int(pid)) for _, _, *pids in self.started for pid in pids]
 

@@ -39,7 +39,7 @@ def test_progress_ends_at_all(shared: str) -> None:
 
 @pytest.mark.parametrize("missing", [f"{FILES[0]}::test_nothing", "tests/unit/test_nothing.py"])
 def test_missing_test_fails_the_run(missing: str) -> None:
-    done = pytest_run(*SHARED, missing, FILES[1])
+    done = pytest_run("-n", "1", *SHARED[2:], missing, FILES[1])
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert f"there is no {'test ' if '::' in missing else ''}{missing}" in done.stdout + done.stderr
 
