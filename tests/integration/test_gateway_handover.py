@@ -141,7 +141,7 @@ def accepts(url: str) -> bool:
     place = urlsplit(url)
     try:
         socket.create_connection((place.hostname, place.port), timeout=PATIENCE_SECONDS).close()
-    except ConnectionRefusedError:
+    except ConnectionError:  # refused, or reset where it stops listening this moment
         return False
     return True
 
