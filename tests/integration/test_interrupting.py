@@ -23,7 +23,10 @@ import ctypes, os, subprocess, sys, tempfile, time
 from pathlib import Path
 import psutil, pytest
 
-DEAF = "import signal, time; [signal.signal(number, signal.SIG_IGN) for number in (2, 15)]; print(flush=True); time.sleep(900)"
+DEAF = (
+    "import signal, time; [signal.signal(number, signal.SIG_IGN) for number in (2, 15)]; print(flush=True); "
+    "time.sleep(900)"
+)
 
 def started(*pids):
     lines = [os.environ["TESTS_STARTED_BY"], tempfile.gettempdir(), *map(str, [os.getpid(), *pids])]
