@@ -5,7 +5,7 @@ given out. Customers are served all the while.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -119,8 +119,9 @@ def test_a_fleet_takes_up_a_backup_and_nobody_is_served_what_was_purged(fleet: F
             strangers = "SELECT has_function_privilege('public', 'luminet_minutes_drop(date)', 'EXECUTE')"
             assert fleet.value(strangers) is False, "a restore lets strangers drop days of usage"
             control_plane_start(fleet)
+            # The backup says that they are in sync: what they were when it was made.
+            wait_for(lambda: all_beyond(fleet, generations), "agents to be told of the backup")
             wait_for(lambda: all_in_sync(fleet, ["engine-1", "gateway"]), "agents to take the backup up")
-            assert all(generations_of(fleet)[name] > number for name, number in generations.items())
             acme_namespace = ids(fleet, "acme")[1]
             assert epochs(fleet)[acme_namespace] > epochs_before[acme_namespace], "epochs never go back"
             assert asking.ask(PURGED)[1] == 0, "what was purged after the backup matches again"
@@ -145,6 +146,12 @@ def test_a_fleet_takes_up_a_backup_and_nobody_is_served_what_was_purged(fleet: F
 def generations_of(fleet: Fleet) -> dict[str, int]:
     rows = fleet.rows("SELECT id, applied_generation FROM fleet_agent WHERE revoked_at IS NULL")
     return {str(name): int(number) for name, number in rows}
+
+
+def all_beyond(fleet: Fleet, before: Mapping[str, int]) -> bool:
+    """Whether every agent has a later snapshot than then in force."""
+    now = generations_of(fleet)
+    return all(now[name] > number for name, number in before.items())
 
 
 def test_a_backup_is_tried_without_changing_anything(fleet: Fleet, tmp_path: Path) -> None:
