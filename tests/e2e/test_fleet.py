@@ -6,7 +6,9 @@ import json
 import os
 import signal
 import time
+from collections.abc import Iterable
 from http.client import HTTPConnection, HTTPMessage
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -41,13 +43,21 @@ def ask(stack: Stack, visitor: int) -> HTTPMessage:
         connection.close()
 
 
-def asked_of_both(stack: Stack) -> dict[str, HTTPMessage]:
+def asked_of_both(stack: Stack, visitors: Iterable[int] = range(VISITORS)) -> dict[str, HTTPMessage]:
     """What each of the two agents last said. A question goes where it was answered before."""
     said: dict[str, HTTPMessage] = {}
-    for visitor in range(VISITORS):
+    for visitor in visitors:
         headers = ask(stack, visitor)
         said[str(headers["x-luminet-agent"])] = headers
     return said
+
+
+_newcomers = count(1_000)
+
+
+def asked_anew(stack: Stack) -> dict[str, HTTPMessage]:
+    """As `asked_of_both`, with questions that no agent has answered: while one is away, the other answers them all."""
+    return asked_of_both(stack, islice(_newcomers, VISITORS))
 
 
 def rest(stack: Stack, method: str, path: str, body: Any = None, **headers: str) -> tuple[HTTPMessage, Any]:
@@ -128,7 +138,7 @@ def test_whichever_process_is_killed_the_fleet_heals_by_itself(stack: Stack, nam
     wait_until(lambda: stack.status()[name]["state"] == "ready", f"{name} ready")
     wait_until(lambda: is_fleet_well(stack), "a fleet that is well")
     revision = publish(stack, {"ttl_seconds": 300})
-    wait_until(lambda: set(asked_of_both(stack)) == {"agent-1", "agent-2"}, "both answering")
+    wait_until(lambda: set(asked_anew(stack)) == {"agent-1", "agent-2"}, "both answering")
     for headers in asked_of_both(stack).values():
         assert headers["x-luminet-policy-revision"] == str(revision)
 
@@ -139,7 +149,7 @@ def test_an_agent_that_is_drained_gets_nothing_until_it_is_resumed(stack: Stack)
     wait_until(lambda: set(asked_of_both(stack)) == {"agent-1"}, "drained", seconds=10)
     resumed = luminet("resume", "agent-2", "--wait", home=stack.home)
     assert resumed.returncode == 0, resumed.stderr
-    wait_until(lambda: set(asked_of_both(stack)) == {"agent-1", "agent-2"}, "resumed", seconds=10)
+    wait_until(lambda: set(asked_anew(stack)) == {"agent-1", "agent-2"}, "resumed", seconds=10)
 
 
 def test_the_page_of_the_fleet_shows_every_agent(stack: Stack, look: Look) -> None:
