@@ -63,14 +63,18 @@ def _said(what: str | Callable[[], str]) -> str:
 
 
 def idle_wait(rest: Rest, agent: str, *, deadline: float) -> None:
-    """Return when an agent that takes nothing new has said, after this call, that it answers nothing any more."""
+    """Return when an agent that takes nothing new has said, after this call, that it answers nothing any more.
+
+    Only a heartbeat says that: a report moves `last_seen_at` and leaves the numbers of the heartbeat before it.
+    """
     path, before, pause = f"/fleet/agents/{segment(agent)}", None, STEP_SECONDS
     with working(f"Waiting for the last answers of {plain(agent)}"):
         while True:
             seen = shaped(rest.get(path).body, SEEN)
-            before = before or seen["last_seen_at"]
+            heartbeat = seen.get("heartbeat", seen["last_seen_at"])  # a control plane of before had no such field
+            before = heartbeat if before is None else before
             left = (seen["running"] or 0) + (seen["waiting"] or 0)
-            if left == 0 and seen["last_seen_at"] != before:
+            if left == 0 and heartbeat != before:
                 return
             if time.monotonic() + pause > deadline:
                 raise ClientError(f"{plain(agent)} still answers {left} requests, or has not said anything: wait again")

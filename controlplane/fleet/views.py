@@ -78,6 +78,7 @@ def agent_view(
         "last_seen_at": seen,
         "clock_skew_seconds": round(agent.clock_skew_seconds, 3),
         "draining": agent.is_draining,
+        "heartbeat": agent.heartbeat_sequence,
         "running": load.get("running"),
         "waiting": load.get("waiting"),
         "spooled": beat.get("spooled"),

@@ -35,7 +35,9 @@ def beat(agent: str, *, state: str = "ready", seconds_ago: float = 0.0, **column
     }
     held = {"desired_hash": HASH, "desired_generation": 3, "applied_hash": HASH, "applied_generation": 3}
     seen = timezone.now() - timedelta(seconds=seconds_ago)
-    Agent.objects.filter(pk=agent).update(**{**held, "heartbeat": heartbeat, "last_seen_at": seen, **columns})
+    Agent.objects.filter(pk=agent).update(
+        **{**held, "heartbeat": heartbeat, "heartbeat_sequence": 812, "last_seen_at": seen, **columns}
+    )
 
 
 def listed(operator: Api, query: str = "") -> list[str]:
@@ -85,6 +87,7 @@ def test_an_agent_is_shown_with_what_it_is_holds_and_lacks(operator: Api) -> Non
         "applied_at": None,
         "clock_skew_seconds": 0.0,
         "draining": False,
+        "heartbeat": 812,
         "running": 2,
         "waiting": 1,
         "spooled": 5,

@@ -282,12 +282,19 @@ def test_an_operation_is_followed_until_it_ends(monkeypatch: pytest.MonkeyPatch)
 def test_a_drain_waits_for_the_last_answer(monkeypatch: pytest.MonkeyPatch, last: dict[str, int | None]) -> None:
     """As the agent says after its receipt: what it said before may be older than its last request."""
     said = [
-        {"running": 0, "waiting": 0, "last_seen_at": "10:00"},
-        {"running": 0, "waiting": 0, "last_seen_at": "10:00"},
-        {"running": 1, "waiting": 0, "last_seen_at": "10:05"},
-        {"running": 0, "waiting": 2, "last_seen_at": "10:10"},
-        {**last, "last_seen_at": "10:15"},
+        {"running": 0, "waiting": 0, "heartbeat": 7, "last_seen_at": "10:00"},
+        {"running": 0, "waiting": 0, "heartbeat": 7, "last_seen_at": "10:01"},  # a report, which counts no requests
+        {"running": 1, "waiting": 0, "heartbeat": 8, "last_seen_at": "10:05"},
+        {"running": 0, "waiting": 2, "heartbeat": 9, "last_seen_at": "10:10"},
+        {**last, "heartbeat": 10, "last_seen_at": "10:15"},
     ]
+    monkeypatch.setattr(Rest, "get", lambda self, path: Answer(200, {}, said.pop(0)))
+    idle_wait(Rest("http://127.0.0.1", "t", sleep=lambda pause: None), "agent-1", deadline=time.monotonic() + 60)
+    assert said == []
+
+
+def test_a_drain_waits_also_where_the_control_plane_is_older(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = [{"running": 0, "waiting": 0, "last_seen_at": seen} for seen in ("10:00", "10:00", "10:05")]
     monkeypatch.setattr(Rest, "get", lambda self, path: Answer(200, {}, said.pop(0)))
     idle_wait(Rest("http://127.0.0.1", "t", sleep=lambda pause: None), "agent-1", deadline=time.monotonic() + 60)
     assert said == []

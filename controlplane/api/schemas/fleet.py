@@ -153,6 +153,7 @@ AGENT = {
     "last_seen_at": WHEN,
     "clock_skew_seconds": 0.01,
     "draining": False,
+    "heartbeat": 812,
     "running": 3,
     "waiting": 0,
     "spooled": 0,
@@ -235,6 +236,10 @@ class AgentShown(Given):
     last_seen_at: datetime | None
     clock_skew_seconds: float = Field(description="How far ahead its clock is.")
     draining: bool = Field(description="Whether an operator wants it to take nothing new.")
+    heartbeat: int = Field(
+        description="Counts its heartbeats since it started: `running`, `waiting` and `spooled` are of this one. "
+        "`last_seen_at` also moves with its reports, which say nothing of these three."
+    )
     running: int | None = Field(description="Requests it is answering.")
     waiting: int | None = Field(description="Requests that wait in it.")
     spooled: int | None = Field(description="Reports that it has not delivered yet.")
