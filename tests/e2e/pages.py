@@ -32,10 +32,12 @@ Look: TypeAlias = "tuple[Page, Callable[[str], None]]"
 
 
 def sign_in_as(page: Page, email: str, password: str) -> None:
+    """Until the page that answers has loaded: before its last style sheet has come, nothing is in its place."""
     page.goto("/sign-in")
     page.get_by_label("E-mail address").fill(email)
     page.get_by_label("Password").fill(password)
-    page.get_by_role("button", name="Sign in").click()
+    with page.expect_event("load"):
+        page.get_by_role("button", name="Sign in").click()
 
 
 def sign_in(page: Page, stack: Stack) -> None:
