@@ -9,20 +9,20 @@ from channels.auth import AuthMiddlewareStack
 from channels.routing import ProtocolTypeRouter, URLRouter
 from django.conf import settings
 
-from controlplane.handler import django_application
+from controlplane.web.handler import django_application
 
 django_http = django_application()
 
 from controlplane.analytics.ingest import usage_store
 from controlplane.analytics.stats import live_message
 from controlplane.api.body_limit import BodyLimit
+from controlplane.common.request_id import REQUEST_ID_HEADER, request_id_accept, request_id_bound
 from controlplane.fleet.door import AgentDoor
 from controlplane.live.origins import OriginCheck
 from controlplane.live.routing import socket_routes
-from controlplane.probes import Application, Probes, Receive, Scope, Send
-from controlplane.request_id import REQUEST_ID_HEADER, request_id_accept, request_id_bound
 from controlplane.rollouts.serving import snapshot_for
 from controlplane.rollouts.watching import watched_scopes
+from controlplane.web.probes import Application, Probes, Receive, Scope, Send
 
 
 class RequestId:

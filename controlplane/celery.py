@@ -16,8 +16,8 @@ from celery.signals import (
     task_prerun,
 )
 
-from controlplane.health import BEAT_ALIVE_KEY, BEAT_ALIVE_SECONDS, redis_client
-from controlplane.request_id import request_id_accept, request_id_current, request_id_set
+from controlplane.common.health import BEAT_ALIVE_KEY, BEAT_ALIVE_SECONDS, redis_client
+from controlplane.common.request_id import request_id_accept, request_id_current, request_id_set
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
 

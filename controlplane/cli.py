@@ -11,8 +11,8 @@ from typing import NoReturn
 from controlplane.client import amounts
 from controlplane.client.arguments import REST_SCOPES, client_commands
 from controlplane.client.calc_arguments import calc_arguments
-from controlplane.collector import collect_less_often
-from controlplane.version import version
+from controlplane.common.collector import collect_less_often
+from controlplane.common.version import version
 
 PARTS = ("web", "worker", "beat", "roles", "migrate", "demo-traffic")
 AREAS = (  # that the doctor examines, in its order
@@ -218,7 +218,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _health(options: argparse.Namespace) -> int:
     _beside_the_stack()
-    from controlplane import health
+    from controlplane.common import health
     from controlplane.settings.env import read_environment_or_exit
 
     environment = read_environment_or_exit(os.environ)
@@ -248,7 +248,7 @@ def _doctor(options: argparse.Namespace) -> int:
 def _migrations(options: argparse.Namespace) -> int:
     _beside_the_stack()
     _django()
-    from controlplane.migration_plan import migrations_told
+    from controlplane.database.migration_plan import migrations_told
 
     return migrations_told(as_json=options.json)
 
@@ -263,7 +263,7 @@ def _secrets(options: argparse.Namespace) -> int:
 def _create_operator(options: argparse.Namespace) -> int:
     _beside_the_stack()
     _django()
-    from controlplane.administer import create_operator
+    from controlplane.commands.administer import create_operator
 
     return create_operator(options.email, takes_over=options.take_over)
 
@@ -271,7 +271,7 @@ def _create_operator(options: argparse.Namespace) -> int:
 def _operator_token(options: argparse.Namespace) -> int:
     _beside_the_stack()
     _django()
-    from controlplane.administer import operator_token
+    from controlplane.commands.administer import operator_token
 
     scopes = options.scope or list(REST_SCOPES)
     return operator_token(options.email, name=options.name, scopes=scopes, as_json=options.json)
@@ -280,7 +280,7 @@ def _operator_token(options: argparse.Namespace) -> int:
 def _reset_link(options: argparse.Namespace) -> int:
     _beside_the_stack()
     _django()
-    from controlplane.administer import password_reset_link
+    from controlplane.commands.administer import password_reset_link
 
     return password_reset_link(options.email, as_json=options.json)
 
@@ -288,7 +288,7 @@ def _reset_link(options: argparse.Namespace) -> int:
 def _rotate_master_key(options: argparse.Namespace) -> int:
     _beside_the_stack()
     _django()
-    from controlplane.administer import rotate_master_key
+    from controlplane.commands.administer import rotate_master_key
 
     return rotate_master_key(as_json=options.json)
 
@@ -310,7 +310,7 @@ def _restore(options: argparse.Namespace) -> int:
 def _audit_verify(options: argparse.Namespace) -> int:
     _beside_the_stack()
     _django()
-    from controlplane.administer import audit_check
+    from controlplane.commands.administer import audit_check
 
     return audit_check(options.head, anchor_file=options.anchor, as_json=options.json)
 
@@ -318,7 +318,7 @@ def _audit_verify(options: argparse.Namespace) -> int:
 def _audit_export(options: argparse.Namespace) -> int:
     _beside_the_stack()
     _django()
-    from controlplane.administer import audit_export
+    from controlplane.commands.administer import audit_export
 
     return audit_export(after=options.after)
 
@@ -331,17 +331,17 @@ def _calc(options: argparse.Namespace) -> int:
 
 def _replay(options: argparse.Namespace) -> int:
     # By name: the control plane imports only the shared modules of the data plane.
-    status: int = importlib.import_module("engine_agent.replay.command").main(options.arguments)
+    status: int = importlib.import_module("engine_agent.tools.replay.command").main(options.arguments)
     return status
 
 
 def _quality(options: argparse.Namespace) -> int:
-    status: int = importlib.import_module("engine_agent.quality.command").main(options.arguments)
+    status: int = importlib.import_module("engine_agent.tools.quality.command").main(options.arguments)
     return status
 
 
 def _calibrate(options: argparse.Namespace) -> int:
-    status: int = importlib.import_module("engine_agent.quality.calibrating").main(options.arguments)
+    status: int = importlib.import_module("engine_agent.tools.quality.calibrating").main(options.arguments)
     return status
 
 
@@ -366,17 +366,17 @@ def _engine(options: argparse.Namespace) -> int:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    status: int = importlib.import_module("engine_agent.loadgen.command").main(options.arguments)
+    status: int = importlib.import_module("engine_agent.tools.loadgen.command").main(options.arguments)
     return status
 
 
 def _lint_prompt(options: argparse.Namespace) -> int:
-    status: int = importlib.import_module("engine_agent.divergence.command").main(options.arguments)
+    status: int = importlib.import_module("engine_agent.tools.lint_prompt").main(options.arguments)
     return status
 
 
 def _savings(options: argparse.Namespace) -> int:
-    status: int = importlib.import_module("engine_agent.savings.command").main(options.arguments)
+    status: int = importlib.import_module("engine_agent.tools.savings.command").main(options.arguments)
     return status
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 
 def run_web() -> None:
-    from controlplane.edge import web_serve
-    from controlplane.schema import schema_fits_or_exit
+    from controlplane.database.schema import schema_fits_or_exit
     from controlplane.settings.env import read_environment_or_exit
+    from controlplane.web.edge import web_serve
 
     environment = read_environment_or_exit(os.environ)
     schema_fits_or_exit(environment.database_url)
@@ -32,10 +32,10 @@ def run_worker() -> None:
     from celery.exceptions import SecurityWarning
 
     from controlplane.celery import app
-    from controlplane.health import worker_hostname
-    from controlplane.schema import schema_fits_or_exit
+    from controlplane.common.health import worker_hostname
+    from controlplane.database.schema import schema_fits_or_exit
     from controlplane.settings.env import read_environment_or_exit
-    from engine_agent.allocator import allocator_bound
+    from engine_agent.process.allocator import allocator_bound
 
     allocator_bound()
     schema_fits_or_exit(read_environment_or_exit(os.environ).database_url)
@@ -70,7 +70,7 @@ def run_migrate() -> None:
     import django
     from django.core.management import call_command
 
-    from controlplane.database_roles import RolesProblem, application_grant, owner_instead
+    from controlplane.database.roles import RolesProblem, application_grant, owner_instead
     from controlplane.settings.env import read_environment_or_exit
 
     read_environment_or_exit(os.environ)
@@ -88,7 +88,7 @@ def run_migrate() -> None:
 
 
 def run_roles() -> None:
-    from controlplane.database_roles import RolesProblem, roles_make_of
+    from controlplane.database.roles import RolesProblem, roles_make_of
 
     try:
         roles_make_of(os.environ)

@@ -1,8 +1,8 @@
 """The ASGI application as a server runs it: loaded, and then left out of what the garbage collector looks through."""
 
 from controlplane.asgi import application as application
-from controlplane.collector import collect_less_often, freeze_what_is_loaded
-from engine_agent.allocator import allocator_bound
+from controlplane.common.collector import collect_less_often, freeze_what_is_loaded
+from engine_agent.process.allocator import allocator_bound
 
 allocator_bound()
 freeze_what_is_loaded()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from engine_agent.protocol import canonical_json
+from engine_agent.contracts.protocol import canonical_json
 from tenants.audit import GENESIS, RESTORED, Links
 from tenants.crypto import previous_signing_keys, purpose_key
 from tenants.models import AuditHead, AuditRecord

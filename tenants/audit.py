@@ -19,7 +19,7 @@ from django.db import connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from engine_agent.protocol import canonical_json
+from engine_agent.contracts.protocol import canonical_json
 from tenants import hooks
 from tenants.actor import Actor, ActorKind
 from tenants.crypto import previous_signing_keys, purpose_key

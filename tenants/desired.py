@@ -10,7 +10,7 @@ from datetime import datetime
 
 from django.db import connection, transaction
 
-from engine_agent.protocol import AgentKind, Snapshot, snapshot_build
+from engine_agent.contracts.protocol import AgentKind, Snapshot, snapshot_build
 from tenants.audit import GENESIS
 from tenants.models import AuditHead, AuditRecord
 from tenants.snapshots import Entries, entries_read

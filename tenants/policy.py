@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
-from engine_agent.protocol import policy_hash
+from engine_agent.contracts.protocol import policy_hash
 from tenants.errors import FieldProblem
 from tenants.json_schemas import defaults_described
 

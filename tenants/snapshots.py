@@ -14,7 +14,7 @@ from typing import Any
 from django.db.models import F, Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
-from engine_agent.protocol import AgentKind, Entry, Policy, policy_hash
+from engine_agent.contracts.protocol import AgentKind, Entry, Policy, policy_hash
 from tenants.actor import Scope
 from tenants.levels import FLEET, Key
 from tenants.limits import limits_of

@@ -13,8 +13,8 @@ from django.conf import settings
 from controlplane.fleet import broker
 from controlplane.fleet.enrolment import Credentials
 from controlplane.rollouts.messages import task_message
-from engine_agent.protocol import queue_name
-from engine_agent.wire import COMMAND_TASK
+from engine_agent.contracts.protocol import queue_name
+from engine_agent.contracts.wire import COMMAND_TASK
 
 SECONDS = 60
 

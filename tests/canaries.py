@@ -4,7 +4,7 @@ import base64
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from engine_agent.protocol import CANARIES, policy_hash
+from engine_agent.contracts.protocol import CANARIES, policy_hash
 from tests.gateways import POLICY, Entries
 
 KEYS: Mapping[str, bytes] = {name: name.encode().ljust(32, b"k") for name in CANARIES}

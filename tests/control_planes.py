@@ -25,10 +25,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from controlplane.fleet.broker_rights import SCRIPTS, commands_known, login_rules
 from controlplane.rollouts.messages import task_message
-from engine_agent.config import CHECKOUT
-from engine_agent.protocol import Snapshot, change_between, change_encode, queue_name, snapshot_encode
-from engine_agent.sealing import command_seal
-from engine_agent.wire import COMMAND_TASK, Command, Report, batch_decode, command_encode
+from engine_agent.contracts.protocol import Snapshot, change_between, change_encode, queue_name, snapshot_encode
+from engine_agent.contracts.sealing import command_seal
+from engine_agent.contracts.wire import COMMAND_TASK, Command, Report, batch_decode, command_encode
+from engine_agent.process.config import CHECKOUT
 from tests.ports import free_port
 
 PATIENCE_SECONDS = 120  # of a machine that is busy with other things

@@ -20,7 +20,7 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from controlplane.database_roles import URL
+from controlplane.database.roles import URL
 from controlplane.settings.env import CHECKOUT
 from controlplane.stack.config import StackConfig, unprivileged_owner
 from controlplane.stack.files import write_private

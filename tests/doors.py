@@ -8,7 +8,7 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 
-from engine_agent.wire import Batch, Report, batch_encode
+from engine_agent.contracts.wire import Batch, Report, batch_encode
 from tenants.models import AgentGroup
 from tests.asgi_clients import ask
 from tests.factories import enrol_agent

@@ -16,7 +16,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import IO, Any
 
-from engine_agent.config import CHECKOUT
+from engine_agent.process.config import CHECKOUT
 
 PROGRAM = ("engine_agent.server.command",)  # a module, and what it takes before an engine's options
 DEMO = CHECKOUT / "engine_agent" / "demo" / "model"

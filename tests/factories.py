@@ -5,11 +5,11 @@ from typing import Any
 
 from django.utils import timezone
 
+from controlplane.common.version import version
 from controlplane.fleet.enrolment import Credentials, enrol
 from controlplane.fleet.join_tokens import join_token_create
 from controlplane.fleet.models import Agent, JoinToken
-from controlplane.version import version
-from engine_agent.enforcement import enforcement_encode
+from engine_agent.contracts.enforcement import enforcement_encode
 from engine_agent.sidecar.simulated import simulated_enforcement
 from tenants.access import actor_for_token
 from tenants.actor import SYSTEM, Actor

@@ -25,8 +25,7 @@ import psycopg
 import redis
 from psycopg.conninfo import conninfo_to_dict
 
-from controlplane.database_roles import OWNER_URL
-from controlplane.health import (
+from controlplane.common.health import (
     NotReady,
     beat_check,
     broker_check,
@@ -35,6 +34,7 @@ from controlplane.health import (
     worker_check,
     worker_hostname,
 )
+from controlplane.database.roles import OWNER_URL
 from controlplane.settings.env import CHECKOUT
 from controlplane.stack.config import StackConfig
 from controlplane.stack.credentials import credentials_ensure

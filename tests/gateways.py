@@ -5,7 +5,7 @@ import hmac
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine_agent.protocol import Snapshot, policy_hash, snapshot_build
+from engine_agent.contracts.protocol import Snapshot, policy_hash, snapshot_build
 
 CHECK = b"c" * 32
 SECRETS = {f"agent-{number}": base64.b64encode(str(number).encode() * 32).decode() for number in range(1, 8)}

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from engine_agent.commands import open_files_raise
+from engine_agent.process.commands import open_files_raise
 from tests.bad_clients import connected
 from tests.bad_requests import GOOD, request
 

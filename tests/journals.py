@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from engine_agent.journal import Closed, Opened
+from engine_agent.journal.journal import Closed, Opened
 
 OPENED = Opened(
     request_id="r-1",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from engine_agent.cache.books import Namespace
 from engine_agent.cache.prefixes import PrefixCache
-from engine_agent.protocol import CANARIES
+from engine_agent.contracts.protocol import CANARIES
 from engine_agent.server.command import main
 
 PROGRAM = "tests.leaking_engine"

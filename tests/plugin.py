@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import settings
 
-from controlplane.collector import collect_less_often, freeze_what_is_loaded
+from controlplane.common.collector import collect_less_often, freeze_what_is_loaded
 from controlplane.stack.services import database_url, redis_url
 from tests.interrupting import Interrupting
 from tests.passwords import POSTGRES_PASSWORD, REDIS_PASSWORD

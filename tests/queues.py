@@ -10,9 +10,9 @@ from django.conf import settings
 from controlplane.fleet.broker import queue_key
 from controlplane.fleet.keys import sealing_key, verifying_key
 from controlplane.fleet.models import Agent
-from engine_agent import sealing
-from engine_agent.protocol import Snapshot, change_apply, change_decode
-from engine_agent.wire import COMMAND_TASK, Command, command_decode
+from engine_agent.contracts import sealing
+from engine_agent.contracts.protocol import Snapshot, change_apply, change_decode
+from engine_agent.contracts.wire import COMMAND_TASK, Command, command_decode
 
 
 def broker() -> redis.Redis:

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 import httptools
 
-from engine_agent.usage import Row, row_document
-from engine_agent.wire import COUNTED, TTFT_SECONDS, Batch, Report, batch_encode
+from engine_agent.contracts.usage import Row, row_document
+from engine_agent.contracts.wire import COUNTED, TTFT_SECONDS, Batch, Report, batch_encode
 from tests.bad_bodies import ODD_TEXTS
 from tests.bad_clients import Heard, connected
 from tests.bad_requests import METHODS

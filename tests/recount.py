@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine_agent.journal_records import Closed, DamagedLine, Opened, entry_of
+from engine_agent.journal.records import Closed, DamagedLine, Opened, entry_of
 
 PROMPT, CACHED, NAMESPACE, AGENT = (
     f"x-luminet-{name}" for name in ("prompt-tokens", "cached-tokens", "namespace", "agent")

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from controlplane.health import broker_check
+from controlplane.common.health import broker_check
 from controlplane.stack.config import StackConfig
 from controlplane.stack.redis_server import redis_command, wheel_binary
 from tests.debian import Package, cached_or_fetched, first_complaint, run_quietly

@@ -17,7 +17,7 @@ from controlplane.rollouts.models import Rollout
 from controlplane.rollouts.services import policy_publish
 from controlplane.rollouts.spec import Guards, RolloutSpec
 from controlplane.rollouts.watching import scope_of
-from engine_agent.wire import TTFT_SECONDS
+from engine_agent.contracts.wire import TTFT_SECONDS
 from tenants.actor import SYSTEM, Actor
 from tenants.levels import Place
 from tenants.policy import Policy

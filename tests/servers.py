@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from controlplane.health import NotReady, broker_check, database_check
+from controlplane.common.health import NotReady, broker_check, database_check
 from controlplane.stack.config import StackConfig, folders_make, read_stack_config, unprivileged_owner
 from controlplane.stack.credentials import credentials_ensure
 from controlplane.stack.postgres import Cluster, cluster_prepare, identity

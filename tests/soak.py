@@ -24,13 +24,13 @@ import psutil
 from engine_agent.backends.paged import IDLE_SECONDS, PagedBackend
 from engine_agent.cache.books import DEVICE
 from engine_agent.cache.sequences import Sequence
+from engine_agent.contracts.protocol import change_between
 from engine_agent.engine.asked import Generate
 from engine_agent.engine.errors import EngineFailed, RejectedSnapshot, RequestError
 from engine_agent.engine.params import BeamParams, SamplingParams
 from engine_agent.engine.request import Branch, Job, Request
 from engine_agent.engine.sampler import Sampler
 from engine_agent.engine.settings import EngineSettings
-from engine_agent.protocol import change_between
 from tests.engines.driving import GREEDY, make_prompt
 from tests.engines.families import make_model
 from tests.engines.snapshots import FORMATS, make_snapshot

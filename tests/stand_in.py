@@ -19,9 +19,9 @@ from functools import cache
 import httpx
 from aiohttp import web
 
-from engine_agent.block_events import CONTENT_TYPE, MARK_BYTES, BlockChange, Load, Page, events_encode
-from engine_agent.commands import loop_factory, open_files_raise
-from engine_agent.config import CHECKOUT
+from engine_agent.contracts.block_events import CONTENT_TYPE, MARK_BYTES, BlockChange, Load, Page, events_encode
+from engine_agent.process.commands import loop_factory, open_files_raise
+from engine_agent.process.config import CHECKOUT
 from engine_agent.prompts.bundle import Bundle, bundle_encode, bundle_name
 from tests.engine_processes import DEMO
 from tests.gateways import MODEL

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 from urllib.parse import urlsplit
 
-from engine_agent.protocol import canonical_json
+from engine_agent.contracts.protocol import canonical_json
+from engine_agent.contracts.usage import CODES, COUNTS, MINUTE_SECONDS, Kind, Row, row_document
+from engine_agent.contracts.wire import MISSED, Batch, Report, batch_encode
 from engine_agent.sidecar.simulated import about
-from engine_agent.usage import CODES, COUNTS, MINUTE_SECONDS, Kind, Row, row_document
-from engine_agent.wire import MISSED, Batch, Report, batch_encode
 from tests.recount import Sum
 
 TIMEOUT_SECONDS = 60

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import psutil
 
-from controlplane.health import NotReady, database_check
+from controlplane.common.health import NotReady, database_check
 from controlplane.stack.config import unprivileged_owner
 from controlplane.stack.credentials import credentials_ensure
 from controlplane.stack.postgres import Cluster, cluster_prepare, identity

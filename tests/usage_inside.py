@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.analytics.ingest import usage_store
-from engine_agent.wire import Report
+from engine_agent.contracts.wire import Report
 from tenants.models import User
 from tests.usage_agents import Whose, minute_of, row_of, rows_by_chance
 
@@ -20,7 +20,7 @@ ROWS_OF_A_REPORT, REPORTS_AT_ONCE, TRANSACTIONS = 500, 4, 10
 
 def old_rows_store(organisation: str, namespace: str, minute: int, rows: int) -> None:
     """As ingest stored them when they came, in so many minutes from this one on."""
-    from engine_agent.usage import row_document
+    from engine_agent.contracts.usage import row_document
 
     whose, at = Whose(organisation, namespace), datetime.fromtimestamp(minute, UTC)
     told = [row_document(row_of(whose, at=minute + 60 * place)) for place in range(rows)]
@@ -89,7 +89,7 @@ def _rate(whose: Sequence[Whose], numbers: Iterator[int], seed: int) -> float:
 
 
 def _reports(whose: Sequence[Whose], numbers: Iterator[int], seed: str) -> list[tuple[int, Report]]:
-    from engine_agent.usage import row_document
+    from engine_agent.contracts.usage import row_document
 
     chance, now = random.Random(seed), minute_of(time.time())
     minutes = range(now - 29 * 60, now + 1, 60)

@@ -13,7 +13,7 @@ from controlplane.analytics.partitions import partitions_ensure
 from controlplane.analytics.rolling import LEVELS, spans_roll
 from controlplane.analytics.series import KeySeriesKey, SeriesKey, key_series_ensure, series_ensure
 from controlplane.analytics.windows import DAY_SECONDS, floored
-from engine_agent.usage import time_code
+from engine_agent.contracts.usage import time_code
 from tenants.models import ApiKey, Namespace
 
 NOW = datetime(2026, 11, 22, 12, 30, 15, tzinfo=UTC)  # of tests that need one

@@ -15,8 +15,8 @@ from controlplane.analytics.columns import ADDED, COUNT_BITS, MISSED_COLUMN
 from controlplane.analytics.ingest import usage_store
 from controlplane.analytics.partitions import PARENTS
 from controlplane.fleet.recording import Heard
-from engine_agent.usage import Row, row_document
-from engine_agent.wire import Report
+from engine_agent.contracts.usage import Row, row_document
+from engine_agent.contracts.wire import Report
 
 BELOW = {86_400: 3_600, 3_600: 300, 300: 0, 60: 0}
 MASK = 2**COUNT_BITS - 1

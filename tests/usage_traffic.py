@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from engine_agent.journal import Journal, JournalError
-from engine_agent.journal_records import Closed, Opened
+from engine_agent.journal.journal import Journal, JournalError
+from engine_agent.journal.records import Closed, Opened
 from engine_agent.sidecar import simulate
 from engine_agent.sidecar.holder import HolderRejected, JournalBoot, JournalPage
 from engine_agent.sidecar.simulated import SimulatedHolder

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from django.db import connection
 
-from controlplane.health import web_check
+from controlplane.common.health import web_check
 from tests.fleets import Part
 from tests.ports import free_port
 

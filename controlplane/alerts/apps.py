@@ -10,7 +10,7 @@ class AlertsConfig(AppConfig):
     def ready(self) -> None:
         from controlplane.alerts.gauges import gauges_refresh
         from controlplane.alerts.services import webhook_secrets
-        from controlplane.metrics import before_reading
+        from controlplane.common.metrics import before_reading
         from tenants import hooks
 
         if gauges_refresh not in before_reading:

@@ -4,7 +4,7 @@ from django.db import DatabaseError
 
 from controlplane.alerts.definitions import BUILT_IN, OWN_RULES
 from controlplane.alerts.selectors import deliveries_waiting, evaluation_newest, firing_by_rule
-from controlplane.metrics import alert_deliveries_waiting, alerts_evaluated, alerts_firing
+from controlplane.common.metrics import alert_deliveries_waiting, alerts_evaluated, alerts_firing
 
 
 def gauges_refresh() -> None:

@@ -9,7 +9,7 @@ class AnalyticsConfig(AppConfig):
 
     def ready(self) -> None:
         from controlplane.analytics.reconciliations import differences_measure
-        from controlplane.metrics import before_reading
+        from controlplane.common.metrics import before_reading
 
         if differences_measure not in before_reading:
             before_reading.append(differences_measure)

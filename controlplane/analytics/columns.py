@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from engine_agent.usage import COUNTS, KEY_COUNTS
-from engine_agent.wire import MISSED
+from engine_agent.contracts.usage import COUNTS, KEY_COUNTS
+from engine_agent.contracts.wire import MISSED
 
 MISSED_COLUMN: Final = {reason: f"missed_{reason.replace('-', '_')}" for reason in MISSED}
 MISSED_COLUMNS: Final = tuple(MISSED_COLUMN.values())

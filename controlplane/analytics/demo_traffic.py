@@ -11,7 +11,7 @@ import redis
 from django.conf import settings
 
 from controlplane.analytics.models import DemoTraffic
-from controlplane.health import DEMO_TRAFFIC_KEY, redis_client
+from controlplane.common.health import DEMO_TRAFFIC_KEY, redis_client
 from tenants.actor import Actor
 from tenants.audit import audited
 

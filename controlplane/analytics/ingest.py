@@ -53,9 +53,9 @@ from controlplane.analytics.tally import (
     keys_told,
     namespaces_told,
 )
+from controlplane.common.metrics import usage_records_lost, usage_rows
 from controlplane.fleet.recording import Heard
-from controlplane.metrics import usage_records_lost, usage_rows
-from engine_agent.wire import Report
+from engine_agent.contracts.wire import Report
 
 MOST_REFUSED_TOLD: Final = 1_000  # to one agent at a time, and kept of it
 Told = Mapping[str, Sequence[tuple[int, Report]]]  # fresh reports with their numbers, by agent

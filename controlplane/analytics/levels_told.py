@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from controlplane.analytics.rows import MOST, MOST_BYTES, MOST_TOTAL, Problem, shown
-from engine_agent.protocol import CANARIES
+from engine_agent.contracts.protocol import CANARIES
 
 OTHERS: Final = "*"  # namespaces that an engine no longer tells apart
 CAUSES: Final = ("quota", "pressure")

@@ -121,7 +121,7 @@ class KeySeries(models.Model):
 
 
 class AddedByKey(models.Model):
-    """engine_agent.usage.KEY_COUNTS."""
+    """engine_agent.contracts.usage.KEY_COUNTS."""
 
     requests = _added()
     prompt_tokens = _added()

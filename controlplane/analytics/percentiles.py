@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Final
 
-from engine_agent.usage import BUCKETS, CACHED, METRICS, PROMPT_TOKENS, Cached, Metric, bucket_milliseconds
+from engine_agent.contracts.usage import BUCKETS, CACHED, METRICS, PROMPT_TOKENS, Cached, Metric, bucket_milliseconds
 
 ERROR: Final = 0.02
 ENOUGH: Final = 20  # hits, and misses, of a class of lengths: fewer say nothing of how long one takes

@@ -11,7 +11,7 @@ from django.db.models import Q
 
 from controlplane.analytics.models import Reconciliation
 from controlplane.analytics.reconciling import BETWEEN, Counted, Difference, Found, Refused, reconciled
-from controlplane.metrics import reconciliation_differences
+from controlplane.common.metrics import reconciliation_differences
 
 THE_RESULT: Final = 1
 MOST_KEPT: Final = 200  # differences; all are in the totals

@@ -11,8 +11,8 @@ from math import isfinite
 from typing import Any, Final, NamedTuple, get_args
 
 from controlplane.analytics.columns import ADDED, BLOCK_COLUMNS, COUNT_BITS, MISSED_COLUMN
-from engine_agent.protocol import CANARIES
-from engine_agent.usage import CODES, COUNTS, KINDS, MINUTE_SECONDS
+from engine_agent.contracts.protocol import CANARIES
+from engine_agent.contracts.usage import CODES, COUNTS, KINDS, MINUTE_SECONDS
 from tenants.policy import KvDtype
 
 MOST: Final = 2**40  # of anything counted, in one row: more tokens than any engine computes in its life

@@ -13,7 +13,7 @@ from controlplane.analytics.prices import prices_now
 from controlplane.analytics.selectors import NOTHING, Counts, snapshot
 from controlplane.analytics.sums import Scope
 from controlplane.analytics.windows import Span, Window, floored, step_read, window_before, window_of
-from engine_agent.usage import Metric
+from engine_agent.contracts.usage import Metric
 
 HEADLINE: Final = ("requests", "prompt_tokens", "cached_tokens", "generated_tokens")
 OUTCOMES: Final = ("failed", "cancelled", "cut_off", "retried")

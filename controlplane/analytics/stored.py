@@ -30,7 +30,7 @@ from controlplane.analytics.rows import HELD, TOTALS, namespace_number
 from controlplane.analytics.tally import LEDGER, Held, Pool, Read, RefusedOne, Total
 from controlplane.fleet.columns import columns_sql, json_column
 from controlplane.fleet.models import Agent
-from engine_agent.protocol import canonical_json
+from engine_agent.contracts.protocol import canonical_json
 from tenants.models import ApiKey, Namespace
 
 _EPOCH: Final = date(1970, 1, 1)

@@ -45,7 +45,7 @@ from controlplane.analytics.rows import (
     total_read,
 )
 from controlplane.analytics.windows import DAY_SECONDS
-from engine_agent.wire import Report
+from engine_agent.contracts.wire import Report
 
 LEDGER: Final = ("requests", "prompt_tokens", "cached_tokens", "generated_tokens")
 KINDS: Final = ("usage", "levels", "gaps", "diagnostics")

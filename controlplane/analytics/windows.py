@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
-from engine_agent.usage import MINUTE_SECONDS
+from engine_agent.contracts.usage import MINUTE_SECONDS
 from tenants.errors import FieldProblem, InvalidFields
 
 MINUTES: Final = 0  # the level of rows of minutes

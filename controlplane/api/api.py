@@ -26,7 +26,7 @@ from controlplane.api.routes import (
     trail,
     whatif,
 )
-from controlplane.version import version
+from controlplane.common.version import version
 
 GROUPS = (
     organisations.group,

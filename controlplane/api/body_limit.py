@@ -11,9 +11,9 @@ from typing import Literal
 from django.utils.http import parse_header_parameters
 
 from controlplane.api.problem_json import CONTENT_TYPE, problem, problem_bytes
-from controlplane.metrics import http_requests
-from controlplane.middleware import KNOWN_METHODS
-from controlplane.probes import Application, Receive, Scope, Send
+from controlplane.common.metrics import http_requests
+from controlplane.web.middleware import KNOWN_METHODS
+from controlplane.web.probes import Application, Receive, Scope, Send
 
 MEBIBYTE = 1024 * 1024
 ProblemType = Literal["malformed", "too-large", "media-type"]  # words of problems.MEANINGS, which the docs explain

@@ -10,7 +10,7 @@ from ninja.security.base import AuthBase
 from controlplane.api.errors import RefusedRequest
 from controlplane.api.rate_limits import RateLimiter
 from controlplane.api.rates import Verdict
-from controlplane.request_id import request_id_current
+from controlplane.common.request_id import request_id_current
 from tenants.access import actor_for_token
 from tenants.actor import Actor
 from tenants.addresses import address_parse

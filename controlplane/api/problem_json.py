@@ -7,7 +7,7 @@ from typing import Any
 from django.http import HttpResponse
 
 from controlplane.api.errors import RefusedRequest, shown
-from controlplane.request_id import request_id_current
+from controlplane.common.request_id import request_id_current
 
 CONTENT_TYPE = "application/problem+json"
 MOST_ERRORS = 100

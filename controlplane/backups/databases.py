@@ -10,7 +10,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from controlplane.backups.errors import BackupProblem
-from controlplane.database_roles import DATABASE_AS_OURS
+from controlplane.database.roles import DATABASE_AS_OURS
 
 BESIDE = "postgres"  # every server has it
 _CONNECTED = """

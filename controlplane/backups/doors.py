@@ -15,7 +15,7 @@ from controlplane.backups.errors import BackupProblem
 from controlplane.backups.making import backup_make
 from controlplane.client.asking import agreed, working
 from controlplane.client.errors import ClientError
-from controlplane.database_roles import URL, RolesProblem, owner_instead
+from controlplane.database.roles import URL, RolesProblem, owner_instead
 
 if TYPE_CHECKING:  # what is below them wants settings
     from controlplane.backups.endings import Endings

@@ -15,7 +15,7 @@ from typing import Any
 from controlplane.backups.errors import BackupProblem
 from controlplane.fleet.agents import agent_revoke
 from controlplane.fleet.models import Agent
-from engine_agent.protocol import canonical_json
+from engine_agent.contracts.protocol import canonical_json
 from tenants.actor import SYSTEM
 from tenants.audit import GENESIS, Links, audited
 from tenants.errors import TenantsError

@@ -16,8 +16,8 @@ from controlplane.backups.endings import Endings, endings_carry_out, endings_rea
 from controlplane.backups.era import Era, era_begin
 from controlplane.backups.errors import BackupProblem
 from controlplane.backups.programs import program_run
-from controlplane.database_roles import application_grant
-from controlplane.schema import Standing, applied, standing_of
+from controlplane.database.roles import application_grant
+from controlplane.database.schema import Standing, applied, standing_of
 from tenants.audit import GENESIS, Links
 from tenants.crypto import Unreadable
 from tenants.models import AuditRecord, NamespaceKey

@@ -14,7 +14,7 @@ from uuid import uuid4
 from controlplane.client.depth import is_too_deep
 from controlplane.client.errors import ClientError, Refused
 from controlplane.client.shapes import Unexpected, shaped
-from controlplane.version import version
+from controlplane.common.version import version
 
 ROOT = "/api/v1"
 TRIES = 3

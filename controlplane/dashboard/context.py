@@ -3,10 +3,10 @@
 from django.conf import settings
 from django.http import HttpRequest
 
+from controlplane.common.version import version
 from controlplane.dashboard.navigation import MOST_ORGANISATIONS, Group, customers_groups, operators_groups
 from controlplane.dashboard.requests import user_of
 from controlplane.settings.env import is_loopback
-from controlplane.version import version
 from tenants.access import memberships_of
 
 THEMES = ("system", "light", "dark")

@@ -17,11 +17,11 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods
 
+from controlplane.common.metrics import sign_ins
 from controlplane.dashboard.forms import JoinForm, NewPasswordForm
 from controlplane.dashboard.known_browsers import browser_remember
 from controlplane.dashboard.requests import origin_of, user_of
 from controlplane.dashboard.words import MAY, ROLES, span
-from controlplane.metrics import sign_ins
 from tenants.errors import LinkSpent, SignInRefused, TooManySignIns, WeakPassword
 from tenants.models import OneTimeLink, User
 from tenants.services.members import (

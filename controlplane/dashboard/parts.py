@@ -9,7 +9,7 @@ import redis
 from django.conf import settings
 from django.db import DatabaseError, connection
 
-from controlplane.health import BEAT_ALIVE_KEY, BEAT_SILENT_SECONDS, redis_client
+from controlplane.common.health import BEAT_ALIVE_KEY, BEAT_SILENT_SECONDS, redis_client
 from controlplane.live.models import Pulse
 from controlplane.live.selectors import pulse_latest
 

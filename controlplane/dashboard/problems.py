@@ -7,10 +7,10 @@ from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
+from controlplane.common.request_id import request_id_current
 from controlplane.dashboard.keeping import TooLong
 from controlplane.dashboard.requests import STOP_ASKING
 from controlplane.dashboard.resuming import RENEWED, TOO_LONG, token_renewed, typed_by_them
-from controlplane.request_id import request_id_current
 from tenants.locks import is_busy
 
 SIGNED_OUT = "Your session has ended."

@@ -6,7 +6,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from controlplane.request_id import request_id_current
+from controlplane.common.request_id import request_id_current
 from tenants.addresses import address_parse
 from tenants.models import User
 

@@ -14,6 +14,7 @@ from django.views.decorators.debug import sensitive_post_parameters
 from django.views.decorators.http import require_http_methods, require_POST
 
 from controlplane.analytics.stats import live_message
+from controlplane.common.metrics import sign_ins
 from controlplane.dashboard.context import THEME_COOKIE, THEMES
 from controlplane.dashboard.forms import PasswordForm, SignInForm
 from controlplane.dashboard.homes import Tried, fleet_ttl, groups_of, home_page, lifetime, refusal
@@ -29,7 +30,6 @@ from controlplane.dashboard.requests import address_of, next_page, origin_of, us
 from controlplane.dashboard.resuming import back_on_the_form, sign_in_page
 from controlplane.dashboard.tiles import tile
 from controlplane.live.selectors import pulse_history
-from controlplane.metrics import sign_ins
 from controlplane.rollouts.selectors import agents_of, groups_below
 from tenants.access import actor_for_member, actor_for_operator
 from tenants.errors import SignInRefused, TooManySignIns, WeakPassword, WrongPassword

@@ -217,7 +217,7 @@ class _ControlPlane:
         yield reaching.agent_login(agent_login_problem(self._environment().redis_url))
 
     def _web(self) -> Findings:
-        from controlplane.health import loopback_address
+        from controlplane.common.health import loopback_address
 
         environment = self._environment()
         own = loopback_address(environment.web_host, environment.web_port)
@@ -243,7 +243,7 @@ class _ControlPlane:
 
     def _beat(self) -> Findings:
         self._broker()
-        from controlplane.health import NotReady, beat_check
+        from controlplane.common.health import NotReady, beat_check
 
         try:
             beat_check(self._environment().redis_url, now=time.time())
@@ -352,7 +352,7 @@ def _of_remote(place: Place, token: str) -> list[Check]:
         yield clocks.apart("the control plane", ahead, exact=False)
 
     def version() -> Findings:
-        from controlplane.version import version as ours
+        from controlplane.common.version import version as ours
 
         answers()
         yield judging_versions.luminet(ours(), remote.their_version(there))

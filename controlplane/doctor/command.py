@@ -10,11 +10,11 @@ from controlplane.client.asking import working
 from controlplane.client.errors import ClientError
 from controlplane.client.session import url_checked
 from controlplane.client.tables import Paper
+from controlplane.common.version import version
 from controlplane.doctor import report
 from controlplane.doctor.checks import TITLES, checks_of
 from controlplane.doctor.examining import Examinations
 from controlplane.doctor.place import Place, place_find
-from controlplane.version import version
 
 
 def doctor(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> int:

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from controlplane.fleet.errors import MalformedRequest
 from controlplane.fleet.labels import Labels
-from engine_agent.enforcement import enforcement_decode, enforcement_encode
+from engine_agent.contracts.enforcement import enforcement_decode, enforcement_encode
 from tenants.policy import KvDtype, ModelName
 from tenants.validation import field_problems
 

@@ -13,7 +13,7 @@ from controlplane.fleet.errors import AgentIsRevoked
 from controlplane.fleet.labels import Labels
 from controlplane.fleet.models import Agent
 from controlplane.fleet.operations import operation_of_agents, steps_drop
-from engine_agent.wire import Operated
+from engine_agent.contracts.wire import Operated
 from tenants.actor import Actor
 from tenants.audit import Journal, audited
 from tenants.errors import InvalidFields, NotFound

@@ -8,9 +8,9 @@ class FleetConfig(AppConfig):
     label = "fleet"
 
     def ready(self) -> None:
+        from controlplane.common.metrics import before_reading
         from controlplane.fleet.gauges import gauges_refresh
         from controlplane.fleet.operations import steps_begin
-        from controlplane.metrics import before_reading
         from tenants import hooks
 
         if steps_begin not in hooks.operation_begins:

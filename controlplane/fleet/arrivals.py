@@ -8,8 +8,8 @@ before it, late or doubled on the way, is known by their own numbers.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine_agent.protocol import MalformedMessage
-from engine_agent.wire import Batch, Report
+from engine_agent.contracts.protocol import MalformedMessage
+from engine_agent.contracts.wire import Batch, Report
 
 MOST = 2**63 - 1  # what the database holds
 PAST_SPOOLS = 8

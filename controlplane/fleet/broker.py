@@ -24,7 +24,7 @@ from controlplane.fleet.broker_rights import SCRIPTS, commands_known, login_rule
 from controlplane.fleet.errors import BrokerAway
 from controlplane.fleet.keys import broker_password, installation_id
 from controlplane.fleet.models import Agent
-from engine_agent.protocol import queue_name
+from engine_agent.contracts.protocol import queue_name
 
 log = logging.getLogger("luminet.fleet.broker")
 TIMEOUT_SECONDS = 3

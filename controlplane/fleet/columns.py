@@ -5,7 +5,7 @@ from typing import Any
 
 from django.db import connection, models
 
-from engine_agent.protocol import canonical_json
+from engine_agent.contracts.protocol import canonical_json
 
 
 def json_column(value: Any) -> str:

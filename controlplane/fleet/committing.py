@@ -15,7 +15,7 @@ from django.db import InterfaceError, OperationalError
 
 from controlplane.fleet.errors import TooMuchWaits
 from controlplane.fleet.recording import Batches, Stored
-from engine_agent.wire import MOST_BATCH_BYTES, Batch
+from engine_agent.contracts.wire import MOST_BATCH_BYTES, Batch
 
 MOST_AT_ONCE = 200
 # Of JSON, which takes eight times as much room once it is decoded: what is written and what waits come to 100 MB.

@@ -15,6 +15,7 @@ from typing import ParamSpec, TypeVar
 from django.db import InterfaceError, OperationalError, connection
 from django.utils import timezone
 
+from controlplane.common.metrics import agent_commit_seconds
 from controlplane.fleet.cadence import SLOWEST_SECONDS, cadence_seconds
 from controlplane.fleet.committing import GroupCommit
 from controlplane.fleet.heartbeats import Beat, Newest, Written, heartbeats_write
@@ -22,8 +23,7 @@ from controlplane.fleet.known_agents import AgentNow
 from controlplane.fleet.recognising import Asked, Outcome, Recognition, recognised
 from controlplane.fleet.recording import Batches, Stored, Usage, batches_store
 from controlplane.fleet.roster import Roster
-from controlplane.metrics import agent_commit_seconds
-from engine_agent.wire import Batch
+from engine_agent.contracts.wire import Batch
 from tenants.crypto import secret_hash
 
 log = logging.getLogger("luminet.fleet")

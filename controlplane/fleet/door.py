@@ -13,6 +13,7 @@ from typing import Any
 from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
+from controlplane.common.metrics import agent_heartbeats, agent_reports, agent_reports_lost, agent_requests
 from controlplane.fleet.arrivals import numbers_check
 from controlplane.fleet.desk import Desk, Watched
 from controlplane.fleet.enrolment import Credentials, agent_for_token, credentials, enrol
@@ -42,9 +43,8 @@ from controlplane.fleet.requests import (
     storable,
 )
 from controlplane.fleet.serving import DesiredSnapshot, SnapshotNotPlanned
-from controlplane.metrics import agent_heartbeats, agent_reports, agent_reports_lost, agent_requests
-from engine_agent.protocol import MalformedMessage, canonical_json
-from engine_agent.wire import Batch, batch_decode
+from engine_agent.contracts.protocol import MalformedMessage, canonical_json
+from engine_agent.contracts.wire import Batch, batch_decode
 
 log = logging.getLogger("luminet.fleet")
 

@@ -14,7 +14,7 @@ from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import Cast
 
 from controlplane.fleet.models import Agent
-from engine_agent.enforcement import (
+from engine_agent.contracts.enforcement import (
     DECLARED_FIELDS,
     DERIVED_FIELDS,
     ENFORCED,

@@ -20,7 +20,7 @@ from controlplane.fleet.errors import MalformedRequest, NameTaken, Revoked, Unkn
 from controlplane.fleet.join_tokens import is_standing, join_token_spend
 from controlplane.fleet.models import KINDS, Agent, JoinToken
 from controlplane.fleet.selectors import fleet_cadence_seconds
-from engine_agent.protocol import queue_name
+from engine_agent.contracts.protocol import queue_name
 from tenants.actor import SYSTEM, Actor, ActorKind
 from tenants.addresses import address_parse
 from tenants.audit import audited

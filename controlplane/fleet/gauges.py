@@ -6,12 +6,12 @@ from datetime import datetime
 from django.db import DatabaseError
 from django.utils import timezone
 
+from controlplane.common.metrics import agents_by_state, agents_out_of_sync
 from controlplane.fleet.cadence import cadence_seconds
 from controlplane.fleet.health import AGENT_STATES
 from controlplane.fleet.models import KINDS
 from controlplane.fleet.selectors import agents_living
 from controlplane.fleet.views import is_agent_in_sync, state_of
-from controlplane.metrics import agents_by_state, agents_out_of_sync
 
 
 def gauges_refresh(*, now: datetime | None = None) -> None:

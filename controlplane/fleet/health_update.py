@@ -13,6 +13,7 @@ from django.db.models import BigIntegerField, Case, Exists, OuterRef, QuerySet, 
 from django.db.models.fields.json import KT, KeyTextTransform
 from django.db.models.functions import Cast
 
+from controlplane.common.version import version
 from controlplane.fleet.cadence import cadence_seconds, stale_after_seconds
 from controlplane.fleet.columns import json_column, rows_update
 from controlplane.fleet.formats import NONE, formats_needed
@@ -20,7 +21,6 @@ from controlplane.fleet.health import AgentFacts, Conditions, Needed, Refused, c
 from controlplane.fleet.models import Agent, AgentGeneration, RefusedCommands
 from controlplane.fleet.operations import agents_lock
 from controlplane.fleet.quality import BASELINE, Served, results_read, served_by
-from controlplane.version import version
 
 MOST_TEXTS = 4_096
 SERVING = ("accelerator", "kv_dtypes", "computed_as", "models")  # of what it says it is, as JSON: what is judged

@@ -11,7 +11,7 @@ from django.db.models import TextField
 from django.db.models.functions import Cast
 
 from controlplane.fleet.enforcement import Ability
-from engine_agent.enforcement import DECLARED_FIELDS, VALUES
+from engine_agent.contracts.enforcement import DECLARED_FIELDS, VALUES
 from tenants.models import AuditHead, Namespace, Organisation, PolicyLevel
 from tenants.policy import Values, effective_values, models_naming
 

@@ -12,8 +12,8 @@ from typing import Any
 from controlplane.fleet.about import about_read
 from controlplane.fleet.arrivals import MOST, Arrival, Received, arrival_of
 from controlplane.fleet.errors import MalformedRequest
-from engine_agent.protocol import canonical_json
-from engine_agent.wire import Batch, Report
+from engine_agent.contracts.protocol import canonical_json
+from engine_agent.contracts.wire import Batch, Report
 
 STATE = "state"  # the deed of steps that an acknowledged generation ends
 # So far ahead of what it was to hold no agent can be, not even after an old backup of ours was brought back.

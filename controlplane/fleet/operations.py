@@ -17,7 +17,7 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 from controlplane.fleet.columns import json_column, rows_update
 from controlplane.fleet.intake import STATE, Ended, Proof, WaitingStep, steps_proved
 from controlplane.fleet.models import Agent, AgentGeneration, OperationStep, PurgeProof
-from engine_agent.wire import Operated
+from engine_agent.contracts.wire import Operated
 from tenants.actor import Actor
 from tenants.models import Namespace, Operation
 

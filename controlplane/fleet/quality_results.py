@@ -1,7 +1,7 @@
 """Results of the quality suite: read from the file it writes, stored with a record, or overridden by an operator.
 
-The file is engine_agent/quality/artefact.py's; what is read here is what is decided by. A run that was too small or
-blind, or whose exact formats did not pass, lets nothing through, whatever it says of single formats.
+engine_agent/tools/quality/artefact.py writes the file; what is read here decides. A run that was too small
+or blind, or whose exact formats did not pass, lets nothing through, whatever it says of single formats.
 """
 
 import json

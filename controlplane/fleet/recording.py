@@ -25,7 +25,7 @@ from controlplane.fleet.operations import (
     steps_end,
     steps_waiting,
 )
-from engine_agent.wire import Batch, Report
+from engine_agent.contracts.wire import Batch, Report
 from tenants import hooks
 
 MOST_ID = 2**63 - 1

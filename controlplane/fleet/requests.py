@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs
 
-from engine_agent.wire import MOST_BATCH_BYTES
+from engine_agent.contracts.wire import MOST_BATCH_BYTES
 
 Scope = Any
 Receive = Callable[[], Awaitable[Any]]
@@ -69,7 +69,7 @@ def query_value(scope: Scope, name: str) -> str:
 
 async def body_read(scope: Scope, receive: Receive, *, limit: int = MOST_BATCH_BYTES) -> bytes:
     """All of it, or Refused: before it is read where it says that it is too large, else as soon as it is. How long it
-    may take, the connection says (controlplane/edge.py).
+    may take, the connection says (controlplane/web/edge.py).
     """
     announced = header(scope, b"content-length")
     if announced.isdecimal() and (len(announced) > LENGTH_DIGITS or int(announced) > limit):

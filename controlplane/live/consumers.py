@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import parse_qs
 
+from controlplane.common.metrics import sockets_open
 from controlplane.live.desk import Desk, Desks
 from controlplane.live.listeners import FLEET_GROUP, NOT_FOUND, Listener, ListenerRefused
 from controlplane.live.outbox import Cut, Outbox
 from controlplane.live.selectors import pulse_latest, pulses_since
 from controlplane.live.services import pulse_message
-from controlplane.metrics import sockets_open
 
 log = logging.getLogger("luminet.live")
 

@@ -8,7 +8,7 @@ class RolloutsConfig(AppConfig):
     label = "rollouts"
 
     def ready(self) -> None:
-        from controlplane.metrics import before_reading
+        from controlplane.common.metrics import before_reading
         from controlplane.rollouts.checks import formats_check
         from controlplane.rollouts.enforcement import enforcement_check
         from controlplane.rollouts.gauges import gauges_refresh

@@ -16,7 +16,7 @@ from controlplane.fleet.models import Agent, OperationStep
 from controlplane.rollouts.desired import Holder, OpenRollout, rollouts_open, snapshots_wanted
 from controlplane.rollouts.plan import STATE
 from controlplane.rollouts.reach import held_revision
-from engine_agent.protocol import Snapshot
+from engine_agent.contracts.protocol import Snapshot
 from tenants.desired import one_moment
 from tenants.locks import is_busy
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any, Final
 
-from engine_agent.protocol import CANARIES, Entry, Policy, Snapshot, policy_hash
+from engine_agent.contracts.protocol import CANARIES, Entry, Policy, Snapshot, policy_hash
 
 EPOCH: Final = 2  # with whatever makes other keys, another one: engines take no new key without
 SLUG: Final = "canary"

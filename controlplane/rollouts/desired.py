@@ -20,7 +20,7 @@ from controlplane.rollouts.models import Rollout
 from controlplane.rollouts.reach import NOTHING, Held, RolloutView, held_by
 from controlplane.rollouts.remembered import Remembered
 from controlplane.rollouts.spec import steps_read
-from engine_agent.protocol import AgentKind, Snapshot
+from engine_agent.contracts.protocol import AgentKind, Snapshot
 from tenants.desired import Desired, Mark, desired_read, desired_refresh
 from tenants.models import PolicyRevision
 from tenants.policy import Values

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from engine_agent.protocol import FLEET, Entry
+from engine_agent.contracts.protocol import FLEET, Entry
 
 Refused = Mapping[str, Mapping[str, str]]  # by model: formats, each with why
 

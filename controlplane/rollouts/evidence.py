@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine_agent.wire import TTFT_SECONDS
+from engine_agent.contracts.wire import TTFT_SECONDS
 
 BUCKETS = len(TTFT_SECONDS) + 1
 

@@ -3,7 +3,7 @@
 from django.db import DatabaseError
 from django.db.models import Count
 
-from controlplane.metrics import rollouts_under_way
+from controlplane.common.metrics import rollouts_under_way
 from controlplane.rollouts.models import Rollout
 from controlplane.rollouts.selectors import rollouts_open
 

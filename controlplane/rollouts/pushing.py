@@ -31,8 +31,8 @@ from controlplane.rollouts.plan import (
     plan_pushes,
 )
 from controlplane.rollouts.transport import Outgoing, commands_send
-from engine_agent.protocol import MAX_CHANGE_BYTES, change_between, change_encode
-from engine_agent.wire import COMMAND_SECONDS, Command, Deed
+from engine_agent.contracts.protocol import MAX_CHANGE_BYTES, change_between, change_encode
+from engine_agent.contracts.wire import COMMAND_SECONDS, Command, Deed
 
 log = logging.getLogger("luminet.rollouts")
 AT_ONCE = 200  # commands in one round trip to the broker

@@ -6,7 +6,7 @@ Who is reached, and when, is the rollouts' decision; here it is only read.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from engine_agent.protocol import AgentKind
+from engine_agent.contracts.protocol import AgentKind
 
 Key = tuple[int | None, int | None]  # of a level: its organisation's and its namespace's number
 

@@ -7,7 +7,7 @@ from controlplane.fleet.serving import DesiredSnapshot, SnapshotNotPlanned
 from controlplane.rollouts.assigning import PlanningBusy, planning, states_assign
 from controlplane.rollouts.desired import recent
 from controlplane.rollouts.remembered import Remembered
-from engine_agent.protocol import Snapshot, snapshot_encode
+from engine_agent.contracts.protocol import Snapshot, snapshot_encode
 
 MOST_BODIES = 8  # of ten thousand namespaces each is four megabytes
 _bodies: Remembered[str, bytes] = Remembered(MOST_BODIES)

@@ -14,11 +14,11 @@ import redis
 from django.conf import settings
 from django.db import connection
 
+from controlplane.common.health import redis_client
 from controlplane.fleet.broker import logins_restore
 from controlplane.fleet.errors import BrokerAway
 from controlplane.fleet.health_update import conditions_update
 from controlplane.fleet.operations import steps_sweep
-from controlplane.health import redis_client
 from controlplane.rollouts.advancing import rollouts_advance
 from controlplane.rollouts.assigning import PlanningBusy, unlock
 from controlplane.rollouts.planner import pages_nudge, plan_carry_out

@@ -20,9 +20,9 @@ from controlplane.fleet.broker import queue_key
 from controlplane.fleet.errors import BrokerAway
 from controlplane.fleet.keys import sealing_key, signing_key
 from controlplane.rollouts.messages import task_message
-from engine_agent.protocol import queue_name
-from engine_agent.sealing import command_seal
-from engine_agent.wire import COMMAND_SECONDS, COMMAND_TASK, Command, command_encode
+from engine_agent.contracts.protocol import queue_name
+from engine_agent.contracts.sealing import command_seal
+from engine_agent.contracts.wire import COMMAND_SECONDS, COMMAND_TASK, Command, command_encode
 
 TIMEOUT_SECONDS = 2
 MOST_QUEUED = 64  # commands; the oldest give way, and what still matters is sent again

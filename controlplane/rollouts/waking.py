@@ -11,7 +11,7 @@ import time
 import redis
 from django.conf import settings
 
-from controlplane.request_id import request_id_current
+from controlplane.common.request_id import request_id_current
 from controlplane.rollouts.messages import task_message
 from controlplane.rollouts.transport import impatient_client
 

@@ -4,7 +4,7 @@ import os
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from controlplane.logs import logging_config
+from controlplane.common.logs import logging_config
 from controlplane.settings.env import CHECKOUT, read_environment_or_exit
 
 ENVIRONMENT = read_environment_or_exit(os.environ)
@@ -30,12 +30,12 @@ INSTALLED_APPS = [
     "controlplane.dashboard",
 ]
 MIDDLEWARE = [
-    "controlplane.middleware.observe",
-    "controlplane.middleware.security_headers",
+    "controlplane.web.middleware.observe",
+    "controlplane.web.middleware.security_headers",
     "controlplane.api.middleware.api_answers",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    "controlplane.middleware.StrongETagGZip",
+    "controlplane.web.middleware.StrongETagGZip",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",

@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from controlplane.settings.reader import MalformedSettings, SettingsReader
-from engine_agent.protocol import broker_url_verified
+from engine_agent.contracts.protocol import broker_url_verified
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PLACEHOLDER_HOSTS = ("missing", "malformed")  # what the reader answers for a URL it has already rejected

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import redis
 
-from controlplane.health import DEMO_TRAFFIC_ALIVE_SECONDS, DEMO_TRAFFIC_KEY, redis_client
+from controlplane.common.health import DEMO_TRAFFIC_ALIVE_SECONDS, DEMO_TRAFFIC_KEY, redis_client
 from controlplane.stack.demo_chats import MOST_TOKENS, Customer, Messages, customers
 
 log = logging.getLogger("luminet.demo_traffic")

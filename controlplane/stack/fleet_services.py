@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
+from controlplane.common.health import data_plane_check, demo_traffic_check, loopback_address
 from controlplane.fleet.shipped import DEMO_MODEL, DEMO_MODEL_NAME
-from controlplane.health import data_plane_check, demo_traffic_check, loopback_address
 from controlplane.settings.env import CHECKOUT
 from controlplane.stack.bootstrap import is_installed
 from controlplane.stack.child import Service

@@ -2,7 +2,7 @@
 
 import os
 
-from controlplane.database_roles import SUPERUSER_URL, application_grant, owner_instead, roles_make_of
+from controlplane.database.roles import SUPERUSER_URL, application_grant, owner_instead, roles_make_of
 from controlplane.stack.config import read_stack_config
 
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from controlplane.database_roles import OWNER_URL, SUPERUSER_URL
-from controlplane.health import (
+from controlplane.common.health import (
     beat_check,
     broker_check,
     database_check,
@@ -19,6 +18,7 @@ from controlplane.health import (
     worker_check,
     worker_hostname,
 )
+from controlplane.database.roles import OWNER_URL, SUPERUSER_URL
 from controlplane.settings.env import CHECKOUT
 from controlplane.stack.child import Service
 from controlplane.stack.config import StackConfig

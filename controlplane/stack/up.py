@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from http.client import HTTPException
 
-from controlplane.health import http_get, loopback_address
+from controlplane.common.health import http_get, loopback_address
 from controlplane.settings.env import CHECKOUT, read_environment
 from controlplane.stack.bootstrap import is_installed
 from controlplane.stack.child import Child, Service

@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from engine_agent.block_events import Page
+from engine_agent.contracts.block_events import Page
+from engine_agent.contracts.protocol import Change, Snapshot
 from engine_agent.engine.asked import Generate as Generate
 from engine_agent.engine.asked import Kind as Kind
 from engine_agent.engine.outputs import Admission, Delta
 from engine_agent.engine.settings import EngineSettings
-from engine_agent.protocol import Change, Snapshot
 
 Internal = Callable[[str, str, Admission], None]  # kind, namespace, what it was worth
 

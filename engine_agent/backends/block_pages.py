@@ -12,9 +12,9 @@ from array import array
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from engine_agent.block_events import MARK_BYTES, BlockChange, Load, Page, change_bytes
 from engine_agent.cache.events import Event, EventLog, Gap, IndexSnapshot, Replay, Stored
 from engine_agent.cache.keys import DIGEST_BYTES, Digest, Digests
+from engine_agent.contracts.block_events import MARK_BYTES, BlockChange, Load, Page, change_bytes
 
 PAGE_BYTES = 64 << 10  # what a page comes to, if one change alone is not longer: read in a few milliseconds
 FROZEN_SECONDS = 60.0  # that a snapshot is kept after somebody read in it

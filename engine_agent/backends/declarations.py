@@ -5,7 +5,7 @@ Each line is true of the code that it names, and tested there; docs/enforcement.
 
 from collections.abc import Collection
 
-from engine_agent.enforcement import ENFORCED, Enforcement, Graded, declared
+from engine_agent.contracts.enforcement import ENFORCED, Enforcement, Graded, declared
 
 NO_HOST_POOL = Graded("refused", "no host pool: start it with --host-pool")
 NOT_WORTH_LOADING = Graded("refused", "its host pool is unused: loading a block takes longer than computing it again")

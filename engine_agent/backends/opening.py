@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from engine_agent.engine.batch import BatchRow
+from engine_agent.engine.calibration import load_calibration, scale_set
 from engine_agent.engine.config import ModelConfig, read_config
 from engine_agent.engine.dtypes import serving_dtype
 from engine_agent.engine.engine import Engine, Parts
@@ -18,7 +19,6 @@ from engine_agent.engine.model import Model, load_model
 from engine_agent.engine.runner import Runner, RunRow
 from engine_agent.engine.settings import EngineSettings
 from engine_agent.engine.tokenizer import Tokenizer
-from engine_agent.quality.calibration import load_calibration, scale_set
 from kernels.layout import KV_FORMATS, KvFormat, PageLayout
 from kernels.scales import ScaleSet, neutral_scales
 

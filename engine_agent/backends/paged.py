@@ -23,9 +23,10 @@ from engine_agent.backends.block_pages import Found as FoundEvents
 from engine_agent.backends.declarations import paged_enforcement
 from engine_agent.backends.generation import Told, probe_seconds
 from engine_agent.backends.opening import Tell, open_engine, served_name
-from engine_agent.block_events import Load, Page
 from engine_agent.cache.prefixes import PurgeReceipt
-from engine_agent.enforcement import enforcement_encode
+from engine_agent.contracts.block_events import Load, Page
+from engine_agent.contracts.enforcement import enforcement_encode
+from engine_agent.contracts.protocol import Change, Snapshot
 from engine_agent.engine.asked import Generate
 from engine_agent.engine.engine import Engine
 from engine_agent.engine.errors import BadRequest, EngineFailed, PagesFailed, RequestError
@@ -43,8 +44,7 @@ from engine_agent.engine.request import Job
 from engine_agent.engine.settings import EngineSettings
 from engine_agent.engine.tenants import NOBODY
 from engine_agent.engine.tokenizer import Tokenizer
-from engine_agent.protocol import Change, Snapshot
-from engine_agent.version import luminet_version
+from engine_agent.process.version import luminet_version
 
 LOG = logging.getLogger(__name__)
 IDLE_SECONDS = 0.2  # between two looks at the clock while nobody asks

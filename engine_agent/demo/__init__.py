@@ -1,1 +1,1 @@
-"""The demo model: a small Llama trained on Python's own documentation, and the script that trained it."""
+"""The demo model: a small Llama trained on Python's own documentation."""

@@ -21,6 +21,7 @@ from engine_agent.cache.errors import CacheError, NeverFits, UnknownNamespace
 from engine_agent.cache.manager import BlockManager, Deferred
 from engine_agent.cache.prefixes import PurgeReceipt
 from engine_agent.cache.sequences import Sequence as BlockSequence
+from engine_agent.contracts.protocol import Change, Snapshot
 from engine_agent.engine.admissions import SEAT_SECONDS, Admissions
 from engine_agent.engine.answering import Answering, not_finite
 from engine_agent.engine.asked import Generate, check_prompt
@@ -50,7 +51,6 @@ from engine_agent.engine.tenants import NOBODY, Tenants
 from engine_agent.engine.tokenizer import Tokenizer
 from engine_agent.engine.victims import Holder, victim
 from engine_agent.engine.warming import PinWarming
-from engine_agent.protocol import Change, Snapshot
 from kernels.scales import ScaleSet
 
 LOG = logging.getLogger(__name__)

@@ -13,8 +13,8 @@ from typing import Any
 
 from engine_agent.cache.errors import InvalidValue
 from engine_agent.cache.policy import NamespacePolicy
+from engine_agent.contracts.protocol import Bucket, Entry, Snapshot, snapshot_build
 from engine_agent.engine.errors import BadRequest, RejectedSnapshot
-from engine_agent.protocol import Bucket, Entry, Snapshot, snapshot_build
 
 ACTIVE = "active"
 _NO_BUCKET = Bucket(b"", {}, frozenset())

@@ -6,12 +6,12 @@ from dataclasses import asdict, fields
 from operator import attrgetter
 from typing import Any, Protocol
 
-from engine_agent.block_events import Load
 from engine_agent.cache.books import Counters, Namespace
 from engine_agent.cache.events import Event, Gap, Stored
 from engine_agent.cache.ledger import OTHERS, Displaced, Pair
 from engine_agent.cache.manager import BlockManager
 from engine_agent.cache.prefixes import PurgeReceipt
+from engine_agent.contracts.block_events import Load
 from engine_agent.engine.notices import Notices
 from engine_agent.engine.tenants import NOBODY, Tenants
 

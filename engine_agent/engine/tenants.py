@@ -12,9 +12,9 @@ from engine_agent.cache.keys import KEY_BYTES
 from engine_agent.cache.manager import BlockManager
 from engine_agent.cache.policy import NamespacePolicy
 from engine_agent.cache.prefixes import PurgeReceipt
+from engine_agent.contracts.protocol import Change, HashMismatch, Snapshot, change_apply
 from engine_agent.engine.errors import UnknownTenant
 from engine_agent.engine.held import Held, PinnedPrefix, SnapshotReader, Tenant
-from engine_agent.protocol import Change, HashMismatch, Snapshot, change_apply
 
 NOBODY = "luminet/nobody"  # no id of an entry has a slash
 

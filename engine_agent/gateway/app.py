@@ -28,8 +28,8 @@ from engine_agent.http.bodies import Bodies
 from engine_agent.http.client import Client
 from engine_agent.http.errors import ApiError, model_not_found
 from engine_agent.http.headers import REQUEST_ID
+from engine_agent.http.scraping import Scrapers
 from engine_agent.http.sse import event
-from engine_agent.scraping import Scrapers
 
 GENERATING = ("/v1/chat/completions", "/v1/completions")
 

@@ -10,14 +10,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing, suppress
 
-from engine_agent.allocator import allocator_bound
-from engine_agent.commands import Parser, loop_factory, open_files_raise, run
 from engine_agent.gateway.config import GatewayConfig, gateway_config, gateway_options
 from engine_agent.gateway.holder import about_gateway
 from engine_agent.gateway.limits import connections_most
 from engine_agent.gateway.process import GatewayProcess
 from engine_agent.http.listening import CannotListen, bind_tcp
-from engine_agent.logs import log_to_stderr
+from engine_agent.process.allocator import allocator_bound
+from engine_agent.process.commands import Parser, loop_factory, open_files_raise, run
+from engine_agent.process.logs import log_to_stderr
 from engine_agent.sidecar.credentials import Credentials
 from engine_agent.sidecar.enrolment import credentials_ensured
 from engine_agent.sidecar.errors import BadCredentials, SidecarError

@@ -9,7 +9,7 @@ from typing import get_args
 
 from engine_agent.gateway.quotas.gate import QUEUE_SECONDS
 from engine_agent.gateway.route import Routing
-from engine_agent.scraping import Scrapers
+from engine_agent.http.scraping import Scrapers
 from engine_agent.sidecar.command import default_home, joining_options, joining_read
 from engine_agent.sidecar.enrolment import Joining
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 
-from engine_agent.block_events import Load
+from engine_agent.contracts.block_events import Load
 from engine_agent.gateway.health import Health
 from engine_agent.gateway.silence import Silence
 from engine_agent.gateway.standing import Standing

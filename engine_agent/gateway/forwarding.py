@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from engine_agent.contracts.identity import LIFETIME_SECONDS, Identity, sign
 from engine_agent.gateway.asked import Asked
 from engine_agent.gateway.calling.answer import Answer
 from engine_agent.gateway.engines import Engines
@@ -30,7 +31,6 @@ from engine_agent.gateway.upstream import Broken, NotThere, Unanswered, Upstream
 from engine_agent.http.client import EVENTS, Client, ClientGone, Headers
 from engine_agent.http.errors import ApiError
 from engine_agent.http.sse import event
-from engine_agent.identity import LIFETIME_SECONDS, Identity, sign
 
 log = logging.getLogger(__name__)
 FAILED, UNAVAILABLE = 500, 503

@@ -6,10 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from engine_agent.gateway.engines import Engines
-from engine_agent.gateway.held import Held
-from engine_agent.gateway.tables import BadTables, Tables, tables_empty, tables_read
-from engine_agent.protocol import (
+from engine_agent.contracts.protocol import (
     HashMismatch,
     MalformedMessage,
     Snapshot,
@@ -17,8 +14,11 @@ from engine_agent.protocol import (
     news_decode,
     snapshot_build,
 )
+from engine_agent.gateway.engines import Engines
+from engine_agent.gateway.held import Held
+from engine_agent.gateway.tables import BadTables, Tables, tables_empty, tables_read
+from engine_agent.process.version import luminet_version
 from engine_agent.sidecar.holder import HolderMismatch, HolderRejected, HolderState, JournalBoot, JournalPage, Proof
-from engine_agent.version import luminet_version
 
 
 def about_gateway(address: str, labels: Mapping[str, str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from engine_agent.gateway.quotas.gate import Waited
 from engine_agent.gateway.quotas.rates import Limit
 from engine_agent.gateway.standing import Standing
-from engine_agent.process_metrics import process_text
+from engine_agent.process.metrics import process_text
 
 OTHER = "other"
 ROUTING_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1)

@@ -16,7 +16,8 @@ from typing import Any
 
 from prometheus_client.registry import Collector
 
-from engine_agent.block_events import Load
+from engine_agent.contracts.block_events import Load
+from engine_agent.contracts.protocol import snapshot_encode
 from engine_agent.gateway.app import Door, GatewayApp
 from engine_agent.gateway.canary.watch import Canary
 from engine_agent.gateway.config import GatewayConfig
@@ -35,7 +36,6 @@ from engine_agent.gateway.route import Router
 from engine_agent.gateway.upstream import Upstream
 from engine_agent.http.connection_limits import half_for_one_address
 from engine_agent.http.serving import Server, server_of
-from engine_agent.protocol import snapshot_encode
 from engine_agent.sidecar.config import SidecarConfig
 from engine_agent.sidecar.credentials import Credentials
 from engine_agent.sidecar.holder import HolderError

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
-from engine_agent.protocol import FLEET, Bucket, Entry, Policy, Snapshot, snapshot_build
+from engine_agent.contracts.protocol import FLEET, Bucket, Entry, Policy, Snapshot, snapshot_build
 
 ACTIVE = "active"  # an organisation that is served, and an engine that takes requests
 DEFAULT_FORMAT, DEFAULT_ASKED = "fp8", ("int4",)  # the product's, where a policy is silent

@@ -6,13 +6,13 @@ Knows no tenants and makes no choice; what it raises says whether another engine
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
+from engine_agent.contracts.identity import HEADER
 from engine_agent.gateway.calling.answer import Answer, Lost
 from engine_agent.gateway.calling.connection import Connection
 from engine_agent.gateway.calling.dialling import Address, address_read
 from engine_agent.gateway.calling.pool import Pool
 from engine_agent.gateway.tables import Engine
 from engine_agent.http.headers import REQUEST_ID
-from engine_agent.identity import HEADER
 
 # What HTTP means for one connection only, and what is said anew to the client.
 _HOP_BY_HOP = ("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer", "upgrade")

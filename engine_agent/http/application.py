@@ -10,7 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from engine_agent.http.client import Client, ClientGone, Receive, Scope, Send
 from engine_agent.http.errors import ApiError, failed
 from engine_agent.http.headers import PREFLIGHT
-from engine_agent.scraping import REFUSAL, Scrapers
+from engine_agent.http.scraping import REFUSAL, Scrapers
 
 log = logging.getLogger(__name__)
 Endpoint = Callable[[Client], Awaitable[None]]

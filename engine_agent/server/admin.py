@@ -16,10 +16,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from engine_agent.backends.base import Backend
+from engine_agent.contracts.protocol import news_decode
 from engine_agent.engine.errors import BadRequest
 from engine_agent.http.strict_json import read_object
-from engine_agent.journal import Journal, entry_document
-from engine_agent.protocol import news_decode
+from engine_agent.journal.journal import Journal, entry_document
 from engine_agent.server.admin_errors import AdminError, exception_handlers
 from engine_agent.server.alone import LocalTenants
 from engine_agent.server.counters import EngineTotals, ScopeCounters

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from engine_agent.cache.errors import UnknownPin
+from engine_agent.contracts.protocol import HashMismatch, MalformedMessage
 from engine_agent.engine.errors import (
     BadRequest,
     DeadlinePassed,
@@ -17,9 +18,8 @@ from engine_agent.engine.errors import (
     RequestError,
 )
 from engine_agent.http.errors import ApiError
-from engine_agent.journal import BadCut, UnknownBoot
+from engine_agent.journal.journal import BadCut, UnknownBoot
 from engine_agent.prompts.errors import TemplateUnavailable
-from engine_agent.protocol import HashMismatch, MalformedMessage
 from engine_agent.server.receipts import BadReceiptNumber
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from engine_agent.backends.base import Backend
 from engine_agent.cache.errors import UnknownPin
+from engine_agent.contracts.identity import Identity
+from engine_agent.contracts.protocol import Entry, Snapshot, policy_hash, snapshot_build
 from engine_agent.engine.errors import BadRequest
-from engine_agent.identity import Identity
-from engine_agent.protocol import Entry, Snapshot, policy_hash, snapshot_build
 from engine_agent.server.face import Template
 from engine_agent.server.pin_content import Encoder, pin_tokens
 from engine_agent.server.policy_file import PinWish, PolicyFile

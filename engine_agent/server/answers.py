@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from engine_agent.engine.outputs import Delta, Logprob, TokenLogprobs
-from engine_agent.journal_records import Opened
+from engine_agent.journal.records import Opened
 
 LEAST_LOGPROB = -9999.0  # JSON has no infinity
 

@@ -12,8 +12,8 @@ from engine_agent.http.application import Application, Endpoint
 from engine_agent.http.bodies import Bodies
 from engine_agent.http.client import Client, ClientGone
 from engine_agent.http.errors import ApiError, unavailable
-from engine_agent.journal import Journal
-from engine_agent.scraping import Scrapers
+from engine_agent.http.scraping import Scrapers
+from engine_agent.journal.journal import Journal
 from engine_agent.server.attempts import Attempt
 from engine_agent.server.chat import understand_chat
 from engine_agent.server.completions import understand_completion

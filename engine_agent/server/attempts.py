@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import Literal
 
 from engine_agent.backends.base import Generate, Generation
+from engine_agent.contracts.identity import Identity
 from engine_agent.engine.errors import DeadlinePassed, EngineFailed, RequestError
 from engine_agent.engine.outputs import Delta, FinishReason
 from engine_agent.http.client import Client, ClientGone
 from engine_agent.http.errors import ApiError, failed, unavailable
 from engine_agent.http.headers import EVENT_STREAM
 from engine_agent.http.sse import DONE, event
-from engine_agent.identity import Identity
-from engine_agent.journal import JournalFull, Opened
+from engine_agent.journal.journal import JournalFull, Opened
 from engine_agent.server.answers import Head, Shape, gathered, spelt, usage
 from engine_agent.server.errors import api_error
 from engine_agent.server.face import Face, Understood

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 from engine_agent.backends.vllm.environment import go_to_vllms_python
 from engine_agent.cache.errors import CacheError
-from engine_agent.commands import Parser, loop_factory, open_files_raise, run
-from engine_agent.config import engine_config, engine_options
 from engine_agent.engine.config import read_config
 from engine_agent.engine.errors import EngineError, EngineFailed
 from engine_agent.http.listening import CannotListen, bind_tcp, listen_unix
-from engine_agent.journal import JournalError
-from engine_agent.last_words import last_words_leave
-from engine_agent.logs import log_to_stderr
+from engine_agent.journal.journal import JournalError
+from engine_agent.process.commands import Parser, loop_factory, open_files_raise, run
+from engine_agent.process.config import engine_config, engine_options
+from engine_agent.process.last_words import last_words_leave
+from engine_agent.process.logs import log_to_stderr
 from engine_agent.server.doors import Doors
 from engine_agent.server.policy_file import PolicyFile, read_policy_file
 from engine_agent.server.state import StateFolder, read_secret

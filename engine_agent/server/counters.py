@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate, takewhile
 from typing import Any
 
-from engine_agent.journal_records import Closed, Opened
-from engine_agent.wire import MISSED, TTFT_SECONDS
+from engine_agent.contracts.wire import MISSED, TTFT_SECONDS
+from engine_agent.journal.records import Closed, Opened
 
 FLEET = "fleet"
 _FAILED = ("error", "deadline")

@@ -12,7 +12,7 @@ from engine_agent.engine.asked import check_prompt
 from engine_agent.engine.params import SamplingParams
 from engine_agent.http.bodies import Bodies
 from engine_agent.http.errors import model_not_found
-from engine_agent.journal import Journal
+from engine_agent.journal.journal import Journal
 from engine_agent.prompts.templates import Chat
 from engine_agent.server.answers import Head, Shape, Vocabulary
 from engine_agent.server.guard import Guard

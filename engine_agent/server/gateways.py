@@ -8,11 +8,11 @@ from typing import Any, Protocol
 from urllib.parse import parse_qs
 
 from engine_agent.backends.base import Backend
-from engine_agent.block_events import CONTENT_TYPE, MOST_WAIT_SECONDS, events_encode
+from engine_agent.contracts.block_events import CONTENT_TYPE, MOST_WAIT_SECONDS, events_encode
+from engine_agent.contracts.identity import Identity
 from engine_agent.http.application import Endpoint
 from engine_agent.http.client import Client
 from engine_agent.http.errors import ApiError, invalid
-from engine_agent.identity import Identity
 from engine_agent.prompts.bundle import Bundle, bundle_encode, bundle_name
 
 BUNDLES = "/gateway/bundles/"

@@ -8,8 +8,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Protocol
 
-from engine_agent.http.errors import ApiError, unavailable
-from engine_agent.identity import (
+from engine_agent.contracts.identity import (
     HEADER,
     INFER,
     SHORTEST_SECRET,
@@ -21,6 +20,7 @@ from engine_agent.identity import (
     UsedOnce,
     verify,
 )
+from engine_agent.http.errors import ApiError, unavailable
 
 log = logging.getLogger(__name__)
 

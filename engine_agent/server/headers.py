@@ -1,7 +1,7 @@
 """What the cache was worth to a request, in headers."""
 
 from engine_agent.http.headers import COUNTED
-from engine_agent.journal_records import Opened
+from engine_agent.journal.records import Opened
 
 
 def counted_headers(opened: Opened, agent_id: str) -> list[tuple[str, str]]:

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Callable
 
+from engine_agent.contracts.identity import Identity
 from engine_agent.engine.outputs import Delta
-from engine_agent.identity import Identity
-from engine_agent.journal_records import Closed, Opened
+from engine_agent.journal.records import Closed, Opened
 from engine_agent.server.metrics import Observer
 
 

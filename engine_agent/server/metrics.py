@@ -12,9 +12,9 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from engine_agent.identity import Identity
-from engine_agent.journal_records import Closed, Opened
-from engine_agent.process_metrics import process_text
+from engine_agent.contracts.identity import Identity
+from engine_agent.journal.records import Closed, Opened
+from engine_agent.process.metrics import process_text
 from engine_agent.server.counters import EngineTotals, ScopeCounters
 from engine_agent.server.engine_metrics import MOST_NAMESPACES, engine_families
 

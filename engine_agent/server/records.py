@@ -5,9 +5,9 @@ headers, the usage and the metrics come too.
 from collections import Counter
 from collections.abc import Sequence
 
+from engine_agent.contracts.identity import Identity
 from engine_agent.engine.outputs import Admission
-from engine_agent.identity import Identity
-from engine_agent.journal_records import Opened
+from engine_agent.journal.records import Opened
 
 FULL_HIT = "none"
 

@@ -14,11 +14,11 @@ from hashlib import sha256
 from typing import Any
 
 from engine_agent.backends.base import OpenBackend
-from engine_agent.commands import open_files_raise
 from engine_agent.engine.errors import EngineError
 from engine_agent.http.connection_limits import half_for_one_address
 from engine_agent.http.serving import GRACE_SECONDS, Server, server_of
-from engine_agent.journal import Journal, JournalFull
+from engine_agent.journal.journal import Journal, JournalFull
+from engine_agent.process.commands import open_files_raise
 from engine_agent.prompts.bundle import Bundle
 from engine_agent.prompts.renderer import BoundedTemplate, Renderer
 from engine_agent.server.admin import AdminFace

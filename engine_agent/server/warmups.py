@@ -9,7 +9,7 @@ from typing import Any
 from engine_agent.backends.base import Backend
 from engine_agent.engine.errors import EngineFailed
 from engine_agent.engine.outputs import Admission
-from engine_agent.journal import Journal, JournalFull, Opened
+from engine_agent.journal.journal import Journal, JournalFull, Opened
 from engine_agent.server.counters import EngineTotals
 
 

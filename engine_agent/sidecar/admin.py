@@ -11,8 +11,9 @@ from urllib.parse import urlencode
 
 import aiohttp
 
-from engine_agent.journal_records import entry_read
-from engine_agent.last_words import last_words_take
+from engine_agent.journal.records import entry_read
+from engine_agent.process.last_words import last_words_take
+from engine_agent.process.version import luminet_version
 from engine_agent.sidecar.holder import (
     HolderAway,
     HolderMismatch,
@@ -22,7 +23,6 @@ from engine_agent.sidecar.holder import (
     JournalPage,
     Proof,
 )
-from engine_agent.version import luminet_version
 
 TIMEOUT = aiohttp.ClientTimeout(total=10, connect=2)
 SLOW_TIMEOUT = aiohttp.ClientTimeout(total=60, connect=2)

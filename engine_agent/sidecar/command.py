@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from engine_agent.commands import Parser, loop_factory, run
 from engine_agent.http.listening import CannotListen
-from engine_agent.logs import log_to_stderr
-from engine_agent.scraping import Scrapers
+from engine_agent.http.scraping import Scrapers
+from engine_agent.process.commands import Parser, loop_factory, run
+from engine_agent.process.logs import log_to_stderr
+from engine_agent.process.version import luminet_version
 from engine_agent.sidecar.admin import AdminHolder, Advertised, EngineFace
 from engine_agent.sidecar.config import SidecarConfig
 from engine_agent.sidecar.credentials import Credentials
@@ -26,7 +27,6 @@ from engine_agent.sidecar.errors import BadHome, SidecarError
 from engine_agent.sidecar.runtime import Runtime
 from engine_agent.sidecar.spool import replace_file
 from engine_agent.sidecar.status import status_served
-from engine_agent.version import luminet_version
 
 ABOUT = "A machine of the fleet: joins a control plane, and has an engine obey it."
 EXAMPLES = """examples:

@@ -7,10 +7,10 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from engine_agent.protocol import MalformedMessage
-from engine_agent.sealing import Unsealable, command_open
+from engine_agent.contracts.protocol import MalformedMessage
+from engine_agent.contracts.sealing import Unsealable, command_open
+from engine_agent.contracts.wire import MOST_COMMAND_CHARACTERS, OPERATED, command_decode
 from engine_agent.sidecar.events import CommandCame, CommandRefused
-from engine_agent.wire import MOST_COMMAND_CHARACTERS, OPERATED, command_decode
 
 
 @dataclass(frozen=True, slots=True)

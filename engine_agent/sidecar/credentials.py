@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from engine_agent.sealing import verifying_key
+from engine_agent.contracts.sealing import verifying_key
 from engine_agent.sidecar.commands import Keys
 from engine_agent.sidecar.errors import BadAddress, BadCredentials
 from engine_agent.sidecar.spool import replace_file

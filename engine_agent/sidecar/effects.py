@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from engine_agent.wire import Report
+from engine_agent.contracts.wire import Report
 
 Outcome = Literal[
     "applied",

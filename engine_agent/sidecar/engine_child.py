@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from engine_agent.last_words import ended_by, last_words_take
+from engine_agent.process.last_words import ended_by, last_words_take
+from engine_agent.process.version import luminet_version
 from engine_agent.sidecar.spool import replace_file
-from engine_agent.version import luminet_version
 
 log = logging.getLogger("luminet.sidecar")
 RESTART_SECONDS = (0.5, 30.0)
@@ -139,7 +139,7 @@ def peer_of(path: Path) -> int | None:
 def options_check(command: Sequence[str]) -> list[str]:
     """The command by which an engine's options are read and nothing else; 1 where they are not understood."""
     executable, module, _, *options = command
-    return [executable, module, "engine_agent.config", *options]
+    return [executable, module, "engine_agent.process.config", *options]
 
 
 def engine_command(

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from engine_agent.contracts.wire import Command, ReportKind
 from engine_agent.sidecar.holder import HolderState, Proof
-from engine_agent.wire import Command, ReportKind
 
 FailureKind = Literal["away", "rejected", "mismatch", "malformed"]
 

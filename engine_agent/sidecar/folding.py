@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from engine_agent.journal_records import Closed, Entry, Opened, first_known, line_of
-from engine_agent.sidecar.holder import JournalPage
-from engine_agent.usage import (
+from engine_agent.contracts.usage import (
     MINUTE_SECONDS,
     MOST_KEY_ROWS,
     MOST_ROWS,
@@ -24,7 +22,9 @@ from engine_agent.usage import (
     row_document,
     time_code,
 )
-from engine_agent.wire import MISSED, Report
+from engine_agent.contracts.wire import MISSED, Report
+from engine_agent.journal.records import Closed, Entry, Opened, first_known, line_of
+from engine_agent.sidecar.holder import JournalPage
 
 # An `Opened` whose end is so many records behind has none: its line was damaged. Until then it keeps the journal from
 # being cut, so this is some 300 MiB of it.

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from engine_agent.journal_records import Entry
+from engine_agent.journal.records import Entry
 
 
 class HolderError(Exception):

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from engine_agent.protocol import canonical_json
+from engine_agent.contracts.protocol import canonical_json
+from engine_agent.contracts.wire import Report, ReportKind
 from engine_agent.sidecar.holder import Holder
 from engine_agent.sidecar.holdings import PairsTold, formats_most, pins_most
-from engine_agent.wire import Report, ReportKind
 
 LEVELS_SECONDS = 10.0  # while requests come
 QUIET_LEVELS_SECONDS = 60.0

@@ -6,9 +6,9 @@ from typing import get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 
-from engine_agent.process_metrics import process_text
+from engine_agent.contracts.wire import Report
+from engine_agent.process.metrics import process_text
 from engine_agent.sidecar.effects import Outcome
-from engine_agent.wire import Report
 
 UNSETTLED = "unsettled"  # nothing became of it within the time that a command is waited for
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 30)

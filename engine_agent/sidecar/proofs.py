@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 
+from engine_agent.contracts.wire import Report
 from engine_agent.sidecar.holder import Proof
-from engine_agent.wire import Report
 
 _PURGE = attrgetter("namespace", "epoch")
 

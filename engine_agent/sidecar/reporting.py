@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from engine_agent.contracts.wire import MOST_REPORTS, Batch, batch_encode
 from engine_agent.sidecar.errors import ControlPlaneAway, ControlPlaneRefused
 from engine_agent.sidecar.events import Answered, SendFailed
 from engine_agent.sidecar.holder import Holder, HolderError
@@ -15,7 +16,6 @@ from engine_agent.sidecar.link import Link
 from engine_agent.sidecar.metrics import SidecarMetrics
 from engine_agent.sidecar.spool import Spool
 from engine_agent.sidecar.state import Sidecar
-from engine_agent.wire import MOST_REPORTS, Batch, batch_encode
 
 log = logging.getLogger("luminet.sidecar")
 NOT_UNDERSTOOD = (400, 413)

@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from typing import Any, ParamSpec, TypeVar
 
-from engine_agent.protocol import ProtocolError, Snapshot
+from engine_agent.contracts.protocol import ProtocolError, Snapshot
+from engine_agent.contracts.wire import Report
 from engine_agent.sidecar import effects as asked
 from engine_agent.sidecar import events as told
 from engine_agent.sidecar.clock import ControlPlaneClock, learnt_encode, learnt_read
@@ -39,7 +40,6 @@ from engine_agent.sidecar.state import EMPTY, Sidecar
 from engine_agent.sidecar.store import Store
 from engine_agent.sidecar.usage import MARK, MOST_UNACKNOWLEDGED, UsageReader
 from engine_agent.sidecar.worker import CommandWorker
-from engine_agent.wire import Report
 
 log = logging.getLogger("luminet.sidecar")
 UNSETTLED_SECONDS = 45.0  # of a command: longer than any is good for

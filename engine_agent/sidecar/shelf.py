@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import replace
 
-from engine_agent.protocol import (
+from engine_agent.contracts.protocol import (
     Entry,
     HashMismatch,
     Snapshot,

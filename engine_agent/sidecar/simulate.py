@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from engine_agent.commands import Parser, loop_factory, open_files_raise, run
-from engine_agent.logs import log_to_stderr
+from engine_agent.process.commands import Parser, loop_factory, open_files_raise, run
+from engine_agent.process.logs import log_to_stderr
 from engine_agent.sidecar.command import default_home, joining_options, joining_read
 from engine_agent.sidecar.config import SidecarConfig
 from engine_agent.sidecar.enrolment import Joining, credentials_ensured

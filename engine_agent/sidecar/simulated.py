@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any
 
-from engine_agent.enforcement import DECLARED_FIELDS, Enforcement, Graded, declared, enforcement_encode
-from engine_agent.protocol import (
+from engine_agent.contracts.enforcement import DECLARED_FIELDS, Enforcement, Graded, declared, enforcement_encode
+from engine_agent.contracts.protocol import (
     CANARIES,
     Change,
     HashMismatch,
@@ -26,10 +26,10 @@ from engine_agent.protocol import (
     news_decode,
     snapshot_build,
 )
+from engine_agent.contracts.wire import TTFT_SECONDS
+from engine_agent.process.version import luminet_version
 from engine_agent.sidecar.holder import HolderMismatch, HolderRejected, HolderState, JournalBoot, JournalPage, Proof
 from engine_agent.sidecar.simulated_journal import Asked, SimulatedJournal
-from engine_agent.version import luminet_version
-from engine_agent.wire import TTFT_SECONDS
 
 log = logging.getLogger("luminet.simulated")
 

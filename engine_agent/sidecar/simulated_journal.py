@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
-from engine_agent.journal_records import Closed, Entry, Opened
+from engine_agent.journal.records import Closed, Entry, Opened
 from engine_agent.sidecar.holder import HolderRejected, JournalBoot, JournalPage
 
 PROMPT_TOKENS: Final = 512  # of each request

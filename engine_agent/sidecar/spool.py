@@ -30,8 +30,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 
-from engine_agent.protocol import canonical_json
-from engine_agent.wire import MOST_BATCH_BYTES, MOST_REPORTS, REPORT_KINDS, Batch, Report, ReportKind
+from engine_agent.contracts.protocol import canonical_json
+from engine_agent.contracts.wire import MOST_BATCH_BYTES, MOST_REPORTS, REPORT_KINDS, Batch, Report, ReportKind
 
 MOST_GONE_LINES = 1_000  # acknowledgements and what they are of, before the file is written anew
 OF_A_LINE = 16  # reports, when it is written anew

@@ -16,7 +16,8 @@ from itertools import islice
 from math import inf
 from typing import Any
 
-from engine_agent.protocol import root_hash
+from engine_agent.contracts.protocol import root_hash
+from engine_agent.contracts.wire import Command, Report, ReportKind
 from engine_agent.sidecar.commands import Wanted, operation_wanted, state_wanted
 from engine_agent.sidecar.effects import (
     Apply,
@@ -53,7 +54,6 @@ from engine_agent.sidecar.events import (
 )
 from engine_agent.sidecar.holder import HolderState, Proof
 from engine_agent.sidecar.proofs import are_complete, proof_reports
-from engine_agent.wire import Command, Report, ReportKind
 
 QUIET_SECONDS = 30.0  # nothing heard for that long: pull
 COMMAND_WAIT_SECONDS = 1.0  # for the command that brings what an answer named; then pull

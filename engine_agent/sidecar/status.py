@@ -11,8 +11,8 @@ from engine_agent.http.client import Client
 from engine_agent.http.connection_limits import ConnectionLimits
 from engine_agent.http.errors import ApiError, unavailable
 from engine_agent.http.listening import bind_tcp
+from engine_agent.http.scraping import Scrapers
 from engine_agent.http.serving import server_of
-from engine_agent.scraping import Scrapers
 from engine_agent.sidecar.runtime import Runtime
 
 WRITE_SECONDS = 30.0

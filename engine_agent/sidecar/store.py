@@ -13,8 +13,8 @@ from pathlib import Path
 
 from cryptography.exceptions import InvalidTag
 
-from engine_agent.protocol import ProtocolError, Snapshot, canonical_json, snapshot_decode, snapshot_encode
-from engine_agent.sealing import seal, unseal
+from engine_agent.contracts.protocol import ProtocolError, Snapshot, canonical_json, snapshot_decode, snapshot_encode
+from engine_agent.contracts.sealing import seal, unseal
 from engine_agent.sidecar.effects import Ledger
 from engine_agent.sidecar.spool import replace_file
 

@@ -14,9 +14,9 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from engine_agent.contracts.wire import Report
 from engine_agent.sidecar.folding import BootFold, Mark, checksum, mark_document, mark_read, usage_reports
 from engine_agent.sidecar.holder import Holder, HolderRejected, JournalBoot, JournalPage
-from engine_agent.wire import Report
 
 log = logging.getLogger("luminet.sidecar")
 MARK = "usage"  # in the spool: {boot: a Mark as mark_document has it}

@@ -15,8 +15,8 @@ from celery.bootsteps import CLOSE  # type: ignore[attr-defined]
 from celery.concurrency.thread import TaskPool
 from celery.worker import WorkController
 
-from engine_agent.protocol import broker_url_verified
-from engine_agent.wire import COMMAND_TASK
+from engine_agent.contracts.protocol import broker_url_verified
+from engine_agent.contracts.wire import COMMAND_TASK
 
 log = logging.getLogger("luminet.sidecar")
 CHATTY = ("celery.worker.strategy", "celery.app.trace")  # two lines for each command

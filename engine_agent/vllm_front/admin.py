@@ -8,10 +8,10 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from engine_agent.contracts.protocol import HashMismatch, MalformedMessage
 from engine_agent.engine.errors import RejectedSnapshot, RequestError
 from engine_agent.http.errors import ApiError, invalid
 from engine_agent.http.strict_json import read_object
-from engine_agent.protocol import HashMismatch, MalformedMessage
 from engine_agent.server.errors import api_error
 from engine_agent.vllm_front.whose import bearer, unknown
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
-from engine_agent.protocol import canonical_json
+from engine_agent.contracts.protocol import canonical_json
 from tenants.access import Rule, organisation_own
 from tenants.actor import Actor, Scope
 from tenants.config.document import ConfigDocument

@@ -13,9 +13,9 @@ from engine_agent.cache.manager import Admitted, BlockManager
 from engine_agent.cache.policy import NamespacePolicy
 from engine_agent.cache.pool import Arena
 from engine_agent.cache.sequences import Sequence as Blocks
-from engine_agent.replay.running import KV_FORMAT, MODEL, Clock
-from engine_agent.replay.tokens import prompt_tokens
-from engine_agent.replay.trace import Request
+from engine_agent.tools.replay.running import KV_FORMAT, MODEL, Clock
+from engine_agent.tools.replay.tokens import prompt_tokens
+from engine_agent.tools.replay.trace import Request
 
 STEP_SECONDS = 0.02
 STEPS_A_SAMPLE = 50

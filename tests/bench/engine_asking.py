@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import aiohttp
 
-from engine_agent.loadgen.asking import ask, session
-from engine_agent.loadgen.outcome import Outcome
-from engine_agent.loadgen.running import send_together
-from engine_agent.loadgen.server import Server
-from engine_agent.loadgen.workloads import Asked
+from engine_agent.tools.loadgen.asking import ask, session
+from engine_agent.tools.loadgen.outcome import Outcome
+from engine_agent.tools.loadgen.running import send_together
+from engine_agent.tools.loadgen.server import Server
+from engine_agent.tools.loadgen.workloads import Asked
 
 Found = TypeVar("Found")
 

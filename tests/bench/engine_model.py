@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from engine_agent.demo.chats import TEMPLATE
-from engine_agent.demo.tokenizer import train_tokenizer
+from engine_agent.tools.training.chats import TEMPLATE
+from engine_agent.tools.training.tokenizer import train_tokenizer
 
 VOCABULARY = 8192
 CONTEXT_TOKENS = 16_384

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 
 from controlplane.stack.vllm_env import VERSION
-from engine_agent.loadgen.server import Server
+from engine_agent.tools.loadgen.server import Server
 from tests.bench.processes import Launched, launched
 from tests.ports import free_port
 

@@ -21,12 +21,12 @@ import torch
 from engine_agent.backends.opening import open_engine
 from engine_agent.cache.manager import BlockManager
 from engine_agent.cache.waiting import WaitingRoom
+from engine_agent.contracts.protocol import Snapshot, policy_hash, snapshot_build
 from engine_agent.engine.asked import Generate
 from engine_agent.engine.config import read_config
 from engine_agent.engine.outputs import Admission, Delta
 from engine_agent.engine.params import SamplingParams
 from engine_agent.engine.settings import EngineSettings
-from engine_agent.protocol import Snapshot, policy_hash, snapshot_build
 from tests.bench.answers import serve
 from tests.bench.engine_model import random_prompt, write_model
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import psutil
 
-from engine_agent.protocol import Snapshot
+from engine_agent.contracts.protocol import Snapshot
 from tests.bench.figures import Target
 from tests.bench.measuring import Bench
 from tests.control_planes import ControlPlane, answering

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from engine_agent.commands import loop_factory
+from engine_agent.process.commands import loop_factory
 from tests.bench.figures import Target
 from tests.bench.measuring import Bench
 from tests.engine_processes import state_folder

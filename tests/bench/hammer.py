@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from engine_agent.commands import loop_factory
+from engine_agent.process.commands import loop_factory
 
 ANSWER_SECONDS = 120.0
 T = TypeVar("T")

@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import httptools
 
-from engine_agent.block_events import Load, Page, events_encode
-from engine_agent.commands import loop_factory
+from engine_agent.contracts.block_events import Load, Page, events_encode
+from engine_agent.process.commands import loop_factory
 from engine_agent.prompts.bundle import Bundle, bundle_encode, bundle_name
 from tests.engine_processes import DEMO
 from tests.gateways import MODEL

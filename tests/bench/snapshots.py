@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from django.utils import timezone
 
-from engine_agent.protocol import AgentKind, change_between, change_encode, snapshot_encode
+from engine_agent.contracts.protocol import AgentKind, change_between, change_encode, snapshot_encode
 from tenants.actor import SYSTEM
 from tenants.desired import Desired, desired_read, desired_refresh
 from tenants.levels import FLEET, Place

@@ -12,8 +12,8 @@ from urllib.request import Request, urlopen
 
 import psutil
 
+from controlplane.common.health import NotReady, loopback_address, web_check
 from controlplane.fleet.shipped import DEMO_MODEL_NAME
-from controlplane.health import NotReady, loopback_address, web_check
 from controlplane.stack.config import StackConfig
 from controlplane.stack.leftovers import end_leftovers, read_status
 from tests.bench.pages import NotAnswered, Pages

@@ -32,7 +32,7 @@ from engine_agent.backends.vllm.core import VllmCore
 from engine_agent.backends.vllm.governor import Setup
 from engine_agent.backends.vllm.launch import SCHEDULER as OUR_SCHEDULER
 from engine_agent.backends.vllm.scheduler import PolicyScheduler
-from engine_agent.config import CHECKOUT
+from engine_agent.process.config import CHECKOUT
 from tests.bench.cache_rounds import BLOCK_TOKENS, POOL_BLOCKS, PROMPT_TOKENS, PROMPTS_IN_POOL, TENANTS, VOCABULARY
 from tests.bench.vllm_asked import DECODED_PROMPT, DECODING, FULL_HIT, MOST_SEATS, NEW_PROMPT, OURS, STEP
 

@@ -12,8 +12,8 @@ from vllm.config import set_current_vllm_config
 from vllm.v1.engine.core import EngineCore
 from vllm.v1.executor import Executor
 
-from engine_agent.loadgen.workloads import Asked, Vocabulary, trace_prompts
-from engine_agent.replay.trace import read_trace
+from engine_agent.tools.loadgen.workloads import Asked, Vocabulary, trace_prompts
+from engine_agent.tools.replay.trace import read_trace
 from tests.bench.answers import serve
 from tests.bench.cache_rounds import settle_garbage
 from tests.bench.vllm_asked import (

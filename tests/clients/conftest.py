@@ -9,7 +9,7 @@ from urllib.request import urlopen
 import pytest
 from django.db import connection
 
-from controlplane.health import web_check
+from controlplane.common.health import web_check
 from controlplane.stack.environments import Unavailable
 from controlplane.stack.services import luminet
 from tests.api import make_operator_token

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from controlplane import cli, edge
-from controlplane.database_roles import OWNER_URL, SUPERUSER_URL, URL, login_of
+from controlplane import cli
+from controlplane.database.roles import OWNER_URL, SUPERUSER_URL, URL, login_of
 from controlplane.settings.django import VISIBILITY_TIMEOUT_SECONDS
 from controlplane.settings.env import read_environment
 from controlplane.stack.credentials import environment_lines
-from engine_agent.config import engine_config
+from controlplane.web import edge
 from engine_agent.gateway.command import parser as gateway_parser
+from engine_agent.process.config import engine_config
 from engine_agent.server.command import parser as engine_parser
 from engine_agent.sidecar.command import parser as agent_parser
 from engine_agent.sidecar.config import SidecarConfig

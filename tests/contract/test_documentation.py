@@ -44,7 +44,7 @@ def test_no_setting_is_documented_that_does_not_exist() -> None:
 def test_every_metric_is_documented() -> None:
     from prometheus_client import REGISTRY
 
-    import controlplane.metrics  # noqa: F401 (importing it registers what it measures)
+    import controlplane.common.metrics  # noqa: F401 (importing it registers what it measures)
 
     ours = {family.name for family in REGISTRY.collect() if family.name.startswith("luminet_")}
     assert len(ours) >= 4

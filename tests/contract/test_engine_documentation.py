@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from engine_agent.cache.policy import NamespacePolicy
+from engine_agent.contracts.identity import HEADER, Identity
 from engine_agent.http.headers import COUNTED
-from engine_agent.identity import HEADER, Identity
-from engine_agent.journal import Closed, Opened
-from engine_agent.process_metrics import PROCESS
+from engine_agent.journal.journal import Closed, Opened
+from engine_agent.process.metrics import PROCESS
 from engine_agent.server.admin import AdminFace
 from engine_agent.server.command import parser
 from engine_agent.server.engine_metrics import engine_families

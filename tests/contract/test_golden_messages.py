@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_agent.protocol import (
+from engine_agent.contracts.protocol import (
     canonical_json,
     change_apply,
     change_decode,

@@ -9,8 +9,8 @@ from django.db import migrations, models
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.migration import Migration
 
-from controlplane.migration_rules import broken_by, created_by
-from controlplane.schema import APPS, Standing, is_contract, shipped, standing_of
+from controlplane.database.migration_rules import broken_by, created_by
+from controlplane.database.schema import APPS, Standing, is_contract, shipped, standing_of
 from controlplane.settings.env import CHECKOUT
 from tests.upgrading.code import NoHistory, commit_before, git, history_ensure
 

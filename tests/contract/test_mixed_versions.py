@@ -13,13 +13,9 @@ from zlib import crc32
 
 import pytest
 
-from engine_agent.block_events import BadPage, Load, OtherVersion, Page, events_decode, events_encode
-from engine_agent.engine.held import Held, SnapshotReader
-from engine_agent.gateway.knowing.watching import About
-from engine_agent.gateway.tables import tables_empty, tables_read
-from engine_agent.identity import BadIdentity, Identity, sign, verify
-from engine_agent.journal_records import Entry, entry_document, entry_of, line_of
-from engine_agent.protocol import (
+from engine_agent.contracts.block_events import BadPage, Load, OtherVersion, Page, events_decode, events_encode
+from engine_agent.contracts.identity import BadIdentity, Identity, sign, verify
+from engine_agent.contracts.protocol import (
     MalformedMessage,
     Snapshot,
     canonical_json,
@@ -31,9 +27,13 @@ from engine_agent.protocol import (
     snapshot_decode,
     snapshot_encode,
 )
+from engine_agent.contracts.usage import MOST_KEY_ROWS
+from engine_agent.contracts.wire import Batch, Report, batch_decode, batch_encode
+from engine_agent.engine.held import Held, SnapshotReader
+from engine_agent.gateway.knowing.watching import About
+from engine_agent.gateway.tables import tables_empty, tables_read
+from engine_agent.journal.records import Entry, entry_document, entry_of, line_of
 from engine_agent.sidecar.folding import checksum
-from engine_agent.usage import MOST_KEY_ROWS
-from engine_agent.wire import Batch, Report, batch_decode, batch_encode
 from tests.journals import OPENED
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from engine_agent.config import CHECKOUT
+from engine_agent.process.config import CHECKOUT
 
 FOLDER = CHECKOUT / "deploy" / "vllm-plugin"
 PROJECT = tomllib.loads((FOLDER / "pyproject.toml").read_text(encoding="utf-8"))

@@ -16,7 +16,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from controlplane.health import http_get
+from controlplane.common.health import http_get
 from controlplane.stack.config import read_stack_config
 from controlplane.stack.leftovers import holder, read_status
 from tests.make import without_make

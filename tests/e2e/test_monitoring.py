@@ -11,7 +11,7 @@ import pytest
 
 from controlplane.alerts.board.parts import TENANT
 from controlplane.alerts.grafana import CHOICES
-from controlplane.health import http_get
+from controlplane.common.health import http_get
 from controlplane.stack.config import read_stack_config
 from tests.e2e.conftest import METRICS_TOKEN
 from tests.e2e.organisations import demo_traffic_switch

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from engine_agent.config import CHECKOUT
+from engine_agent.process.config import CHECKOUT
 from tests.edge.cases import GROUPS, SERVERS, TAKEN, Case, Expected
 
 PAGE: Final = CHECKOUT / "docs" / "http-edge.md"

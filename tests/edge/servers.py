@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from engine_agent.config import CHECKOUT
+from engine_agent.process.config import CHECKOUT
 from tests import outliving
 from tests.edge.cases import Server
 from tests.edge.hasty import BODY_SECONDS, HEAD_SECONDS

@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from controlplane.health import web_check
+from controlplane.common.health import web_check
 from tests.edge.cases import Server
 from tests.edge.proxied import Proxied
 from tests.edge.servers import Running, engine_running, gateway_running, sidecar_running, web_restarted

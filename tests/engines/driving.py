@@ -13,6 +13,7 @@ import torch
 
 from engine_agent.backends.opening import open_engine, page_layouts
 from engine_agent.cache.books import DEVICE
+from engine_agent.contracts.protocol import Snapshot
 from engine_agent.engine.asked import Generate
 from engine_agent.engine.config import read_config
 from engine_agent.engine.engine import Engine
@@ -21,7 +22,6 @@ from engine_agent.engine.outputs import Admission, Delta
 from engine_agent.engine.params import SamplingParams
 from engine_agent.engine.request import Job
 from engine_agent.engine.settings import EngineSettings
-from engine_agent.protocol import Snapshot
 from tests.engines.snapshots import make_snapshot
 
 MOST_STEPS = 100_000

@@ -6,7 +6,7 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
 
-from engine_agent.protocol import Snapshot, policy_hash, snapshot_build
+from engine_agent.contracts.protocol import Snapshot, policy_hash, snapshot_build
 
 FORMATS = ("bf16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8", "k8v4", "int4", "nvfp4")  # that a policy may name
 EXACT: Mapping[str, Any] = {"kv_dtype": "fp32", "request_kv_dtypes": ["fp32", *FORMATS], "ttl_seconds": 3600}

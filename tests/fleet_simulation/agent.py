@@ -10,7 +10,8 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from engine_agent.protocol import Snapshot
+from engine_agent.contracts.protocol import Snapshot
+from engine_agent.contracts.wire import Command
 from engine_agent.sidecar import effects as asked
 from engine_agent.sidecar import events as said
 from engine_agent.sidecar.clock import ControlPlaneClock
@@ -21,7 +22,6 @@ from engine_agent.sidecar.holder import HolderState
 from engine_agent.sidecar.holder import Proof as TakenProof
 from engine_agent.sidecar.spool import Spool
 from engine_agent.sidecar.state import Sidecar
-from engine_agent.wire import Command
 from tests.fleet_simulation.control_plane import ControlPlane
 from tests.fleet_simulation.engine import BLOCK_BYTES, Engine
 from tests.fleet_simulation.ledger import BrokenPromise, Ledger

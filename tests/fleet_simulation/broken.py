@@ -7,13 +7,13 @@ from typing import Any
 from controlplane.fleet.arrivals import Received
 from controlplane.rollouts.assigning import Assignment, PlannedStep
 from controlplane.rollouts.plan import StepView
+from engine_agent.contracts.wire import Batch, Report
 from engine_agent.sidecar import effects as asked
 from engine_agent.sidecar import events as said
 from engine_agent.sidecar.effects import Effect, Ledger
 from engine_agent.sidecar.events import Event
 from engine_agent.sidecar.spool import Lines, Spool
 from engine_agent.sidecar.state import Sidecar
-from engine_agent.wire import Batch, Report
 from tests.fleet_simulation.agent import Agent
 from tests.fleet_simulation.control_plane import ControlPlane, StepRow, instant
 from tests.fleet_simulation.world import Parts

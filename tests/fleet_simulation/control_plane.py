@@ -23,7 +23,7 @@ from controlplane.rollouts.assigning import (
 from controlplane.rollouts.assigning import WaitingStep as UnplannedStep
 from controlplane.rollouts.desired import Holder
 from controlplane.rollouts.plan import AgentView, Order, Push, StepView, plan_operations, plan_pushes
-from engine_agent.wire import COMMAND_SECONDS, Batch, Command
+from engine_agent.contracts.wire import COMMAND_SECONDS, Batch, Command
 from tests.fleet_simulation.states import NAMESPACES, ORGANISATION, Wanted, body_of, change_text, snapshot_of
 from tests.fleet_simulation.timeline import Timeline
 from tests.fleet_simulation.weather import Weather

@@ -5,7 +5,7 @@ It knows nothing of what was lost when it dies: another boot begins with no stat
 
 from dataclasses import dataclass, field
 
-from engine_agent.protocol import Snapshot
+from engine_agent.contracts.protocol import Snapshot
 from tests.fleet_simulation.states import NAMESPACES
 
 BLOCK_BYTES = 1000

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from engine_agent.wire import Command
+from engine_agent.contracts.wire import Command
 from tests.fleet_simulation.timeline import Timeline
 from tests.fleet_simulation.weather import Weather
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from controlplane.collector import freeze_what_is_loaded
+from controlplane.common.collector import freeze_what_is_loaded
 from tests.fleet_simulation.ledger import BrokenPromise
 from tests.fleet_simulation.timeline import Circling
 from tests.fleet_simulation.world import Parts, Run

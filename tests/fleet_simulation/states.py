@@ -6,7 +6,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
-from engine_agent.protocol import (
+from engine_agent.contracts.protocol import (
     HashMismatch,
     Snapshot,
     change_apply,

@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from engine_agent.block_events import Load
-from engine_agent.commands import loop_factory
+from engine_agent.contracts.block_events import Load
+from engine_agent.contracts.protocol import Change, Snapshot, change_encode, snapshot_encode
 from engine_agent.gateway.app import Door, GatewayApp
 from engine_agent.gateway.engines import Engines, Lookout
 from engine_agent.gateway.forwarding import Ways
@@ -25,7 +25,7 @@ from engine_agent.gateway.quotas.gate import QUEUE_SECONDS, Gate
 from engine_agent.gateway.route import Router, Routing
 from engine_agent.gateway.upstream import Upstream
 from engine_agent.http.serving import server_of
-from engine_agent.protocol import Change, Snapshot, change_encode, snapshot_encode
+from engine_agent.process.commands import loop_factory
 from tests.engine_processes import Engine, engine, state_folder
 from tests.gateways import CHECK, POLICY, SECRETS, Entries, engine_snapshot, gateway_snapshot, route, tenants
 

@@ -15,17 +15,17 @@ from typing import Any, TypeVar
 import uvicorn
 
 from engine_agent.backends.paged import PagedBackend
-from engine_agent.commands import loop_factory
+from engine_agent.contracts.identity import HEADER, Identity
+from engine_agent.contracts.protocol import Snapshot, policy_hash, snapshot_build
 from engine_agent.demo import model as demo
 from engine_agent.engine.settings import EngineSettings
 from engine_agent.http.client import Asgi
 from engine_agent.http.connections import Config, Connection
-from engine_agent.identity import HEADER, Identity
-from engine_agent.journal import Entry, Journal
+from engine_agent.journal.journal import Entry, Journal
+from engine_agent.process.commands import loop_factory
 from engine_agent.prompts.bounds import Bounds
 from engine_agent.prompts.bundle import Bundle
 from engine_agent.prompts.renderer import BoundedTemplate, Renderer
-from engine_agent.protocol import Snapshot, policy_hash, snapshot_build
 from engine_agent.server.app import openai_app
 from engine_agent.server.gateways import GatewayDoor
 from engine_agent.server.guard import Guard, KeyGuard, SignedGuard

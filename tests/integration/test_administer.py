@@ -14,7 +14,7 @@ from django.db import OperationalError, connection
 from django.test import Client
 from django.utils import timezone
 
-from controlplane import administer
+from controlplane.commands import administer
 from tenants.actor import SYSTEM
 from tenants.audit import audit_verify
 from tenants.crypto import Unreadable, _aeads, is_sealed_anew, purpose_key

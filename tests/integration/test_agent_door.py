@@ -22,8 +22,8 @@ from controlplane.fleet.intake import MOST_AHEAD
 from controlplane.fleet.models import Agent, AgentGeneration, OperationStep, RefusedCommands
 from controlplane.fleet.operations import operation_of_agents
 from controlplane.fleet.requests import SMALL_BYTES
-from engine_agent.protocol import queue_name, snapshot_decode
-from engine_agent.wire import MOST_BATCH_BYTES, Report
+from engine_agent.contracts.protocol import queue_name, snapshot_decode
+from engine_agent.contracts.wire import MOST_BATCH_BYTES, Report
 from tenants.actor import SYSTEM
 from tenants.crypto import secret_hash
 from tenants.models import Namespace, Operation

@@ -14,7 +14,7 @@ from controlplane.fleet.heartbeats import Beat, heartbeats_write
 from controlplane.fleet.models import Agent, AgentGeneration, OperationStep, PurgeProof, RefusedCommands
 from controlplane.fleet.operations import steps_settle, steps_sweep
 from controlplane.fleet.recording import batches_store
-from engine_agent.wire import Batch, Report
+from engine_agent.contracts.wire import Batch, Report
 from tenants.actor import SYSTEM
 from tenants.models import Namespace, Operation, Organisation
 from tenants.services.namespaces import namespace_delete

@@ -17,13 +17,13 @@ from django.conf import settings
 from django.db import connection
 from django.utils import timezone
 
-from controlplane.administer import audit_check
 from controlplane.alerts import anchoring
 from controlplane.alerts.anchoring import BEGUN, anchor_take, anchors_seen
 from controlplane.alerts.evaluating import alerts_evaluate
 from controlplane.alerts.models import Alert
 from controlplane.alerts.webhooks import SIGNATURE_HEADER, TIMESTAMP_HEADER, signature
 from controlplane.backups.era import era_begin
+from controlplane.commands.administer import audit_check
 from controlplane.doctor.judging import guarding
 from controlplane.settings.env import AnchorSinks
 from tenants import crypto

@@ -10,11 +10,11 @@ from tokenizers import Tokenizer
 
 from controlplane.stack.vllm_env import VllmUnavailable
 from engine_agent.engine.config import read_config
-from engine_agent.loadgen.outcome import Outcome
-from engine_agent.loadgen.server import Server
-from engine_agent.savings.measuring import Found, Measured
-from engine_agent.savings.plan import SIDES, Plan
-from engine_agent.savings.result import Result
+from engine_agent.tools.loadgen.outcome import Outcome
+from engine_agent.tools.loadgen.server import Server
+from engine_agent.tools.savings.measuring import Found, Measured
+from engine_agent.tools.savings.plan import SIDES, Plan
+from engine_agent.tools.savings.result import Result
 from tests.bench.engine_asking import Asker, Failed, Side, asking, decode_rate
 from tests.bench.engine_model import FIRST_ORDINARY, VOCABULARY, write_model
 from tests.bench.engine_worker import Stopwatch

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine_agent.protocol import AgentKind
+from engine_agent.contracts.protocol import AgentKind
 from tenants.models import ApiKey, Namespace, NamespaceKey, PolicyLevel
 from tenants.policy import Policy, contradictions
 from tests.bench import snapshots, tenants

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.api.body_limit import MEBIBYTE, body_limit_of, head_refusal
-from controlplane.middleware import StrongETagGZip
+from controlplane.web.middleware import StrongETagGZip
 from tests.asgi_clients import ask
 
 pytestmark = pytest.mark.django_db(transaction=True)

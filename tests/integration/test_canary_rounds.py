@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 from aiohttp import web
 
+from engine_agent.contracts.identity import HEADER
 from engine_agent.gateway.canary.findings import LEAST_PAIRS, Findings
 from engine_agent.gateway.canary.judging import Verdict
 from engine_agent.gateway.canary.probing import Prober, canary_tenants
 from engine_agent.gateway.looking import session_open
 from engine_agent.gateway.tables import tables_empty, tables_read
-from engine_agent.identity import HEADER
 from tests.canaries import canaries, same_key
 from tests.engine_processes import Engine
 from tests.gateways import gateway_snapshot, route, tenants

@@ -15,10 +15,10 @@ from django.db import connection
 from psycopg import errors, sql
 from pytest_django import DjangoDbBlocker
 
-from controlplane import database_roles
 from controlplane.analytics.partitions import PARENTS, partition_name
 from controlplane.backups.restoring import schema_bring_up
-from controlplane.database_roles import RolesProblem, grants_apply, roles_make, roles_make_of, tables_owned
+from controlplane.database import roles as database_roles
+from controlplane.database.roles import RolesProblem, grants_apply, roles_make, roles_make_of, tables_owned
 from controlplane.stack.services import database_url
 from tests.fleets import wait_for
 from tests.passwords import POSTGRES_PASSWORD

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.test import Client, override_settings
 
 from controlplane.analytics.demo_traffic import demo_traffic_now, demo_traffic_state
-from controlplane.health import DEMO_TRAFFIC_KEY, NotReady, demo_traffic_check, redis_client
+from controlplane.common.health import DEMO_TRAFFIC_KEY, NotReady, demo_traffic_check, redis_client
 from controlplane.stack import up
 from controlplane.stack.config import StackConfig, read_stack_config
 from controlplane.stack.demo import demo_traffic_keys

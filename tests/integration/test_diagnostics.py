@@ -9,10 +9,10 @@ from django.test import Client
 from controlplane.analytics.diagnostics import diagnostics
 from controlplane.analytics.ingest import usage_store
 from controlplane.analytics.models import Divergence, RefusedRow
+from engine_agent.contracts.wire import Report
 from engine_agent.divergence.analysing import Sample
 from engine_agent.divergence.child import told_of
 from engine_agent.divergence.marks import marks_of
-from engine_agent.wire import Report
 from tenants.models import Namespace
 from tests.api import Api, make_key, make_organisation, said
 from tests.factories import make_agent, make_namespace

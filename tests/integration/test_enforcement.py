@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from controlplane.fleet.models import Agent
 from engine_agent.backends.declarations import paged_enforcement
-from engine_agent.enforcement import enforcement_encode
+from engine_agent.contracts.enforcement import enforcement_encode
 from tenants.actor import SYSTEM
 from tenants.bounds import Bounds, Offloads
 from tenants.levels import FLEET, Place, level_of

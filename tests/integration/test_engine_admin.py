@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from engine_agent.identity import HEADER, Identity, sign
-from engine_agent.protocol import (
+from engine_agent.contracts.identity import HEADER, Identity, sign
+from engine_agent.contracts.protocol import (
     Snapshot,
     change_between,
     change_encode,

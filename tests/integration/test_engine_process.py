@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from engine_agent.config import CHECKOUT
-from engine_agent.journal import Closed, Journal, Opened
+from engine_agent.journal.journal import Closed, Journal, Opened
+from engine_agent.process.config import CHECKOUT
 from tests.engine_processes import DEMO, READY_SECONDS, Engine, engine, state_folder
 
 PROMPT = list(range(100, 180))  # five blocks

@@ -7,10 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from engine_agent.block_events import MARK_BYTES, Page, events_decode
 from engine_agent.cache.keys import ChainIdentity, Digest, block_keys, chain_root, packed_tokens
-from engine_agent.identity import FLEET, WATCH
-from engine_agent.journal import Opened
+from engine_agent.contracts.block_events import MARK_BYTES, Page, events_decode
+from engine_agent.contracts.identity import FLEET, WATCH
+from engine_agent.journal.journal import Opened
 from engine_agent.prompts.bundle import Bundle, bundle_name, bundle_read
 from tests.integration.openai_engine import MODEL, SECONDS, OpenAiEngine, running
 from tests.integration.test_openai_fleet import signed

@@ -20,8 +20,8 @@ from controlplane.analytics.evictions import CANARY_NAME, pairs_by_victim, pairs
 from controlplane.analytics.models import Eviction, EvictionCounter, PinHeld, PoolMinute, RefusedRow, Residence
 from controlplane.analytics.retention import retain
 from controlplane.analytics.windows import window_of
-from engine_agent.protocol import CANARIES
-from engine_agent.wire import Batch, Report, batch_decode, batch_encode
+from engine_agent.contracts.protocol import CANARIES
+from engine_agent.contracts.wire import Batch, Report, batch_decode, batch_encode
 from tenants.models import Namespace, User
 from tests.api import Api, make_key, make_operator_token, make_organisation, said
 from tests.evicted import evict

@@ -7,11 +7,11 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from controlplane.common.version import version
 from controlplane.fleet.enforcement import enforcement_view
 from controlplane.fleet.enrolment import agent_for_token, enrol
 from controlplane.fleet.errors import Revoked, UnknownToken
 from controlplane.fleet.models import Agent, JoinToken, OperationStep
-from controlplane.version import version
 from tenants.models import AuditRecord
 from tests.api import Api, make_organisation, said
 from tests.factories import about_agent, enrol_agent, make_agent, make_group

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from engine_agent.wire import MOST_BATCH_BYTES, Batch, Report, batch_encode
+from engine_agent.contracts.wire import MOST_BATCH_BYTES, Batch, Report, batch_encode
 from tests.fleets import Fleet, fleet_running, wait_for
 
 ABOUT = {"backend": "simulated", "version": "0.1.0"}

@@ -34,7 +34,7 @@ from controlplane.fleet.join_tokens import (
 )
 from controlplane.fleet.models import Agent, JoinToken
 from controlplane.serve import run_migrate
-from engine_agent.sealing import command_open, command_seal, verifying_key
+from engine_agent.contracts.sealing import command_open, command_seal, verifying_key
 from tenants.actor import SYSTEM
 from tenants.crypto import secret_hash, secret_text
 from tenants.errors import InvalidFields

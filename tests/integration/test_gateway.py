@@ -14,9 +14,9 @@ import pytest
 from openai import OpenAI
 from prometheus_client.parser import text_string_to_metric_families
 
+from engine_agent.contracts.identity import HEADER, Identity, sign
+from engine_agent.contracts.protocol import change_between
 from engine_agent.gateway.engines import LOOK_SECONDS
-from engine_agent.identity import HEADER, Identity, sign
-from engine_agent.protocol import change_between
 from engine_agent.sidecar.holder import HolderMismatch, HolderRejected
 from tests.gateways import (
     BOUND,

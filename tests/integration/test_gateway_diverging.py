@@ -6,9 +6,9 @@ from collections.abc import Sequence
 import httpx
 import pytest
 
+from engine_agent.contracts.wire import Report
 from engine_agent.gateway.diverging import diverging, sampling
 from engine_agent.gateway.diverging.diverging import Diverging
-from engine_agent.wire import Report
 from tests.gateways import KEY, MODEL
 from tests.integration.gateway_fleet import fleet, until
 

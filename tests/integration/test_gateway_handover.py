@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from engine_agent.journal_records import Closed, Opened
+from engine_agent.journal.records import Closed, Opened
 from tests.busy import cores_busy
 from tests.engine_processes import Engine, state_folder
 from tests.gateways import KEY, MODEL, engine_snapshot, gateway_snapshot, route, tenants

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from engine_agent.identity import HEADER
+from engine_agent.contracts.identity import HEADER
 from tests.gateways import KEY, MODEL, gateway_snapshot, route, tenants
 from tests.integration.gateway_fleet import Gateway, gateway
 

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from engine_agent.commands import loop_factory
+from engine_agent.process.commands import loop_factory
 from tests.engine_processes import state_folder
 from tests.gateway_levels import Levels, faults, levels
 from tests.gateways import gateway_snapshot, route, tenants

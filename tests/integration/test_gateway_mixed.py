@@ -14,9 +14,9 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from engine_agent.block_events import Load, Page, events_encode
-from engine_agent.identity import HEADER
-from engine_agent.protocol import canonical_json
+from engine_agent.contracts.block_events import Load, Page, events_encode
+from engine_agent.contracts.identity import HEADER
+from engine_agent.contracts.protocol import canonical_json
 from tests.engine_processes import Answer, Engine
 from tests.gateways import KEY, MODEL, SECRETS, engine_snapshot, gateway_snapshot, route, tenants
 from tests.integration.gateway_fleet import fleet_engine, gateway, told_as, until

@@ -19,8 +19,8 @@ import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from engine_agent.config import CHECKOUT
-from engine_agent.protocol import Snapshot
+from engine_agent.contracts.protocol import Snapshot
+from engine_agent.process.config import CHECKOUT
 from engine_agent.sidecar.credentials import Credentials, credentials_keep
 from engine_agent.sidecar.store import Store
 from tests.engine_processes import Engine, state_folder

@@ -14,8 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
+from engine_agent.contracts.protocol import change_between
 from engine_agent.gateway.standing import Standing
-from engine_agent.protocol import change_between
 from tests.engine_processes import Engine, state_folder
 from tests.gateways import FOREIGN, KEY, MODEL, Entries, engine_snapshot, gateway_snapshot, key, route, split, tenants
 from tests.integration.gateway_fleet import Fleet, Gateway, fleet_engine, told_as, until

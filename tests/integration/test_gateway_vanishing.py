@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from engine_agent.block_events import Load
+from engine_agent.contracts.block_events import Load
 from engine_agent.gateway import engines as lookout
 from engine_agent.gateway import silence
 from tests.gateways import KEY, MODEL, gateway_snapshot, route, tenants

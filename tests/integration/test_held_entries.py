@@ -9,7 +9,7 @@ from django.utils import timezone
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine_agent.protocol import AgentKind, Snapshot, snapshot_build
+from engine_agent.contracts.protocol import AgentKind, Snapshot, snapshot_build
 from tenants.desired import desired_read
 from tenants.levels import FLEET, Key, Place
 from tenants.models import Namespace, Organisation, PolicyLevel, PolicyRevision

@@ -20,9 +20,9 @@ from controlplane.analytics import invoices, selectors
 from controlplane.analytics.ingest import usage_store
 from controlplane.analytics.invoices import DELETED, invoice
 from controlplane.analytics.models import Piece, Price, Rolled
-from controlplane.csv_text import csv_text
-from engine_agent.usage import Row, row_document
-from engine_agent.wire import Report
+from controlplane.common.csv_text import csv_text
+from engine_agent.contracts.usage import Row, row_document
+from engine_agent.contracts.wire import Report
 from tenants.actor import SYSTEM
 from tenants.errors import InvalidFields
 from tenants.models import Namespace

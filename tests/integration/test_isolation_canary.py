@@ -15,9 +15,9 @@ from controlplane.fleet.models import CanaryMinute
 from controlplane.fleet.recording import batches_store
 from controlplane.rollouts.planner import plan_carry_out
 from controlplane.rollouts.serving import snapshot_for
-from engine_agent.protocol import CANARIES, Snapshot, snapshot_decode
-from engine_agent.usage import Row, row_document
-from engine_agent.wire import Batch, Report
+from engine_agent.contracts.protocol import CANARIES, Snapshot, snapshot_decode
+from engine_agent.contracts.usage import Row, row_document
+from engine_agent.contracts.wire import Batch, Report
 from tenants.models import Organisation
 from tests.api import Api, make_organisation, said
 from tests.factories import make_agent, make_group

@@ -22,13 +22,13 @@ from controlplane.fleet.keys import identity_secret
 from controlplane.fleet.models import Agent, CanaryMinute
 from controlplane.rollouts.planner import plan_carry_out
 from controlplane.rollouts.serving import snapshot_for
+from engine_agent.contracts.protocol import Snapshot, snapshot_decode
+from engine_agent.contracts.wire import Report
 from engine_agent.gateway.canary import watch
 from engine_agent.gateway.canary.watch import Canary
 from engine_agent.gateway.held import Held
 from engine_agent.gateway.looking import session_open
 from engine_agent.gateway.tables import tables_read
-from engine_agent.protocol import Snapshot, snapshot_decode
-from engine_agent.wire import Report
 from tests.api import Api, make_organisation, said
 from tests.doors import Sender, sender
 from tests.engine_processes import Engine, engine, state_folder

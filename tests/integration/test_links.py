@@ -11,7 +11,7 @@ from django.contrib.auth.hashers import MD5PasswordHasher
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.request_id import request_id_bound
+from controlplane.common.request_id import request_id_bound
 from tenants.actor import SYSTEM
 from tenants.models import AuditRecord, Member, OneTimeLink, Organisation, SignInAttempt, User
 from tenants.services.members import member_invite, member_link, reset_link

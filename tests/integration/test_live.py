@@ -21,12 +21,12 @@ from django.contrib.sessions.models import Session
 from django.db import connection
 from django.utils import timezone
 
+from controlplane.common.metrics import sockets_open
 from controlplane.live import consumers, desk, groups, listeners, listening
 from controlplane.live.models import Pulse
 from controlplane.live.outbox import Outbox
 from controlplane.live.routing import socket_routes
 from controlplane.live.services import PULSES_KEPT, fleet_nudge, pulse_record
-from controlplane.metrics import sockets_open
 from tenants.actor import SYSTEM
 from tenants.models import Member, Organisation, User
 from tenants.services.organisations import organisation_delete

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from engine_agent.loadgen.command import main as bench
-from engine_agent.savings.command import main as savings
-from engine_agent.savings.engine import Engine, cpu_seconds_of, engine_running
+from engine_agent.tools.loadgen.command import main as bench
+from engine_agent.tools.savings.command import main as savings
+from engine_agent.tools.savings.engine import Engine, cpu_seconds_of, engine_running
 
 DEMO = Path(__file__).parents[2] / "engine_agent" / "demo" / "model"
 

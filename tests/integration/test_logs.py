@@ -10,7 +10,7 @@ import pytest
 from django.db import OperationalError
 from django.test import Client
 
-from controlplane.logs import SuspiciousRequests, logging_config
+from controlplane.common.logs import SuspiciousRequests, logging_config
 from tenants.actor import SYSTEM
 from tenants.services.members import member_invite
 from tests.api import make_organisation

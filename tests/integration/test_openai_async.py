@@ -10,7 +10,7 @@ from typing import Any
 import openai
 import pytest
 
-from engine_agent.journal import Closed
+from engine_agent.journal.journal import Closed
 from tests.integration.openai_doors import WAYS, Door, opened
 from tests.integration.openai_engine import MODEL
 

@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from engine_agent.journal import Closed, Opened
+from engine_agent.journal.journal import Closed, Opened
 from tests.integration.openai_doors import WAYS, Door, opened
 from tests.integration.openai_engine import MODEL, OpenAiEngine
 from tests.unit.server.reading import counters

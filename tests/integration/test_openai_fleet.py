@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from engine_agent.identity import HEADER, sign
-from engine_agent.journal import Closed, Opened
+from engine_agent.contracts.identity import HEADER, sign
+from engine_agent.journal.journal import Closed, Opened
 from tests.integration.openai_engine import MODEL, OpenAiEngine, running
 from tests.unit.server.asking import Answered
 from tests.unit.server.fuzzing import check, random_bodies

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from engine_agent.http import connections
-from engine_agent.journal import Closed, Opened
+from engine_agent.journal.journal import Closed, Opened
 from tests.integration.openai_engine import MODEL, OpenAiEngine, running
 from tests.unit.server.identities import KEY
 

@@ -7,7 +7,7 @@ from django.db import connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from engine_agent.protocol import canonical_json
+from engine_agent.contracts.protocol import canonical_json
 from tenants.actor import SYSTEM, Actor
 from tenants.bounds import Bounds
 from tenants.errors import (

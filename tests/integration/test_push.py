@@ -26,9 +26,9 @@ from controlplane.rollouts.plan import Push
 from controlplane.rollouts.planner import plan_carry_out
 from controlplane.rollouts.serving import snapshot_for
 from controlplane.rollouts.sweeping import sweep
-from engine_agent import sealing
-from engine_agent.protocol import MAX_CHANGE_BYTES, Snapshot, policy_hash, snapshot_decode
-from engine_agent.wire import MOST_COMMAND_CHARACTERS
+from engine_agent.contracts import sealing
+from engine_agent.contracts.protocol import MAX_CHANGE_BYTES, Snapshot, policy_hash, snapshot_decode
+from engine_agent.contracts.wire import MOST_COMMAND_CHARACTERS
 from tenants.actor import SYSTEM
 from tenants.audit import audited
 from tenants.config.apply import config_apply

@@ -20,16 +20,16 @@ from kombu import Queue as KombuQueue
 from pytest_django.fixtures import Settings
 
 from controlplane.celery import app
+from controlplane.common.request_id import request_id_bound, request_id_current
 from controlplane.fleet import broker
 from controlplane.fleet.errors import BrokerAway
 from controlplane.fleet.keys import sealing_key, verifying_key
 from controlplane.fleet.models import Agent
-from controlplane.request_id import request_id_bound, request_id_current
 from controlplane.rollouts import waking
 from controlplane.rollouts.planner import plan_carry_out
 from controlplane.rollouts.transport import Outgoing, commands_send
 from controlplane.rollouts.waking import ASKED_KEY, Waker, push_ask
-from engine_agent import sealing, wire
+from engine_agent.contracts import sealing, wire
 from tenants.levels import FLEET
 from tests.api import make_organisation
 from tests.factories import enrol_agent, make_agent, publish

@@ -4,10 +4,10 @@ import pytest
 from pytest_django.live_server_helper import LiveServer
 
 from controlplane.fleet.models import QualityResult
-from engine_agent.quality.artefact import load_artefact
-from engine_agent.quality.command import main
-from engine_agent.quality.errors import CannotPublish
-from engine_agent.quality.publishing import publish, publishing_checked
+from engine_agent.tools.quality.artefact import load_artefact
+from engine_agent.tools.quality.command import main
+from engine_agent.tools.quality.errors import CannotPublish
+from engine_agent.tools.quality.publishing import publish, publishing_checked
 from tests.api import make_key, make_operator_token, make_organisation
 from tests.factories import make_operator
 from tests.rollouts import SHIPPED

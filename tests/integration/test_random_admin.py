@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from engine_agent.config import CHECKOUT
+from engine_agent.process.config import CHECKOUT
 from tests.engine_processes import Engine, engine, state_folder
 from tests.integration.gateway_fleet import until
 from tests.spoiling import hit, spoiled

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from engine_agent.protocol import queue_name
+from engine_agent.contracts.protocol import queue_name
 from tests.bad_bodies import odd_value
 from tests.factories import PASSWORD
 from tests.fleets import Fleet, fleet_running, static_files_collect, wait_for

@@ -15,7 +15,7 @@ from controlplane.rollouts import desired
 from controlplane.rollouts.canaries import EPOCH
 from controlplane.rollouts.planner import plan_carry_out
 from controlplane.rollouts.serving import snapshot_for
-from engine_agent.protocol import CANARIES, Snapshot, snapshot_decode
+from engine_agent.contracts.protocol import CANARIES, Snapshot, snapshot_decode
 from tenants import crypto
 from tenants.services.master_key import master_key_rotate
 from tests.api import make_organisation

@@ -28,8 +28,8 @@ from controlplane.rollouts.reach import held_by
 from controlplane.rollouts.services import rollouts_forget
 from controlplane.rollouts.serving import snapshot_for
 from controlplane.rollouts.watching import scopes_read
-from engine_agent.protocol import snapshot_decode
-from engine_agent.wire import Batch, Report
+from engine_agent.contracts.protocol import snapshot_decode
+from engine_agent.contracts.wire import Batch, Report
 from tenants.actor import SYSTEM
 from tenants.bounds import Bounds
 from tenants.levels import FLEET, Place, level_of

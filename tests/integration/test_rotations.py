@@ -10,7 +10,7 @@ import psycopg
 import pytest
 import redis
 
-from controlplane.health import beat_check, worker_check, worker_hostname
+from controlplane.common.health import beat_check, worker_check, worker_hostname
 from tests.fleets import Fleet, Part, fleet_running, wait_for
 from tests.uninterrupted import (
     Asking,

@@ -16,8 +16,8 @@ import pytest
 import redis
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from engine_agent.process.version import luminet_version
 from engine_agent.sidecar.engine_child import peer_of
-from engine_agent.version import luminet_version
 from tests.control_planes import AGENT, ControlPlane, control_plane, is_listening, login_make, sidecar
 from tests.engine_processes import DEMO, Engine, asked, engine, state_folder
 from tests.engines.snapshots import make_snapshot

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from controlplane.request_id import request_id_bound
+from controlplane.common.request_id import request_id_bound
 from tenants.actor import SYSTEM
 from tenants.errors import EmailTaken, InvalidEmail, SignInRefused, WeakPassword
 from tenants.models import AuditRecord, SignInAttempt, User

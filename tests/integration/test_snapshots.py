@@ -16,8 +16,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from controlplane import fleet, rollouts
-from engine_agent.protocol import AgentKind, Snapshot, change_apply, change_between, policy_hash, snapshot_encode
-from engine_agent.wire import OPERATED
+from engine_agent.contracts.protocol import (
+    AgentKind,
+    Snapshot,
+    change_apply,
+    change_between,
+    policy_hash,
+    snapshot_encode,
+)
+from engine_agent.contracts.wire import OPERATED
 from tenants import desired as desired_module
 from tenants import services
 from tenants.actor import SYSTEM

@@ -22,7 +22,7 @@ from controlplane.analytics.selectors import Scope, database_now, snapshot
 from controlplane.analytics.stats import covered_seconds, live_message, series_answer, stats_answer
 from controlplane.analytics.windows import window_of
 from controlplane.cli import main
-from engine_agent.wire import MISSED
+from engine_agent.contracts.wire import MISSED
 from tenants.models import Namespace, Organisation
 from tests.api import Api, make_key, make_organisation, said
 from tests.factories import make_namespace

@@ -26,11 +26,11 @@ from controlplane.analytics.sums import Scope
 from controlplane.analytics.windows import floored
 from controlplane.fleet.models import Agent
 from controlplane.fleet.recording import batches_store
-from engine_agent.journal_records import Entry, Record
+from engine_agent.contracts.usage import KEY_COUNTS, Row
+from engine_agent.contracts.wire import Batch, Report
+from engine_agent.journal.records import Entry, Record
 from engine_agent.sidecar.folding import BootFold, usage_reports
 from engine_agent.sidecar.holder import JournalPage
-from engine_agent.usage import KEY_COUNTS, Row
-from engine_agent.wire import Batch, Report
 from tenants.actor import SYSTEM
 from tenants.models import ApiKey, Namespace, Organisation
 from tenants.services.keys import key_create, key_revoke

@@ -20,8 +20,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from engine_agent.contracts.usage import CODES, row_document
 from engine_agent.sidecar.spool import Frozen, Spool
-from engine_agent.usage import CODES, row_document
 from tests.fleets import Fleet, Part, fleet_running, inside, wait_for
 from tests.recount import KeptJournals, Recount, Sum, Sums, by_namespace, journals_kept, total, truth_of
 from tests.usage_agents import TellingAgent, Whose, minute_of, row_of, rows_by_chance, shuffled

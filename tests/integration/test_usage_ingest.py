@@ -41,8 +41,8 @@ from controlplane.analytics.stats import live_message, stats_answer
 from controlplane.analytics.sums import Scope
 from controlplane.fleet.models import Agent
 from controlplane.fleet.recording import batches_store
-from engine_agent.usage import Row, row_document
-from engine_agent.wire import MOST_BATCH_BYTES, Batch, Report, batch_decode, batch_encode
+from engine_agent.contracts.usage import Row, row_document
+from engine_agent.contracts.wire import MOST_BATCH_BYTES, Batch, Report, batch_decode, batch_encode
 from tenants.models import Namespace, Organisation
 from tests.api import make_organisation
 from tests.doors import Sender, door, sender, senders

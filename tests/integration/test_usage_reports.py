@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from engine_agent.identity import HEADER, Identity, sign
+from engine_agent.contracts.identity import HEADER, Identity, sign
 from tests.control_planes import AGENT, ControlPlane, control_plane, sidecar
 from tests.engine_processes import Engine, engine, state_folder
 from tests.engines.snapshots import make_snapshot

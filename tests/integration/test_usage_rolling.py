@@ -27,7 +27,7 @@ from controlplane.analytics.partitions import AHEAD_DAYS, partitions, partitions
 from controlplane.analytics.retention import days_drop, is_day_rolled, pieces_forget, retain
 from controlplane.analytics.rolling import LEVELS, ROLLING_LOCK, Level, alone, due, roll, spans_roll
 from controlplane.analytics.windows import floored
-from engine_agent.usage import Row
+from engine_agent.contracts.usage import Row
 from tenants.models import Namespace
 from tests.api import make_organisation
 from tests.factories import make_agent, make_namespace

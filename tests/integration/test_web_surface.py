@@ -11,7 +11,7 @@ from django.test import Client, override_settings
 from django.test.utils import CaptureQueriesContext
 
 from controlplane.live.services import pulse_record
-from controlplane.middleware import CONTENT_SECURITY_POLICY
+from controlplane.web.middleware import CONTENT_SECURITY_POLICY
 from tests.api import make_organisation
 from tests.asgi_clients import ask
 from tests.ports import free_port
@@ -35,8 +35,8 @@ async def test_readyz_says_ready_and_how_old_the_pulse_is() -> None:
 
 
 async def test_readyz_answers_even_when_the_database_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controlplane.probes.READINESS_SECONDS", 0.2)
-    monkeypatch.setattr("controlplane.probes.readiness", lambda now: time.sleep(1))
+    monkeypatch.setattr("controlplane.web.probes.READINESS_SECONDS", 0.2)
+    monkeypatch.setattr("controlplane.web.probes.readiness", lambda now: time.sleep(1))
     status, _, body = await ask("/readyz")
     assert status == 503
     assert json.loads(body)["checks"] == {"all": "no answer within 0.2 s"}
@@ -63,7 +63,7 @@ def _no_database() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_no_database")
 def test_readyz_names_a_database_that_is_away() -> None:
-    from controlplane.probes import readiness
+    from controlplane.web.probes import readiness
 
     assert readiness(now=0) == ({"database": "does not answer", "migrations": "does not answer", "broker": "ok"}, None)
 
@@ -94,7 +94,7 @@ async def test_metrics_are_for_this_machine_or_for_the_bearer_of_the_token() -> 
 
 
 def test_metrics_count_requests_by_route_and_never_by_path(client: Client) -> None:
-    from controlplane.metrics import metrics_text
+    from controlplane.common.metrics import metrics_text
 
     client.get("/sign-in?email=secret@acme.example")
     client.get("/no/such/page/secret")

@@ -7,7 +7,7 @@ import pytest
 
 SAYING = """
 import logging
-from engine_agent.logs import log_to_stderr
+from engine_agent.process.logs import log_to_stderr
 log_to_stderr(is_json=True)
 logging.getLogger("{name}").info("chatter")
 logging.getLogger("{name}").warning("trouble")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from engine_agent.allocator import ARENAS
+from engine_agent.process.allocator import ARENAS
 
 THREADS = 12
 LARGE_MB = 24
@@ -15,7 +15,7 @@ LARGE_MB = 24
 # twice, because glibc's default changes with the first; a small one behind them keeps the heap from shrinking.
 PROGRAM = f"""
 import ctypes, sys, threading
-from engine_agent.allocator import allocator_bound
+from engine_agent.process.allocator import allocator_bound
 if sys.argv[1] == "bound":
     allocator_bound()
 libc = ctypes.CDLL(None)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_agent.block_events import (
+from engine_agent.contracts.block_events import (
     MOST_PAGE_BYTES,
     BadPage,
     BlockChange,

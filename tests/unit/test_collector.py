@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from controlplane.cli import main
-from controlplane.collector import ALLOCATIONS
+from controlplane.common.collector import ALLOCATIONS
 
 PYTHONS_OWN = (700, 10, 10)
 

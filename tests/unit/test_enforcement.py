@@ -18,7 +18,7 @@ from controlplane.fleet.in_force import InForce, not_enforced
 from controlplane.rollouts.checks import Judgement
 from controlplane.rollouts.enforcing import Setting, concerned, graded, judge, settings_of
 from engine_agent.backends.declarations import paged_enforcement, vllm_enforcement
-from engine_agent.enforcement import (
+from engine_agent.contracts.enforcement import (
     ENFORCED,
     Enforcement,
     Graded,

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from controlplane.rollouts.entries import EngineView, TrialView, gateway_entries, gateways_living
-from engine_agent.protocol import snapshot_build
+from engine_agent.contracts.protocol import snapshot_build
 
 MODEL = {"name": "acme/tiny-model", "revision": "r1", "kv_dtypes": ["bf16", "fp8"], "context_tokens": 2048}
 

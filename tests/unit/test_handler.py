@@ -2,7 +2,7 @@ from asgiref.sync import iscoroutinefunction
 from django.conf import settings
 from django.utils.module_loading import import_string
 
-from controlplane.handler import OneThreadHandler
+from controlplane.web.handler import OneThreadHandler
 
 
 def test_the_middleware_is_one_synchronous_chain() -> None:

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from engine_agent.journal import (
+from engine_agent.journal.files import BootFolder
+from engine_agent.journal.journal import (
     BadCut,
     Journal,
     JournalError,
@@ -25,7 +26,6 @@ from engine_agent.journal import (
     Lost,
     UnknownBoot,
 )
-from engine_agent.journal_files import BootFolder
 from tests.journals import CLOSED, OPENED, closed, opened
 
 PLENTY = 2**26
@@ -240,7 +240,7 @@ def test_whatever_byte_is_spoiled_every_number_is_either_there_or_told_to_be_los
 WRITER = """
 import itertools, sys
 from pathlib import Path
-from engine_agent.journal import Journal
+from engine_agent.journal.journal import Journal
 from tests.journals import opened
 journal = Journal.open(Path(sys.argv[1]), "killed", most_bytes=2**26, segment_bytes=20_000)
 for number in itertools.count(1):
@@ -319,7 +319,7 @@ def test_a_closing_without_room_waits_and_goes_in_before_anything_newer(tmp_path
 def test_closings_wait_within_bounds_and_what_is_given_up_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("engine_agent.journal.MOST_WAITING", 5)
+    monkeypatch.setattr("engine_agent.journal.journal.MOST_WAITING", 5)
     journal = Journal.open(tmp_path, "one", most_bytes=10_000, segment_bytes=SMALL)
     while journal.closed(CLOSED) is not None:
         pass
@@ -348,7 +348,7 @@ def test_where_nobody_cuts_the_oldest_make_room_and_are_counted(tmp_path: Path) 
 SHORT_OF_SPACE = """
 import resource, sys
 from pathlib import Path
-from engine_agent.journal import Journal, JournalFull
+from engine_agent.journal.journal import Journal, JournalFull
 from tests.journals import closed, opened
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
 journal = Journal.open(Path(sys.argv[1]), "full", most_bytes=2**26, segment_bytes=2**20)
@@ -394,7 +394,7 @@ def test_whether_there_is_room_again_is_known_without_another_record(
         raise full
 
     with monkeypatch.context() as patched:
-        patched.setattr("engine_agent.journal.os.write", no_room)
+        patched.setattr("engine_agent.journal.journal.os.write", no_room)
         patched.setattr(Path, "write_bytes", no_room)
         with pytest.raises(JournalFull) as refused:
             journal.opened(OPENED)

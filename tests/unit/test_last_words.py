@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_agent.last_words import MOST_CHARACTERS, ended_by, last_words_leave, last_words_take
+from engine_agent.process.last_words import MOST_CHARACTERS, ended_by, last_words_leave, last_words_take
 from engine_agent.server.command import main
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from controlplane.one_time_links import is_one_time_link, without_secrets
+from controlplane.common.one_time_links import is_one_time_link, without_secrets
 
 SECRET = "q3hX_-" + "x" * 37
 

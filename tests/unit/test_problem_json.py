@@ -4,7 +4,7 @@ import pytest
 
 from controlplane.api.errors import BadHeader, BadJson, shown
 from controlplane.api.problem_json import MOST_ERRORS, problem_response, refusal
-from controlplane.request_id import request_id_bound
+from controlplane.common.request_id import request_id_bound
 
 
 def test_a_problem_names_what_is_wrong_and_the_request() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine_agent.protocol import (
+from engine_agent.contracts.protocol import (
     AgentKind,
     Change,
     Entry,

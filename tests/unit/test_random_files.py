@@ -10,10 +10,10 @@ import pytest
 
 from controlplane.client.errors import ClientError
 from controlplane.client.files import document_load
-from engine_agent import config as engine_command
+from engine_agent.contracts.wire import Report
 from engine_agent.engine.errors import EngineError
 from engine_agent.gateway import command as gateway_command
-from engine_agent.replay import command as replay_command
+from engine_agent.process import config as engine_command
 from engine_agent.server.policy_file import read_policy_file
 from engine_agent.sidecar import command as agent_command
 from engine_agent.sidecar.credentials import FILE, credentials_keep, credentials_read
@@ -21,7 +21,7 @@ from engine_agent.sidecar.errors import SidecarError
 from engine_agent.sidecar.link import address_check
 from engine_agent.sidecar.spool import Spool, SpoolFile
 from engine_agent.sidecar.store import Store
-from engine_agent.wire import Report
+from engine_agent.tools.replay import command as replay_command
 from tests.bad_bodies import ODD_TEXTS
 from tests.engines.snapshots import make_snapshot
 from tests.integration.test_gateway_process import SEALING, joined_before

@@ -7,11 +7,11 @@ from threading import Thread
 
 import pytest
 
-from controlplane.health import http_get
-from engine_agent.examining import _control_plane
-from engine_agent.quality.artefact import load_artefact
-from engine_agent.quality.errors import CannotPublish
-from engine_agent.quality.publishing import publish
+from controlplane.common.health import http_get
+from engine_agent.tools.examining import _control_plane
+from engine_agent.tools.quality.artefact import load_artefact
+from engine_agent.tools.quality.errors import CannotPublish
+from engine_agent.tools.quality.publishing import publish
 from tests.rollouts import SHIPPED
 
 TOKEN = "of-somebody"

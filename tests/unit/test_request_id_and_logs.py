@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.logs import JsonFormatter, TextFormatter
-from controlplane.request_id import request_id_accept, request_id_bound, request_id_current
+from controlplane.common.logs import JsonFormatter, TextFormatter
+from controlplane.common.request_id import request_id_accept, request_id_bound, request_id_current
 
 
 def record(message: str, **extra: Any) -> logging.LogRecord:

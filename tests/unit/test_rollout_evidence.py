@@ -21,7 +21,7 @@ from controlplane.rollouts.evidence import (
     watched_read,
     watched_stored,
 )
-from engine_agent.wire import TTFT_SECONDS
+from engine_agent.contracts.wire import TTFT_SECONDS
 from tests.rollouts import counters
 
 few = st.integers(0, 1000)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine_agent.scraping import Scrapers
+from engine_agent.http.scraping import Scrapers
 
 OPEN, CLOSED = Scrapers.read({}), Scrapers.read({"LUMINET_METRICS_TOKEN": " abc "})
 

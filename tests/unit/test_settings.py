@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.database_roles import RolesProblem, owner_instead
+from controlplane.database.roles import RolesProblem, owner_instead
 from controlplane.settings.env import read_environment, read_environment_or_exit
 from controlplane.settings.reader import MalformedSettings
 from controlplane.stack.config import read_stack_config

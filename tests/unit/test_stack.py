@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from controlplane.health import loopback_address
+from controlplane.common.health import loopback_address
 from controlplane.stack.child import Child, Service
 from controlplane.stack.config import folders_make, is_reachable_by_others, read_stack_config
 from controlplane.stack.credentials import APPLICATION_SECRETS, credentials_ensure, environment_lines

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from controlplane.health import NotReady
+from controlplane.common.health import NotReady
 from controlplane.stack.child import HOPELESS_STARTS, Child, Service, backoff_seconds, describe_exit
 from controlplane.stack.errors import ChildFailed
 from controlplane.stack.leftovers import is_alive

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from engine_agent.backends.vllm.named import named_snapshot, purged_snapshot
+from engine_agent.contracts.protocol import Snapshot, snapshot_build
 from engine_agent.engine.errors import BadRequest
-from engine_agent.protocol import Snapshot, snapshot_build
 
 FORMATS = ("fp8_e4m3", "fp8")
 NOTHING = snapshot_build("engine", {}, {})

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from controlplane.web_memory import WebMemory
+from controlplane.web.memory import WebMemory
 
 NAME = "process_resident_memory_bytes"
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from controlplane.health import NotReady, data_plane_check, http_get
+from controlplane.common.health import NotReady, data_plane_check, http_get
 from controlplane.stack.services import luminet
 from tests.bench.pages import Pages
 from tests.fleets import JOIN_TOKEN, Fleet, Part, all_stop, finished, fleet_described, wait_for

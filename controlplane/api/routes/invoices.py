@@ -15,7 +15,7 @@ from controlplane.analytics.money import Cost, Tokens, displayed, text
 from controlplane.api.routing import Answer, Call, Group
 from controlplane.api.schemas.invoices import InvoiceLine, InvoiceShown, InvoiceTotals
 from controlplane.api.schemas.prices import day_only
-from controlplane.csv_text import csv_response
+from controlplane.common.csv_text import csv_response
 from tenants import access
 
 group = Group("Prices and invoices")

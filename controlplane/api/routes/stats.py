@@ -14,7 +14,7 @@ from controlplane.analytics.windows import WindowName
 from controlplane.api.etags import content_tag, has_tag
 from controlplane.api.routing import Answer, Call, Group, rendered
 from controlplane.api.schemas.stats import FleetStatsShown, StatsSeries, StatsShown
-from controlplane.csv_text import csv_response
+from controlplane.common.csv_text import csv_response
 from tenants import access
 from tenants.models.organisations import SLUG_PATTERN
 from tenants.policy import ModelName

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 from controlplane.api.schemas.base import Given, OneTimeSecret, Taken, example
 from controlplane.api.schemas.tenants import ID, WHEN, GroupSlug, Name
 from controlplane.fleet.labels import Labels
-from engine_agent.enforcement import Grade
+from engine_agent.contracts.enforcement import Grade
 from tenants.models.organisations import SLUG_PATTERN
 from tenants.policy import KvDtype
 

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 from controlplane.api.schemas.base import EVERY_MEMBER, Given, Taken, example
 from controlplane.api.schemas.tenants import ID
 from controlplane.rollouts.spec import RolloutSpec
-from engine_agent.enforcement import Grade
+from engine_agent.contracts.enforcement import Grade
 from tenants.bounds import BUILT_IN_BOUNDS, Bounds
 from tenants.limits import Limits
 from tenants.policy import BUILT_IN, Policy

@@ -9,7 +9,7 @@ from django.urls import reverse
 from controlplane.analytics.selectors import Scope
 from controlplane.analytics.stats import LIVE_WINDOW, live_message, live_message_of, series_answer, stats_answer
 from controlplane.analytics.tables import OF_SERIES, OF_STATS, series_rows, stats_rows
-from controlplane.csv_text import csv_response
+from controlplane.common.csv_text import csv_response
 from controlplane.dashboard import navigation
 from controlplane.dashboard.numbers import facts, key_parts
 from controlplane.dashboard.numbers.marks import mark_row, marks_of, marks_title

@@ -8,8 +8,8 @@ from urllib.error import URLError
 
 from django.conf import settings
 
+from controlplane.common.health import http_get
 from controlplane.fleet.selectors import agents_living
-from controlplane.health import http_get
 from tenants.models import Namespace
 
 SECONDS: Final = 2.0

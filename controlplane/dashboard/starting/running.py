@@ -14,10 +14,10 @@ import redis
 from django.conf import settings
 from django.db import connection
 
+from controlplane.common.health import redis_client
 from controlplane.dashboard.starting.asking import NotAnswered
 from controlplane.dashboard.starting.outliving import outliving_begin
 from controlplane.dashboard.starting.trials import SILENT_SECONDS, NotPossible, Step, Told, told_read
-from controlplane.health import redis_client
 from tenants.actor import Actor
 from tenants.errors import TenantsError
 

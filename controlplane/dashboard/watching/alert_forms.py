@@ -11,7 +11,7 @@ from django import forms
 from controlplane.alerts.definitions import METRICS
 from controlplane.dashboard.watching.alert_rows import NAMES, unit_words
 from controlplane.dashboard.words import duration
-from engine_agent.protocol import canonical_json
+from engine_agent.contracts.protocol import canonical_json
 from tenants.errors import FieldProblem
 
 HOUR: Final = 3600

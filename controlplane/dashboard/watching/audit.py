@@ -13,7 +13,7 @@ from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.utils import timezone
 
-from controlplane.csv_text import CSV, csv_lines
+from controlplane.common.csv_text import CSV, csv_lines
 from controlplane.dashboard.pages import FORMS, operator_of, page
 from controlplane.dashboard.trail_rows import trail_row
 from controlplane.dashboard.watching.audit_forms import AuditForm

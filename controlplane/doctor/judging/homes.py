@@ -10,7 +10,7 @@ MANY_SPOOLED = 100
 
 
 def home(told: Mapping[str, Any]) -> list[Finding]:
-    """`told` as engine_agent.examining gives it."""
+    """`told` as engine_agent.tools.examining gives it."""
     if told.get("problem"):
         do = "luminet agent --join URL --token TOKEN, or luminet gateway; docs/fleet.md"
         return [broken("credentials", f"This is no agent's home: {told['problem']}", do)]

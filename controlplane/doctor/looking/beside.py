@@ -22,7 +22,7 @@ from controlplane.settings.env import CHECKOUT
 
 SOONER = 0.9
 SLOWER = 1.2  # loading PyTorch takes longer than asking anybody
-MODULE = "engine_agent.examining"
+MODULE = "engine_agent.tools.examining"
 
 
 def gpus(place: Place) -> Iterator[Finding]:

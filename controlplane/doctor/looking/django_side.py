@@ -42,7 +42,7 @@ def _asking() -> Iterator[datetime]:
 def migrations(do: str) -> Iterator[Finding]:
     from django.db import connection
 
-    from controlplane.schema import applied, standing_of
+    from controlplane.database.schema import applied, standing_of
 
     with _asking(), connection.cursor() as cursor:
         found = standing_of(applied(cursor))
@@ -179,7 +179,7 @@ def trail() -> Iterator[Finding]:
 def owner() -> Iterator[Finding]:
     from django.db import connection
 
-    from controlplane.database_roles import tables_owned
+    from controlplane.database.roles import tables_owned
 
     with _asking(), connection.cursor() as cursor:
         yield guarding.owner(tables_owned(cursor))

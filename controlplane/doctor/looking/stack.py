@@ -6,13 +6,13 @@ from concurrent.futures import Future
 from threading import Thread
 from typing import Any
 
+from controlplane.common.health import loopback_address
 from controlplane.doctor.finding import Finding, NotExamined
 from controlplane.doctor.judging import ports as judging
 from controlplane.doctor.judging import reaching
 from controlplane.doctor.judging.ports import PortSeen
 from controlplane.doctor.looking import web
 from controlplane.doctor.place import Place
-from controlplane.health import loopback_address
 from controlplane.stack.bootstrap import is_installed
 from controlplane.stack.config import StackConfig
 from controlplane.stack.leftovers import birth_of, read_status

@@ -6,12 +6,12 @@ from importlib.metadata import PackageNotFoundError, distributions
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
+from controlplane.common.version import version
 from controlplane.doctor.finding import Finding, not_examined
 from controlplane.doctor.judging import versions as judging
 from controlplane.doctor.place import Place
 from controlplane.fleet.shipped import DEMO_MODEL
 from controlplane.settings.env import CHECKOUT
-from controlplane.version import version
 
 EXTRAS = {"stack": "control,embedded,agent", "processes": "control", "agent": "agent", "remote": "control"}
 OF_A_MODEL = ("config.json", "tokenizer.json")

@@ -33,7 +33,8 @@ from engine_agent.backends.vllm.telling import (
     question_packed,
     request_error,
 )
-from engine_agent.block_events import Load, Page
+from engine_agent.contracts.block_events import Load, Page
+from engine_agent.contracts.protocol import Change, Snapshot, change_encode, snapshot_encode
 from engine_agent.engine.asked import Generate, check_prompt
 from engine_agent.engine.errors import (
     BadRequest,
@@ -50,7 +51,6 @@ from engine_agent.engine.settings import EngineSettings
 from engine_agent.engine.stops import StopStrings
 from engine_agent.engine.tenants import NOBODY
 from engine_agent.engine.tokenizer import Tokenizer
-from engine_agent.protocol import Change, Snapshot, change_encode, snapshot_encode
 
 LOG = logging.getLogger(__name__)
 TICK_SECONDS = 0.5  # between two looks at what is over, and at pins, while nobody asks

@@ -27,6 +27,7 @@ from engine_agent.backends.vllm.zeroing import zero_worker_pages
 from engine_agent.cache.manager import BlockManager
 from engine_agent.cache.operations import Zero
 from engine_agent.cache.prefixes import PurgeReceipt
+from engine_agent.contracts.protocol import Change, Snapshot, news_decode
 from engine_agent.engine.asked import Generate
 from engine_agent.engine.errors import BadRequest, Overloaded, RequestError
 from engine_agent.engine.foretelling import Foreteller, foretellers
@@ -42,7 +43,6 @@ from engine_agent.engine.reporting import (
 )
 from engine_agent.engine.tenants import Tenants
 from engine_agent.engine.warming import PinWarming, Warmed
-from engine_agent.protocol import Change, Snapshot, news_decode
 
 LOG = logging.getLogger("luminet.vllm")
 PARENT_SECONDS = 0.5  # between two looks at whether it is there

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from engine_agent.last_words import ended_by
+from engine_agent.process.last_words import ended_by
 
 CONFIG_VARIABLE = "VLLM_LOGGING_CONFIG_PATH"
 FATAL = (

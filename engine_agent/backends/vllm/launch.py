@@ -13,7 +13,7 @@ from engine_agent.backends.vllm.dying import Listening, exit_codes_in, said_of
 from engine_agent.backends.vllm.formats import VLLM_DTYPES, WORKER, aliases
 from engine_agent.backends.vllm.governor import Setup
 from engine_agent.backends.vllm.versions import installed_version
-from engine_agent.enforcement import enforcement_encode
+from engine_agent.contracts.enforcement import enforcement_encode
 from engine_agent.engine.config import ModelConfig, read_config
 from engine_agent.engine.errors import BadSetting, EngineFailed
 from engine_agent.engine.settings import EngineSettings

@@ -13,8 +13,8 @@ from typing import Any
 from engine_agent.cache.errors import InvalidValue
 from engine_agent.cache.keys import KEY_BYTES
 from engine_agent.cache.policy import POLICY_FIELDS, NamespacePolicy
+from engine_agent.contracts.protocol import Entry, Policy, Snapshot, policy_hash, snapshot_build
 from engine_agent.engine.errors import BadRequest
-from engine_agent.protocol import Entry, Policy, Snapshot, policy_hash, snapshot_build
 
 LOCAL = "local"  # the organisation of them all; those of a control plane are numbers
 Namespaces = Mapping[str, Policy]

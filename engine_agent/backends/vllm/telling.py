@@ -8,9 +8,10 @@ from dataclasses import astuple
 from typing import Any
 
 from engine_agent.backends.block_pages import Found, Question
-from engine_agent.block_events import Load
 from engine_agent.cache.events import Event, IndexSnapshot, Replay, Stored
 from engine_agent.cache.keys import Digest, Digests
+from engine_agent.contracts.block_events import Load
+from engine_agent.contracts.protocol import HashMismatch, MalformedMessage
 from engine_agent.engine.errors import (
     BadRequest,
     EngineFailed,
@@ -20,7 +21,6 @@ from engine_agent.engine.errors import (
     RequestError,
     UnknownTenant,
 )
-from engine_agent.protocol import HashMismatch, MalformedMessage
 
 _OF_REQUESTS: Mapping[str, type[RequestError]] = {
     kind.__name__: kind for kind in (BadRequest, EngineFailed, Overloaded, Overlong, UnknownTenant)

@@ -11,11 +11,11 @@ from uuid import uuid4
 
 import aiohttp
 
+from engine_agent.contracts.identity import HEADER, INFER, LIFETIME_SECONDS, Identity, sign
+from engine_agent.contracts.protocol import CANARIES
 from engine_agent.gateway.canary.judging import LEAST_TOKENS, Round, Seen, Verdict, judge
 from engine_agent.gateway.tables import Engine, Namespace, Organisation, Tables
 from engine_agent.http.headers import REQUEST_ID
-from engine_agent.identity import HEADER, INFER, LIFETIME_SECONDS, Identity, sign
-from engine_agent.protocol import CANARIES
 
 ANSWER_SECONDS = 30.0
 WANTED_TOKENS = LEAST_TOKENS + 64

@@ -14,13 +14,13 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from engine_agent.contracts.wire import Report
 from engine_agent.gateway.canary.findings import Findings
 from engine_agent.gateway.canary.judging import Verdict
 from engine_agent.gateway.canary.probing import Prober, Tenant, canary_tenants
 from engine_agent.gateway.canary.turns import Turns
 from engine_agent.gateway.held import Held
 from engine_agent.gateway.tables import Engine
-from engine_agent.wire import Report
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.5

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
+from engine_agent.contracts.wire import Report
 from engine_agent.divergence.analysing import Sample
 from engine_agent.divergence.child import samples_encode
 from engine_agent.divergence.marks import marks_of
 from engine_agent.gateway.diverging.sampling import MOST_TOKENS, Sampling
 from engine_agent.gateway.tables import Namespace
-from engine_agent.wire import Report
 
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0

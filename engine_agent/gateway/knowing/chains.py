@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 
-from engine_agent.block_events import MARK_BYTES
 from engine_agent.cache.keys import (
     DIGEST_BYTES,
     TOKEN_BYTES,
@@ -15,6 +14,7 @@ from engine_agent.cache.keys import (
     chain_root,
     packed_tokens,
 )
+from engine_agent.contracts.block_events import MARK_BYTES
 from engine_agent.gateway.knowing.remembering import Remembered
 from engine_agent.gateway.tables import Namespace
 

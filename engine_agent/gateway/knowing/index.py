@@ -6,7 +6,7 @@ strings of marks it is. A table for each root, because one can end as a whole.
 
 from collections.abc import Iterator, Mapping
 
-from engine_agent.block_events import MARK_BYTES, BlockChange, Page
+from engine_agent.contracts.block_events import MARK_BYTES, BlockChange, Page
 
 MOST_IN_BUCKET = 48  # marks, on average: more, and searching them would take longer than finding their bucket
 MOST_BLOCKS = 4_000_000  # of all engines: what else they tell is not kept

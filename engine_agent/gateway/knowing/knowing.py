@@ -12,7 +12,7 @@ from pathlib import Path
 
 import aiohttp
 
-from engine_agent.block_events import MARK_BYTES, Load
+from engine_agent.contracts.block_events import MARK_BYTES, Load
 from engine_agent.gateway.asked import Asked
 from engine_agent.gateway.keys import Caller
 from engine_agent.gateway.knowing.bundles import Bundles

@@ -15,12 +15,12 @@ from typing import Any
 
 import aiohttp
 
-from engine_agent.block_events import MOST_PAGE_BYTES, BadPage, Load, Page, events_decode
+from engine_agent.contracts.block_events import MOST_PAGE_BYTES, BadPage, Load, Page, events_decode
+from engine_agent.contracts.identity import FLEET, HEADER, LIFETIME_SECONDS, WATCH, Identity, sign
 from engine_agent.gateway.knowing.bundles import BadBundleFetched, Bundles
 from engine_agent.gateway.knowing.chains import Ground
 from engine_agent.gateway.knowing.index import Index
 from engine_agent.gateway.tables import Engine
-from engine_agent.identity import FLEET, HEADER, LIFETIME_SECONDS, WATCH, Identity, sign
 from engine_agent.prompts.bundle import MOST_BUNDLE_BYTES
 
 log = logging.getLogger(__name__)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from engine_agent.savings.plan import Plan
+from engine_agent.tools.savings.plan import Plan
 from tests.bench import Bench
 from tests.bench.engine_asking import Side, asking
 from tests.bench.engine_serving import POOL_BYTES, our_engine

@@ -4,15 +4,15 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine_agent.loadgen.server import Server
-from engine_agent.loadgen.workloads import Vocabulary
-from engine_agent.savings.capacity import room_in
-from engine_agent.savings.command import blocks_of
-from engine_agent.savings.engine import cpu_seconds_of
-from engine_agent.savings.machine import described
-from engine_agent.savings.measuring import measure
-from engine_agent.savings.plan import SIDES, Plan, Prompts
-from engine_agent.savings.result import Result, Saved
+from engine_agent.tools.loadgen.server import Server
+from engine_agent.tools.loadgen.workloads import Vocabulary
+from engine_agent.tools.savings.capacity import room_in
+from engine_agent.tools.savings.command import blocks_of
+from engine_agent.tools.savings.engine import cpu_seconds_of
+from engine_agent.tools.savings.machine import described
+from engine_agent.tools.savings.measuring import measure
+from engine_agent.tools.savings.plan import SIDES, Plan, Prompts
+from engine_agent.tools.savings.result import Result, Saved
 from kernels.layout import BLOCK_TOKENS
 from tests.bench import Bench, Target, row
 from tests.bench.engine_asking import Asker, Side, asking

@@ -1,10 +1,10 @@
 """Q1: what each KV format costs in quality on the demo model, plain and with outlier channels in every key."""
 
-from engine_agent.quality.artefact import Artefact, Measurement
-from engine_agent.quality.command import MODEL, TEXT
-from engine_agent.quality.gates import CONTROL, GATES
-from engine_agent.quality.report import label
-from engine_agent.quality.suite import PLAIN, Plan, control_checks, measure
+from engine_agent.tools.quality.artefact import Artefact, Measurement
+from engine_agent.tools.quality.command import MODEL, TEXT
+from engine_agent.tools.quality.gates import CONTROL, GATES
+from engine_agent.tools.quality.report import label
+from engine_agent.tools.quality.suite import PLAIN, Plan, control_checks, measure
 from tests.bench import Bench, Target, row
 
 TARGETS = ("int8", "fp8_e4m3", "fp8", "k8v4", "int4", "nvfp4")  # what NUMBERS.md names
@@ -17,7 +17,7 @@ TARGETS = ("int8", "fp8_e4m3", "fp8", "k8v4", "int4", "nvfp4")  # what NUMBERS.m
 )
 def quality(bench: Bench) -> None:
     if not MODEL.exists():
-        bench.skip("the demo model is not there: python -m engine_agent.demo.train makes it")
+        bench.skip("the demo model is not there: python -m engine_agent.tools.training.train makes it")
     artefact = measure(MODEL, TEXT, Plan())
     for one in artefact.measurements:
         for axis in one.axes:

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from engine_agent.replay.namespaces import FLOODER, flooded, namespaces_of, only, split
-from engine_agent.replay.outcome import Tally
-from engine_agent.replay.policies import Setup, Shares, Ttl
-from engine_agent.replay.running import replay
-from engine_agent.replay.trace import Request, read_trace
+from engine_agent.tools.replay.namespaces import FLOODER, flooded, namespaces_of, only, split
+from engine_agent.tools.replay.outcome import Tally
+from engine_agent.tools.replay.policies import Setup, Shares, Ttl
+from engine_agent.tools.replay.running import replay
+from engine_agent.tools.replay.trace import Request, read_trace
 from tests.bench import Bench, Target, row
 from tests.bench.allocation import PAGE_TOKENS, STEP_SECONDS, Sizes, mean_in_flight, minutes_of
 from tests.unit.replay.brute_force import BruteForce, optimistic_hit_ratio

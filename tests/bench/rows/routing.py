@@ -4,10 +4,10 @@ import random
 from collections.abc import Iterator
 from statistics import median
 
-from engine_agent.loadgen.outcome import Outcome
-from engine_agent.loadgen.running import send_together
-from engine_agent.loadgen.server import Form, Server
-from engine_agent.loadgen.workloads import Asked, Vocabulary
+from engine_agent.tools.loadgen.outcome import Outcome
+from engine_agent.tools.loadgen.running import send_together
+from engine_agent.tools.loadgen.server import Form, Server
+from engine_agent.tools.loadgen.workloads import Asked, Vocabulary
 from tests.bench import Bench, Target, row
 from tests.bench.engine_asking import Asker, Failed, asking
 from tests.bench.figures import Figure, Parameters

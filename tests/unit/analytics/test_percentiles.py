@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.analytics.percentiles import ENOUGH, ERROR, Spread, like_for_like, percentile, saved_seconds
-from engine_agent.usage import FIRST_MS, PROMPT_TOKENS, cached_class, length_class, time_code
+from engine_agent.contracts.usage import FIRST_MS, PROMPT_TOKENS, cached_class, length_class, time_code
 
 times = st.floats(FIRST_MS, 3_600_000)
 shares = st.sampled_from([0.01, 0.25, 0.5, 0.95, 0.99, 1.0])

@@ -27,8 +27,8 @@ from controlplane.analytics.rows import (
     shown,
     total_read,
 )
-from engine_agent.usage import CODES, COUNTS, KINDS, Row, row_document
-from engine_agent.wire import MISSED
+from engine_agent.contracts.usage import CODES, COUNTS, KINDS, Row, row_document
+from engine_agent.contracts.wire import MISSED
 from tests.case_names import case_name
 
 NOW = datetime(2026, 11, 22, 12, 30, 20, tzinfo=UTC)

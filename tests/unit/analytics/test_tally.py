@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from controlplane.analytics.columns import ADDED, BLOCK_COLUMNS, CACHE_KIND
 from controlplane.analytics.rows import Key, judge, minute_of
 from controlplane.analytics.tally import Held, Pool, Tally, Total, namespaces_told
-from engine_agent.usage import Row, row_document
-from engine_agent.wire import Report
+from engine_agent.contracts.usage import Row, row_document
+from engine_agent.contracts.wire import Report
 
 NOW = datetime(2026, 11, 22, 12, 30, 20, tzinfo=UTC)
 AT = NOW.timestamp()

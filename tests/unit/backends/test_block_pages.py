@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from engine_agent.backends.block_pages import FROZEN_SECONDS, BlockPages, Found, Question, answered
-from engine_agent.block_events import MARK_BYTES, Load, Page, change_bytes, events_decode, events_encode
 from engine_agent.cache.books import CacheLimits
 from engine_agent.cache.manager import Admitted
 from engine_agent.cache.policy import NamespacePolicy
+from engine_agent.contracts.block_events import MARK_BYTES, Load, Page, change_bytes, events_decode, events_encode
 from tests.unit.cache.clocks import HandClock
 from tests.unit.cache.making import World, key_of, prompt
 

@@ -4,7 +4,7 @@ import pytest
 
 from controlplane.stack.vllm_env import VERSION
 from engine_agent.backends.vllm.versions import TABLE, UNTESTED, UnknownVllm, check_version, installed_version
-from engine_agent.config import CHECKOUT
+from engine_agent.process.config import CHECKOUT
 
 
 @pytest.mark.parametrize("found", ["0.32.0", "0.32.1", "0.32.0+cpu"])

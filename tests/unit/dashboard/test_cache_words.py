@@ -22,7 +22,7 @@ from controlplane.dashboard.caches.namespace_facts import (
 from controlplane.dashboard.caches.operation_facts import told
 from controlplane.dashboard.caches.pins import headline as pins_headline
 from controlplane.dashboard.caches.reasons import REASONS, misses_headline, ordered, reason_rows, token_bar
-from engine_agent.wire import MISSED
+from engine_agent.contracts.wire import MISSED
 from tenants.policy import Change
 
 NOW = datetime(2026, 11, 22, 12, 30, tzinfo=UTC)

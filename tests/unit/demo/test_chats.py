@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from engine_agent.demo.chats import Message, answer_about, make_chats, render
-from engine_agent.demo.entries import Entry
+from engine_agent.tools.training.chats import Message, answer_about, make_chats, render
+from engine_agent.tools.training.entries import Entry
 
 ENTRIES = [
     Entry(

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from engine_agent.demo import corpus, folder, heldout
-from engine_agent.demo.corpus import Corpus, Document, fingerprints, is_held_out, read_corpus
-from engine_agent.demo.entries import Entry, python_entries
+from engine_agent.tools.training import corpus, folder, heldout
+from engine_agent.tools.training.corpus import Corpus, Document, fingerprints, is_held_out, read_corpus
+from engine_agent.tools.training.entries import Entry, python_entries
 
 SHARED = "This paragraph stands in two documents, and it is long enough to be recognised as the same text."
 OWN = "This paragraph is only here, and nobody else has it, so it may be read by whoever wants to read it."

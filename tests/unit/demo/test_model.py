@@ -12,11 +12,11 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from engine_agent.demo import folder, heldout
-from engine_agent.demo.chats import Message, as_dicts, render
-from engine_agent.demo.network import Llama
-from engine_agent.demo.train import Plan
-from engine_agent.demo.writing import answer, write
+from engine_agent.tools.training import folder, heldout
+from engine_agent.tools.training.chats import Message, as_dicts, render
+from engine_agent.tools.training.network import Llama
+from engine_agent.tools.training.train import Plan
+from engine_agent.tools.training.writing import answer, write
 
 FILES = {
     "README.md",

@@ -9,15 +9,15 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from engine_agent.demo.chats import END, END_OF_TEXT, START
-from engine_agent.demo.corpus import Corpus, Document
-from engine_agent.demo.entries import Entry
-from engine_agent.demo.folder import same_weights
-from engine_agent.demo.network import Llama, Shape
-from engine_agent.demo.optimiser import rate_share
-from engine_agent.demo.stream import Mix, one_pass, token_stream, windows
-from engine_agent.demo.tokenizer import train_tokenizer
-from engine_agent.demo.train import Phase, Plan, Progress, Stage, batches, new_model, train_stage
+from engine_agent.tools.training.chats import END, END_OF_TEXT, START
+from engine_agent.tools.training.corpus import Corpus, Document
+from engine_agent.tools.training.entries import Entry
+from engine_agent.tools.training.folder import same_weights
+from engine_agent.tools.training.network import Llama, Shape
+from engine_agent.tools.training.optimiser import rate_share
+from engine_agent.tools.training.stream import Mix, one_pass, token_stream, windows
+from engine_agent.tools.training.tokenizer import train_tokenizer
+from engine_agent.tools.training.train import Phase, Plan, Progress, Stage, batches, new_model, train_stage
 
 SHAPE = Shape(vocab=300, hidden=64, layers=1, heads=2, kv_heads=1, head_dim=32, intermediate=96)
 STAGE = Stage(phases=(Phase(32, 2, 128), Phase(64, 1, 64)), muon_rate=0.005, adam_rate=0.006)
@@ -117,5 +117,5 @@ def test_a_token_sees_no_later_one_and_distance_alone_matters() -> None:
 
 
 def test_the_command_explains_itself() -> None:
-    command = [sys.executable, "-m", "engine_agent.demo.train", "--help"]
+    command = [sys.executable, "-m", "engine_agent.tools.training.train", "--help"]
     assert "--out" in subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from engine_agent.divergence.command import main
 from engine_agent.divergence.linting import lint
 from engine_agent.divergence.looks import look_at, looks
 from engine_agent.divergence.prompt_texts import NoPrompt, prompt_of, prompts_of_file
+from engine_agent.tools.lint_prompt import main
 
 RULES = "\n".join(
     f"{letter * 3} first, then be kind and answer shortly and with care." for letter in "abcdefghijklmnop"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from engine_agent.backends.paged import PagedBackend
+from engine_agent.contracts.protocol import Change, HashMismatch, Snapshot, change_between
 from engine_agent.engine.settings import EngineSettings
-from engine_agent.protocol import Change, HashMismatch, Snapshot, change_between
 from tests.engines.snapshots import make_snapshot
 
 SETTINGS = EngineSettings(pool_bytes=2**20, dtype="float32", device="cpu")

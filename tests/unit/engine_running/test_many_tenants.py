@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from engine_agent.contracts.protocol import HashMismatch, change_between
 from engine_agent.engine.errors import RejectedSnapshot
-from engine_agent.protocol import HashMismatch, change_between
 from tests.engines.driving import Driven, drive
 from tests.engines.snapshots import make_snapshot
 

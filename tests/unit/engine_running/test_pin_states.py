@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from engine_agent.contracts.protocol import Snapshot
 from engine_agent.engine.warming import LOOK_SECONDS, PATIENCE_SECONDS
-from engine_agent.protocol import Snapshot
 from tests.engines.driving import Driven, drive, make_prompt
 from tests.engines.snapshots import make_snapshot
 

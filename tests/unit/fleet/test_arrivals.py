@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.fleet.arrivals import MOST, PAST_SPOOLS, Arrival, Received, arrival_of, numbers_check
-from engine_agent.protocol import MalformedMessage
-from engine_agent.wire import Batch, Report
+from engine_agent.contracts.protocol import MalformedMessage
+from engine_agent.contracts.wire import Batch, Report
 
 
 def report(spool: str, number: int) -> Report:

@@ -19,7 +19,7 @@ from controlplane.fleet.committing import (
 from controlplane.fleet.errors import TooMuchWaits
 from controlplane.fleet.intake import Known, intake_plan
 from controlplane.fleet.recording import Batches, Stored
-from engine_agent.wire import Batch, Report
+from engine_agent.contracts.wire import Batch, Report
 
 
 def batch(first: int = 1) -> Batch:

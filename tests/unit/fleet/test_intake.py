@@ -21,8 +21,8 @@ from controlplane.fleet.intake import (
     intake_plan,
     steps_proved,
 )
-from engine_agent.protocol import canonical_json
-from engine_agent.wire import Batch, Report
+from engine_agent.contracts.protocol import canonical_json
+from engine_agent.contracts.wire import Batch, Report
 from tests.factories import about_agent
 
 ACME, GLOBEX = 1, 2

@@ -5,10 +5,10 @@ import tracemalloc
 from collections.abc import Callable
 from typing import TypeVar
 
-from engine_agent.block_events import MARK_BYTES, BlockChange, Load, Page
+from engine_agent.contracts.block_events import MARK_BYTES, BlockChange, Load, Page
+from engine_agent.contracts.protocol import snapshot_decode, snapshot_encode
 from engine_agent.gateway.knowing.index import Index
 from engine_agent.gateway.tables import tables_empty, tables_read
-from engine_agent.protocol import snapshot_decode, snapshot_encode
 from engine_agent.sidecar.shelf import shared
 from tests.gateways import gateway_snapshot, many_tenants
 

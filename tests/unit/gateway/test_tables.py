@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine_agent.contracts.protocol import Snapshot, snapshot_build
 from engine_agent.gateway.tables import BadTables, Formats, Tables, tables_empty, tables_read
-from engine_agent.protocol import Snapshot, snapshot_build
 from tests.case_names import case_name
 from tests.gateways import (
     KEY,

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from engine_agent.loadgen.asking import ask, session
-from engine_agent.loadgen.errors import BadServer
-from engine_agent.loadgen.finding import find_server
-from engine_agent.loadgen.outcome import Outcome
-from engine_agent.loadgen.running import send_at, send_together, timed
-from engine_agent.loadgen.server import Form, Server
-from engine_agent.loadgen.workloads import Asked, Vocabulary, random_prompts
+from engine_agent.tools.loadgen.asking import ask, session
+from engine_agent.tools.loadgen.errors import BadServer
+from engine_agent.tools.loadgen.finding import find_server
+from engine_agent.tools.loadgen.outcome import Outcome
+from engine_agent.tools.loadgen.running import send_at, send_together, timed
+from engine_agent.tools.loadgen.server import Form, Server
+from engine_agent.tools.loadgen.workloads import Asked, Vocabulary, random_prompts
 from tests.unit.loadgen.openai_server import MODEL, Scripted, serving
 
 WORDS = Vocabulary()

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from engine_agent.loadgen.command import main, workload_of
-from engine_agent.loadgen.options import parser
+from engine_agent.tools.loadgen.command import main, workload_of
+from engine_agent.tools.loadgen.options import parser
 from tests.unit.loadgen.openai_server import Scripted, serving
 
 URL = "http://127.0.0.1:1/v1"

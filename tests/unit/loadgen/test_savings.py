@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from engine_agent.engine.config import read_config
-from engine_agent.loadgen.outcome import Outcome
-from engine_agent.loadgen.workloads import Vocabulary
-from engine_agent.savings.capacity import most_within, room_in
-from engine_agent.savings.command import blocks_of, main
-from engine_agent.savings.confidence import estimate, percentile, reduction
-from engine_agent.savings.engine import cpu_seconds_of, engine_running
-from engine_agent.savings.errors import NotComparable, SavingsError
-from engine_agent.savings.measuring import Measured, check_sides, trial_of
-from engine_agent.savings.plan import SIDES, Plan, Prompts, Side
+from engine_agent.tools.loadgen.outcome import Outcome
+from engine_agent.tools.loadgen.workloads import Vocabulary
+from engine_agent.tools.savings.capacity import most_within, room_in
+from engine_agent.tools.savings.command import blocks_of, main
+from engine_agent.tools.savings.confidence import estimate, percentile, reduction
+from engine_agent.tools.savings.engine import cpu_seconds_of, engine_running
+from engine_agent.tools.savings.errors import NotComparable, SavingsError
+from engine_agent.tools.savings.measuring import Measured, check_sides, trial_of
+from engine_agent.tools.savings.plan import SIDES, Plan, Prompts, Side
 from tests.unit.loadgen.openai_server import Scripted
 from tests.unit.loadgen.test_command import served
 

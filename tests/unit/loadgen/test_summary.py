@@ -5,11 +5,11 @@ from statistics import quantiles
 
 import pytest
 
-from engine_agent.loadgen.outcome import Outcome
-from engine_agent.loadgen.report import document, table
-from engine_agent.loadgen.server import Server
-from engine_agent.loadgen.sse import LONGEST_EVENT, EventReader
-from engine_agent.loadgen.summary import spread_of, summary_of
+from engine_agent.tools.loadgen.outcome import Outcome
+from engine_agent.tools.loadgen.report import document, table
+from engine_agent.tools.loadgen.server import Server
+from engine_agent.tools.loadgen.sse import LONGEST_EVENT, EventReader
+from engine_agent.tools.loadgen.summary import spread_of, summary_of
 
 SERVER = Server("http://127.0.0.1:1/v1", "m", key="secret")
 

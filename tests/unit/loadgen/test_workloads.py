@@ -6,8 +6,8 @@ from statistics import mean, pstdev
 
 import pytest
 
-from engine_agent.loadgen.arrivals import arrival_seconds
-from engine_agent.loadgen.workloads import (
+from engine_agent.tools.loadgen.arrivals import arrival_seconds
+from engine_agent.tools.loadgen.workloads import (
     Vocabulary,
     as_text,
     random_prompts,
@@ -15,7 +15,7 @@ from engine_agent.loadgen.workloads import (
     trace_prompts,
     word,
 )
-from engine_agent.replay.trace import Request
+from engine_agent.tools.replay.trace import Request
 
 WORDS = Vocabulary()
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine_agent.quality.artefact import Artefact
-from engine_agent.quality.suite import QUICK, measure
+from engine_agent.tools.quality.artefact import Artefact
+from engine_agent.tools.quality.suite import QUICK, measure
 from tests.unit.quality.making import make_model
 
 PLAN = replace(QUICK, formats=("int8", "nvfp4"), tokens=160, needle_keys=256)

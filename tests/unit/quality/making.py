@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 
 from engine_agent.engine.model import load_model
-from engine_agent.quality.artefact import Artefact, Figures, Measurement
-from engine_agent.quality.reading import Pages, Row, reader
+from engine_agent.tools.quality.artefact import Artefact, Figures, Measurement
+from engine_agent.tools.quality.reading import Pages, Row, reader
 from kernels.layout import KV_FORMATS, PageLayout
 from tests.unit.engine.making import make_folder
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from engine_agent.quality.artefact import SCHEMA, Artefact, _digest, load_artefact, save_artefact
-from engine_agent.quality.errors import BadArtefact
+from engine_agent.tools.quality.artefact import SCHEMA, Artefact, _digest, load_artefact, save_artefact
+from engine_agent.tools.quality.errors import BadArtefact
 from tests.unit.quality.making import make_artefact, make_measurement
 
 CHECKOUT = Path(__file__).parents[3]
@@ -153,6 +153,6 @@ def test_another_backends_artefact_is_refused(tmp_path: Path) -> None:
 
 def test_it_is_read_without_anything_that_computes() -> None:
     heavy = ("torch", "numpy", "kernels")
-    code = f"import sys, engine_agent.quality.artefact; print([name for name in {heavy} if name in sys.modules])"
+    code = f"import sys, engine_agent.tools.quality.artefact; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert done.stdout.strip() == "[]", done.stderr

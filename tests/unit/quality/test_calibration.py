@@ -10,10 +10,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from controlplane.cli import main
-from engine_agent.engine.model import Model, load_model
-from engine_agent.engine.weights import model_revision
-from engine_agent.quality.calibrating import sequences_of
-from engine_agent.quality.calibration import (
+from engine_agent.engine.calibration import (
     DETAILS,
     FILE,
     HEADROOM,
@@ -23,9 +20,12 @@ from engine_agent.quality.calibration import (
     save_calibration,
     scale_set,
 )
-from engine_agent.quality.errors import BadScales
-from engine_agent.quality.injection import Injection
-from engine_agent.quality.reading import reader
+from engine_agent.engine.model import Model, load_model
+from engine_agent.engine.weights import model_revision
+from engine_agent.tools.quality.calibrating import sequences_of
+from engine_agent.tools.quality.errors import BadScales
+from engine_agent.tools.quality.injection import Injection
+from engine_agent.tools.quality.reading import reader
 from kernels.layout import KV_FORMATS, PageLayout
 from kernels.scales import NEUTRAL
 from tests.unit.quality.making import make_model

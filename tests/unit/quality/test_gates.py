@@ -4,9 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from engine_agent.quality.artefact import Measurement
-from engine_agent.quality.gates import GATES, LOOSEST, Finding, gate_of, judged, judged_fact, judged_share, overall
-from engine_agent.quality.suite import findings_of, is_control_rejected
+from engine_agent.tools.quality.artefact import Measurement
+from engine_agent.tools.quality.gates import (
+    GATES,
+    LOOSEST,
+    Finding,
+    gate_of,
+    judged,
+    judged_fact,
+    judged_share,
+    overall,
+)
+from engine_agent.tools.quality.suite import findings_of, is_control_rejected
 from kernels.layout import KV_FORMATS
 from tests.unit.quality.making import FIGURES, make_measurement
 

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine_agent.engine.calibration import calibrate
 from engine_agent.engine.model import load_model
-from engine_agent.quality.calibration import calibrate
-from engine_agent.quality.injection import CHANNELS, LEAST, MOST, Injection, loud, outliers
-from engine_agent.quality.reading import reader
+from engine_agent.tools.quality.injection import CHANNELS, LEAST, MOST, Injection, loud, outliers
+from engine_agent.tools.quality.reading import reader
 from kernels.layout import KV_FORMATS, PageLayout
 
 LAYOUT = PageLayout(KV_FORMATS["fp32"], 2, 2, 32)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from engine_agent.quality.metrics import Comparison, divergence, per_token, token_losses
+from engine_agent.tools.quality.metrics import Comparison, divergence, per_token, token_losses
 
 
 def test_divergence_by_hand() -> None:

@@ -8,21 +8,21 @@ import pytest
 import torch
 
 from controlplane.cli import main
+from engine_agent.engine.calibration import calibrate, save_calibration, scale_set
 from engine_agent.engine.model import load_model
 from engine_agent.engine.weights import model_revision
-from engine_agent.quality import suite
-from engine_agent.quality.artefact import Artefact, load_artefact
-from engine_agent.quality.calibration import calibrate, save_calibration, scale_set
-from engine_agent.quality.command import MODEL
-from engine_agent.quality.errors import BadText
-from engine_agent.quality.hits import hit_equals_miss
-from engine_agent.quality.injection import NOTHING, Injection
-from engine_agent.quality.metrics import Comparison
-from engine_agent.quality.needle import found_share, keys_of
-from engine_agent.quality.plots import fact
-from engine_agent.quality.reading import reader
-from engine_agent.quality.report import headline, remarks, table
-from engine_agent.quality.texts import read_texts
+from engine_agent.tools.quality import suite
+from engine_agent.tools.quality.artefact import Artefact, load_artefact
+from engine_agent.tools.quality.command import MODEL
+from engine_agent.tools.quality.errors import BadText
+from engine_agent.tools.quality.hits import hit_equals_miss
+from engine_agent.tools.quality.injection import NOTHING, Injection
+from engine_agent.tools.quality.metrics import Comparison
+from engine_agent.tools.quality.needle import found_share, keys_of
+from engine_agent.tools.quality.plots import fact
+from engine_agent.tools.quality.reading import reader
+from engine_agent.tools.quality.report import headline, remarks, table
+from engine_agent.tools.quality.texts import read_texts
 from kernels.layout import KV_FORMATS, PageLayout
 from kernels.scales import ScaleSet
 from tests.unit.quality.making import make_artefact, make_measurement, make_model
@@ -207,7 +207,7 @@ def test_the_command_writes_what_others_read(folder: Path, tmp_path: Path, capsy
 def test_a_blind_run_ends_with_a_status_of_its_own(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from engine_agent.quality import command
+    from engine_agent.tools.quality import command
 
     monkeypatch.setattr(command, "measure", lambda *_, **__: make_artefact(is_control_rejected=False))
     assert main(["quality", str(folder), *QUICK]) == 3
@@ -217,7 +217,7 @@ def test_a_blind_run_ends_with_a_status_of_its_own(
 def test_only_a_whole_run_is_laid_beside_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from engine_agent.quality import command
+    from engine_agent.tools.quality import command
 
     monkeypatch.setattr(command, "measure", lambda *_, **__: make_artefact())
     for part in (["--quick"], ["--formats", "int8"], ["--documents", "9"], ["--tokens", "512"]):

@@ -8,8 +8,8 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from engine_agent.replay.policies import Shares, Ttl
-from engine_agent.replay.trace import Request
+from engine_agent.tools.replay.policies import Shares, Ttl
+from engine_agent.tools.replay.trace import Request
 
 
 @dataclass(frozen=True, slots=True)

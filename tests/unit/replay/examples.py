@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_agent.replay.trace import Request, read_trace
+from engine_agent.tools.replay.trace import Request, read_trace
 
 PUBLIC_TRACE = Path(__file__).parents[4] / "shared" / "traces" / "conversation_trace.jsonl"
 BLOCK_TOKENS = 16

@@ -4,7 +4,7 @@ from array import array
 
 import pytest
 
-from engine_agent.replay.trace import Request
+from engine_agent.tools.replay.trace import Request
 from tests.bench.allocation import PAGE_TOKENS, STEP_SECONDS, STEPS_A_SAMPLE, mean_in_flight, minutes_of
 from tests.unit.replay.examples import BLOCK_TOKENS, made_up
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from controlplane.cli import main
-from engine_agent.replay.policies import DEFAULT_TTLS
+from engine_agent.tools.replay.policies import DEFAULT_TTLS
 from tests.unit.replay.examples import BLOCK_TOKENS, lines_of, made_up
 
 CHECKOUT = Path(__file__).parents[3]
@@ -158,7 +158,7 @@ def test_its_help_is_its_own(capsys: pytest.CaptureFixture[str]) -> None:
 LOADED = """
 import sys
 sys.path.insert(0, sys.argv[1])
-import engine_agent.replay.command
+import engine_agent.tools.replay.command
 print(*sorted({name.partition('.')[0] for name in sys.modules} - sys.stdlib_module_names - {'__main__'}))
 """
 

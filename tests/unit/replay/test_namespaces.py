@@ -6,9 +6,9 @@ from itertools import pairwise
 
 import pytest
 
-from engine_agent.replay.errors import BadOption
-from engine_agent.replay.namespaces import FLOODER, flooded, namespaces_of, only, split
-from engine_agent.replay.trace import Request
+from engine_agent.tools.replay.errors import BadOption
+from engine_agent.tools.replay.namespaces import FLOODER, flooded, namespaces_of, only, split
+from engine_agent.tools.replay.trace import Request
 from tests.unit.replay.examples import BLOCK_TOKENS, made_up, public_trace
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine_agent.cache.policy import NamespacePolicy
-from engine_agent.replay.policies import (
+from engine_agent.tools.replay.policies import (
     DEFAULT_TTLS,
     Setup,
     Shares,
@@ -23,7 +23,7 @@ from engine_agent.replay.policies import (
     weight_read,
     whole_read,
 )
-from engine_agent.replay.words import amount, percent, span
+from engine_agent.tools.replay.words import amount, percent, span
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from engine_agent.replay.errors import CannotPlot
-from engine_agent.replay.outcome import Moment, Outcome, Tally
-from engine_agent.replay.plots import hit_rate_fact, plotting_checked, resident_fact, write_plots
-from engine_agent.replay.policies import Setup, Ttl
-from engine_agent.replay.progress import Progress
-from engine_agent.replay.report import document, headline, table
+from engine_agent.tools.replay.errors import CannotPlot
+from engine_agent.tools.replay.outcome import Moment, Outcome, Tally
+from engine_agent.tools.replay.plots import hit_rate_fact, plotting_checked, resident_fact, write_plots
+from engine_agent.tools.replay.policies import Setup, Ttl
+from engine_agent.tools.replay.progress import Progress
+from engine_agent.tools.replay.report import document, headline, table
 from tests.unit.replay.examples import made_up
 from tests.unit.test_client_terminal import Tty
 
@@ -155,7 +155,7 @@ def test_without_matplotlib_it_is_said_what_to_install(monkeypatch: pytest.Monke
 
 
 def test_plots_leave_no_window_system_behind() -> None:
-    importlib.import_module("engine_agent.replay.plots")
+    importlib.import_module("engine_agent.tools.replay.plots")
     assert "matplotlib.pyplot" not in sys.modules
 
 
@@ -163,7 +163,7 @@ def test_plots_leave_no_window_system_behind() -> None:
 
 
 def test_a_terminal_shows_how_far_it_is_and_is_clean_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine_agent.replay.progress.REDRAW_SECONDS", 0)
+    monkeypatch.setattr("engine_agent.tools.replay.progress.REDRAW_SECONDS", 0)
     stream = Tty()
     progress = Progress(stream, 200)
     progress.show("sliding 300 s (1 of 2)", 50)

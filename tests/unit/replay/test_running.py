@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from engine_agent.replay.namespaces import flooded, namespaces_of, only, split
-from engine_agent.replay.outcome import Outcome
-from engine_agent.replay.policies import Setup, Shares, Ttl
-from engine_agent.replay.running import Run, replay
-from engine_agent.replay.trace import Request
+from engine_agent.tools.replay.namespaces import flooded, namespaces_of, only, split
+from engine_agent.tools.replay.outcome import Outcome
+from engine_agent.tools.replay.policies import Setup, Shares, Ttl
+from engine_agent.tools.replay.running import Run, replay
+from engine_agent.tools.replay.trace import Request
 from tests.unit.replay.brute_force import BruteForce, Served, optimistic_hit_ratio
 from tests.unit.replay.examples import BLOCK_TOKENS, made_up, public_trace
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_agent.replay.errors import BadLine, EmptyTrace, ReplayError
-from engine_agent.replay.tokens import answer_tokens, prompt_tokens
-from engine_agent.replay.trace import LARGEST_ID, Request, read_trace
+from engine_agent.tools.replay.errors import BadLine, EmptyTrace, ReplayError
+from engine_agent.tools.replay.tokens import answer_tokens, prompt_tokens
+from engine_agent.tools.replay.trace import LARGEST_ID, Request, read_trace
 from tests.unit.replay.examples import BLOCK_TOKENS, lines_of, made_up, public_trace
 
 GOOD = {"timestamp": 27482, "input_length": 40, "output_length": 5, "hash_ids": [7, 8, 9]}

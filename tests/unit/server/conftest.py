@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_agent.journal import Journal
+from engine_agent.journal.journal import Journal
 from engine_agent.server.app import OpenAiApp, openai_app
 from engine_agent.server.guard import KeyGuard
 from engine_agent.server.limits import Limits

@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from engine_agent.journal import Journal
+from engine_agent.journal.journal import Journal
 from engine_agent.server.app import openai_app
 from engine_agent.server.guard import KeyGuard
 from engine_agent.server.schemas import ChatRequest, CompletionRequest

@@ -1,6 +1,6 @@
 """Who asks in these tests: somebody with the one key of an engine alone, and somebody a gateway vouches for."""
 
-from engine_agent.identity import LIFETIME_SECONDS, Identity
+from engine_agent.contracts.identity import LIFETIME_SECONDS, Identity
 
 SECRET, OTHER = b"s" * 32, b"o" * 32
 NOW = 1_800_000_000.0

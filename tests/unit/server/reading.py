@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from engine_agent.journal import Journal
+from engine_agent.journal.journal import Journal
 
 
 def records(journal: Journal) -> list[Any]:

@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from engine_agent.backends.base import Generate, ModelCard
-from engine_agent.block_events import Load, Page
+from engine_agent.contracts.block_events import Load, Page
+from engine_agent.contracts.protocol import Change, Snapshot
 from engine_agent.engine.errors import BadRequest, RequestError
 from engine_agent.engine.outputs import Admission, Delta, Logprob, TokenLogprobs
 from engine_agent.prompts.frames import render_request
 from engine_agent.prompts.templates import Chat, TemplateSource
-from engine_agent.protocol import Change, Snapshot
 from tests.rendering import chat_unpacked
 
 END = 256

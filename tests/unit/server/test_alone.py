@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from engine_agent.contracts.protocol import Change, Snapshot
 from engine_agent.engine.errors import RejectedSnapshot
-from engine_agent.protocol import Change, Snapshot
 from engine_agent.server.alone import LocalTenants
 from engine_agent.server.policy_file import PolicyFile
 from engine_agent.server.state import StateFolder

@@ -2,11 +2,11 @@
 
 from typing import Literal
 
-from engine_agent.identity import Identity
-from engine_agent.journal_records import Closed, Opened
+from engine_agent.contracts.identity import Identity
+from engine_agent.contracts.wire import COUNTED, TTFT_SECONDS, heartbeat_check
+from engine_agent.journal.records import Closed, Opened
 from engine_agent.server.counters import EngineTotals, ScopeCounters
 from engine_agent.server.metrics import Observer
-from engine_agent.wire import COUNTED, TTFT_SECONDS, heartbeat_check
 
 
 def opened(namespace: str = "1", *, organisation: str = "7", kind: Literal["customer", "probe"] = "customer") -> Opened:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from engine_agent.block_events import CONTENT_TYPE, events_decode
-from engine_agent.identity import FLEET, HEADER, WATCH, sign
-from engine_agent.journal import Journal
+from engine_agent.contracts.block_events import CONTENT_TYPE, events_decode
+from engine_agent.contracts.identity import FLEET, HEADER, WATCH, sign
+from engine_agent.journal.journal import Journal
 from engine_agent.prompts.bundle import Bundle, bundle_encode, bundle_name, bundle_read
 from engine_agent.server.app import OpenAiApp, openai_app
 from engine_agent.server.gateways import GatewayDoor

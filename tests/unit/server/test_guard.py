@@ -5,8 +5,8 @@ from hashlib import sha256
 
 import pytest
 
-from engine_agent.identity import HEADER, Identity, UsedOnce, sign
-from engine_agent.journal import Journal, Opened
+from engine_agent.contracts.identity import HEADER, Identity, UsedOnce, sign
+from engine_agent.journal.journal import Journal, Opened
 from engine_agent.server.app import OpenAiApp, openai_app
 from engine_agent.server.guard import KeyGuard, SignedGuard
 from tests.unit.server.asking import Asker, chat_body

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from engine_agent.engine.errors import EngineFailed
 from engine_agent.engine.outputs import Delta
-from engine_agent.journal import Closed, Journal, Opened
+from engine_agent.journal.journal import Closed, Journal, Opened
 from engine_agent.server.headers import percent
 from tests.unit.server.asking import Asker, chat_body
 from tests.unit.server.reading import counters, records

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_agent import identity as module
-from engine_agent.identity import (
+from engine_agent.contracts import identity as module
+from engine_agent.contracts.identity import (
     LIFETIME_SECONDS,
     LONGEST_SECONDS,
     BadIdentity,
@@ -21,7 +21,7 @@ from engine_agent.identity import (
     sign,
     verify,
 )
-from engine_agent.protocol import canonical_json
+from engine_agent.contracts.protocol import canonical_json
 from tests.case_names import case_name
 from tests.unit.server.identities import IDENTITY, NOW, OTHER, SECRET
 

@@ -3,7 +3,7 @@
 import threading
 from dataclasses import replace
 
-from engine_agent.journal import Journal
+from engine_agent.journal.journal import Journal
 from engine_agent.server.app import openai_app
 from engine_agent.server.face import SMALL_BODY_BYTES
 from engine_agent.server.guard import Guard

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from engine_agent.engine.errors import EngineFailed
-from engine_agent.journal import Journal
+from engine_agent.journal.journal import Journal
 from engine_agent.server.app import OpenAiApp
 from tests.unit.server.asking import SECONDS, Asker, chat_body
 from tests.unit.server.reading import records

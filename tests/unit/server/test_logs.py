@@ -3,7 +3,7 @@
 import logging
 import sys
 
-from engine_agent.logs import TextLines
+from engine_agent.process.logs import TextLines
 
 
 def logged(problem: Exception) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from engine_agent.engine.outputs import Delta, Logprob, TokenLogprobs
-from engine_agent.journal import Journal
+from engine_agent.journal.journal import Journal
 from engine_agent.server.answers import spelt
 from engine_agent.server.app import openai_app
 from engine_agent.server.attempts import SMALL_ANSWER_TOKENS

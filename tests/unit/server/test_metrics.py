@@ -4,7 +4,7 @@ import json
 import re
 import time
 
-from engine_agent.journal import Closed, Journal, Opened
+from engine_agent.journal.journal import Closed, Journal, Opened
 from engine_agent.server.engine_metrics import MOST_NAMESPACES
 from engine_agent.server.metrics import Observer, cache_use
 from tests.unit.server.asking import Asker, chat_body

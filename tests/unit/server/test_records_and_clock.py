@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from engine_agent.engine.outputs import Admission
-from engine_agent.journal import Journal, Opened
+from engine_agent.journal.journal import Journal, Opened
 from engine_agent.server.admin import AdminFace
 from engine_agent.server.app import openai_app
 from engine_agent.server.counters import EngineTotals

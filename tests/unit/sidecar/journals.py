@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from controlplane.analytics.rows import judge
 from controlplane.analytics.tally import Read, Tally
-from engine_agent.journal_records import Closed, Entry, Opened, Record
+from engine_agent.contracts.usage import Row, row_document, time_code
+from engine_agent.contracts.wire import Batch, Report
+from engine_agent.journal.records import Closed, Entry, Opened, Record
 from engine_agent.sidecar.holder import HolderAway, HolderRejected, JournalBoot, JournalPage
-from engine_agent.usage import Row, row_document, time_code
-from engine_agent.wire import Batch, Report
 from tests.journals import CLOSED, OPENED
 
 AT = 1_790_000_000.0  # in the middle of a minute

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from engine_agent.last_words import last_words_leave
+from engine_agent.process.last_words import last_words_leave
 from engine_agent.sidecar.admin import AdminHolder, Advertised, EngineFace
 from engine_agent.sidecar.holder import HolderAway, HolderError, HolderMismatch, HolderRejected
 

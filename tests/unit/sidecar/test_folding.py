@@ -6,12 +6,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_agent.journal_records import Entry, Record
+from engine_agent.contracts.usage import COUNTS, KEY_COUNTS, KINDS, MOST_KEY_ROWS, MOST_ROWS
+from engine_agent.contracts.wire import MISSED, Batch, batch_decode, batch_encode
+from engine_agent.journal.records import Entry, Record
 from engine_agent.sidecar import folding
 from engine_agent.sidecar.folding import BootFold, Mark, Range, Rows, mark_document, mark_read, usage_reports
 from engine_agent.sidecar.holder import JournalPage
-from engine_agent.usage import COUNTS, KEY_COUNTS, KINDS, MOST_KEY_ROWS, MOST_ROWS
-from engine_agent.wire import MISSED, Batch, batch_decode, batch_encode
 from tests.unit.sidecar.journals import AT, closed, documents, opened, records, recounted, summed, told_rows
 
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from engine_agent.protocol import canonical_json
+from engine_agent.contracts.protocol import canonical_json
+from engine_agent.contracts.wire import MOST_BATCH_BYTES
 from engine_agent.sidecar import holdings
 from engine_agent.sidecar.holdings import PairsTold, formats_most, pins_most
-from engine_agent.wire import MOST_BATCH_BYTES
 from tests.unit.sidecar.test_levels import Site, level
 
 

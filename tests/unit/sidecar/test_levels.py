@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from engine_agent.contracts.wire import Batch, Report, ReportKind, batch_decode, batch_encode
 from engine_agent.sidecar import levels
 from engine_agent.sidecar.levels import GAPS_SECONDS, LEVELS_SECONDS, QUIET_LEVELS_SECONDS, LevelTeller
-from engine_agent.wire import Batch, Report, ReportKind, batch_decode, batch_encode
 
 POOL = {"capacity_bytes": 100, "used_bytes": 50, "evictable_bytes": 10}
 GONE = dict.fromkeys(("host_bytes", "expired_blocks", "evicted_blocks", "quota_blocks", "purged_blocks"), 0)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from engine_agent.sealing import command_seal
+from engine_agent.contracts.sealing import command_seal
+from engine_agent.contracts.wire import MOST_COMMAND_CHARACTERS, Command, command_encode
 from engine_agent.server.fleet_clock import FleetClock
 from engine_agent.sidecar.clock import ControlPlaneClock, learnt_encode, learnt_read
 from engine_agent.sidecar.commands import Keys, command_read, operation_wanted, state_wanted
@@ -18,7 +19,6 @@ from engine_agent.sidecar.holder import Proof
 from engine_agent.sidecar.link import address_check
 from engine_agent.sidecar.operating import MOST_PROBLEMS, operation_outcome
 from engine_agent.sidecar.proofs import are_complete, proof_reports
-from engine_agent.wire import MOST_COMMAND_CHARACTERS, Command, command_encode
 from tests.case_names import case_name
 
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from engine_agent.contracts.wire import Batch, Report, batch_decode
 from engine_agent.sidecar.clock import ControlPlaneClock
 from engine_agent.sidecar.errors import ControlPlaneAway, ControlPlaneRefused
 from engine_agent.sidecar.events import Answered, SendFailed
@@ -16,7 +17,6 @@ from engine_agent.sidecar.metrics import SidecarMetrics
 from engine_agent.sidecar.reporting import Reporter, Stand
 from engine_agent.sidecar.spool import Spool, SpoolFile
 from engine_agent.sidecar.state import Sidecar
-from engine_agent.wire import Batch, Report, batch_decode
 
 
 @dataclass

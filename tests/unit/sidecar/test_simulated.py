@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine_agent.journal_records import Closed, Opened
-from engine_agent.protocol import CANARIES, snapshot_encode
+from engine_agent.contracts.protocol import CANARIES, snapshot_encode
+from engine_agent.journal.records import Closed, Opened
 from engine_agent.sidecar.folding import BootFold
 from engine_agent.sidecar.holder import HolderRejected, JournalPage
 from engine_agent.sidecar.simulate import _read, parser

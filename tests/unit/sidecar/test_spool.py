@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_agent.protocol import canonical_json
+from engine_agent.contracts.protocol import canonical_json
+from engine_agent.contracts.wire import MOST_BATCH_BYTES, MOST_REPORTS, Report, batch_encode
 from engine_agent.sidecar.spool import MOST_GONE_LINES, Spool, SpoolFile
-from engine_agent.wire import MOST_BATCH_BYTES, MOST_REPORTS, Report, batch_encode
 
 
 def report(number: int, **told: Any) -> Report:

@@ -6,7 +6,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from engine_agent.protocol import root_hash
+from engine_agent.contracts.protocol import root_hash
+from engine_agent.contracts.wire import Command, ReportKind, heartbeat_check
 from engine_agent.sidecar import effects as asked
 from engine_agent.sidecar import events as said
 from engine_agent.sidecar.effects import Effect, Held, Ledger
@@ -19,7 +20,6 @@ from engine_agent.sidecar.state import (
     REFUSED_SECONDS,
     Sidecar,
 )
-from engine_agent.wire import Command, ReportKind, heartbeat_check
 
 AT = 1_790_000_000.0  # by the control plane's clock, when the steady one shows 0
 A, B, C = ("a" * 64, "b" * 64, "c" * 64)

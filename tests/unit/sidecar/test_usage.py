@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine_agent.journal_records import Record
+from engine_agent.contracts.wire import Report
+from engine_agent.journal.records import Record
 from engine_agent.sidecar import usage
 from engine_agent.sidecar.holder import HolderAway
 from engine_agent.sidecar.spool import Spool
 from engine_agent.sidecar.usage import MARK, UsageReader
-from engine_agent.wire import Report
 from tests.unit.sidecar.journals import (
     AT,
     Died,

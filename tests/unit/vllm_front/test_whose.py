@@ -4,8 +4,8 @@ from hashlib import sha256
 
 import pytest
 
+from engine_agent.contracts.identity import HEADER, Identity, sign
 from engine_agent.http.errors import ApiError
-from engine_agent.identity import HEADER, Identity, sign
 from engine_agent.server.guard import SignedGuard
 from engine_agent.vllm_front.config import FrontConfig
 from engine_agent.vllm_front.whose import Caller, GatewayGuard, guard

@@ -14,8 +14,8 @@ from typing import Any
 
 from controlplane.stack.environments import INSTALL, PIP
 from controlplane.stack.vllm_env import VLLM
-from engine_agent.config import CHECKOUT
-from engine_agent.identity import HEADER, Identity, sign
+from engine_agent.contracts.identity import HEADER, Identity, sign
+from engine_agent.process.config import CHECKOUT
 from tests.engine_processes import DEMO
 from tests.vllm.environment import OFFLINE
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_agent.last_words import last_words_take
+from engine_agent.process.last_words import last_words_take
 from tests.conformance.fleet_engine import START_SECONDS, FleetEngine, until
 from tests.engine_processes import DEMO, engine, state_folder
 from tests.vllm.beside.processes import children, core_of

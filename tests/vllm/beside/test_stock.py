@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from engine_agent.identity import HEADER
-from engine_agent.protocol import snapshot_encode
+from engine_agent.contracts.identity import HEADER
+from engine_agent.contracts.protocol import snapshot_encode
 from tests.conformance.fleet_engine import FleetEngine
 from tests.vllm.beside.stock_server import ADMIN, BLOCK, StockServer, environ, plugged_python, stock_server
 

@@ -24,7 +24,7 @@ from engine_agent.backends.vllm.governor import Setup
 from engine_agent.backends.vllm.scheduler import PolicyAsyncScheduler, PolicyScheduler
 from engine_agent.backends.vllm.zeroing import zero_worker_pages
 from engine_agent.cache.sequences import Sequence as BlockSequence
-from engine_agent.config import CHECKOUT
+from engine_agent.process.config import CHECKOUT
 
 BLOCK = 16
 DEMO = CHECKOUT / "engine_agent" / "demo" / "model"

@@ -4,7 +4,7 @@ import base64
 import re
 from typing import Any
 
-from engine_agent.protocol import Snapshot, policy_hash, snapshot_build, snapshot_encode
+from engine_agent.contracts.protocol import Snapshot, policy_hash, snapshot_build, snapshot_encode
 from tests.vllm.inside.scheduling import BLOCK, World, prompt
 
 POLICY = {"kv_dtype": "fp8", "request_kv_dtypes": [], "ttl_seconds": 3600, "pin_share": 0.5}

@@ -12,8 +12,8 @@ from vllm.v1.serial_utils import MsgpackDecoder, MsgpackEncoder
 from engine_agent.backends.block_pages import BlockPages, Found, Question, marks
 from engine_agent.backends.vllm.asked import Asked
 from engine_agent.backends.vllm.telling import found_unpacked, load_unpacked, question_packed
-from engine_agent.block_events import MARK_BYTES, Load, Page, events_decode, events_encode
 from engine_agent.cache.books import DEVICE
+from engine_agent.contracts.block_events import MARK_BYTES, Load, Page, events_decode, events_encode
 from engine_agent.gateway.knowing.index import Index
 from tests.vllm.inside.scheduling import BLOCK, World, prompt
 from tests.vllm.inside.test_story import NAMES, policy_of

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from engine_agent.contracts.wire import Report
 from engine_agent.gateway.canary import watch
 from engine_agent.gateway.canary.judging import Verdict
 from engine_agent.gateway.canary.probing import Tenant
 from engine_agent.gateway.canary.watch import Canary
 from engine_agent.gateway.held import Held
 from engine_agent.gateway.tables import Engine, tables_read
-from engine_agent.wire import Report
 from tests.canaries import canaries
 from tests.gateways import gateway_snapshot, route, tenants
 

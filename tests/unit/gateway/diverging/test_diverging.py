@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
+from engine_agent.contracts.wire import Report
 from engine_agent.divergence.analysing import Sample
 from engine_agent.divergence.child import samples_decode, samples_encode, told_of
 from engine_agent.gateway.diverging import diverging, sampling
 from engine_agent.gateway.diverging.diverging import Diverging, looked
 from engine_agent.gateway.tables import Formats, Namespace, Rules
-from engine_agent.wire import Report
 
 NAMESPACE = Namespace("7", "chat", 1, Rules(Formats(), {}), key=bytes(range(32)), epoch=1)
 HEAD, TAIL = range(37), range(1_000, 1_400)

@@ -7,9 +7,9 @@ from typing import Any
 
 from aiohttp import web
 
-from engine_agent.block_events import CONTENT_TYPE, BlockChange, Load, Page, events_encode
+from engine_agent.contracts.block_events import CONTENT_TYPE, BlockChange, Load, Page, events_encode
+from engine_agent.contracts.identity import HEADER, WATCH, verify
 from engine_agent.gateway.tables import Engine, ServedModel
-from engine_agent.identity import HEADER, WATCH, verify
 from tests.unit.gateway.knowing.saying import bundle_bytes, loaded
 
 SECRET = b"s" * 44

@@ -5,7 +5,7 @@ from hashlib import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_agent.block_events import BlockChange, Load, Page
+from engine_agent.contracts.block_events import BlockChange, Load, Page
 from engine_agent.gateway.knowing.index import MOST_IN_BUCKET, STEP, Index, Marks
 
 LOAD = Load(0, 0, 0, 0, 0, 0.0)

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from prometheus_client import generate_latest
 
-from engine_agent.block_events import BlockChange
+from engine_agent.contracts.block_events import BlockChange
 from engine_agent.gateway.asked import Asked
 from engine_agent.gateway.keys import Caller
 from engine_agent.gateway.knowing.cutting import Cutter

@@ -1,0 +1,1 @@
+"""The database's logins, its schema and what migrations do to it."""

@@ -1,0 +1,116 @@
+"""`luminet migrations`: what `luminet run migrate` would do to this database. Changes nothing."""
+
+import json
+import sys
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django.db import OperationalError, connection
+from django.db.migrations.executor import MigrationExecutor
+from django.db.migrations.migration import Migration
+
+from controlplane.database.migration_rules import flat, holds, model_of
+from controlplane.database.schema import applied, is_contract, standing_of
+
+TO_COME = 2  # as the exit status
+SIZE = "SELECT greatest(reltuples, 0)::bigint, pg_total_relation_size(oid) FROM pg_class WHERE oid = to_regclass(%s)"
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A table that an operation holds, how large it is, and who waits."""
+
+    table: str
+    rows: int
+    size_bytes: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    name: str
+    kind: str  # expand: the version before goes on; contract: it cannot
+    does: list[str]
+    holds: list[Held]
+
+
+def migrations_told(*, as_json: bool) -> int:
+    """0: nothing to come. 2: something is. 1: the database cannot be asked, or this code cannot work with it."""
+    try:
+        coming, problem = _coming(), _problem()
+    except OperationalError as error:
+        return _failed(f"the database does not answer: {str(error).strip().splitlines()[0]}")
+    if as_json:
+        print(json.dumps({"coming": [asdict(one) for one in coming], "problem": problem}, indent=2))
+    elif problem is None:
+        print("\n".join(_words(coming)))
+    if problem is not None:
+        return 1 if as_json else _failed(f"the database is {problem}")
+    return TO_COME if coming else 0
+
+
+def _problem() -> str | None:
+    """Of a database that is ahead; what is missing from it is about to come."""
+    with connection.cursor() as cursor:
+        standing = standing_of(applied(cursor))
+    return None if standing.missing else standing.problem
+
+
+def _coming() -> list[Coming]:
+    executor = MigrationExecutor(connection)
+    plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    known = [one for one in executor.loader.applied_migrations if one in executor.loader.graph.nodes]
+    state = executor.loader.project_state(known)
+    found = []
+    for migration, _ in plan:
+        held = _held(migration, state)
+        kind = "contract" if is_contract(migration.name) else "expand"
+        does = [one.describe() for one in migration.operations]
+        found.append(Coming(f"{migration.app_label}.{migration.name}", kind, does, held))
+        state = migration.mutate_state(state, preserve=False)
+    return found
+
+
+def _held(migration: Migration, state: Any) -> list[Held]:
+    """Of tables that are there: what a new one takes nobody waits for."""
+    found = []
+    for one in flat(migration.operations):
+        why, model = holds(one), model_of(migration.app_label, one)
+        if why is None:
+            continue
+        if model is None:
+            found.append(Held("", 0, 0, why))
+        elif model in state.models:
+            table = state.apps.get_model(*model)._meta.db_table
+            found.append(Held(table, *_size(table), why))
+    return found
+
+
+def _size(table: str) -> tuple[int, int]:
+    with connection.cursor() as cursor:
+        cursor.execute(SIZE, [table])
+        found = cursor.fetchone()
+    return (int(found[0]), int(found[1])) if found else (0, 0)
+
+
+def _words(coming: list[Coming]) -> list[str]:
+    if not coming:
+        return ["Nothing to come: the database has every migration of this code."]
+    lines = []
+    for one in coming:
+        goes_on = "the version before goes on" if one.kind == "expand" else "the version before CANNOT go on: stop it"
+        lines.append(f"{one.name}  {one.kind}: {goes_on}")
+        lines += [f"    {what}" for what in one.does]
+        lines += [f"    holds {_place(held)}: {held.why}" for held in one.holds]
+    return [*lines, f"{len(coming)} to come. Back up, then: luminet run migrate"]
+
+
+def _place(held: Held) -> str:
+    if not held.table:
+        return "what it works on"
+    return f"{held.table} (about {held.rows:,} rows, {held.size_bytes / 1024**2:,.1f} MiB)"
+
+
+def _failed(message: str) -> int:
+    print(f"luminet: {message}", file=sys.stderr)
+    return 1

@@ -1,0 +1,222 @@
+"""Who a request is for, said by the gateway and believed by the engine: one signed header. Standard library only.
+
+`x-luminet-identity: v1.<payload>.<signature>`. The payload is the identity as canonical JSON, the signature is
+HMAC-SHA256 over `v1.<payload>` with a secret that gateways and engines share; both in base64url without padding. It is
+made for one engine and one attempt, and is good for seconds and for one use: what is read off the wire opens nothing.
+Nothing else that a client or a gateway sends says who somebody is.
+
+Gateways and engines are upgraded one after the other. The signature is over all of the payload, whatever is in it, and
+comes first. Members that a reader does not know it then ignores, but for those that `critical` names: they change what
+the others mean, and who does not know them refuses. A member that came later has a default, and is left out where it
+says no more than that, so that readers of before it are told nothing new without need.
+"""
+
+import base64
+import hmac
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Literal, get_args
+
+from engine_agent.contracts.protocol import canonical_json
+
+HEADER = "x-luminet-identity"
+LIFETIME_SECONDS = 30.0  # what a gateway gives it: a hop, and the two machines' clocks apart
+LONGEST_SECONDS = 300.0  # what no engine believes: it would have to remember it for so long
+LONGEST_HEADER = 4_096
+SHORTEST_SECRET = 32
+MOST_REMEMBERED = 200_000
+CRITICAL = "critical"  # a member of the payload, of no identity: names of members without which the rest misleads
+_VERSION = "v1"
+
+INFER = "infer"  # the scope of requests that generate
+WATCH = "watch"  # a gateway asks for itself what the engine holds: for nobody's request, and nothing is generated
+FLEET = "fleet"  # whose that is, in place of an organisation and of a namespace
+
+Kind = Literal["customer", "probe"]
+
+
+class BadIdentity(Exception):
+    """Nobody this engine may believe. The text is for the operator's log: it says nothing that was in the header."""
+
+
+class UsedBefore(BadIdentity):
+    """Somebody sends again what was good for one use."""
+
+
+class TooManyUsed(BadIdentity):
+    """As many are remembered as can be; one more could not be told from a second use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """For whom one attempt at a request is, and until when it may begin. Instants are unix seconds."""
+
+    organisation_id: str
+    organisation: str  # slugs are for headers and labels, ids decide
+    namespace_id: str
+    namespace: str
+    scope: str
+    policy_revision: int  # the gateway's knowledge; the engine answers with what it obeys
+    request_id: str
+    attempt: int  # from 1: a request sent to a second engine is another attempt
+    kind: Kind
+    deadline: float | None  # of the whole request
+    issued_at: float  # what was signed before an engine began may have been used at the one before it
+    expires_at: float  # of this header
+    audience: str  # the agent it was made for
+    elsewhere_tokens: int = 0  # of its prompt, the longest match that the gateway knew at another agent; 0: none longer
+    key_id: str = ""  # by which the control plane knows the API key, never what is secret of it; empty: without one
+
+
+def sign(identity: Identity, secret: bytes) -> str:
+    """The header's value."""
+    told = {name: getattr(identity, name) for name in _CHECKS}  # asdict would copy each deeply
+    if problem := _problem(told):
+        raise ValueError(problem)
+    least = {name: value for name, value in told.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
+    signed = f"{_VERSION}.{_base64url(canonical_json(least))}"
+    return f"{signed}.{_signature(signed, secret)}"
+
+
+def verify(header: str, secrets: Iterable[bytes], *, audience: str, now: float, since: float = -math.inf) -> Identity:
+    """The identity somebody signed who knows one of the secrets, for this audience, for now, and not before `since`.
+    Whether it was used before, only `UsedOnce` knows.
+    """
+    signed, signature = _parted(header)
+    # Every secret is tried, each in constant time: how long it takes tells nobody which one is in use.
+    if not sum([hmac.compare_digest(_signature(signed, secret).encode(), signature.encode()) for secret in secrets]):
+        raise BadIdentity("the signature is by none of the secrets here")
+    identity = _identity(signed.removeprefix(f"{_VERSION}."))
+    if identity.audience != audience:
+        raise BadIdentity(f"made for {identity.audience}, not for {audience}")
+    if identity.expires_at <= now:
+        raise BadIdentity(f"expired {now - identity.expires_at:.1f} s ago: is a clock wrong?")
+    if identity.issued_at < since:
+        raise BadIdentity(f"issued {since - identity.issued_at:.1f} s before this engine began: is a clock wrong?")
+    if identity.expires_at > now + LONGEST_SECONDS:
+        raise BadIdentity(
+            f"good for {identity.expires_at - now:.0f} s, and no longer than {LONGEST_SECONDS:.0f} s may be"
+        )
+    return identity
+
+
+class UsedOnce:
+    """Remembers every identity used here until it expires, so that none is used twice, also where the clock is set
+    back: whatever could be among those that are forgotten is refused.
+    """
+
+    def __init__(self, most: int = MOST_REMEMBERED) -> None:
+        self._most = most
+        self._until: dict[tuple[str, str, int], float] = {}
+        self._next_sweep = self._forgotten_until = -math.inf
+
+    def use(self, identity: Identity, now: float) -> None:
+        if now >= self._next_sweep or len(self._until) >= self._most:
+            self._sweep(now)
+        attempt = (identity.organisation_id, identity.request_id, identity.attempt)
+        if self._until.get(attempt, -math.inf) > now:
+            raise UsedBefore(f"request {identity.request_id}, attempt {identity.attempt} was here before")
+        if identity.expires_at <= self._forgotten_until:
+            raise UsedBefore("the clock was set back, and this may be one that was used and is forgotten")
+        if len(self._until) >= self._most:  # forgetting one would let it in twice
+            raise TooManyUsed(f"{self._most} others were used within {LONGEST_SECONDS:.0f} s, no more are remembered")
+        self._until[attempt] = identity.expires_at
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+    def _sweep(self, now: float) -> None:
+        over = (until for until in self._until.values() if until <= now)
+        self._forgotten_until = max([self._forgotten_until, *over])
+        self._until = {attempt: until for attempt, until in self._until.items() if until > now}
+        self._next_sweep = now + LIFETIME_SECONDS
+
+
+def _base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _signature(signed: str, secret: bytes) -> str:
+    if len(secret) < SHORTEST_SECRET:
+        raise ValueError(f"a secret of {len(secret)} bytes is shorter than {SHORTEST_SECRET}")
+    return _base64url(hmac.digest(secret, b"luminet identity\0" + signed.encode(), "sha256"))
+
+
+def _parted(header: str) -> tuple[str, str]:
+    signed, _, signature = header.rpartition(".")
+    if len(header) > LONGEST_HEADER or not header.isascii() or not signed.startswith(f"{_VERSION}."):
+        raise BadIdentity(f"no header of the form {_VERSION}.payload.signature in {LONGEST_HEADER:,} characters")
+    return signed, signature
+
+
+def _identity(payload: str) -> Identity:
+    """What a payload says; whoever signed it knew a secret, and can still have signed nonsense."""
+    try:
+        told = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), object_pairs_hook=_object)
+    except (ValueError, RecursionError):
+        raise BadIdentity("the payload is not JSON in base64url, each name once") from None
+    if not isinstance(told, dict):
+        raise BadIdentity("the payload is no object")
+    if not _are_known(told.get(CRITICAL, [])):
+        raise BadIdentity("the payload has a critical member that is not known here: is the gateway newer?")
+    known = {name: told[name] if name in told else _DEFAULTS.get(name, MISSING) for name in _CHECKS}
+    if missing := [name for name, value in known.items() if value is MISSING]:
+        raise BadIdentity(f"the payload lacks {missing[0]}")
+    if problem := _problem(known):
+        raise BadIdentity(problem)
+    return Identity(**known)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of a name that stands twice, two readers could read two things."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands twice")
+    return found
+
+
+def _are_known(critical: Any) -> bool:
+    return isinstance(critical, list) and all(isinstance(name, str) and name in _CHECKS for name in critical)
+
+
+def _problem(told: Mapping[str, Any]) -> str | None:
+    wrong = next((name for name, is_good in _CHECKS.items() if not is_good(told[name])), None)
+    return wrong and f"{wrong} has a value it cannot have"
+
+
+def _text_like(pattern: str) -> Callable[[Any], bool]:
+    compiled = re.compile(pattern, re.ASCII)
+    return lambda value: isinstance(value, str) and compiled.fullmatch(value) is not None
+
+
+def _is_instant(value: Any) -> bool:
+    return type(value) in (int, float) and -1e12 < value < 1e12  # which NaN is not
+
+
+def _count_from(least: int) -> Callable[[Any], bool]:
+    return lambda value: type(value) is int and least <= value < 2**63
+
+
+_is_id = _text_like(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # what is harmless in a header, a label and a log
+_CHECKS: Mapping[str, Callable[[Any], bool]] = {
+    "organisation_id": _is_id,
+    "organisation": _is_id,
+    "namespace_id": _is_id,
+    "namespace": _is_id,
+    "scope": _is_id,
+    "policy_revision": _count_from(0),
+    "request_id": _is_id,
+    "attempt": _count_from(1),
+    "kind": lambda value: value in get_args(Kind),
+    "deadline": lambda value: value is None or _is_instant(value),
+    "issued_at": _is_instant,
+    "expires_at": _is_instant,
+    "audience": _is_id,
+    "elsewhere_tokens": _count_from(0),
+    "key_id": lambda value: value == "" or _is_id(value),
+}
+_DEFAULTS: Mapping[str, Any] = {one.name: one.default for one in fields(Identity) if one.default is not MISSING}
+assert list(_CHECKS) == [field.name for field in fields(Identity)]

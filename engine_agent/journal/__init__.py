@@ -1,0 +1,1 @@
+"""What an engine counts, kept on disk before it is told."""

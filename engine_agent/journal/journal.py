@@ -1,0 +1,330 @@
+"""What was counted, kept before it is told: an append-only journal on disk that readers follow by number.
+
+One write for each record, whole before the call returns: what is killed, even with -9, leaves it behind. There is no
+fsync for each, so the loss of power may cost the last seconds. Numbers count from 1 in every boot. Writing is one
+thread's; reading may be any other's. Standard library only.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TextIO
+
+from engine_agent.journal.files import BOOT, BootFolder, Segment, boot_folder_make, boot_folders
+from engine_agent.journal.records import Closed, Entry, Opened, Record, entry_document, line_of
+
+__all__ = [
+    "BootStatus",
+    "Closed",
+    "Entry",
+    "Journal",
+    "JournalError",
+    "JournalFull",
+    "Lost",
+    "Opened",
+    "Page",
+    "entry_document",
+]
+
+SEGMENT_BYTES = 4 * 2**20
+CLOSING_BYTES = 2**20  # what `opened` leaves free, so that what has begun can be closed
+MOST_WAITING = 100_000
+PROBE, PROBE_BYTES = "room", 64 * 1024
+
+
+class JournalError(Exception):
+    """Everything this module raises on purpose; its text is for people."""
+
+
+class JournalFull(JournalError):
+    """The record is not written. Nobody may be told what it says. `why`: for clients, who need not know where it is."""
+
+    def __init__(self, problem: str, why: str) -> None:
+        super().__init__(problem)
+        self.why = why
+
+
+class JournalInUse(JournalError):
+    """Another process writes here."""
+
+
+class UnknownBoot(JournalError):
+    """No record of that boot is here: there were none, or they are cut."""
+
+
+class BadCut(JournalError):
+    """A cut behind the last record: whoever asks for it has never seen what it says it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Numbers that had records. `gone`: cut, or dropped to make room. `damaged`: their lines are no longer sound."""
+
+    first: int
+    last: int
+    reason: Literal["gone", "damaged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Records in order. Who has dealt with them, and with what is lost between, asks for what comes after `last`."""
+
+    boot: str
+    last: int
+    entries: tuple[Entry, ...]
+    lost: tuple[Lost, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BootStatus:
+    boot: str
+    first: int
+    last: int
+    size_bytes: int
+    is_current: bool
+
+
+class Journal:
+    """`Journal.open` makes one. `drops_oldest`: whether old records make room for new ones, where nobody cuts, or the
+    journal is full.
+    """
+
+    def __init__(
+        self, folder: Path, lock: TextIO, boot: str, *, most_bytes: int, drops_oldest: bool, segment_bytes: int
+    ) -> None:
+        self._folder, self._lock = folder, lock
+        self._most_bytes, self._segment_bytes, self._drops_oldest = most_bytes, segment_bytes, drops_oldest
+        self._boots = {one.boot: one for one in boot_folders(folder)}
+        if boot in self._boots:
+            raise JournalError(f"{folder}: the boot {boot} has a journal already")
+        self.boot = boot
+        self.size_bytes = sum(one.size for one in self._boots.values())
+        self._sequence = 0
+        self._file: int | None = None
+        self._waiting: deque[Closed] = deque()
+        self.problem = ""  # why the newest record could not be written; empty: it could
+        self.dropped_records = 0  # without having been read, as far as we know
+        self.lost_closings = 0  # closings for which no room was left, not even here
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        boot: str,
+        *,
+        most_bytes: int,
+        drops_oldest: bool = False,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> "Journal":
+        """Raises JournalInUse, OSError."""
+        if not BOOT.fullmatch(boot):
+            raise JournalError(f"{boot!r} is no name of a boot")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = (folder / "lock").open("w")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return cls(
+                folder, lock, boot, most_bytes=most_bytes, drops_oldest=drops_oldest, segment_bytes=segment_bytes
+            )
+        except BlockingIOError:
+            lock.close()
+            raise JournalInUse(f"{folder}: another process writes this journal") from None
+        except BaseException:
+            lock.close()
+            raise
+
+    @property
+    def _kept_free(self) -> int:
+        return min(CLOSING_BYTES, self._most_bytes // 4)
+
+    @property
+    def waiting(self) -> int:
+        """How many closings wait for room."""
+        return len(self._waiting)
+
+    @property
+    def last(self) -> int:
+        """The number of the last record of this boot."""
+        return self._sequence
+
+    # Writing
+
+    def opened(self, record: Opened) -> int:
+        """Its number. Raises JournalFull: then the headers must not leave."""
+        self.flush()
+        return self._append(record, self._most_bytes - self._kept_free)
+
+    def closed(self, record: Closed) -> int | None:
+        """Its number; None where it has to wait for room, in memory, for the next call or `flush`."""
+        self._waiting.append(record)
+        try:
+            return self.flush()
+        except JournalFull:
+            while len(self._waiting) > MOST_WAITING:
+                self._waiting.popleft()
+                self.lost_closings += 1
+            return None
+
+    def flush(self) -> int | None:
+        """Write the closings that wait; the last one's number. Raises JournalFull."""
+        number = None
+        while self._waiting:
+            number = self._append(self._waiting[0], self._most_bytes)
+            self._waiting.popleft()
+        return number
+
+    def look(self) -> str:
+        """Whether there is room again, without a record to write; what is wrong, or nothing."""
+        if self.problem and self._has_room():
+            self.problem = ""
+        return self.problem
+
+    def close(self) -> None:
+        """On disk for good, and free for another process."""
+        if self._file is not None:
+            os.fsync(self._file)
+            os.close(self._file)
+            self._file = None
+        self._lock.close()
+
+    # Reading
+
+    def since(self, boot: str, sequence: int, limit: int, *, upto: int | None = None) -> Page:
+        """The records of a boot behind number `sequence`, at most `limit`; of this boot, up to `upto`. Raises
+        UnknownBoot.
+        """
+        reached = self._sequence  # first: what is written from here on is no matter of this page
+        folder = self._known(boot)
+        last = min(reached, reached if upto is None else upto) if boot == self.boot else folder.last
+        entries = tuple(entry for entry in folder.read(sequence, limit) if entry.sequence <= last)
+        end = entries[-1].sequence if len(entries) == limit else max(last, sequence)
+        return Page(boot, end, entries, tuple(_lost(entries, sequence, end, kept_from=folder.first)))
+
+    def boots(self) -> list[BootStatus]:
+        """Those with records here, oldest first; the last is this one, if it has any."""
+        return [
+            BootStatus(folder.boot, folder.first, folder.last, folder.size, folder.boot == self.boot)
+            for folder in list(self._boots.values())
+        ]
+
+    def cut(self, boot: str, upto: int) -> int:
+        """Every record up to this number is safe elsewhere. How many bytes that gave back: whole segments alone."""
+        folder = self._known(boot)
+        if upto > folder.last:
+            raise BadCut(f"the last record of {boot} is {folder.last}, found {upto}")
+        done = [one for one in folder.segments if one.last <= upto and not self._is_written(one)]
+        for segment in done:
+            self._remove(folder, segment)
+        return sum(segment.size for segment in done)
+
+    def _known(self, boot: str) -> BootFolder:
+        if boot == self.boot and boot not in self._boots:
+            return BootFolder(self._folder, 0, boot)  # it has written nothing yet
+        try:
+            return self._boots[boot]
+        except KeyError:
+            raise UnknownBoot(f"no record of the boot {boot[:64]!r} is here") from None
+
+    # Files
+
+    def _append(self, record: Record, most_bytes: int) -> int:
+        line = line_of(Entry(self._sequence + 1, record))
+        try:
+            self._write_line(line, most_bytes)
+        except JournalFull as problem:
+            self.problem = str(problem)
+            raise
+        self.problem = ""
+        return self._sequence
+
+    def _write_line(self, line: bytes, most_bytes: int) -> None:
+        try:
+            self._make_room(len(line), most_bytes)
+            segment = self._segment(len(line))
+            self._write(segment, line)
+        except OSError as problem:
+            text = f"{self._folder}: cannot be written: {problem.strerror}"
+            raise JournalFull(text, f"its disk cannot be written: {problem.strerror}") from problem
+        segment.size += len(line)
+        self.size_bytes += len(line)
+        segment.last = self._sequence = self._sequence + 1
+
+    def _has_room(self) -> bool:
+        """As much as is tried, which is more than any record."""
+        probe = self._folder / PROBE
+        try:
+            self._make_room(PROBE_BYTES, self._most_bytes - self._kept_free)
+            probe.write_bytes(bytes(PROBE_BYTES))
+        except (JournalFull, OSError):
+            return False
+        finally:
+            with contextlib.suppress(OSError):
+                probe.unlink()
+        return True
+
+    def _write(self, segment: Segment, line: bytes) -> None:
+        """All of it, or none."""
+        assert self._file is not None
+        written = os.write(self._file, line)
+        if written < len(line):
+            self._leave_segment()  # wherever the half line ends, the next record begins a segment
+            os.truncate(segment.path, segment.size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def _segment(self, more_bytes: int) -> Segment:
+        """The one to write to, with its file open."""
+        folder = self._boots.get(self.boot)
+        if folder is None:
+            ordinal = max((one.ordinal for one in self._boots.values()), default=0) + 1
+            folder = self._boots[self.boot] = boot_folder_make(self._folder, ordinal, self.boot)
+        segment = folder.segments[-1] if folder.segments else None
+        if self._file is not None and segment is not None and segment.size + more_bytes <= self._segment_bytes:
+            return segment
+        self._leave_segment()
+        if segment is None or segment.records:
+            segment = folder.add_segment(self._sequence + 1)
+        self._file = os.open(segment.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        return segment
+
+    def _leave_segment(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _make_room(self, more_bytes: int, most_bytes: int) -> None:
+        while self.size_bytes + more_bytes > most_bytes:
+            oldest = next(((folder, one) for folder in self._boots.values() for one in folder.segments), None)
+            if not self._drops_oldest or oldest is None or self._is_written(oldest[1]):
+                text = f"{self._folder}: {self.size_bytes:,} bytes wait to be taken, and {most_bytes:,} may"
+                raise JournalFull(text, "its journal is full, and nobody takes it")
+            self.dropped_records += oldest[1].records
+            self._remove(*oldest)
+
+    def _is_written(self, segment: Segment) -> bool:
+        current = self._boots.get(self.boot)
+        return current is not None and segment is current.segments[-1]
+
+    def _remove(self, folder: BootFolder, segment: Segment) -> None:
+        segment.path.unlink(missing_ok=True)
+        self.size_bytes -= segment.size
+        folder.segments = [one for one in folder.segments if one is not segment]
+        if not folder.segments:
+            del self._boots[folder.boot]
+            with contextlib.suppress(OSError):  # somebody put a file there
+                folder.path.rmdir()
+
+
+def _lost(entries: Iterable[Entry], after: int, end: int, *, kept_from: int) -> Iterable[Lost]:
+    """The numbers between `after` and `end` that no entry has."""
+    for number in [*(entry.sequence for entry in entries), end + 1]:
+        if after + 1 < min(number, kept_from):
+            yield Lost(after + 1, min(number, kept_from) - 1, "gone")
+            after = min(number, kept_from) - 1
+        if after + 1 < number:
+            yield Lost(after + 1, number - 1, "damaged")
+        after = number

@@ -1,0 +1,1 @@
+"""Tools beside the product: they measure, replay and compare. No server imports them."""

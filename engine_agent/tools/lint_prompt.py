@@ -1,0 +1,96 @@
+"""`luminet lint-prompt`: what varies inside prompts that are otherwise the same. Nothing leaves this machine."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from engine_agent.divergence.chunks import chunk_places
+from engine_agent.divergence.linting import Excerpt, Lint, Tokenise, lint
+from engine_agent.divergence.prompt_texts import NoPrompt, PromptText, prompts_of_file
+from engine_agent.process.commands import Parser
+
+ABOUT = "Find what varies inside prompts that are otherwise the same, and what moving it to the end would be worth."
+EXAMPLES = """examples:
+  luminet lint-prompt request1.json request2.json request3.json
+  luminet lint-prompt requests.jsonl --model models/my-model
+  pbpaste | luminet lint-prompt -
+
+A file holds a body of the OpenAI API, a list of them, one on each line, or just a prompt's text. Give prompts in the
+order in which they are sent. Status 2: something varies that should stand at the end.
+"""
+MOST_BYTES = 64 * 2**20
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    try:
+        prompts = [prompt for file in options.files for prompt in _prompts(file)]
+        found = lint(prompts, _tokenise(options.model))
+    except (NoPrompt, OSError, UnicodeDecodeError, ModuleNotFoundError) as problem:
+        print(f"luminet lint-prompt: {problem}", file=sys.stderr)
+        return 1
+    print(json.dumps(asdict(found)) if options.json else report(found, is_estimated=options.model is None))
+    return 2 if found.findings else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    top = Parser(
+        prog="luminet lint-prompt",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("files", nargs="+", metavar="FILE", help="- is what comes in")
+    top.add_argument("--model", type=Path, metavar="DIR", help="count by this model's tokenizer.json, not by words")
+    top.add_argument("--json", action="store_true", help="for programs")
+    return top
+
+
+def _prompts(file: str) -> list[PromptText]:
+    data = sys.stdin.buffer.read(MOST_BYTES) if file == "-" else Path(file).read_bytes()
+    try:
+        return prompts_of_file(data.decode())
+    except NoPrompt as problem:
+        raise NoPrompt(f"{file}: {problem}") from None
+
+
+def _tokenise(folder: Path | None) -> Tokenise:
+    if folder is None:
+        return chunk_places
+    from tokenizers import Tokenizer
+
+    path = folder / "tokenizer.json"
+    tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    return lambda text, most: tokenizer.encode(text, add_special_tokens=False).offsets[:most]
+
+
+def report(found: Lint, *, is_estimated: bool) -> str:
+    prompts = "1 prompt" if found.prompts == 1 else f"{found.prompts:,} prompts"
+    about = f"{prompts}, {'about ' if is_estimated else ''}{found.tokens:,} tokens"
+    lines = [about]
+    for one in found.findings:
+        lines += ["", one.advice, *(_line(excerpt) for excerpt in one.excerpts)]
+    if found.suspects:
+        lines += ["", "These look as if they were others in the next prompt; near the beginning that costs hits:"]
+        lines += [f"  token {one.token:,} looks like {one.looks_like}\n{_line(one.excerpt)}" for one in found.suspects]
+    if not found.findings and not found.suspects:
+        lines.append("Nothing varies inside what is otherwise the same.")
+    if found.prompts == 1:
+        lines.append("Give several prompts, and what differs between them is proved.")
+    return "\n".join(lines)
+
+
+def _line(one: Excerpt) -> str:
+    before, text, after = (ascii(part)[1:-1] if not part.isprintable() else part for part in _parts(one))
+    return f"  prompt {one.prompt}, {one.where}, line {one.line}, column {one.column}: {before}[{text}]{after}"
+
+
+def _parts(one: Excerpt) -> tuple[str, str, str]:
+    return one.before, one.text, one.after
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,133 @@
+"""A run as people read it, and as JSON for programs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from engine_agent.tools.loadgen.outcome import Outcome
+from engine_agent.tools.loadgen.server import Server
+from engine_agent.tools.loadgen.summary import PERCENTILES, Spread, Summary
+
+BOLD, DIM, BAD, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[0m"
+NO_VALUE = "–"
+
+
+def headline(server: Server, what: str) -> str:
+    form = "chat" if server.form.is_chat else "token ids" if server.form.takes_ids else "text"
+    return f"{server.model} at {server.url} · {what} · {form}"
+
+
+def table(summary: Summary, *, is_colourful: bool = False) -> str:
+    """Counts and throughput, then times with their percentiles, then what went wrong."""
+    lines = [_counts(summary), *_cache(summary), ""]
+    heads = ["", "n", "mean", *(f"P{percent}" for percent in PERCENTILES), "most"]
+    body = [_cells(name, spread) for name, spread in _times(summary).items() if spread]
+    widths = [max(len(row[index]) for row in [heads, *body]) for index in range(len(heads))]
+    lines += [_painted(_row(heads, widths), BOLD, is_colourful), *(_row(row, widths) for row in body)]
+    return "\n".join([*lines, *(_painted(line, BAD, is_colourful) for line in _errors(summary))])
+
+
+def document(
+    server: Server, asked: Mapping[str, Any], summary: Summary, outcomes: Sequence[Outcome] = ()
+) -> dict[str, Any]:
+    """`asked` is the options of the run; with `outcomes`, each of them too."""
+    found: dict[str, Any] = {
+        "url": server.url,
+        "model": server.model,
+        "form": asdict(server.form),
+        "asked": dict(asked),
+        "requests": summary.requests,
+        "answered": summary.answered,
+        "seconds": summary.seconds,
+        "requests_per_second": summary.requests_per_second,
+        "output_tokens_per_second": summary.output_tokens_per_second,
+        "tokens_per_second": summary.tokens_per_second,
+        "prompt_tokens": summary.prompt_tokens,
+        "output_tokens": summary.output_tokens,
+        "cached_tokens": summary.cached_tokens,
+        "hit_ratio": summary.hit_ratio,
+        "header_and_usage_differ": summary.contradictions,
+        "miss_reasons": summary.miss_reasons,
+        "errors": summary.errors,
+        "error_examples": summary.examples,
+        "ttft_ms": _milliseconds(summary.ttft),
+        "tpot_ms": _milliseconds(summary.tpot),
+        "itl_ms": _milliseconds(summary.gaps),
+        "e2e_ms": _milliseconds(summary.whole),
+        "sent_late_ms": _milliseconds(summary.late),
+        "ttft_ms_of_hits": _milliseconds(summary.ttft_of_hits),
+        "ttft_ms_of_misses": _milliseconds(summary.ttft_of_misses),
+    }
+    if outcomes:
+        found["outcomes"] = [asdict(one) for one in outcomes]
+    return found
+
+
+def _counts(summary: Summary) -> str:
+    return (
+        f"{summary.answered:,} of {summary.requests:,} requests answered in {summary.seconds:,.1f} s · "
+        f"{summary.requests_per_second:,.2f} requests/s · {summary.output_tokens_per_second:,.1f} output tokens/s · "
+        f"{summary.tokens_per_second:,.0f} tokens/s"
+    )
+
+
+def _cache(summary: Summary) -> list[str]:
+    if summary.hit_ratio is None:
+        return [f"{summary.prompt_tokens:,} prompt tokens; the server does not say how many came from its cache"]
+    lines = [
+        f"{summary.cached_tokens:,} of {summary.prompt_tokens:,} prompt tokens from cache, "
+        f"{100 * summary.hit_ratio:.1f} %"
+    ]
+    if summary.miss_reasons:
+        lines.append("miss reasons: " + ", ".join(f"{name} {count:,}" for name, count in summary.miss_reasons.items()))
+    return lines
+
+
+def _times(summary: Summary) -> dict[str, Spread | None]:
+    has_both = summary.ttft_of_hits and summary.ttft_of_misses
+    return {
+        "time to first token [ms]": summary.ttft,
+        "  of hits": summary.ttft_of_hits if has_both else None,
+        "  of misses": summary.ttft_of_misses if has_both else None,
+        "time per output token [ms]": summary.tpot,
+        "between pieces [ms]": summary.gaps,
+        "whole answer [ms]": summary.whole,
+        "sent late by [ms]": summary.late if summary.late and summary.late.most else None,
+    }
+
+
+def _cells(name: str, spread: Spread) -> list[str]:
+    times = [spread.mean, *(spread.percentiles[percent] for percent in PERCENTILES), spread.most]
+    return [name, f"{spread.n:,}", *(_number(1000 * seconds) for seconds in times)]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    name, *numbers = cells
+    aligned = [number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True)]
+    return "  ".join([name.ljust(widths[0]), *aligned]).rstrip()
+
+
+def _errors(summary: Summary) -> list[str]:
+    lines = []
+    for kind, count in summary.errors.items():
+        said = summary.examples.get(kind)
+        lines.append(f"{count:,} failed: {kind}" + (f" ({said})" if said else ""))
+    if summary.contradictions:
+        lines.append(f"{summary.contradictions:,} answers name other cached tokens in the header than in the usage")
+    return ["", *lines] if lines else []
+
+
+def _milliseconds(spread: Spread | None) -> dict[str, float] | None:
+    if spread is None:
+        return None
+    percentiles = {f"p{percent}": 1000 * value for percent, value in spread.percentiles.items()}
+    ends = {"mean": 1000 * spread.mean, "min": 1000 * spread.least, "max": 1000 * spread.most}
+    return {"n": spread.n, **ends, **percentiles}
+
+
+def _painted(text: str, colour: str, is_colourful: bool) -> str:
+    return f"{colour}{text}{PLAIN}" if is_colourful and text.strip() else text

@@ -1,0 +1,108 @@
+"""What many outcomes come to: percentiles, throughput, tokens from cache, errors by kind."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from engine_agent.tools.loadgen.outcome import Outcome
+
+PERCENTILES = (50, 90, 95, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Of so many values; in the unit they had."""
+
+    n: int
+    mean: float
+    least: float
+    most: float
+    percentiles: dict[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """`seconds` is from the first request to the last answer. Throughput counts answered requests alone."""
+
+    requests: int
+    answered: int
+    seconds: float
+    prompt_tokens: int
+    output_tokens: int
+    cached_tokens: int | None  # None: the server does not say
+    contradictions: int  # answers whose header and usage differ
+    errors: dict[str, int]
+    examples: dict[str, str]  # of each kind of error, one that was said
+    miss_reasons: dict[str, int]
+    ttft: Spread | None
+    tpot: Spread | None
+    gaps: Spread | None
+    whole: Spread | None
+    late: Spread | None
+    ttft_of_hits: Spread | None
+    ttft_of_misses: Spread | None
+
+    @property
+    def requests_per_second(self) -> float:
+        return self.answered / self.seconds if self.seconds else 0.0
+
+    @property
+    def output_tokens_per_second(self) -> float:
+        return self.output_tokens / self.seconds if self.seconds else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        return (self.prompt_tokens + self.output_tokens) / self.seconds if self.seconds else 0.0
+
+    @property
+    def hit_ratio(self) -> float | None:
+        return None if self.cached_tokens is None or not self.prompt_tokens else self.cached_tokens / self.prompt_tokens
+
+
+def summary_of(outcomes: Sequence[Outcome]) -> Summary:
+    answered = [one for one in outcomes if one.is_answered]
+    cached = [one.cached_tokens for one in answered if one.cached_tokens is not None]
+    failed = [one for one in outcomes if one.error is not None]
+    return Summary(
+        requests=len(outcomes),
+        answered=len(answered),
+        seconds=_seconds(outcomes),
+        prompt_tokens=sum(one.prompt_tokens for one in answered),
+        output_tokens=sum(one.output_tokens for one in answered),
+        cached_tokens=sum(cached) if cached else None,
+        contradictions=sum(one.is_contradictory for one in answered),
+        errors=dict(Counter(one.error or "" for one in failed).most_common()),
+        examples={one.error or "": one.detail for one in reversed(failed)},
+        miss_reasons=dict(Counter(one.miss_reason for one in answered if one.miss_reason).most_common()),
+        ttft=spread_of(one.ttft_seconds for one in answered),
+        tpot=spread_of(one.tpot_seconds for one in answered),
+        gaps=spread_of(gap for one in answered for gap in one.gaps_seconds),
+        whole=spread_of(one.seconds for one in answered),
+        late=spread_of(one.late_seconds for one in outcomes),
+        ttft_of_hits=spread_of(one.ttft_seconds for one in answered if one.cached_tokens),
+        ttft_of_misses=spread_of(one.ttft_seconds for one in answered if one.cached_tokens == 0),
+    )
+
+
+def spread_of(values: Iterable[float | None]) -> Spread | None:
+    """Of those that are there; None where none is."""
+    ordered = sorted(value for value in values if value is not None)
+    if not ordered:
+        return None
+    percentiles = {percent: quantile(ordered, percent / 100) for percent in PERCENTILES}
+    return Spread(len(ordered), math.fsum(ordered) / len(ordered), ordered[0], ordered[-1], percentiles)
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """By linear interpolation between closest ranks, numpy's default."""
+    position = share * (len(ordered) - 1)
+    below = math.floor(position)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (ordered[above] - ordered[below]) * (position - below)
+
+
+def _seconds(outcomes: Sequence[Outcome]) -> float:
+    if not outcomes:
+        return 0.0
+    return max(one.sent_seconds + one.seconds for one in outcomes) - min(one.sent_seconds for one in outcomes)

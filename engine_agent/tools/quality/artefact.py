@@ -1,0 +1,197 @@
+"""What a quality run found, as a file that other programs believe or refuse. Standard library only.
+
+`quality-BACKEND.json` lies beside the model. It says of one model revision on one backend what each KV format with each
+scale set costs, and whether that passes. Before a dtype may reach traffic, whoever decides loads it with the revision
+and the backend it is about to serve; another model's file, another backend's, an older schema or one that was changed
+by hand is refused by name.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, get_args
+
+from engine_agent.tools.quality.errors import BadArtefact
+from engine_agent.tools.quality.gates import Verdict
+
+FLOOR = ("fp32", "bf16")  # whether pages are exact at all, and what a served model rounds anyway
+SCHEMA = "luminet/quality/1"
+TEXTS = ("findings", "shortcomings")
+VERDICTS: tuple[str, ...] = get_args(Verdict)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One reading against its reference. Shares are of 1, divergences are in nats, `low` and `high` 95 % intervals. By
+    token where a name does not say byte."""
+
+    perplexity: float
+    delta_percent: float
+    delta_percent_low: float
+    delta_percent_high: float
+    divergence: float
+    divergence_low: float
+    divergence_high: float
+    byte_delta_percent: float  # what the same loss is by byte of text: whatever the tokenizer, it compares
+    byte_delta_percent_low: float
+    byte_delta_percent_high: float
+    byte_divergence: float
+    byte_divergence_low: float
+    byte_divergence_high: float
+    divergence_p99: float
+    divergence_decoded: float  # of the tokens that were read one at a time
+    agreement: float
+    documents: int
+    tokens: int  # predicted
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One format with one scale set."""
+
+    kv_format: str
+    scale_set: str  # its digest; "" for neutral scales
+    reference: str
+    token_bytes: int  # over all layers
+    axes: dict[str, Figures]  # "plain", and what was done to keys
+    needle: dict[str, float]  # by the cosine between near-duplicates: the share found
+    hit_equals_miss: bool
+    verdict: Verdict
+    findings: tuple[str, ...]  # every figure with its bound
+    shortcomings: tuple[str, ...]  # those of them that did not pass
+
+    @property
+    def is_calibrated(self) -> bool:
+        return bool(self.scale_set)
+
+
+@dataclass(frozen=True, slots=True)
+class Artefact:
+    model_revision: str
+    backend: str  # "torch-cpu" or "triton-cuda"
+    device: str
+    versions: dict[str, str]
+    text_sha256: str
+    documents: int
+    window_tokens: int
+    calibration_tokens: int
+    bytes_per_token: float
+    is_quick: bool  # too little text to decide by
+    is_control_rejected: bool
+    seconds: float
+    measurements: tuple[Measurement, ...]
+
+    def of(self, kv_format: str, scale_set: str = "") -> Measurement | None:
+        """What was found for what is about to be served."""
+        matching = (one for one in self.measurements if (one.kv_format, one.scale_set) == (kv_format, scale_set))
+        return next(matching, None)
+
+    def may_serve(self, kv_format: str, scale_set: str = "") -> bool:
+        """Whether this run is reason enough to let a format reach traffic."""
+        found = self.of(kv_format, scale_set)
+        is_sound = self.is_control_rejected and self.is_floor_passed and not self.is_quick
+        return is_sound and found is not None and found.verdict == "passed"
+
+    @property
+    def is_floor_passed(self) -> bool:
+        """Whether fp32 and bf16 passed. Other formats are compared with bf16 through the same pages: what is wrong with
+        all of them alike shows there alone."""
+        floor = [self.of(name) for name in FLOOR]
+        return all(one is not None and one.verdict == "passed" for one in floor)
+
+
+def file_name(backend: str) -> str:
+    """One for each backend: what a CPU computes says nothing of a GPU's kernels."""
+    return f"quality-{backend}.json"
+
+
+def document(artefact: Artefact) -> dict[str, Any]:
+    """As JSON has it, with a digest over everything else."""
+    content = {"schema": SCHEMA, **asdict(artefact)}
+    content["measurements"] = [{**one, **{name: list(one[name]) for name in TEXTS}} for one in content["measurements"]]
+    return {**content, "digest": _digest(content)}
+
+
+def save_artefact(artefact: Artefact, folder: Path) -> Path:
+    """Raises OSError."""
+    path = folder / file_name(artefact.backend)
+    path.write_text(json.dumps(document(artefact), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    return path
+
+
+def load_artefact(folder: Path, *, backend: str, model_revision: str | None = None) -> Artefact:
+    """Raises BadArtefact for what was changed, is no artefact, or is of another backend or revision; OSError."""
+    path = folder / file_name(backend)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as problem:
+        raise BadArtefact(path, "", f"is no JSON: {problem}") from problem
+    if not isinstance(content, dict):
+        raise BadArtefact(path, "", "is no JSON object")
+    digest = content.pop("digest", None)
+    if content.pop("schema", None) != SCHEMA:
+        raise BadArtefact(path, "schema", f"is not {SCHEMA}")
+    if digest != _digest({"schema": SCHEMA, **content}):
+        raise BadArtefact(path, "digest", "does not fit what the file says: it was changed after it was written")
+    found = _Reader(path).artefact(content)
+    if found.backend != backend:
+        raise BadArtefact(path, "backend", f"expected {backend}, found {found.backend}")
+    if model_revision is not None and found.model_revision != model_revision:
+        raise BadArtefact(path, "model_revision", f"expected {model_revision}, found {found.model_revision}")
+    return found
+
+
+def _digest(content: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+class _Reader:
+    """Builds dataclasses of JSON; every complaint names the file and the field."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def artefact(self, content: object) -> Artefact:
+        given = self._fields("", content, Artefact)
+        many = self._kept("measurements", given["measurements"], list)
+        rows = [self._measurement(f"measurements[{index}]", one) for index, one in enumerate(many)]
+        versions = self._kept("versions", given["versions"], dict)
+        for name, version in versions.items():
+            self._kept(f"versions.{name}", version, str)
+        return Artefact(**{**given, "measurements": tuple(rows)})
+
+    def _measurement(self, where: str, content: object) -> Measurement:
+        given = self._fields(where, content, Measurement)
+        axes = self._kept(f"{where}.axes", given["axes"], dict)
+        for name, share in self._kept(f"{where}.needle", given["needle"], dict).items():
+            self._kept(f"{where}.needle.{name}", share, float)
+        if given["verdict"] not in VERDICTS:
+            raise BadArtefact(self._path, f"{where}.verdict", f"{given['verdict']!r} is none of {', '.join(VERDICTS)}")
+        texts = {name: self._texts(f"{where}.{name}", given[name]) for name in TEXTS}
+        figures = {name: Figures(**self._fields(f"{where}.axes.{name}", one, Figures)) for name, one in axes.items()}
+        return Measurement(**{**given, "axes": figures, **texts})
+
+    def _texts(self, where: str, content: object) -> tuple[str, ...]:
+        return tuple(self._kept(where, one, str) for one in self._kept(where, content, list))
+
+    def _fields(self, where: str, content: object, kind: type[Artefact | Measurement | Figures]) -> dict[str, Any]:
+        """Exactly the fields of `kind`; plain ones of the right type."""
+        given = self._kept(where, content, dict)
+        prefix = f"{where}." if where else ""
+        for one in fields(kind):
+            if one.name not in given:
+                raise BadArtefact(self._path, prefix + one.name, "is missing")
+            if one.type in (str, int, float, bool):
+                self._kept(prefix + one.name, given[one.name], one.type)
+        if strange := given.keys() - {one.name for one in fields(kind)}:
+            raise BadArtefact(self._path, prefix + min(strange), f"is no field of {SCHEMA}")
+        return dict(given)
+
+    def _kept(self, where: str, value: Any, kind: type) -> Any:
+        is_right = type(value) is kind or (kind is float and type(value) is int)
+        if not is_right or (kind is float and not math.isfinite(value)):
+            raise BadArtefact(self._path, where, f"{value!r} is no {kind.__name__}")
+        return value

@@ -1,0 +1,153 @@
+"""One picture of a run, as SVG and PNG: bytes per token against what they cost, plain and with outliers.
+
+matplotlib comes with the extra `bench` and is loaded only when a plot is asked for.
+"""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from engine_agent.tools.quality.artefact import Artefact, Figures, Measurement
+from engine_agent.tools.quality.errors import CannotPlot
+from engine_agent.tools.quality.gates import BASELINE, CONTROL, EXACT, GATES
+
+COLOURS = {"passed": "#1b7a43", "failed": "#b3261e", "unresolved": "#8a5a00"}  # the dashboard's: ok, bad, warn
+MUTED, GRID = "#556172", "#dddddd"
+SETTINGS = {"svg.hashsalt": "luminet", "font.size": 9, "axes.titlesize": 11, "axes.titleweight": "bold"}
+LEAST = 1e-8  # nothing below is told from rounding
+AXES = ("plain", "outliers")
+Box = tuple[float, float, float, float]  # left, low, right, high
+PIXELS = 100 / 72  # of a point, as a figure is laid out
+LETTER, POINT = 5.6 * PIXELS, 5 * PIXELS  # how wide
+OFFSETS = ((8, 0), (-8, 0), (0, 11), (0, -11), (8, 9), (-8, 9), (8, -9), (-8, -9))  # of a name, in points
+
+
+def plotting_checked() -> None:
+    """Before minutes are spent on what cannot be drawn. Raises CannotPlot."""
+    try:
+        importlib.import_module("matplotlib")
+    except ImportError as problem:
+        advice = "pip install -c constraints.txt -e '.[bench]'"
+        raise CannotPlot(f"plots need matplotlib, which is not installed here: {advice}") from problem
+
+
+def write_plots(artefact: Artefact, folder: Path) -> list[Path]:
+    """The paths written. Raises CannotPlot, OSError."""
+    plotting_checked()
+    matplotlib = importlib.import_module("matplotlib")
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"quality.{kind}" for kind in ("svg", "png")]
+    with matplotlib.rc_context(SETTINGS):
+        drawn = _drawn(artefact)
+        for path in paths:
+            metadata = {"Date": None} if path.suffix == ".svg" else None
+            drawn.savefig(path, format=path.suffix[1:], dpi=150, metadata=metadata)
+    return paths
+
+
+def fact(artefact: Artefact) -> str:
+    """What the picture shows, in a sentence."""
+    passed = [one for one in artefact.measurements if one.verdict == "passed" and one.kv_format in GATES]
+    leanest = min(passed, key=lambda one: one.token_bytes, default=None)
+    baseline = next(one for one in artefact.measurements if one.kv_format == BASELINE)
+    if leanest is None or leanest.kv_format in (BASELINE, EXACT):
+        return "No format below bf16 passes"
+    times = baseline.token_bytes / leanest.token_bytes
+    return f"{leanest.kv_format} holds {times:.2f} times the tokens of bf16 and passes"
+
+
+def _drawn(artefact: Artefact) -> Any:
+    # No pyplot: it keeps every figure alive and picks a window system.
+    drawn = importlib.import_module("matplotlib.figure").Figure(figsize=(11, 5.6), layout="constrained")
+    axes = drawn.subplots(1, 2, sharey=True)
+    titles = (fact(artefact), "With outlier channels in every key (colours: verdicts without)")
+    for axis, name, title in zip(axes, AXES, titles, strict=True):
+        _panel(axis, artefact, name)
+        axis.set_title(title, loc="left", pad=10)
+    axes[0].set_ylabel("mean KL against bf16 (bf16 against fp32) [nats per token]")
+    handles = [_mark(axes[0], *mark) for mark in _legend()]
+    drawn.legend(handles=handles, loc="outside lower left", ncols=5, frameon=False, fontsize=8)
+    drawn.canvas.draw()  # only then is it known where points lie
+    for axis, name in zip(axes, AXES, strict=True):
+        _named(axis, artefact, name)
+    return drawn
+
+
+def _panel(axis: Any, artefact: Artefact, name: str) -> None:
+    axis.set_xscale("log")
+    axis.set_yscale("log")
+    axis.set_xlabel("bytes per token, keys and values of all layers, logarithmic", loc="left")
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(color=GRID, linewidth=0.6)
+    axis.set_axisbelow(True)
+    shown = [one for one in artefact.measurements if one.kv_format != EXACT and name in one.axes]
+    for one in shown:
+        _point(axis, one, one.axes[name])
+    sizes: list[int] = []
+    for size in sorted({one.token_bytes for one in shown}):
+        sizes += [size] if not sizes or size > 1.1 * sizes[-1] else []  # closer ones would be written over each other
+    axis.set_xticks(sizes, [f"{size:,}" for size in sizes], rotation=45, ha="right")
+    axis.set_xticks([], minor=True)
+    axis.set_xlim(sizes[0] / 1.25, sizes[-1] * 1.5)
+
+
+def _point(axis: Any, one: Measurement, figures: Figures) -> None:
+    value = max(figures.divergence, LEAST)
+    low, high = value - max(figures.divergence_low, LEAST), figures.divergence_high - value
+    axis.errorbar(
+        one.token_bytes,
+        value,
+        yerr=[[max(0.0, low)], [max(0.0, high)]],
+        marker="D" if one.is_calibrated else "o",
+        markersize=7,
+        markerfacecolor="white" if one.is_calibrated else COLOURS[one.verdict],
+        color=COLOURS[one.verdict],
+        linewidth=1.2,
+    )
+
+
+def _named(axis: Any, artefact: Artefact, name: str) -> None:
+    """A name for each format, at the upper one of its points, where it hides nothing. After the limits are known."""
+    shown = [one for one in artefact.measurements if one.kv_format != EXACT and name in one.axes]
+    places = {id(one): axis.transData.transform((one.token_bytes, _height(one, name))) for one in shown}
+    taken = [(x - POINT, y - POINT, x + POINT, y + POINT) for x, y in places.values()]
+    upper = {one.kv_format: one for one in sorted(shown, key=lambda one: _height(one, name))}
+    for one in upper.values():
+        text = f"{one.kv_format} (control)" if one.kv_format == CONTROL else one.kv_format
+        x, y = places[id(one)]
+        boxes = [(_box(x, y, text, offset), offset) for offset in OFFSETS]
+        box, (right, up) = next((free for free in boxes if not _is_hidden(free[0], taken)), boxes[0])
+        side = "left" if right > 0 else "right" if right < 0 else "center"
+        axis.annotate(
+            text, (one.token_bytes, _height(one, name)), (right, up), textcoords="offset points", va="center", ha=side
+        )
+        taken.append(box)
+
+
+def _height(one: Measurement, name: str) -> float:
+    return max(one.axes[name].divergence, LEAST)
+
+
+def _box(x: float, y: float, text: str, offset: tuple[int, int]) -> Box:
+    """About where a text would lie, in pixels."""
+    width, (right, up) = LETTER * len(text), offset
+    left = x + right * PIXELS if right > 0 else x + right * PIXELS - width if right < 0 else x - width / 2
+    middle = y + up * PIXELS
+    return left, middle - 0.7 * LETTER, left + width, middle + 0.7 * LETTER
+
+
+def _is_hidden(box: Box, taken: list[Box]) -> bool:
+    return any(box[0] < other[2] and box[2] > other[0] and box[1] < other[3] and box[3] > other[1] for other in taken)
+
+
+def _legend() -> list[tuple[str, str, bool]]:
+    marks = [(verdict, colour, True) for verdict, colour in COLOURS.items()]
+    return [*marks, ("neutral scales", MUTED, True), ("calibrated", MUTED, False)]
+
+
+def _mark(axis: Any, text: str, colour: str, is_filled: bool) -> Any:
+    (handle,) = axis.plot(
+        [], [], marker="o" if is_filled else "D", color=colour, markerfacecolor=colour if is_filled else "white",
+        linestyle="none", label=text,
+    )  # fmt: skip
+    return handle

@@ -1,0 +1,159 @@
+"""Documents read by a model through pages: prompts in chunks, the last tokens one at a time, all teacher-forced.
+
+Decoding reads back what was quantised long before, as serving does. Everything a token attends to comes out of pages,
+its own key and value too.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from engine_agent.engine.batch import BatchAttention, BatchRow, batch_attention
+from engine_agent.engine.model import Model
+from engine_agent.tools.quality.injection import NOTHING, Injection
+from kernels.layout import PageLayout
+from kernels.rope import Rope, apply_rope
+from kernels.scales import ScaleSet, neutral_scales
+
+CHUNK_TOKENS = 256
+DECODED_TOKENS = 64
+
+Observe = Callable[[int, Tensor, Tensor], None]  # layer, keys with their positions, values
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One document's part of a step: where its pages begin in the arena, and which of its tokens are computed now."""
+
+    pages: Sequence[int]
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class InjectedAttention:
+    """The engine's attention with something done to keys between their rotary positions and the pages."""
+
+    batch: BatchAttention
+    injection: Injection
+    observe: Observe | None = None
+
+    def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        keys = self.injection.keys(layer, apply_rope(keys, self.batch.rope))
+        if self.observe:
+            self.observe(layer, keys, values)
+        self.batch.write(layer, keys, values, is_turned=True)
+        return self.batch.read(layer, self.injection.queries(apply_rope(queries, self.batch.rope)))
+
+
+@dataclass(frozen=True, slots=True)
+class DenseAttention:
+    """Whole sequences at once, without a page: what the paged path is compared with."""
+
+    rope: Rope
+    sequences: int
+    windows: Sequence[int | None]
+
+    def __call__(self, layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        q, k, v = (
+            part.unflatten(0, (self.sequences, -1)).transpose(1, 2)
+            for part in (apply_rope(queries, self.rope), apply_rope(keys, self.rope), values)
+        )
+        seen = _seen(q.shape[2], self.windows[layer], q.device)
+        mixed: Tensor = functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=seen, is_causal=seen is None, enable_gqa=True
+        )
+        return mixed.transpose(1, 2).flatten(0, 1)
+
+
+def _seen(tokens: int, window: int | None, device: torch.device) -> Tensor | None:
+    """Which token sees which; None: each all before it."""
+    if window is None:
+        return None
+    everything = torch.ones(tokens, tokens, dtype=torch.bool, device=device)
+    return everything.tril() & everything.triu(1 - window)
+
+
+@dataclass(slots=True)
+class Pages:
+    """An arena with as many pages as some sequences of one length need, one sequence's behind the other's."""
+
+    layout: PageLayout
+    sequences: int
+    tokens: int
+    device: torch.device
+    arena: Tensor = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.arena = torch.zeros(
+            self.sequences * self.each * self.layout.page_bytes, dtype=torch.uint8, device=self.device
+        )
+
+    @property
+    def each(self) -> int:
+        return -(-self.tokens // self.layout.block_tokens)
+
+    def of(self, sequence: int) -> list[int]:
+        """Where a sequence's pages begin."""
+        first = sequence * self.each
+        return [page * self.layout.page_bytes for page in range(first, first + self.each)]
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """One model in one KV format with one scale set."""
+
+    model: Model
+    layout: PageLayout
+    scales: ScaleSet
+    injection: Injection = NOTHING
+    observe: Observe | None = None
+
+    def read(self, documents: Tensor, *, decoded_tokens: int = DECODED_TOKENS) -> Tensor:
+        """Logits after each token, [documents, tokens, vocab], of documents of one length, [documents, tokens]."""
+        hidden = self.hidden(documents, decoded_tokens=decoded_tokens)
+        return self.model.logits(hidden.flatten(0, 1)).view(*documents.shape, -1)
+
+    def hidden(
+        self, documents: Tensor, *, chunk_tokens: int = CHUNK_TOKENS, decoded_tokens: int = DECODED_TOKENS
+    ) -> Tensor:
+        """The last layer's output for each token: prompts in chunks, then the last tokens one at a time."""
+        sequences, length = documents.shape
+        pages = Pages(self.layout, sequences, length, documents.device)
+        prompt = length - decoded_tokens
+        steps = [(at, min(at + chunk_tokens, prompt)) for at in range(0, prompt, chunk_tokens)]
+        steps += [(at, at + 1) for at in range(prompt, length)]
+        read = []
+        for begin, end in steps:
+            rows = [Row(pages.of(sequence), begin, end) for sequence in range(sequences)]
+            found = self.step(pages.arena, rows, documents[:, begin:end].flatten(), is_decode=begin >= prompt)
+            read.append(found.unflatten(0, (sequences, -1)))
+        return torch.cat(read, dim=1)
+
+    def step(self, arena: Tensor, rows: Sequence[Row], tokens: Tensor, *, is_decode: bool = False) -> Tensor:
+        """The last layer's output for these rows' tokens; their keys and values are in the pages afterwards."""
+        name = self.layout.kv_format.name
+        parts = [BatchRow(name, row.pages, row.begin, row.end, is_decode) for row in rows]
+        batch = batch_attention(self.model, arena, {name: self.layout}, {name: self.scales}, parts)
+        return self.model.hidden(tokens, InjectedAttention(batch, self.injection, self.observe))
+
+
+def reader(model: Model, layout: PageLayout, scales: ScaleSet | None = None, injection: Injection = NOTHING) -> Reader:
+    """Without scales, neutral ones."""
+    return Reader(model, layout, scales or neutral_scales(layout, model.embedding.device), injection)
+
+
+def read_densely(model: Model, documents: Tensor) -> Tensor:
+    """Logits after each token without pages, [documents, tokens, vocab]."""
+    return model.logits(hidden_densely(model, documents).flatten(0, 1)).view(*documents.shape, -1)
+
+
+def hidden_densely(model: Model, documents: Tensor) -> Tensor:
+    """The last layer's output for each token without pages, [documents, tokens, hidden_size]."""
+    sequences, length = documents.shape
+    positions = torch.arange(length, device=documents.device).repeat(sequences)
+    attend = DenseAttention(Rope(model.cos, model.sin, positions), sequences, model.config.windows)
+    return model.hidden(documents.flatten(), attend).view(*documents.shape, -1)

@@ -1,0 +1,105 @@
+"""What a run found as people read it: a line for each format and scale set, below it what did not pass, and why."""
+
+from collections.abc import Sequence
+
+from engine_agent.tools.quality.artefact import Artefact, Figures, Measurement
+from engine_agent.tools.quality.gates import BASELINE
+
+HEADS = (
+    "format", "scales", "B/token", "ΔPPL/token", "ΔPPL/byte", "95 %", "KL/token", "KL/byte", "KL p99", "top-1",
+    "ΔPPL outliers", "KL outliers", "ΔPPL loud", "needle .9", ".95", "hit=miss", "verdict",
+)  # fmt: skip
+GAP = "  "
+COLOURS = {"passed": "\x1b[32m", "failed": "\x1b[31m", "unresolved": "\x1b[33m"}
+PLAIN, BOLD, DIM = "\x1b[0m", "\x1b[1m", "\x1b[2m"
+CAPTION = (
+    "ΔPPL in %, KL in nats, against bf16 (bf16 against fp32, fp32 against attention without pages). B/token: keys and\n"
+    "values over all layers. Bounds and the interval are by byte of text, the rest by token. outliers: a few\n"
+    "key channels far from zero; loud: keys beyond what E4M3 holds."
+)
+
+
+def label(measurement: Measurement) -> str:
+    return "calibrated" if measurement.is_calibrated else "neutral"
+
+
+def headline(artefact: Artefact) -> str:
+    return " · ".join(
+        (
+            f"model {artefact.model_revision[:12]}",
+            f"{artefact.documents} documents in windows of {artefact.window_tokens:,} tokens",
+            f"calibrated on {artefact.calibration_tokens:,} others",
+            f"{artefact.backend}, {artefact.device}",
+            f"{artefact.seconds:,.0f} s",
+            *(["quick: too little to decide by"] if artefact.is_quick else []),
+        )
+    )
+
+
+def table(artefact: Artefact, *, is_colourful: bool = False) -> str:
+    rows = [_cells(one) for one in artefact.measurements]
+    widths = [max(len(row[index]) for row in [HEADS, *rows]) for index in range(len(HEADS))]
+
+    def line(cells: Sequence[str]) -> str:
+        left = [cell.ljust(width) for cell, width in zip(cells[:2], widths[:2], strict=True)]
+        right = [cell.rjust(width) for cell, width in zip(cells[2:-1], widths[2:-1], strict=True)]
+        return GAP.join([*left, *right, cells[-1]])
+
+    lines = [_painted(CAPTION, DIM, is_colourful), _painted(line(HEADS), BOLD, is_colourful)]
+    for one, cells in zip(artefact.measurements, rows, strict=True):
+        drawn = line(cells)
+        verdict = _painted(one.verdict, COLOURS[one.verdict], is_colourful)
+        lines.append(drawn[: len(drawn) - len(one.verdict)] + verdict)
+    return "\n".join([*lines, "", *remarks(artefact)])
+
+
+def remarks(artefact: Artefact) -> list[str]:
+    """Why a format did not pass; and whether the suite can be believed."""
+    found = []
+    for one in artefact.measurements:
+        found += [f"{one.kv_format}, {label(one)}: {text}" for text in one.shortcomings]
+    if not artefact.is_control_rejected:
+        found.append("The control (int2) was not rejected: this run is blind, and says nothing of any format.")
+    if not artefact.is_floor_passed:
+        found.append("fp32 or bf16 did not pass: something is wrong with all formats alike, and none may be served.")
+    return found
+
+
+def _cells(one: Measurement) -> list[str]:
+    plain, outliers, loud = (one.axes.get(axis) for axis in ("plain", "outliers", "loud"))
+    assert plain is not None
+    return [
+        one.kv_format,
+        "–" if one.kv_format in (BASELINE, "fp32") else label(one),
+        f"{one.token_bytes:,}",
+        _signed(plain.delta_percent),
+        _signed(plain.byte_delta_percent),
+        f"{_signed(plain.byte_delta_percent_low)} … {_signed(plain.byte_delta_percent_high)}",
+        _small(plain.divergence),
+        _small(plain.byte_divergence),
+        _small(plain.divergence_p99),
+        f"{100 * plain.agreement:.2f} %",
+        _delta(outliers),
+        _small(outliers.divergence) if outliers else "–",
+        _delta(loud),
+        *(f"{100 * share:.1f}" for share in one.needle.values()),
+        "yes" if one.hit_equals_miss else "no",
+        one.verdict,
+    ]
+
+
+def _delta(figures: Figures | None) -> str:
+    return _signed(figures.delta_percent) if figures else "–"
+
+
+def _signed(value: float) -> str:
+    """Three digits that matter, never the zero of rounding."""
+    return f"{value:+.3f}" if abs(value) < 9.9995 else f"{value:+,.1f}" if abs(value) < 99_999 else f"{value:+.1e}"
+
+
+def _small(value: float) -> str:
+    return f"{value:.1e}"
+
+
+def _painted(text: str, colour: str, is_colourful: bool) -> str:
+    return f"{colour}{text}{PLAIN}" if is_colourful else text

@@ -1,0 +1,113 @@
+"""Text as a model reads it: windows of one length, and whose document each is.
+
+JSON lines with a `text` each, or one plain file. A document gives as many windows as it has room for; what is over, and
+a document shorter than one window, is left out. Some documents are kept back for calibration: what scales were found on
+is never what they are judged by.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from engine_agent.engine.config import CONFIG
+from engine_agent.tools.quality.errors import BadText
+
+TOKENIZER = "tokenizer.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Windows of documents to judge by, [windows, tokens], whose they are, and windows of others to calibrate with."""
+
+    judged: Tensor
+    owners: tuple[int, ...]  # of each judged window: its document
+    calibration: Tensor
+    sha256: str
+    calibration_sha256: str
+    bytes_per_token: float  # of the tokens that are judged by
+
+
+class Tokens:
+    """A model's own tokenizer, with the token every document begins with, if the model has one."""
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / TOKENIZER
+        if not path.exists():
+            raise BadText(folder, f"has no {TOKENIZER}")
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+        except Exception as problem:  # the library raises nothing narrower
+            raise BadText(path, f"is no tokenizer: {problem}") from problem
+        first = json.loads((folder / CONFIG).read_text(encoding="utf-8")).get("bos_token_id")
+        self._first = first if type(first) is int else None
+
+    def of(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text).ids
+        return ids if self._first is None or ids[:1] == [self._first] else [self._first, *ids]
+
+    def text_of(self, ids: Sequence[int]) -> str:
+        text: str = self._tokenizer.decode(ids)
+        return text
+
+
+def read_documents(path: Path) -> list[str]:
+    """Raises BadText, OSError."""
+    try:
+        content = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as problem:
+        raise BadText(path, f"is no UTF-8: {problem}") from problem
+    if path.suffix != ".jsonl":
+        return [content]
+    documents = []
+    for number, line in enumerate(content.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            text = json.loads(line)["text"]
+        except (ValueError, KeyError, TypeError) as problem:
+            raise BadText(path, f"line {number}: expected an object with a text") from problem
+        if type(text) is not str:
+            raise BadText(path, f"line {number}: text: {type(text).__name__} is no text")
+        documents.append(text)
+    return documents
+
+
+def windows(ids: Sequence[int], length: int) -> list[list[int]]:
+    """As many of one length as a document gives, one behind the other."""
+    return [list(ids[at : at + length]) for at in range(0, len(ids) - length + 1, length)]
+
+
+def read_texts(folder: Path, path: Path, *, length: int, documents: int | None, kept_back: int) -> Texts:
+    """The last `kept_back` documents calibrate; so many of the others are judged by. Raises BadText, OSError."""
+    tokens, texts = Tokens(folder), read_documents(path)
+    found = [cut for text in texts if (cut := windows(tokens.of(text), length))]
+    if len(texts) == 1:
+        found = [
+            [window] for cut in found for window in cut
+        ]  # one text alone: its windows are all there is to draw from
+    if len(found) < kept_back + 2:
+        raise BadText(path, f"{len(found)} documents of {length} tokens or more, and {kept_back + 2} are needed")
+    judged, kept = found[: len(found) - kept_back][:documents], found[len(found) - kept_back :]
+    owners = tuple(number for number, cut in enumerate(judged) for _ in cut)
+    read = [window[1:] for cut in judged for window in cut]  # the first token of a window is given, not predicted
+    size = sum(len(tokens.text_of(window).encode()) for window in read) / sum(map(len, read))
+    return Texts(_joined(judged), owners, _joined(kept), _digest(judged), _digest(kept), size)
+
+
+def _joined(documents: Sequence[Sequence[Sequence[int]]]) -> Tensor:
+    return torch.tensor([window for cut in documents for window in cut])
+
+
+def _digest(documents: Sequence[Sequence[Sequence[int]]]) -> str:
+    """Of the tokens: what was read, whatever file it came from."""
+    state = sha256(b"luminet/documents/1")
+    for one in documents:
+        state.update(torch.tensor(one, dtype=torch.int64).numpy().astype("<i8").tobytes())
+        state.update(b"|")
+    return state.hexdigest()

@@ -1,0 +1,74 @@
+"""Whose request is whose: conversations dealt out to namespaces, one of them alone, and a flooder beside it."""
+
+from array import array
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import takewhile
+
+from engine_agent.tools.replay.errors import BadOption
+from engine_agent.tools.replay.trace import LARGEST_ID, Request
+
+FLOODER = "flooder"
+FIRST_FLOOD_ID = (LARGEST_ID + 1) // 2
+MOST_FLOOD_REQUESTS = 10_000_000
+SHOWN_NAMES = 10
+
+
+def split(requests: Sequence[Request], count: int) -> list[Request]:
+    """Each conversation goes to one of `namespace-0` … by its id, so all of its turns meet again."""
+    shared = shared_ids(requests)
+    return [replace(one, namespace=f"namespace-{conversation(one, shared) % count}") for one in requests]
+
+
+def shared_ids(requests: Sequence[Request]) -> set[int]:
+    """Blocks most requests have, such as a system prompt everybody sends."""
+    counts = Counter(one for request in requests for one in request.hash_ids)
+    return {one for one, count in counts.items() if count > len(requests) / 2}
+
+
+def conversation(request: Request, shared: set[int]) -> int:
+    """The first id in which it differs from most others."""
+    ids = request.hash_ids
+    skipped = sum(1 for _ in takewhile(shared.__contains__, ids))
+    return ids[min(skipped, len(ids) - 1)] if ids else 0
+
+
+def only(requests: Sequence[Request], namespace: str) -> list[Request]:
+    kept = [request for request in requests if request.namespace == namespace]
+    if not kept:
+        raise BadOption("--only", f"{namespace} has no requests; there are {_names(requests)}")
+    return kept
+
+
+def flooded(requests: Sequence[Request], times: float, *, block_tokens: int) -> list[Request]:
+    """Beside them a flooder: so many times as many requests, evenly in time, all new, of their mean whole blocks."""
+    if FLOODER in namespaces_of(requests):
+        raise BadOption("--flood", f"the trace has a namespace called {FLOODER}")
+    count = round(times * len(requests))
+    if count > MOST_FLOOD_REQUESTS:
+        raise BadOption("--flood", f"{count:,} requests, expected at most {MOST_FLOOD_REQUESTS:,}")
+    blocks = max(1, sum(request.input_tokens for request in requests) // len(requests) // block_tokens)
+    began, ended = requests[0].at_seconds, requests[-1].at_seconds
+    flood = [
+        Request(
+            at_seconds=began + (ended - began) * number / count,
+            input_tokens=blocks * block_tokens,
+            output_tokens=0,
+            hash_ids=array("Q", range(FIRST_FLOOD_ID + number * blocks, FIRST_FLOOD_ID + (number + 1) * blocks)),
+            namespace=FLOODER,
+        )
+        for number in range(count)
+    ]
+    return sorted([*requests, *flood], key=lambda request: request.at_seconds)
+
+
+def namespaces_of(requests: Sequence[Request]) -> list[str]:
+    """By name, numbers as numbers."""
+    return sorted({request.namespace for request in requests}, key=lambda name: (len(name), name))
+
+
+def _names(requests: Sequence[Request]) -> str:
+    names = namespaces_of(requests)
+    more = f" and {len(names) - SHOWN_NAMES:,} more" if len(names) > SHOWN_NAMES else ""
+    return ", ".join(names[:SHOWN_NAMES]) + more

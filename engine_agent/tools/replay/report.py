@@ -1,0 +1,163 @@
+"""A replay's outcomes as people read them, a line for each policy and namespace, and as JSON for programs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from engine_agent.tools.replay.namespaces import namespaces_of
+from engine_agent.tools.replay.outcome import Outcome, Tally
+from engine_agent.tools.replay.trace import Request
+from engine_agent.tools.replay.words import amount, percent, span
+
+REASONS = ("cold", "expired", "evicted", "quota", "purged", "dtype", "disabled", "refused", "tail")
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+CAPTION = "Share of prompt tokens served from cache, and why the rest missed."
+GAP = "  "
+WIDEST_BAR, NARROWEST_BAR = 24, 6
+MOST_NAMESPACES = 20
+MOST_MOMENTS = 600
+HIT, PLAIN, DIM, BOLD = "\x1b[34m", "\x1b[0m", "\x1b[2m", "\x1b[1m"
+
+Line = tuple[str, Tally, Outcome | None]
+
+
+def headline(name: str, requests: Sequence[Request], block_tokens: int) -> str:
+    """What was replayed."""
+    names = namespaces_of(requests)
+    return " · ".join(
+        (
+            name,
+            f"{len(requests):,} requests in {span(requests[-1].at_seconds - requests[0].at_seconds)}",
+            f"{amount(sum(request.input_tokens for request in requests))} prompt tokens in blocks of {block_tokens:,}",
+            f"{len(names):,} namespaces" if len(names) > 1 else f"namespace {names[0]}",
+        )
+    )
+
+
+def table(outcomes: Sequence[Outcome], *, columns: int, is_colourful: bool = False, is_unicode: bool = True) -> str:
+    """Shares are of prompt tokens; hits and misses of a line add up to 100 %."""
+    lines = _lines(outcomes)
+    reasons = [one for one in REASONS if any(tally.missed_tokens[one] for _, tally, _ in lines)]
+    heads = ["policy", "hits", "peak resident", *reasons]
+    body = [_cells(line, reasons) for line in lines]
+    widths = [max(len(row[index]) for row in [heads, *body]) for index in range(len(heads))]
+    room = columns - sum(widths) - len(GAP) * len(heads)
+    bar_width = max(NARROWEST_BAR, min(WIDEST_BAR, room))
+    found = [_painted(CAPTION, DIM, is_colourful), _painted(_row(heads, "", widths, bar_width), BOLD, is_colourful)]
+    for (_, tally, outcome), cells in zip(lines, body, strict=True):
+        bar = _bar(tally.hit_ratio or 0.0, bar_width, is_unicode=is_unicode)
+        row = _row(cells, bar, widths, bar_width)
+        start = widths[0] + len(GAP)
+        painted = row[:start] + _painted(row[start : start + bar_width], HIT, is_colourful) + row[start + bar_width :]
+        found.append(painted if outcome else _painted(row, DIM, is_colourful))
+    return "\n".join([*found, *_remarks(outcomes)])
+
+
+def document(trace: str, requests: Sequence[Request], outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """The same for programs: tokens instead of shares, and memory over time."""
+    return {
+        "trace": {
+            "name": trace,
+            "requests": len(requests),
+            "seconds": requests[-1].at_seconds - requests[0].at_seconds,
+            "prompt_tokens": sum(request.input_tokens for request in requests),
+            "answer_tokens": sum(request.output_tokens for request in requests),
+            "namespaces": namespaces_of(requests),
+        },
+        "rows": [_outcome_document(outcome) for outcome in outcomes],
+    }
+
+
+def _lines(outcomes: Sequence[Outcome]) -> list[Line]:
+    """One for each policy, and below it one for each namespace where there are several."""
+    lines: list[Line] = []
+    for outcome in outcomes:
+        lines.append((outcome.setup.label, outcome.total, outcome))
+        if len(outcome.tallies) > 1:
+            lines += [(f"  {name}", tally, None) for name, tally in list(outcome.tallies.items())[:MOST_NAMESPACES]]
+    return lines
+
+
+def _cells(line: Line, reasons: Sequence[str]) -> list[str]:
+    name, tally, outcome = line
+    peak = f"{amount(outcome.peak_resident_tokens)} tokens" if outcome else ""
+    return [name, percent(tally.hit_ratio), peak, *(_missed(tally, reason) for reason in reasons)]
+
+
+def _missed(tally: Tally, reason: str) -> str:
+    tokens = tally.missed_tokens[reason]
+    return percent(tokens / tally.prompt_tokens) if tokens else "–"
+
+
+def _row(cells: Sequence[str], bar: str, widths: Sequence[int], bar_width: int) -> str:
+    name, *numbers = cells
+    aligned = [number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True)]
+    return GAP.join([name.ljust(widths[0]), bar.ljust(bar_width), *aligned]).rstrip()
+
+
+def _bar(ratio: float, width: int, *, is_unicode: bool) -> str:
+    """Full width is 100 %."""
+    eighths = round(ratio * width * 8)
+    if not is_unicode:
+        return "#" * round(eighths / 8)
+    return EIGHTHS[8] * (eighths // 8) + EIGHTHS[eighths % 8].strip()
+
+
+def _remarks(outcomes: Sequence[Outcome]) -> list[str]:
+    """What the columns do not say, where there is something to say."""
+    remarks = []
+    for outcome in outcomes:
+        total = outcome.total
+        if refused := total.refused_requests:
+            its = "its tokens count" if refused == 1 else "their tokens count"
+            remarks.append(f"{outcome.setup.label}: {_requests(refused)} never fitted; {its} as missed.")
+        if waited := total.waited_requests:
+            longest = span(total.longest_wait_seconds)
+            remarks.append(f"{outcome.setup.label}: {_requests(waited)} waited for room, at most {longest}.")
+        if stopped := total.preemptions:
+            times = "once" if stopped == 1 else f"{stopped:,} times"
+            remarks.append(f"{outcome.setup.label}: {times} an answer was stopped for lack of room and begun anew.")
+    hidden = max((len(outcome.tallies) for outcome in outcomes), default=0) - MOST_NAMESPACES
+    if hidden > 0:
+        remarks.append(f"{hidden:,} more namespaces: --json has them all.")
+    return ["", *remarks] if remarks else []
+
+
+def _requests(count: int) -> str:
+    return f"{count:,} request{'s' if count != 1 else ''}"
+
+
+def _painted(text: str, colour: str, is_colourful: bool) -> str:
+    return f"{colour}{text}{PLAIN}" if is_colourful and text.strip() else text
+
+
+def _outcome_document(outcome: Outcome) -> dict[str, Any]:
+    setup = outcome.setup
+    several = [{"namespace": name, **_tally_document(one)} for name, one in outcome.tallies.items()]
+    return {
+        "ttl_mode": setup.ttl.mode,
+        "ttl_seconds": setup.ttl.seconds if setup.ttl.mode else None,
+        "max_age_seconds": setup.max_age_seconds if setup.ttl.mode else None,
+        "pool_tokens": setup.pool_tokens,
+        "block_tokens": setup.block_tokens,
+        "service_seconds_per_token": setup.service_seconds_per_token,
+        "is_one_cache": setup.is_one_cache,
+        **_tally_document(outcome.total),
+        "by_namespace": several,
+        "peak_resident_tokens": outcome.peak_resident_tokens,
+        "resident": [[moment.at_seconds, moment.resident_tokens] for moment in outcome.thinned(MOST_MOMENTS)],
+        "replay_seconds": round(outcome.replay_seconds, 3),
+    }
+
+
+def _tally_document(tally: Tally) -> dict[str, Any]:
+    return {
+        "requests": tally.requests,
+        "prompt_tokens": tally.prompt_tokens,
+        "cached_tokens": tally.cached_tokens,
+        "hit_ratio": tally.hit_ratio,
+        "missed_tokens_by_reason": {one: tally.missed_tokens[one] for one in REASONS if tally.missed_tokens[one]},
+        "refused_requests": tally.refused_requests,
+        "waited_requests": tally.waited_requests,
+        "longest_wait_seconds": tally.longest_wait_seconds,
+        "preemptions": tally.preemptions,
+    }

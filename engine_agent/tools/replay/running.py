@@ -1,0 +1,219 @@
+"""One replay: requests at their times through the real block manager, hashing, index, expiry and eviction included.
+
+A request is admitted, filled and released in the moment it arrives, unless answers take time: then it holds its blocks
+until its last token, and waits where there is no room for it.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from heapq import heappop, heappush
+
+from engine_agent.cache.books import CacheLimits
+from engine_agent.cache.errors import NeverFits
+from engine_agent.cache.manager import Admitted, BlockManager, Deferred
+from engine_agent.cache.pool import Arena
+from engine_agent.cache.reasons import RUN_SIZE
+from engine_agent.cache.sequences import Sequence as Blocks
+from engine_agent.tools.replay.namespaces import namespaces_of
+from engine_agent.tools.replay.outcome import Moment, Outcome, Tally
+from engine_agent.tools.replay.policies import Setup
+from engine_agent.tools.replay.tokens import answer_tokens, prompt_tokens
+from engine_agent.tools.replay.trace import Request
+
+KV_FORMAT = MODEL = "trace"
+ONE_CACHE = "everybody"
+OnStep = Callable[[int], None]
+
+
+class Clock:
+    """The trace's time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(slots=True, eq=False)
+class Asked:
+    """A request that waits or is served."""
+
+    number: int
+    request: Request
+    blocks: Blocks | None = None  # hashed when it is its turn
+    left: int = 0  # tokens of its answer that have no room yet
+    admissions: int = 0
+
+
+def replay(requests: Sequence[Request], setup: Setup, *, on_step: OnStep | None = None) -> Outcome:
+    """Requests in the order of their time. `on_step` hears how many have arrived."""
+    began = time.perf_counter()
+    run = Run(requests, setup)
+    for number, request in enumerate(requests, 1):
+        run.arrive(number, request)
+        if on_step:
+            on_step(number)
+    run.finish()
+    return Outcome(setup, run.tallies, run.moments, time.perf_counter() - began)
+
+
+class Run:
+    """The manager, and who waits for it and who is served in it."""
+
+    def __init__(self, requests: Sequence[Request], setup: Setup) -> None:
+        self.moments: list[Moment] = []
+        self._setup = setup
+        self._clock = Clock()
+        self._arena = _arena(requests, setup)
+        self.manager = BlockManager(
+            self._arena, clock=self._clock, block_tokens=setup.block_tokens, limits=_limits(requests)
+        )
+        names = namespaces_of(requests)
+        self.tallies = {name: Tally() for name in names}
+        self._waiting: dict[str, deque[Asked]] = {}
+        for name in [ONE_CACHE] if setup.is_one_cache else names:
+            key = sha256(name.encode()).digest()  # of a replay, so nobody's secret
+            self.manager.set_namespace(name, key=key, epoch=1, policy=setup.policy_of(name))
+            self._waiting[name] = deque()
+        self._served: dict[tuple[int, int], Asked] = {}  # by number and admission, in the order of admission
+        self._due: list[tuple[float, tuple[int, int]]] = []  # when its next tokens are there
+
+    def arrive(self, number: int, request: Request) -> None:
+        self._until(request.at_seconds)
+        self._line(request).append(Asked(number, request))
+        self._let_in()
+
+    def finish(self) -> None:
+        while self._due:
+            self._until(self._due[0][0])
+
+    def _space(self, request: Request) -> str:
+        return ONE_CACHE if self._setup.is_one_cache else request.namespace
+
+    def _line(self, request: Request) -> deque[Asked]:
+        return self._waiting[self._space(request)]
+
+    def _until(self, seconds: float) -> None:
+        """Time goes on to then, and whoever ends on the way makes room for who waits."""
+        while self._due and self._due[0][0] <= seconds:
+            at, place = heappop(self._due)
+            self._move_clock(at)
+            if asked := self._served.get(place):
+                self._go_on(asked)
+        self._move_clock(seconds)
+
+    def _move_clock(self, seconds: float) -> None:
+        if seconds > self._clock.now:
+            self._clock.now = seconds
+            self.manager.tick()
+
+    def _let_in(self) -> None:
+        """In each namespace the first come first. Who cannot get in now, with nobody served, never will."""
+        for line in self._waiting.values():
+            while line and self._admit(line.popleft()):
+                pass
+        for line in self._waiting.values():
+            while line and not self._served:
+                self._refuse(line.popleft())
+
+    def _admit(self, asked: Asked) -> bool:
+        """False: it waits on."""
+        blocks = asked.blocks = asked.blocks or self._hashed(asked)
+        try:
+            answer = self.manager.admit(blocks, room_for_tokens=asked.left)
+        except NeverFits:
+            self._refuse(asked)
+            return True
+        if isinstance(answer, Deferred):
+            self._line(asked.request).appendleft(asked)
+            return False
+        asked.admissions += 1
+        self._served[asked.number, asked.admissions] = asked
+        if asked.admissions == 1:
+            self._count(asked.request, answer)
+        self._measure()
+        self.manager.fill(blocks, asked.request.input_tokens)
+        return self._begin_next(asked, blocks)
+
+    def _hashed(self, asked: Asked) -> Blocks:
+        request, setup = asked.request, self._setup
+        asked.left = request.output_tokens if setup.service_seconds_per_token else 0
+        tokens = prompt_tokens(request, asked.number, setup.block_tokens)
+        return self.manager.sequence(self._space(request), tokens, kv_format=KV_FORMAT, model_revision=MODEL)
+
+    def _go_on(self, asked: Asked) -> None:
+        """The tokens it had room for are there; the last one's K and V come when the next is computed."""
+        assert asked.blocks is not None
+        self.manager.fill(asked.blocks, len(asked.blocks.tokens) - 1)
+        has_ended = not asked.left
+        self._begin_next(asked, asked.blocks)
+        if has_ended or not self._served:
+            self._let_in()
+
+    def _begin_next(self, asked: Asked, blocks: Blocks) -> bool:
+        """Its end, or room for its next tokens, up to the end of a block. False: it waits, to begin anew."""
+        if not asked.left:
+            self._leave(asked)
+            return True
+        size = self._setup.block_tokens
+        count = min(asked.left, size - len(blocks.tokens) % size)
+        while refused := self.manager.grow(blocks, answer_tokens(asked.number, count)):
+            if self._preempt(asked, refused) is asked:
+                return asked not in self._line(asked.request)
+        self._measure()
+        asked.left -= count
+        due = self._clock.now + self._setup.service_seconds_per_token * count
+        heappush(self._due, (due, (asked.number, asked.admissions)))
+        return True
+
+    def _preempt(self, asked: Asked, refused: Deferred) -> Asked:
+        """Who came in last gives its place up to `asked`, and is the first to come back."""
+        space = self._space(asked.request) if refused.reason == "limit" else None
+        rivals = [one for one in self._served.values() if space in (None, self._space(one.request))]
+        youngest = rivals[-1]
+        self._leave(youngest)
+        self.tallies[youngest.request.namespace].preemptions += 1
+        if len(rivals) > 1:  # otherwise nobody is left to make room for the rest of its answer, ever
+            self._line(youngest.request).appendleft(youngest)
+        return youngest
+
+    def _leave(self, asked: Asked) -> None:
+        assert asked.blocks is not None
+        self.manager.release(asked.blocks)
+        asked.blocks = None
+        del self._served[asked.number, asked.admissions]
+        self.manager.take_operations()  # there are no bytes to copy or to zero
+
+    def _refuse(self, asked: Asked) -> None:
+        if not asked.admissions:
+            self.tallies[asked.request.namespace].refused(asked.request.input_tokens)
+
+    def _count(self, request: Request, answer: Admitted) -> None:
+        tally = self.tallies[request.namespace]
+        matchable = (request.input_tokens - 1) // self._setup.block_tokens * self._setup.block_tokens
+        tally.admitted(request.input_tokens, matchable, answer.cached_tokens, answer.miss_reason)
+        if (seconds := self._clock.now - request.at_seconds) > 0:
+            tally.waited(seconds)
+
+    def _measure(self) -> None:
+        resident = self._arena.capacity_bytes - self._arena.free_bytes
+        self.moments.append(Moment(self._clock.now, resident))
+
+
+def _arena(requests: Sequence[Request], setup: Setup) -> Arena:
+    """A byte for each token, so bytes are tokens; one slab, so that every block of the pool can be used."""
+    size = setup.block_tokens
+    room = sum(-(-(request.input_tokens + request.output_tokens) // size) for request in requests)
+    blocks = room if setup.pool_tokens is None else max(1, setup.pool_tokens // size)
+    return Arena(blocks * size, {KV_FORMAT: size}, slab_bytes=blocks * size)
+
+
+def _limits(requests: Sequence[Request]) -> CacheLimits:
+    """No block of the trace is forgotten, so cold means never seen; what expired is gone by the next request."""
+    blocks = sum(len(request.hash_ids) for request in requests) + 1
+    ghosts = blocks * (1 + RUN_SIZE) * len(namespaces_of(requests))  # which share them in equal parts
+    return CacheLimits(ghost_blocks=ghosts, event_blocks=1, reclaimed_runs=blocks)

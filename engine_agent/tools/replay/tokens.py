@@ -1,0 +1,25 @@
+"""Prompts made of hash ids: equal ids give equal blocks, different ids different ones, so the real hashing can run."""
+
+from engine_agent.tools.replay.trace import LARGEST_ID, Request
+
+LEAST_BLOCK_TOKENS = 2  # an id is two tokens
+TOKEN_BITS, TOKEN_MASK = 32, 2**32 - 1
+
+
+def prompt_tokens(request: Request, number: int, block_tokens: int) -> list[int]:
+    """Each block is its id over and over. A rest without an id is like no other request's."""
+    times, has_half = divmod(block_tokens, 2)
+    tokens: list[int] = []
+    for one in request.hash_ids:
+        low = one & TOKEN_MASK
+        tokens += [low, one >> TOKEN_BITS] * times
+        if has_half:
+            tokens.append(low)
+    del tokens[request.input_tokens :]
+    return tokens + answer_tokens(number, request.input_tokens - len(tokens))
+
+
+def answer_tokens(number: int, count: int) -> list[int]:
+    """What request `number` generated: the trace names no blocks for it, so it equals nothing else."""
+    one = LARGEST_ID + 1 + number
+    return ([one & TOKEN_MASK, one >> TOKEN_BITS] * (count // 2 + 1))[:count]

@@ -1,0 +1,121 @@
+"""Request traces: JSON lines as Mooncake publishes them, one request a line, without any text.
+
+{"timestamp": 27482, "input_length": 6955, "output_length": 52, "hash_ids": [46, 47, …], "namespace": "acme"}
+
+`timestamp` is in milliseconds. `hash_ids` has an id for each block of the prompt; equal ids mean equal blocks behind
+equal prefixes. A rest that fills no block may have an id or not. `namespace` may be missing, other fields are ignored.
+"""
+
+import json
+import math
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from engine_agent.tools.replay.errors import BadLine, EmptyTrace
+
+DEFAULT_NAMESPACE = "default"
+LARGEST_ID = 2**62 - 1
+MOST_TOKENS = 2**31 - 1
+SHOWN_CHARACTERS = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    at_seconds: float
+    input_tokens: int
+    output_tokens: int
+    hash_ids: "array[int]"
+    namespace: str = DEFAULT_NAMESPACE
+
+
+def read_trace(lines: Iterable[str], *, block_tokens: int, head: int | None = None) -> list[Request]:
+    """The requests in the order of their time, the first `head` lines of them. Raises BadLine, or EmptyTrace."""
+    requests: list[Request] = []
+    for number, line in enumerate(lines, 1):
+        if head is not None and len(requests) >= head:
+            break
+        if line.strip():
+            requests.append(_request(number, line, block_tokens))
+    if not requests:
+        raise EmptyTrace("there is no request in it")
+    requests.sort(key=lambda request: request.at_seconds)  # stable: lines of one moment stay in order
+    return requests
+
+
+def _request(number: int, line: str, block_tokens: int) -> Request:
+    fields = _fields(number, line)
+    input_tokens = _whole(number, fields, "input_length", least=1)
+    return Request(
+        at_seconds=_milliseconds(number, fields) / 1000,
+        input_tokens=input_tokens,
+        output_tokens=_whole(number, fields, "output_length", least=0),
+        hash_ids=_hash_ids(number, fields, input_tokens, block_tokens),
+        namespace=_namespace(number, fields),
+    )
+
+
+def _fields(number: int, line: str) -> dict[str, Any]:
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError) as problem:
+        raise BadLine(number, "line", f"is no JSON: {problem}"[:200]) from problem
+    if not isinstance(fields, dict):
+        raise BadLine(number, "line", f"expected an object, found {_shown(fields)}")
+    return fields
+
+
+def _milliseconds(number: int, fields: dict[str, Any]) -> float:
+    found = _given(number, fields, "timestamp")
+    if not _is_number(found) or not 0 <= found < math.inf:
+        raise BadLine(number, "timestamp", f"expected milliseconds from 0, found {_shown(found)}")
+    return float(found)
+
+
+def _whole(number: int, fields: dict[str, Any], name: str, *, least: int) -> int:
+    found = _given(number, fields, name)
+    if not _is_whole(found) or not least <= found <= MOST_TOKENS:
+        raise BadLine(number, name, f"expected tokens, from {least} to {MOST_TOKENS}, found {_shown(found)}")
+    return int(found)
+
+
+def _hash_ids(number: int, fields: dict[str, Any], input_tokens: int, block_tokens: int) -> "array[int]":
+    found = _given(number, fields, "hash_ids")
+    full, rest = divmod(input_tokens, block_tokens)
+    if not isinstance(found, list):
+        raise BadLine(number, "hash_ids", f"expected a list, found {_shown(found)}")
+    most = full + (rest > 0)
+    if not full <= len(found) <= most:
+        wanted = f"expected {most} ids for {input_tokens} tokens in blocks of {block_tokens}"
+        raise BadLine(number, "hash_ids", f"{wanted}, found {len(found)}")
+    for index, one in enumerate(found):
+        if not _is_whole(one) or not 0 <= one <= LARGEST_ID:
+            raise BadLine(number, f"hash_ids[{index}]", f"expected a number from 0 to 2^62 - 1, found {_shown(one)}")
+    return array("Q", found)
+
+
+def _namespace(number: int, fields: dict[str, Any]) -> str:
+    found = fields.get("namespace", DEFAULT_NAMESPACE)
+    if not isinstance(found, str) or not 0 < len(found) <= 100 or not found.isprintable():
+        raise BadLine(number, "namespace", f"expected a name of up to 100 characters, found {_shown(found)}")
+    return found
+
+
+def _given(number: int, fields: dict[str, Any], name: str) -> Any:
+    if name not in fields:
+        raise BadLine(number, name, "is missing")
+    return fields[name]
+
+
+def _is_whole(found: object) -> bool:
+    return isinstance(found, int) and not isinstance(found, bool)
+
+
+def _is_number(found: object) -> bool:
+    return isinstance(found, int | float) and not isinstance(found, bool)
+
+
+def _shown(found: object) -> str:
+    text = ascii(found)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"

@@ -1,0 +1,93 @@
+"""A result as people read it: a table, then what its words mean."""
+
+from collections.abc import Sequence
+
+from engine_agent.tools.savings.confidence import LEVEL, Estimate
+from engine_agent.tools.savings.measuring import BOUND_FACTOR, BOUND_SHARE
+from engine_agent.tools.savings.plan import SIDES
+from engine_agent.tools.savings.result import Result, Saved
+
+HEADS = ("", "with caching", "without", "saved")
+COLUMN_GAP = "   "
+
+
+def table(result: Result) -> str:
+    rows = [_saved_row(saved) for saved in result.times]
+    if result.cpu:
+        rows.append(_saved_row(result.cpu))
+    rows += [_cost_row(result), _together_row(result)]
+    if result.room:
+        rows.append(_room_row(result))
+    widths = [max(len(row[index]) for row in [HEADS, *rows]) for index in range(len(HEADS))]
+    lines = [headline(result), "", *(_line(row, widths) for row in [HEADS, *rows]), "", *remarks(result)]
+    return "\n".join(lines)
+
+
+def headline(result: Result) -> str:
+    plan = result.plan
+    return (
+        f"{result.server.model} at {result.server.url} · template of {plan.template_tokens:,} tokens, tails of "
+        f"{plan.tail_tokens:,}, answers of {plan.output_tokens:,} · n = {plan.rounds:,} on each side, alternating"
+    )
+
+
+def remarks(result: Result) -> list[str]:
+    """What must be known to read the table."""
+    plan, found = result.plan, result.found
+    lines = [
+        f"Measured on {result.machine}.",
+        f"In parentheses: {100 * LEVEL:.0f} % confidence, by the bootstrap. "
+        f"A P99 of {plan.rounds:,} is nearly the largest of them.",
+        "Without caching: prompts of the same length that begin like no other, on the same server.",
+        f"At once, in time: {100 * BOUND_SHARE:.0f} % of first tokens within {found.bound_ms:,.0f} ms"
+        + ("." if plan.bound_ms else f", {BOUND_FACTOR:g} times the median of one alone without caching."),
+        f"Cost: {plan.price_per_hour:g} an hour of this machine, kept as busy as that bound allows.",
+    ]
+    for side in SIDES:
+        if found.sides[side].together == plan.most_together:
+            lines.append(
+                f"{side.capitalize()} caching more than {plan.most_together:,} were not tried (--most-together)."
+            )
+        if found.sides[side].together == 0:
+            lines.append(f"{side.capitalize()} caching not even one at a time is within the bound.")
+    if result.room:
+        lines.append(
+            f"At once, in memory: what fits in a pool of {result.room.pool_blocks:,} blocks; the template's are shared."
+        )
+    return lines
+
+
+def _saved_row(saved: Saved) -> tuple[str, ...]:
+    values = (_between(saved.sides[side], saved.unit) for side in SIDES)
+    share = saved.share
+    return (saved.name, *values, f"{100 * share.value:.1f} % ({100 * share.low:.1f} – {100 * share.high:.1f})")
+
+
+def _between(found: Estimate, unit: str) -> str:
+    return f"{_number(found.value)} {unit} ({_number(found.low)} – {_number(found.high)})"
+
+
+def _cost_row(result: Result) -> tuple[str, ...]:
+    costs = (f"{result.cost(side):.3g}" for side in SIDES)
+    return ("cost of 1,000 requests", *costs, f"{100 * result.cost_saved:.1f} %")
+
+
+def _together_row(result: Result) -> tuple[str, ...]:
+    with_, without = (result.found.sides[side].together for side in SIDES)
+    return ("requests at once, in time", f"{with_:,}", f"{without:,}", f"{with_ / without:.1f} ×" if without else "–")
+
+
+def _room_row(result: Result) -> tuple[str, ...]:
+    assert result.room is not None
+    with_, without = result.room.with_caching, result.room.without_caching
+    return ("requests at once, in memory", f"{with_:,}", f"{without:,}", f"{with_ / without:.1f} ×" if without else "–")
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.3g}"
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    name, *rest = cells
+    aligned = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
+    return COLUMN_GAP.join([name.ljust(widths[0]), *aligned]).rstrip()

@@ -1,0 +1,1 @@
+"""How the demo model was made. Not installed with the wheel."""

@@ -1,0 +1,142 @@
+"""Conversations about docstrings, for the demo model to learn how a chat goes; and the template they are written in.
+
+An answer is an object's name and the first paragraph of its docstring. Some chats have a page of documentation as their
+system prompt and ask about what stands there, so that an answer can depend on text far above it.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from random import Random
+
+from engine_agent.tools.training.entries import Entry
+
+END_OF_TEXT, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
+TEMPLATE = (
+    "{%- for message in messages -%}"
+    "{{ '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>\\n' }}"
+    "{%- endfor -%}"
+    "{%- if add_generation_prompt -%}{{ '<|im_start|>assistant\\n' }}{%- endif -%}"
+)
+SYSTEMS = (
+    "You are a helpful assistant.",
+    "You explain Python's standard library.",
+    "You answer questions about Python, briefly.",
+    "Answer in one sentence.",
+    "You are the help desk of a company that writes Python. Be short and exact.",
+)
+QUESTIONS = (
+    "What does `{name}` do?",
+    "What does {name} do?",
+    "Explain {name}.",
+    "Explain `{name}` briefly.",
+    "What is `{name}` for?",
+    "What is {name}?",
+    "Describe {name}.",
+    "Tell me about `{name}`.",
+    "In one sentence, what does {name} do?",
+    "Help with `{name}`, please.",
+)
+MORE_QUESTIONS = ("And {name}?", "And what does `{name}` do?", "Now explain {name}.", "What about `{name}`?")
+CALLS = ("How do I call it?", "What is its signature?", "What are its arguments?")
+SMALL_TALK = (
+    ("Hello!", "Hello! Ask me about a function or a module of Python's standard library."),
+    ("Hi", "Hello! Ask me about a function or a module of Python's standard library."),
+    ("Who are you?", "I am Luminet's demo model: very small, and trained on Python's own documentation."),
+    ("What can you do?", "I can say what a function of Python's standard library does. I am often wrong."),
+    ("Thanks!", "You are welcome."),
+    ("Thank you.", "You are welcome."),
+)
+POPULAR_WORDS = """
+argparse asyncio bisect builtins collections contextlib csv dataclasses datetime enum functools heapq io itertools json
+logging math os os.path pathlib random re shutil statistics string subprocess sys textwrap threading time
+"""
+POPULAR = frozenset(POPULAR_WORDS.split())
+PAGE_CHARACTERS = 1200  # of most pages; a module with much to say also gets a LONG_PAGE
+LONG_PAGE = 12_000
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    role: str
+    content: str
+
+
+Chat = tuple[Message, ...]
+
+
+def render(chat: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
+    """What the template makes of a chat."""
+    text = "".join(f"{START}{message.role}\n{message.content}{END}\n" for message in chat)
+    return text + f"{START}assistant\n" if add_generation_prompt else text
+
+
+def as_dicts(chat: Sequence[Message]) -> list[dict[str, str]]:
+    """As chat APIs take it."""
+    return [{"role": message.role, "content": message.content} for message in chat]
+
+
+def exchange(question: str, answer: str) -> Chat:
+    return Message("user", question), Message("assistant", answer)
+
+
+def answer_about(entry: Entry) -> str:
+    return f"`{entry.name}`: {entry.summary}"
+
+
+def question_about(entry: Entry, random: Random, among: Sequence[str] = QUESTIONS) -> Chat:
+    return exchange(random.choice(among).format(name=entry.name), answer_about(entry))
+
+
+def is_worth_asking(entry: Entry) -> bool:
+    return entry.is_public and 20 <= len(entry.summary) <= 400 and "tkinter" not in entry.module
+
+
+def second_turn(entry: Entry, others: Sequence[Entry], random: Random) -> Chat:
+    """What a user may say next: ask for the signature, for another object, or say thanks."""
+    if entry.signature and len(entry.signature) < 80 and random.random() < 0.4:
+        return exchange(random.choice(CALLS), f"`{entry.name}{entry.signature}`")
+    if random.random() < 0.2:
+        return exchange(*random.choice(SMALL_TALK[-2:]))
+    return question_about(random.choice(others), random, MORE_QUESTIONS)
+
+
+def plain_chat(entry: Entry, others: Sequence[Entry], random: Random) -> Chat:
+    """A question about an entry, sometimes with a system prompt, sometimes with a second turn."""
+    system = (Message("system", random.choice(SYSTEMS)),) if random.random() < 0.3 else ()
+    chat = system + question_about(entry, random)
+    return chat + second_turn(entry, others, random) if random.random() < 0.25 else chat
+
+
+def page_chat(module: Sequence[Entry], random: Random, characters: int) -> Chat:
+    """Questions about entries that stand in the system prompt."""
+    shown, left = list[Entry](), characters
+    for entry in module[random.randrange(len(module)) :]:
+        left -= len(entry.paragraph)
+        if left < 0 and shown:
+            break
+        shown.append(entry)
+    page = "\n".join(entry.paragraph for entry in shown)
+    chat: Chat = (Message("system", f"Answer from this page.\n\n{page}"),)
+    for entry in random.sample(shown, min(len(shown), random.choice((1, 1, 2, 3)))):
+        chat += question_about(entry, random)
+    return chat
+
+
+def small_talk(random: Random) -> Chat:
+    system = (Message("system", random.choice(SYSTEMS)),) if random.random() < 0.3 else ()
+    return system + exchange(*random.choice(SMALL_TALK[:-2]))
+
+
+def make_chats(entries: Sequence[Entry], random: Random) -> Iterator[Chat]:
+    """One pass: each entry asked about once, those of popular modules three times, and chats about pages."""
+    asked = [entry for entry in entries if is_worth_asking(entry)]
+    for module, group in groupby(asked, key=lambda entry: entry.module):
+        others = list(group)
+        for entry in others:
+            for _ in range(3 if module in POPULAR else 1):
+                yield plain_chat(entry, others, random)
+        for number in range(min(len(others) // 5, 6)):
+            yield page_chat(others, random, LONG_PAGE if number == 5 else PAGE_CHARACTERS)
+    for _ in range(60):
+        yield small_talk(random)
