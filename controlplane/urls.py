@@ -8,7 +8,7 @@ urlpatterns = [
     path("admin/", admin.site.urls),
     path("api/v1/", include("controlplane.api.urls")),
 ]
-handler400 = "controlplane.dashboard.problems.bad_request"
-handler403 = "controlplane.dashboard.problems.forbidden"
-handler404 = "controlplane.dashboard.problems.not_found"
-handler500 = "controlplane.dashboard.problems.server_error"
+handler400 = "controlplane.dashboard.frame.problems.bad_request"
+handler403 = "controlplane.dashboard.frame.problems.forbidden"
+handler404 = "controlplane.dashboard.frame.problems.not_found"
+handler500 = "controlplane.dashboard.frame.problems.server_error"

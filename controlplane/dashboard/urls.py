@@ -2,9 +2,24 @@
 
 from django.urls import include, path
 
-from controlplane.dashboard import demo, links, published, ttls, views
+from controlplane.dashboard.accounts import links
+from controlplane.dashboard.home import demo, ttls, views
+from controlplane.dashboard.policies import published
 
-SUBJECTS = ("organisations", "policies", "caches", "fleets", "numbers", "watching", "starting")
+SUBJECTS = (
+    "organisations",
+    "policies",
+    "namespaces",
+    "fleet",
+    "rollouts",
+    "overview",
+    "analytics",
+    "alerts",
+    "audit",
+    "calculator",
+    "settings",
+    "experiments",
+)
 
 urlpatterns = [
     path("", views.home, name="home"),

@@ -15,7 +15,7 @@ ALLOWED_HOSTS = list(ENVIRONMENT.allowed_hosts)
 ROOT_URLCONF = "controlplane.urls"
 ASGI_APPLICATION = "controlplane.asgi.application"
 INSTALLED_APPS = [
-    "controlplane.dashboard.support_app.SupportConfig",
+    "controlplane.dashboard.support.app.SupportConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",
@@ -54,7 +54,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "controlplane.dashboard.context.frame",
+                "controlplane.dashboard.frame.context.frame",
             ],
         },
     }
@@ -113,7 +113,7 @@ CSRF_COOKIE_SECURE = ENVIRONMENT.is_https
 CSRF_COOKIE_HTTPONLY = True
 CSRF_COOKIE_NAME = "luminet_csrf"
 CSRF_TRUSTED_ORIGINS = [ENVIRONMENT.base_url]
-CSRF_FAILURE_VIEW = "controlplane.dashboard.problems.csrf_failure"
+CSRF_FAILURE_VIEW = "controlplane.dashboard.frame.problems.csrf_failure"
 # TLS ends in front of us; uvicorn takes the scheme from the proxies LUMINET_TRUSTED_PROXIES names.
 SECURE_SSL_REDIRECT = ENVIRONMENT.is_https
 SECURE_HSTS_SECONDS = 365 * 24 * 3600 if ENVIRONMENT.is_https else 0

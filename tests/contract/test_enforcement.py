@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from controlplane.dashboard.enforcement_words import LABELS
+from controlplane.dashboard.policies.enforcement_words import LABELS
 from controlplane.fleet.about import About
 from engine_agent.backends.declarations import paged_enforcement, vllm_enforcement
 from engine_agent.cache.policy import POLICY_FIELDS

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from controlplane.common.health import http_get
-from controlplane.dashboard.tiles import fact, tile
+from controlplane.dashboard.frame.tiles import fact, tile
 from tests.e2e.organisations import Own, ask, organisation_of_its_own, post
 from tests.e2e.pages import Look, expect, leave, sign_in, sign_in_as, wait_past_stale
 from tests.e2e.stack import Stack, is_fleet_well, wait_until

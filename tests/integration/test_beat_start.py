@@ -22,4 +22,4 @@ def test_beat_loads_tasks_and_no_page_or_route() -> None:
     done = subprocess.run(command, cwd=CHECKOUT, env=environment, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "controlplane.rollouts.tasks" in loaded
-    assert not loaded & {"controlplane.urls", "controlplane.api.api", "controlplane.dashboard.views"}
+    assert not loaded & {"controlplane.urls", "controlplane.api.api", "controlplane.dashboard.home.views"}

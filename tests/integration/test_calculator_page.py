@@ -13,7 +13,7 @@ from django.http import HttpResponse
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from controlplane.dashboard.watching.calculator_forms import DEMO_CONFIG
+from controlplane.dashboard.calculator.forms import DEMO_CONFIG
 from controlplane.fleet.models import QualityResult
 from tests.api import make_key, make_organisation
 

@@ -10,7 +10,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from controlplane.dashboard.homes import TILES_AT_MOST
+from controlplane.dashboard.home.customer import TILES_AT_MOST
 from tenants.access import MANAGE, READ, actor_for_member, memberships_of, organisation_for
 from tenants.actor import SYSTEM, ActorKind, Scope
 from tenants.errors import MissingScope, NotFound

@@ -17,11 +17,11 @@ from django.http import HttpResponse
 from django.test import Client, override_settings
 from django.utils import timezone
 
-from controlplane.dashboard.starting import asking, five_minutes
-from controlplane.dashboard.starting.asking import CutShort, NotAnswered
-from controlplane.dashboard.starting.experiments import fault, flood, hit, isolation, policy, prompt_fix
-from controlplane.dashboard.starting.running import experiment_begin, experiment_told, left_put, left_take
-from controlplane.dashboard.starting.trials import NotPossible, Step, Told
+from controlplane.dashboard.experiments import asking, five_minutes
+from controlplane.dashboard.experiments.asking import CutShort, NotAnswered
+from controlplane.dashboard.experiments.kinds import fault, flood, hit, isolation, policy, prompt_fix
+from controlplane.dashboard.experiments.running import experiment_begin, experiment_told, left_put, left_take
+from controlplane.dashboard.experiments.trials import NotPossible, Step, Told
 from controlplane.fleet.models import Agent
 from tenants.access import actor_for_operator
 from tenants.actor import Actor

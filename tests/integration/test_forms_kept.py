@@ -11,8 +11,8 @@ from django import forms
 from django.test import Client
 from django.utils import timezone
 
-from controlplane.dashboard.keeping import SECRETS, SECRETS_OF, Kept, author_signed, readable, sealed, unsealed
-from controlplane.dashboard.refilling import is_of_page
+from controlplane.dashboard.accounts.keeping import SECRETS, SECRETS_OF, Kept, author_signed, readable, sealed, unsealed
+from controlplane.dashboard.accounts.refilling import is_of_page
 from tenants.levels import Place
 from tenants.models import Member, Namespace, Organisation, PolicyLevel, User
 from tests.api import make_organisation

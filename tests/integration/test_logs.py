@@ -51,7 +51,7 @@ def failing(error: type[Exception]) -> Ask:
         def fail(*_: Any, **__: Any) -> None:
             raise error(f"while looking at {path}")
 
-        monkeypatch.setattr("controlplane.dashboard.links.link_open", fail)
+        monkeypatch.setattr("controlplane.dashboard.accounts.links.link_open", fail)
         return Client(raise_request_exception=False).get(path)
 
     return ask

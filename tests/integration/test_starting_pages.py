@@ -11,7 +11,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from controlplane.dashboard.starting import start
+from controlplane.dashboard.experiments import start
 from controlplane.fleet.models import Agent
 from tenants.actor import SYSTEM
 from tenants.models import ApiKey, AuditRecord, Member, Organisation, User

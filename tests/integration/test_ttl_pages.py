@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from controlplane.dashboard.published import published_words
+from controlplane.dashboard.policies.published import published_words
 from controlplane.fleet.models import OperationStep
 from controlplane.rollouts.models import Rollout
 from tenants.actor import SYSTEM

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.dashboard.enforcement_words import enforcement_facts, fleet_words, policy_words
+from controlplane.dashboard.policies.enforcement_words import enforcement_facts, fleet_words, policy_words
 from controlplane.doctor.judging import fleet
 from controlplane.fleet.about import about_read
 from controlplane.fleet.enforcement import (

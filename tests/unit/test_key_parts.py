@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from controlplane.dashboard.numbers import facts, key_parts
+from controlplane.dashboard.analytics import facts, key_parts
 
 ID = UUID("0192f3a0-7d1c-4c3e-9a55-4f6f2f0e8d11")
 

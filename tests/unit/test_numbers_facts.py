@@ -8,9 +8,10 @@ import pytest
 from controlplane.analytics.hindsight import Hindsight, hindsight
 from controlplane.analytics.movers import Moved, Movement
 from controlplane.analytics.predicting import Effect
-from controlplane.dashboard.charts import Mark
-from controlplane.dashboard.numbers import facts, overview_rows
-from controlplane.dashboard.numbers.marks import TOO_LITTLE, UNFORETOLD, Touched, mark_row, marks_of, marks_title
+from controlplane.dashboard.analytics import facts
+from controlplane.dashboard.analytics.marks import TOO_LITTLE, UNFORETOLD, Touched, mark_row, marks_of, marks_title
+from controlplane.dashboard.frame.charts import Mark
+from controlplane.dashboard.overview import rows as overview_rows
 from tenants.policy import Change
 
 AT = datetime(2026, 11, 24, 12, tzinfo=UTC)

@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from controlplane.dashboard.parts import (
+from controlplane.dashboard.overview.parts import (
     ANSWERS,
     SILENT,
     STARTING,

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.dashboard.tiles import LEAST_REQUESTS, Change, change, fact, measured, noun, rate, tile
+from controlplane.dashboard.frame.tiles import LEAST_REQUESTS, Change, change, fact, measured, noun, rate, tile
 
 TOLD: dict[str, Any] = {
     "type": "stats",

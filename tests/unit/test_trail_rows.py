@@ -1,7 +1,7 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from controlplane.dashboard.trail_rows import MOST_CHANGES, MOST_WORDS, TrailChange, changes_of, trail_row
+from controlplane.dashboard.audit.rows import MOST_CHANGES, MOST_WORDS, TrailChange, changes_of, trail_row
 
 
 def seen(**more: Any) -> dict[str, Any]:

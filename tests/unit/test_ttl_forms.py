@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.dashboard.ttl_forms import TtlForm, in_words, split, within
+from controlplane.dashboard.home.ttl_forms import TtlForm, in_words, split, within
 from tenants.bounds import SecondsRange
 from tenants.errors import FieldProblem
 

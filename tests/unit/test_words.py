@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from controlplane.dashboard.words import MAY, ROLES, counted, duration, span
+from controlplane.dashboard.frame.words import MAY, ROLES, counted, duration, span
 from tenants.actor import ROLE_SCOPES
 
 

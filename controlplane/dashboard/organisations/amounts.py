@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from controlplane.dashboard.words import UNITS, duration
+from controlplane.dashboard.frame.words import UNITS, duration
 
 WORDS: Final = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
 NAMES: Final = {

@@ -7,7 +7,7 @@ from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
-from controlplane.dashboard import navigation
+from controlplane.dashboard.frame import navigation
 from tenants.actor import Actor
 from tenants.errors import Conflict, FieldProblem, InvalidFields, StaleRevision
 from tenants.models import Organisation

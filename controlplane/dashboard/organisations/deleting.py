@@ -5,11 +5,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from controlplane.analytics.owned import by_namespace
-from controlplane.dashboard.charts import bytes_text
+from controlplane.dashboard.frame.charts import bytes_text
+from controlplane.dashboard.frame.pages import FORMS, actor_within, operator_of, page
+from controlplane.dashboard.frame.words import counted
 from controlplane.dashboard.organisations.common import REFUSED, outdated, shown
 from controlplane.dashboard.organisations.forms import EndingForm
-from controlplane.dashboard.pages import FORMS, actor_within, operator_of, page
-from controlplane.dashboard.words import counted
 from tenants.access import OPERATE, organisation_for
 from tenants.errors import StaleRevision
 from tenants.listing import holdings_of

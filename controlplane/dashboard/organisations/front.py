@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from controlplane.analytics.invoices import invoice
 from controlplane.analytics.owned import by_namespace
+from controlplane.dashboard.frame.pages import FORMS, actor_within, page
 from controlplane.dashboard.organisations.common import REFUSED, Refusal, outdated, refuse, shown
 from controlplane.dashboard.organisations.forms import EndingForm, NamespaceForm, RenameForm
 from controlplane.dashboard.organisations.front_rows import (
@@ -23,7 +24,6 @@ from controlplane.dashboard.organisations.front_rows import (
     stats,
 )
 from controlplane.dashboard.organisations.paging import asked, pager
-from controlplane.dashboard.pages import FORMS, actor_within, page
 from tenants.access import MANAGE, OPERATE, READ, group_for, groups, organisation_for, permit
 from tenants.actor import Actor, Scope
 from tenants.errors import NotFound, StaleRevision

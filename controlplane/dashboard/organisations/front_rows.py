@@ -9,10 +9,10 @@ from django.urls import reverse
 from controlplane.analytics.invoices import Invoice
 from controlplane.analytics.money import displayed, total
 from controlplane.analytics.owned import Owned
-from controlplane.dashboard.charts import bytes_text
-from controlplane.dashboard.homes import Fact, lifetime
-from controlplane.dashboard.tiles import LEAST_REQUESTS, measured, rate
-from controlplane.dashboard.words import ORIGINS, counted
+from controlplane.dashboard.frame.charts import bytes_text
+from controlplane.dashboard.frame.tiles import LEAST_REQUESTS, measured, rate
+from controlplane.dashboard.frame.words import ORIGINS, counted
+from controlplane.dashboard.home.customer import Fact, lifetime
 from tenants.homes import NamespaceHome
 from tenants.limits import Limits
 from tenants.models import Organisation

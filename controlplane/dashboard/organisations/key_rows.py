@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from controlplane.analytics.by_key import Asked
-from controlplane.dashboard.fleet_rows import Tag
-from controlplane.dashboard.tiles import rate
-from controlplane.dashboard.words import counted
+from controlplane.dashboard.fleet.rows import Tag
+from controlplane.dashboard.frame.tiles import rate
+from controlplane.dashboard.frame.words import counted
 from tenants.models import ApiKey, Organisation
 
 SOON: Final = timedelta(days=14)

@@ -13,12 +13,12 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 
 from controlplane.analytics.by_key import keys_asked
+from controlplane.dashboard.frame.pages import FORMS, actor_within, page
+from controlplane.dashboard.frame.words import made_before
 from controlplane.dashboard.organisations.common import REFUSED, Refusal, refuse, shown
 from controlplane.dashboard.organisations.forms import FEW, ConfirmForm, KeyForm
 from controlplane.dashboard.organisations.key_rows import NewKey, headline, key_row, new_key
 from controlplane.dashboard.organisations.paging import asked, pager
-from controlplane.dashboard.pages import FORMS, actor_within, page
-from controlplane.dashboard.words import made_before
 from controlplane.fleet.selectors import gateway_address
 from tenants.access import MANAGE, MANAGE_READ, key_for, namespace_slugs, namespaces_visible, organisation_for
 from tenants.actor import Actor

@@ -8,6 +8,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from controlplane.dashboard.frame.pages import FORMS, actor_within, page
 from controlplane.dashboard.organisations.common import REFUSED, Refusal, outdated, refuse, shown
 from controlplane.dashboard.organisations.limit_forms import (
     BoundsForm,
@@ -18,7 +19,6 @@ from controlplane.dashboard.organisations.limit_forms import (
     limit_rows,
     limits_initial,
 )
-from controlplane.dashboard.pages import FORMS, actor_within, page
 from tenants.access import OPERATE, READ, organisation_for
 from tenants.actor import Actor
 from tenants.bounds import bounds_of

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controlplane.dashboard.fleet_rows import Tag
+from controlplane.dashboard.fleet.rows import Tag
+from controlplane.dashboard.frame.tiles import LEAST_REQUESTS, rate
+from controlplane.dashboard.frame.words import counted
 from controlplane.dashboard.organisations.paging import Asked
-from controlplane.dashboard.tiles import LEAST_REQUESTS, rate
-from controlplane.dashboard.words import counted
 from tenants.listing import Listed
 
 STATES: Final = {"active": Tag("active", "ok"), "suspended": Tag("suspended", "warn"), "deleted": Tag("deleted", "bad")}

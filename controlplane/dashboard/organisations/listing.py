@@ -7,6 +7,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
 from controlplane.analytics.owned import by_organisation
+from controlplane.dashboard.frame.pages import FORMS, operator_of, page
 from controlplane.dashboard.organisations.common import REFUSED, Refusal, refuse
 from controlplane.dashboard.organisations.forms import OrganisationForm
 from controlplane.dashboard.organisations.list_rows import (
@@ -19,7 +20,6 @@ from controlplane.dashboard.organisations.list_rows import (
     organisation_row,
 )
 from controlplane.dashboard.organisations.paging import asked, pager
-from controlplane.dashboard.pages import FORMS, operator_of, page
 from tenants.access import OPERATE, permit
 from tenants.listing import namespaces_counted, organisations_found
 from tenants.services.organisations import organisation_create

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from controlplane.dashboard.fleet_rows import Tag
-from controlplane.dashboard.words import MAY, counted
+from controlplane.dashboard.fleet.rows import Tag
+from controlplane.dashboard.frame.words import MAY, counted
 from tenants.models import Member
 
 

@@ -9,11 +9,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.cache import never_cache
 
+from controlplane.dashboard.frame.pages import FORMS, actor_within, page
 from controlplane.dashboard.organisations.common import REFUSED, Refusal, refuse, shown
 from controlplane.dashboard.organisations.forms import ConfirmForm, InviteForm, RoleForm
 from controlplane.dashboard.organisations.member_rows import ShownLink, headline, member_row, shown_link
 from controlplane.dashboard.organisations.paging import asked, pager
-from controlplane.dashboard.pages import FORMS, actor_within, page
 from tenants.access import MANAGE, MANAGE_READ, member_for, organisation_for
 from tenants.actor import Actor, ActorKind
 from tenants.errors import NotFound

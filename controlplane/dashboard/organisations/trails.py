@@ -2,11 +2,11 @@
 
 from django.http import HttpRequest, HttpResponse
 
+from controlplane.dashboard.audit.rows import trail_row
+from controlplane.dashboard.frame.pages import actor_within, page
+from controlplane.dashboard.frame.words import counted
 from controlplane.dashboard.organisations.common import shown
 from controlplane.dashboard.organisations.paging import asked, pager
-from controlplane.dashboard.pages import actor_within, page
-from controlplane.dashboard.trail_rows import trail_row
-from controlplane.dashboard.words import counted
 from tenants.access import MANAGE_READ, organisation_for
 from tenants.audit import record_seen
 from tenants.listing import records_found

@@ -6,8 +6,8 @@ from typing import Any
 from django.http import HttpRequest
 from django.urls import reverse
 
-from controlplane.dashboard import navigation
-from controlplane.dashboard.pages import actor_within, operator_of
+from controlplane.dashboard.frame import navigation
+from controlplane.dashboard.frame.pages import actor_within, operator_of
 from tenants.access import (
     OPERATE_PUBLISH,
     OPERATE_READ,

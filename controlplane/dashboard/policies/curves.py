@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.dashboard.charts import Chart, Mark, Series, bytes_text
-from controlplane.dashboard.words import counted, duration
+from controlplane.dashboard.frame.charts import Chart, Mark, Series, bytes_text
+from controlplane.dashboard.frame.words import counted, duration
 
 WORTH_SAYING = 1.0  # points
 

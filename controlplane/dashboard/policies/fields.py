@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
-from controlplane.dashboard.ttl_forms import SIZES, in_words, split
-from controlplane.dashboard.words import duration, lengths_in_words
+from controlplane.dashboard.frame.words import duration, lengths_in_words
+from controlplane.dashboard.home.ttl_forms import SIZES, in_words, split
 from controlplane.fleet.quality import FORMATS
 from tenants.policy import WEEK_SECONDS, YEAR_SECONDS
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.dashboard.words import counted
+from controlplane.dashboard.frame.words import counted
 from controlplane.fleet.quality import BASELINE, FORMATS, LET_THROUGH, Served
 from tenants.preview import AgentPool
 

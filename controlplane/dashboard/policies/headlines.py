@@ -1,6 +1,6 @@
 """What a policy comes to, as one sentence. Pure."""
 
-from controlplane.dashboard.words import counted, duration
+from controlplane.dashboard.frame.words import counted, duration
 from tenants.policy import FIELDS, Values
 
 STANDING = {

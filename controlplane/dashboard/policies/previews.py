@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controlplane.dashboard.charts import bytes_text
+from controlplane.dashboard.frame.charts import bytes_text
+from controlplane.dashboard.frame.words import counted
+from controlplane.dashboard.home.ttl_forms import in_words
 from controlplane.dashboard.policies.fields import FIELDS, INHERITED, labelled, same, value_words, what_words
 from controlplane.dashboard.policies.forms import MODELS
 from controlplane.dashboard.policies.rows import origin_words
-from controlplane.dashboard.ttl_forms import in_words
-from controlplane.dashboard.words import counted
 from tenants.policy import Change, Values
 from tenants.preview import AgentPool, PreviewWarning, ShareBand
 from tenants.selectors import Preview

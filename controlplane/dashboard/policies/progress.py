@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db.models import Count, Q
 
-from controlplane.dashboard.words import counted
+from controlplane.dashboard.frame.words import counted
 from controlplane.fleet.models import OperationStep
 from controlplane.rollouts.models import Rollout
 from controlplane.rollouts.selectors import agents_of, groups_below, rollouts_open

@@ -10,14 +10,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
 from controlplane.analytics.predicting import Effect, effects_of
-from controlplane.dashboard.effect_words import error_words, measured_words, predicted_words
-from controlplane.dashboard.pages import FORMS, page
+from controlplane.dashboard.frame.pages import FORMS, page
+from controlplane.dashboard.frame.words import counted
 from controlplane.dashboard.policies.at import At, at
 from controlplane.dashboard.policies.authors import author_name, was_published
+from controlplane.dashboard.policies.effect_words import error_words, measured_words, predicted_words
 from controlplane.dashboard.policies.fields import problem_words
 from controlplane.dashboard.policies.previews import Previewed, diff_words, previewed, said_between
 from controlplane.dashboard.policies.rollout_forms import button_words
-from controlplane.dashboard.words import counted
 from controlplane.rollouts import services
 from controlplane.rollouts.enforcement import agents_preview
 from controlplane.rollouts.selectors import candidates_of, pools_of

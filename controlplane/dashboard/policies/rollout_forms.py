@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from controlplane.dashboard.frame.words import counted, duration
+from controlplane.dashboard.home.ttl_forms import SIZES, WORDS, split
 from controlplane.dashboard.policies.fields import Typed, Unreadable, first
 from controlplane.dashboard.policies.guard_forms import GuardForm, guard_form
-from controlplane.dashboard.ttl_forms import SIZES, WORDS, split
-from controlplane.dashboard.words import counted, duration
 from controlplane.rollouts.spec import MOST_STEPS, Guards, RolloutSpec
 from controlplane.rollouts.stepping import Candidate, reached_at
 from tenants.policy import WEEK_SECONDS

@@ -4,7 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from controlplane.dashboard.charts import bytes_text
+from controlplane.dashboard.frame.charts import bytes_text
+from controlplane.dashboard.frame.words import counted, duration
+from controlplane.dashboard.home.ttl_forms import WORDS as UNITS
+from controlplane.dashboard.home.ttl_forms import split
 from controlplane.dashboard.policies.fields import (
     FIELDS,
     INHERITED,
@@ -20,9 +23,6 @@ from controlplane.dashboard.policies.fields import (
 )
 from controlplane.dashboard.policies.formats import Format, Quality, basis, compared
 from controlplane.dashboard.policies.forms import MODELS, Form, ModelPlace
-from controlplane.dashboard.ttl_forms import WORDS as UNITS
-from controlplane.dashboard.ttl_forms import split
-from controlplane.dashboard.words import counted, duration
 from controlplane.fleet.quality import Served
 from tenants.bounds import Bounds
 from tenants.policy import BUILT_IN, LEVELS, Values, effective, effective_values

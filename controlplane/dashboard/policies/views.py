@@ -13,10 +13,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from pydantic import ValidationError
 
-from controlplane.dashboard.enforcement_words import fields_words, policy_words
-from controlplane.dashboard.pages import FORMS, page, part
+from controlplane.dashboard.accounts.resuming import kept_shown
+from controlplane.dashboard.frame.pages import FORMS, page, part
+from controlplane.dashboard.frame.requests import user_of
+from controlplane.dashboard.frame.words import counted
 from controlplane.dashboard.policies.at import At, at
 from controlplane.dashboard.policies.authors import author_name, published_by, was_published
+from controlplane.dashboard.policies.enforcement_words import fields_words, policy_words
 from controlplane.dashboard.policies.fields import Typed, first
 from controlplane.dashboard.policies.formats import Result, formats
 from controlplane.dashboard.policies.forms import (
@@ -41,12 +44,9 @@ from controlplane.dashboard.policies.previews import (
     said_between,
 )
 from controlplane.dashboard.policies.progress import Progress, policy_progress, progress_words, so_far
+from controlplane.dashboard.policies.published import published_of
 from controlplane.dashboard.policies.rollout_forms import RolloutForm, button_words, rollout_form
 from controlplane.dashboard.policies.rows import Ground, Row, model_rows, new_model_fields, rows
-from controlplane.dashboard.published import published_of
-from controlplane.dashboard.requests import user_of
-from controlplane.dashboard.resuming import kept_shown
-from controlplane.dashboard.words import counted
 from controlplane.fleet.quality import newest_results, served_in
 from controlplane.rollouts import services
 from controlplane.rollouts.enforcement import agents_preview, enforcement_by_model

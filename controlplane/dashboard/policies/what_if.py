@@ -6,7 +6,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from controlplane.analytics.whatif import what_if
-from controlplane.dashboard.pages import page, part
+from controlplane.dashboard.frame.pages import page, part
 from controlplane.dashboard.policies.at import At, at
 from controlplane.dashboard.policies.curves import Curve, curve
 from controlplane.dashboard.policies.fields import FIELDS, INHERITED, UNSENT, Typed, Unreadable, read

@@ -10,7 +10,7 @@ from django.template.defaulttags import CsrfTokenNode
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from controlplane.dashboard.keeping import BY, author_signed
+from controlplane.dashboard.accounts.keeping import BY, author_signed
 
 register = template.Library()
 

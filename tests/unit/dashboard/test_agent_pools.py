@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from controlplane.analytics.agents import FleetPools, Held, Hits, PoolHeld, Step
-from controlplane.dashboard.fleets.agent_charts import charts, window_asked
-from controlplane.dashboard.fleets.pools import fleet_bar, held_rows, legend, pool
+from controlplane.dashboard.fleet.agent_charts import charts, window_asked
+from controlplane.dashboard.fleet.pools import fleet_bar, held_rows, legend, pool
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

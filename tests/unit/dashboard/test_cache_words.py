@@ -7,10 +7,9 @@ import pytest
 
 from controlplane.analytics.evictions import Pair, Taken
 from controlplane.analytics.linting import prompts_typed
-from controlplane.dashboard.caches import evictions
-from controlplane.dashboard.caches.diagnosis import diagnosis, most_first, summary
-from controlplane.dashboard.caches.forms import BadMessages, messages_read
-from controlplane.dashboard.caches.namespace_facts import (
+from controlplane.dashboard.namespaces import evictions
+from controlplane.dashboard.namespaces.diagnosis import diagnosis, most_first, summary
+from controlplane.dashboard.namespaces.facts import (
     Revised,
     headline,
     held_rows,
@@ -19,9 +18,10 @@ from controlplane.dashboard.caches.namespace_facts import (
     rate_chart,
     stats_row,
 )
-from controlplane.dashboard.caches.operation_facts import told
-from controlplane.dashboard.caches.pins import headline as pins_headline
-from controlplane.dashboard.caches.reasons import REASONS, misses_headline, ordered, reason_rows, token_bar
+from controlplane.dashboard.namespaces.forms import BadMessages, messages_read
+from controlplane.dashboard.namespaces.operation_facts import told
+from controlplane.dashboard.namespaces.pins import headline as pins_headline
+from controlplane.dashboard.namespaces.reasons import REASONS, misses_headline, ordered, reason_rows, token_bar
 from engine_agent.contracts.wire import MISSED
 from tenants.policy import Change
 

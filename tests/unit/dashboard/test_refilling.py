@@ -1,6 +1,6 @@
 """Pages as read at an address of their own, and their forms with what was typed: nothing of it is lost in silence."""
 
-from controlplane.dashboard.refilling import anchored, placed, refilled
+from controlplane.dashboard.accounts.refilling import anchored, placed, refilled
 
 WHERE = "/orgs/acme/keys?revoke=7#keys"
 PAGE = """<main><a href="?find=a&amp;page=2">Next</a><a href="?">All</a><a href="/orgs?page=2">Up</a>

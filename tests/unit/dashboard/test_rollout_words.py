@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
-from controlplane.dashboard.fleets.rollout_facts import contents, deeds, seen_as
-from controlplane.dashboard.fleets.rollout_words import (
+from controlplane.dashboard.frame.words import lengths_in_words
+from controlplane.dashboard.policies.fields import reason_words
+from controlplane.dashboard.rollouts.facts import contents, deeds, seen_as
+from controlplane.dashboard.rollouts.words import (
     figure,
     findings_words,
     headline,
@@ -16,8 +18,6 @@ from controlplane.dashboard.fleets.rollout_words import (
     steps_of,
     what_next,
 )
-from controlplane.dashboard.policies.fields import reason_words
-from controlplane.dashboard.words import lengths_in_words
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 

@@ -11,14 +11,14 @@ from django.http import QueryDict
 from controlplane.alerts.definitions import METRICS
 from controlplane.analytics.money import Price
 from controlplane.analytics.prices import Listed, Prices
-from controlplane.dashboard.watching.alert_forms import LastingField, RuleForm, rule_initial, rule_mark
-from controlplane.dashboard.watching.alert_rows import NAMES, alert_row, headline, is_late
-from controlplane.dashboard.watching.audit_words import checked
-from controlplane.dashboard.watching.audit_words import headline as audit_headline
-from controlplane.dashboard.watching.calculator_forms import CalculatorForm, calculator_form
-from controlplane.dashboard.watching.calculator_rows import counted_rows
-from controlplane.dashboard.watching.paging import pager
-from controlplane.dashboard.watching.settings_rows import price_rows, prices_headline
+from controlplane.dashboard.alerts.forms import LastingField, RuleForm, rule_initial, rule_mark
+from controlplane.dashboard.alerts.rows import NAMES, alert_row, headline, is_late
+from controlplane.dashboard.audit.words import checked
+from controlplane.dashboard.audit.words import headline as audit_headline
+from controlplane.dashboard.calculator.forms import CalculatorForm, calculator_form
+from controlplane.dashboard.calculator.rows import counted_rows
+from controlplane.dashboard.frame.paging import pager
+from controlplane.dashboard.settings.rows import price_rows, prices_headline
 from kernels.calculator.calculating import calculate
 from tenants.audit import Verdict
 

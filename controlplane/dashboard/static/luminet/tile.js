@@ -1,5 +1,5 @@
 // The tiles of the last 24 hours: as the server wrote them first, then moved by their sockets. The words are those of
-// controlplane/dashboard/tiles.py; tests/e2e/test_tiles.py holds the two against each other.
+// controlplane/dashboard/frame/tiles.py; tests/e2e/test_tiles.py holds the two against each other.
 import { isStale, secondsSince } from "./live.js";
 import { ageText } from "./time.js";
 

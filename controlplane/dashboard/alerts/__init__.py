@@ -1,0 +1,1 @@
+"""Alerts and the rules by which there are any."""

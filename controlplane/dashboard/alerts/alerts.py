@@ -1,0 +1,188 @@
+"""Alerts: what fires, worst first; looked after and silenced. An organisation's people see their own."""
+
+from datetime import timedelta
+from functools import reduce
+from operator import or_
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from django.contrib import messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils import timezone
+
+from controlplane.alerts import selectors, services
+from controlplane.alerts.definitions import METRICS
+from controlplane.alerts.models import Alert
+from controlplane.alerts.views import alert_shown
+from controlplane.dashboard.alerts.forms import AcknowledgeForm, RefusableForm, SilenceForm
+from controlplane.dashboard.alerts.rows import AlertRow, alert_row, event_row, headline, is_late
+from controlplane.dashboard.frame.pages import FORMS, actors_of, page, part
+from controlplane.dashboard.frame.paging import pager
+from controlplane.dashboard.frame.requests import user_of
+from controlplane.live.selectors import pulse_latest
+from tenants.access import PUBLISH, STATS_READ, permit, permit_anywhere
+from tenants.actor import Actor
+from tenants.errors import InvalidFields, NotFound, NotPermitted, OrganisationSuspended
+from tenants.models import Organisation
+
+REFUSED = 422
+STATES = ("firing", "over")
+
+
+@page()
+def alerts(request: HttpRequest) -> HttpResponse:
+    actors = actors_of(request)
+    context = {**_listed(request, actors), **_heard(request, actors)}
+    return render(request, "dashboard/alerts/alerts.html", context)
+
+
+@part
+def alerts_now(request: HttpRequest) -> HttpResponse:
+    """What moves of the same page of the same list."""
+    context = {**_listed(request, actors_of(request)), "swapped": True}
+    return render(request, "dashboard/alerts/_alerts.html", context)
+
+
+def _listed(request: HttpRequest, actors: list[Actor]) -> dict[str, Any]:
+    now = timezone.now()
+    query = {name: request.GET.get(name, "") for name in ("state", "page")}
+    query["state"] = query["state"] if query["state"] in STATES else ""
+    visible = _visible(actors)
+    counts = selectors.alerts_counts(visible, now=now)
+    is_over = query["state"] == "over"
+    rows = (
+        visible.filter(state=Alert.State.RESOLVED).order_by("-number")
+        if is_over
+        else selectors.alerts_worst_first(visible, now=now)
+    )
+    pages = pager(query, counts["over" if is_over else "firing"])
+    evaluation = selectors.evaluation_newest()
+    return {
+        "headline": headline(counts),
+        "counts": counts,
+        "rows": [_row(one, actors, now) for one in rows[pages.start : pages.end]],
+        "pager": pages,
+        "is_over": is_over,
+        "evaluated_at": evaluation and evaluation.at,
+        "is_late": evaluation is not None and is_late(evaluation.at, now),
+        "is_operator": user_of(request).is_operator,
+        "now_address": f"{reverse('alerts-now')}?{urlencode({name: said for name, said in query.items() if said})}",
+    }
+
+
+def _heard(request: HttpRequest, actors: list[Actor]) -> dict[str, Any]:
+    """By which socket the page learns that time goes on: the fleet's, or that of somebody's first organisation."""
+    if user_of(request).is_operator:
+        pulse = pulse_latest()
+        return {"heard": "/ws/live/fleet", "needs": "pulse", "seq": pulse.seq if pulse else 0}
+    slugs = Organisation.objects.filter(pk__in=[one.organisation_id for one in actors]).order_by("slug")
+    first = slugs.values_list("slug", flat=True).first()
+    return {"heard": f"/ws/live/orgs/{first}" if first else "", "needs": "numbers", "seq": 0}
+
+
+@page(methods=FORMS)
+def alert(request: HttpRequest, alert: UUID) -> HttpResponse:
+    actor, found = _found(actors_of(request), alert)
+    if request.method != "POST":
+        return _page(request, actor, found)
+    permit_anywhere(actor, PUBLISH)
+    do = request.POST.get("do", "")
+    if do == "silence":
+        return _silence(request, actor, found)
+    if do == "lift":
+        services.alert_silence(actor=actor, alert=found, until=None)
+        messages.success(request, f"The silence of {found.place} is lifted: what fires is told again.")
+        return redirect("alert", found.public_id)
+    return _acknowledge(request, actor, found)
+
+
+def _acknowledge(request: HttpRequest, actor: Actor, found: Alert) -> HttpResponse:
+    form = AcknowledgeForm(request.POST)
+    if form.is_valid():
+        try:
+            services.alert_acknowledge(actor=actor, alert=found, note=form.cleaned_data["note"])
+        except InvalidFields as error:
+            form.refuse(error.problems)
+        else:
+            messages.success(request, f"You look after “{found.rule_name}” of {found.place}.")
+            return redirect("alert", found.public_id)
+    return _page(request, actor, found, acknowledge=form, status=REFUSED)
+
+
+def _silence(request: HttpRequest, actor: Actor, found: Alert) -> HttpResponse:
+    form = SilenceForm(request.POST)
+    if form.is_valid():
+        until = timezone.now() + timedelta(seconds=int(form.cleaned_data["seconds"]))
+        try:
+            services.alert_silence(actor=actor, alert=found, until=until)
+        except InvalidFields as error:
+            form.refuse(error.problems)
+        else:
+            messages.success(request, f"“{found.rule_name}” of {found.place} is silenced until {until:%F %R} UTC.")
+            return redirect("alert", found.public_id)
+    return _page(request, actor, found, silence=form, status=REFUSED)
+
+
+def _page(
+    request: HttpRequest,
+    actor: Actor,
+    found: Alert,
+    *,
+    acknowledge: RefusableForm | None = None,
+    silence: RefusableForm | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    now = timezone.now()
+    events = selectors.alerts_events([found])[found.pk]
+    seen = alert_shown(found, events, actor)
+    may = _may(actor)
+    context: dict[str, Any] = {
+        "alert": alert_row(seen, by_operator=found.by_operator, now=now),
+        "events": [event_row(one, METRICS[found.metric].unit) for one in reversed(seen["history"])],
+        "rule": seen["rule_id"],
+        "acknowledge": acknowledge or AcknowledgeForm(),
+        "silence": silence or SilenceForm(),
+        "why_not": may,
+        "may_silence": actor.is_operator or not found.by_operator,
+        "is_operator": actor.is_operator,
+    }
+    return render(request, "dashboard/alerts/alert.html", context, status=status)
+
+
+def _may(actor: Actor) -> str:
+    """Why this reader may only look; empty where they may do something."""
+    try:
+        permit_anywhere(actor, PUBLISH)
+    except OrganisationSuspended:
+        return "Your organisation is suspended: alerts can be read, not changed."
+    except NotPermitted:
+        return "Editors and admins of your organisation may acknowledge and silence. Ask one of them."
+    return ""
+
+
+def _visible(actors: list[Actor]) -> "QuerySet[Alert]":
+    """What anybody whom somebody speaks for may see."""
+    if not actors:
+        return Alert.objects.none()
+    for one in actors:
+        permit(one, STATS_READ)
+    return reduce(or_, [selectors.alerts_visible(one) for one in actors])
+
+
+def _found(actors: list[Actor], alert_id: UUID) -> tuple[Actor, Alert]:
+    for actor in actors:
+        permit(actor, STATS_READ)
+        try:
+            return actor, selectors.alert_for(actor, alert_id)
+        except NotFound:
+            continue
+    raise NotFound("alert")
+
+
+def _row(found: Alert, actors: list[Actor], now: Any) -> AlertRow:
+    actor = next(one for one in actors if one.organisation_id in (None, found.organisation_id))
+    return alert_row(alert_shown(found, [], actor), by_operator=found.by_operator, now=now)

@@ -1,0 +1,223 @@
+"""What is typed about alerts: notes, silences, and rules with their numbers in the units people think in. Pure."""
+
+import re
+from collections.abc import Iterable, Mapping
+from decimal import Decimal
+from hashlib import sha256
+from typing import Any, Final
+
+from django import forms
+
+from controlplane.alerts.definitions import METRICS
+from controlplane.dashboard.alerts.rows import NAMES, unit_words
+from controlplane.dashboard.frame.words import duration
+from engine_agent.contracts.protocol import canonical_json
+from tenants.errors import FieldProblem
+
+HOUR: Final = 3600
+SILENCES = (
+    (str(HOUR), "1 hour"),
+    (str(8 * HOUR), "8 hours"),
+    (str(24 * HOUR), "24 hours"),
+    (str(30 * 24 * HOUR - 60), "until it is lifted, 30 days at most"),
+)
+FIELDS = {
+    "name": "name",
+    "metric": "metric",
+    "comparison": "comparison",
+    "threshold": "threshold",
+    "clears_at": "clears_at",
+    "for_seconds": "lasting",
+    "clear_for_seconds": "clear_for",
+    "least_prompt_tokens": "least",
+    "webhook_url": "webhook",
+    "rotate_secret": "new_secret",
+    "place": "place",
+    "group": "place",
+    "note": "note",
+    "until": "seconds",
+}
+SIZES = {"s": 1, "min": 60, "h": HOUR, "d": 24 * HOUR}
+_NUMBER = re.compile(r"[0-9]{1,13}(?:\.[0-9]{1,9})?")
+_LASTING = re.compile(r"(?:[0-9]{1,9}\s*(?:s|min|h|d)\s*)+")
+_PART = re.compile(r"([0-9]+)\s*(s|min|h|d)")
+
+
+class RefusableForm(forms.Form):
+    def refuse(self, problems: Iterable[FieldProblem]) -> None:
+        """What a service has against it, beside the field that it is about, with what was typed."""
+        for one in problems:
+            field = FIELDS.get(one.field)
+            said = one.message if one.message.endswith((".", "!", "?")) else f"{one.message}."
+            if field not in self.fields:
+                self.add_error(None, f"{one.field}: {said}")
+                continue
+            self.add_error(field, f"{self.fields[field].label}: {said}")
+
+
+class AcknowledgeForm(RefusableForm):
+    note = forms.CharField(
+        label="What is being done about it",
+        required=False,
+        max_length=2000,
+        help_text="Optional, at most 500 characters. It stays in the history.",
+    )
+
+
+class SilenceForm(RefusableForm):
+    seconds = forms.ChoiceField(
+        label="Tell nobody for",
+        choices=SILENCES,
+        initial=SILENCES[0][0],
+        error_messages={"invalid_choice": "Tell nobody for: “%(value)s” is none of 1, 8 or 24 hours and until lifted."},
+    )
+
+
+class NumberField(forms.CharField):
+    def __init__(self, **more: Any) -> None:
+        widget = forms.TextInput(attrs={"inputmode": "decimal", "autocomplete": "off"})
+        super().__init__(max_length=30, widget=widget, **more)
+
+    def clean(self, value: Any) -> Any:
+        typed = str(super().clean(value) or "")
+        if not typed:
+            return None
+        plain = re.sub(r"[,_\s]|%$", "", typed)
+        if not _NUMBER.fullmatch(plain):
+            raise forms.ValidationError(f"{self.label}: “{typed}” is not a number, as 50 or 0.5.")
+        return Decimal(plain)
+
+
+class LastingField(forms.CharField):
+    """ "5 min", "90 s", "1 h 30 min": without a unit nobody knows what is meant."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(max_length=40, widget=forms.TextInput(attrs={"autocomplete": "off"}), **more)
+
+    def clean(self, value: Any) -> Any:
+        typed = str(super().clean(value) or "").lower()
+        if not typed:
+            return None
+        if not _LASTING.fullmatch(typed):
+            raise forms.ValidationError(f"{self.label}: “{typed}” is no length of time: write it as 5 min or 90 s.")
+        return sum(int(count) * SIZES[unit] for count, unit in _PART.findall(typed))
+
+
+class RuleForm(RefusableForm):
+    """`seen`: which rule the page has shown. What somebody else set meanwhile is not overwritten unseen."""
+
+    name = forms.CharField(label="Name", max_length=400, help_text="What is the matter when it fires.")
+    metric = forms.ChoiceField(label="Of what")
+    place = forms.CharField(label="Where", required=False, max_length=200)
+    comparison = forms.ChoiceField(label="When it is", choices=[("above", "above"), ("below", "below")])
+    threshold = NumberField(label="Threshold")
+    lasting = LastingField(label="For how long", initial="5 min", help_text="On end, as 5 min, before it fires.")
+    clears_at = NumberField(
+        label="Over at", required=False, help_text="In the same unit. Empty: a tenth further back than the threshold."
+    )
+    clear_for = LastingField(label="Over after", initial="1 min", help_text="Back for so long on end.")
+    least = NumberField(
+        label="Only with so many prompt tokens",
+        required=False,
+        help_text="In 15 minutes; below, nothing is known. For the hit rate alone.",
+    )
+    webhook = forms.CharField(
+        label="Webhook",
+        required=False,
+        max_length=2000,
+        help_text="An https address that is told when it fires and when that is over. Empty: nobody is.",
+        widget=forms.TextInput(attrs={"autocomplete": "off", "inputmode": "url", "spellcheck": "false"}),
+    )
+    enabled = forms.BooleanField(label="On", required=False, initial=True)
+    new_secret = forms.BooleanField(label="Sign with a new secret from now on", required=False)
+    seen = forms.CharField(required=False, max_length=64, widget=forms.HiddenInput)
+
+    def __init__(self, *args: Any, is_operator: bool, fixed: Mapping[str, Any] | None = None, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.fixed = fixed
+        self.is_operator = is_operator
+        if fixed is not None:  # what a rule is about never changes
+            for name in ("metric", "place", "comparison"):
+                del self.fields[name]
+            self.fields["threshold"].help_text = f"In {unit_words(fixed['unit'])}."
+            return
+        del self.fields["new_secret"]
+        known = [one for one in METRICS.values() if is_operator or one.is_for_customers]
+        choices = [(one.name, f"{NAMES.get(one.name, one.name)}, {unit_words(one.unit)}") for one in known]
+        metric = self.fields["metric"]
+        metric.choices = choices  # type: ignore[attr-defined]
+        metric.initial = "hit_ratio"
+        metric.error_messages["invalid_choice"] = (
+            f"Of what: “%(value)s” is none of {', '.join(one.name for one in known)}."
+        )
+        self.fields["comparison"].error_messages["invalid_choice"] = "When it is: “%(value)s” is not above or below."
+        self.fields["threshold"].help_text = "In the unit that stands beside what it is of."
+        self.fields["place"].help_text = (
+            "fleet, group:SLUG, an organisation as acme, or a namespace as acme/chat. Empty: the fleet."
+            if is_operator
+            else "Your organisation, or one of its namespaces as acme/chat."
+        )
+
+    @property
+    def unit(self) -> str:
+        metric = self.cleaned_data.get("metric", "") if self.fixed is None else self.fixed["metric"]
+        return METRICS[metric].unit if metric in METRICS else "count"
+
+    def values(self) -> dict[str, Any]:
+        """As services take them: shares from 0 to 1, lengths in seconds."""
+        told, by = self.cleaned_data, Decimal(100) if self.unit == "share" else Decimal(1)
+        clears = told["clears_at"]
+        return {
+            "name": told["name"],
+            "threshold": float(told["threshold"] / by),
+            "clears_at": None if clears is None else float(clears / by),
+            "for_seconds": told["lasting"],
+            "clear_for_seconds": told["clear_for"],
+            "least_prompt_tokens": int(told["least"] or 0),
+            "enabled": told["enabled"],
+            "webhook_url": told["webhook"],
+        }
+
+
+class DeleteForm(forms.Form):
+    typed = forms.CharField(
+        max_length=400, widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
+    )
+
+    def __init__(self, *args: Any, name: str, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.name = name
+        self.fields["typed"].label = f"Type {name} to confirm"
+        self.fields["typed"].error_messages["required"] = f"Type {name} to confirm. Nothing has happened."
+
+    def clean_typed(self) -> str:
+        typed: str = self.cleaned_data["typed"]
+        if typed != self.name:
+            raise forms.ValidationError(f"“{typed}” is not {self.name}. Nothing has happened.")
+        return typed
+
+
+def rule_initial(seen: Mapping[str, Any]) -> dict[str, Any]:
+    """A rule as people would type it."""
+    by = 100 if seen["unit"] == "share" else 1
+    return {
+        "name": seen["name"],
+        "threshold": _plain(seen["threshold"] * by),
+        "clears_at": _plain(seen["clears_at"] * by),
+        "lasting": duration(seen["for_seconds"]),
+        "clear_for": duration(seen["clear_for_seconds"]),
+        "least": str(seen["least_prompt_tokens"] or ""),
+        "webhook": seen["webhook_url"] or "",
+        "enabled": seen["enabled"],
+        "seen": rule_mark(seen),
+    }
+
+
+def rule_mark(seen: Mapping[str, Any]) -> str:
+    """By which a page knows a rule again: it has no revision."""
+    plain = {name: str(value) for name, value in seen.items()}
+    return sha256(canonical_json(plain)).hexdigest()[:32]
+
+
+def _plain(value: float) -> str:
+    return f"{round(value, 9):.9f}".rstrip("0").rstrip(".")

@@ -1,0 +1,219 @@
+"""The rules by which there are alerts: listed, made, changed, deleted. A webhook's secret is shown once."""
+
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import Any
+from uuid import UUID
+
+from django.contrib import messages
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.cache import never_cache
+
+from controlplane.alerts import selectors, services
+from controlplane.alerts.models import AlertRule
+from controlplane.alerts.views import rule_view
+from controlplane.dashboard.alerts.forms import DeleteForm, RuleForm, rule_initial, rule_mark
+from controlplane.dashboard.alerts.rows import metric_rows, rule_row, rules_headline
+from controlplane.dashboard.frame.pages import FORMS, actors_of, page
+from controlplane.dashboard.frame.paging import pager
+from controlplane.dashboard.frame.requests import user_of
+from tenants.access import (
+    MANAGE,
+    READ,
+    group_for,
+    namespace_for,
+    organisation_for,
+    organisations_visible,
+    permit,
+    permit_anywhere,
+)
+from tenants.actor import Actor
+from tenants.errors import Conflict, FieldProblem, InvalidFields, NotFound, NotPermitted, OrganisationSuspended
+from tenants.levels import FLEET, Place
+from tenants.models import AgentGroup
+
+REFUSED = 422
+GROUP, WHOLE = "group:", "fleet"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A webhook's secret, at the only moment it is there."""
+
+    name: str
+    secret: str
+
+
+@never_cache
+@page(methods=FORMS)
+def alert_rules(request: HttpRequest) -> HttpResponse:
+    actors = actors_of(request)
+    if request.method != "POST":
+        return _list(request, actors)
+    form = RuleForm(request.POST, is_operator=user_of(request).is_operator)
+    if form.is_valid():
+        try:
+            made = _created(actors, form)
+        except (InvalidFields, Conflict) as error:
+            form.refuse(error.problems)
+        else:
+            if made.secret:
+                return _list(request, actors, shown=Shown(made.rule.name, made.secret), status=201)
+            messages.success(request, f"The rule “{made.rule.name}” holds from the next round on.")
+            return redirect("alert-rules")
+    return _list(request, actors, form=form, status=REFUSED)
+
+
+@never_cache
+@page(methods=FORMS)
+def alert_rule(request: HttpRequest, rule: UUID) -> HttpResponse:
+    actor, found = _found(actors_of(request), rule)
+    permit_anywhere(actor, MANAGE)
+    if request.method != "POST":
+        return _rule(request, actor, found)
+    return _delete(request, actor, found) if request.POST.get("do") == "delete" else _update(request, actor, found)
+
+
+def _update(request: HttpRequest, actor: Actor, found: AlertRule) -> HttpResponse:
+    view = rule_view(found)
+    form = RuleForm(request.POST, is_operator=actor.is_operator, fixed=view)
+    if form.is_valid() and form.cleaned_data["seen"] != rule_mark(view):
+        told = "Somebody changed this rule meanwhile, and this page shows it as it is now. What you typed is kept"
+        form.add_error(None, f"{told}: send it again to set it nevertheless.")
+    if form.is_valid():
+        rotates = bool(form.cleaned_data["new_secret"])
+        try:
+            made = services.rule_update(actor=actor, rule=found, changes=form.values(), rotates_secret=rotates)
+        except (InvalidFields, Conflict) as error:
+            form.refuse(error.problems)
+        else:
+            if made.secret:
+                return _rule(request, actor, made.rule, shown=Shown(made.rule.name, made.secret))
+            messages.success(request, f"The rule “{made.rule.name}” is changed: it holds from the next round on.")
+            return redirect("alert-rules")
+    return _rule(request, actor, found, form=form, status=REFUSED)
+
+
+def _delete(request: HttpRequest, actor: Actor, found: AlertRule) -> HttpResponse:
+    form = DeleteForm(request.POST, name=found.name, prefix="end")
+    if form.is_valid():
+        try:
+            services.rule_delete(actor=actor, rule=found)
+        except Conflict as error:
+            form.add_error(None, " ".join(f"{one.field}: {one.message}." for one in error.problems))
+        else:
+            messages.success(request, f"The rule “{found.name}” is deleted. What it found stays in the history.")
+            return redirect("alert-rules")
+    return _rule(request, actor, found, ending=form, status=REFUSED)
+
+
+def _list(
+    request: HttpRequest,
+    actors: list[Actor],
+    *,
+    form: RuleForm | None = None,
+    shown: Shown | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    rows = _visible(actors).order_by("number")
+    is_operator, total = user_of(request).is_operator, rows.count()
+    pages = pager({"page": request.GET.get("page", "")}, total)
+    found = [rule_row(rule_view(one)) for one in rows[pages.start : pages.end]]
+    context: dict[str, Any] = {
+        "headline": rules_headline(found, total),
+        "rows": found,
+        "pager": pages,
+        "metrics": metric_rows(is_operator=is_operator),
+        "form": form or RuleForm(is_operator=is_operator),
+        "shown": shown,
+        "why_not": _why_not(actors),
+        "is_operator": is_operator,
+    }
+    return render(request, "dashboard/alerts/alert_rules.html", context, status=status)
+
+
+def _rule(
+    request: HttpRequest,
+    actor: Actor,
+    found: AlertRule,
+    *,
+    form: RuleForm | None = None,
+    ending: DeleteForm | None = None,
+    shown: Shown | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    view = rule_view(found)
+    firing = found.alerts.filter(state="firing").count()
+    context = {
+        "rule": rule_row(view),
+        "firing": firing,
+        "form": form or RuleForm(initial=rule_initial(view), is_operator=actor.is_operator, fixed=view),
+        "seen": rule_mark(view),
+        "ending": ending or DeleteForm(name=found.name, prefix="end"),
+        "shown": shown,
+        "is_operator": actor.is_operator,
+    }
+    return render(request, "dashboard/alerts/alert_rule.html", context, status=status)
+
+
+def _created(actors: list[Actor], form: RuleForm) -> services.Made:
+    told = form.cleaned_data
+    actor, place, group = _whose(actors, told["place"])
+    draft = services.Draft(metric=told["metric"], comparison=told["comparison"], **form.values())
+    return services.rule_create(actor=actor, draft=draft, place=place, group=group)
+
+
+def _whose(actors: list[Actor], typed: str) -> tuple[Actor, Place, AgentGroup | None]:
+    """For whom somebody makes a rule there: what is not theirs is not there."""
+    operator = next((one for one in actors if one.is_operator), None)
+    if operator is not None:
+        permit(operator, MANAGE)
+    if operator is not None and typed in ("", WHOLE):
+        return operator, FLEET, None
+    try:
+        if operator is not None and typed.startswith(GROUP):
+            return operator, FLEET, group_for(typed.removeprefix(GROUP))
+        org, _, slug = typed.partition("/")
+        for actor in actors:
+            if organisations_visible(actor).filter(slug=org).exists():
+                organisation = organisation_for(actor, org, MANAGE)
+                return actor, Place(organisation, namespace_for(actor, organisation, slug) if slug else None), None
+    except NotFound:
+        pass
+    raise InvalidFields([FieldProblem("place", f"there is no “{typed[:120]}” here" if typed else "say where")])
+
+
+def _why_not(actors: list[Actor]) -> str:
+    """Why this reader may make no rule; empty where they may."""
+    reason = "Admins of your organisation may make rules. Ask one of them."
+    for actor in actors:
+        try:
+            permit_anywhere(actor, MANAGE)
+        except OrganisationSuspended:
+            reason = "Your organisation is suspended: rules can be read, not changed."
+        except NotPermitted:
+            continue
+        else:
+            return ""
+    return reason
+
+
+def _visible(actors: list[Actor]) -> "QuerySet[AlertRule]":
+    if not actors:
+        return AlertRule.objects.none()
+    for one in actors:
+        permit(one, READ)
+    return reduce(or_, [selectors.rules_visible(one) for one in actors])
+
+
+def _found(actors: list[Actor], rule_id: UUID) -> tuple[Actor, AlertRule]:
+    for actor in actors:
+        permit(actor, READ)
+        try:
+            return actor, selectors.rule_for(actor, rule_id)
+        except NotFound:
+            continue
+    raise NotFound("alert rule")

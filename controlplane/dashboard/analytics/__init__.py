@@ -1,0 +1,1 @@
+"""What the cache was worth to one organisation."""

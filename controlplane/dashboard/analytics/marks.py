@@ -1,0 +1,101 @@
+"""Policy revisions that touched somebody, as a chart marks them and a table tells them: what, when, why, and what was
+to be expected of it. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from controlplane.analytics.hindsight import FIELDS as FORETOLD
+from controlplane.analytics.predicting import Effect
+from controlplane.dashboard.frame.charts import Mark
+from controlplane.dashboard.frame.words import counted
+from controlplane.dashboard.policies.effect_words import error_words, measured_words, predicted_words
+from controlplane.dashboard.policies.fields import value_words, what_words
+from tenants.policy import Change
+
+CLOSE = 8  # a chart has room for so many words beside each other
+NO_NOTE = "no note"
+TOO_LITTLE = "too little asked to say"
+UNFORETOLD = "not predicted"
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """A revision with what it changed in force."""
+
+    at: datetime
+    number: int
+    place: str  # in words
+    short: str  # the same for a chart
+    address: str  # of its revisions; "": not theirs to see
+    changes: tuple[Change, ...]
+    note: str
+    is_rollback: bool
+    effect: Effect
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    field: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class MarkRow:
+    at: datetime
+    name: str
+    place: str
+    address: str
+    changes: tuple[ChangeRow, ...]
+    note: str
+    predicted: str
+    error: str
+    measured: str
+
+
+def marks_of(touched: Sequence[Touched], *, seconds: int) -> list[Mark]:
+    """A line each in a chart of so many seconds; those too close for words of their own share one."""
+    groups: list[list[Touched]] = []
+    for one in sorted(touched, key=lambda one: one.at):
+        if groups and (one.at - groups[-1][0].at).total_seconds() < seconds / CLOSE:
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+    return [Mark(group[-1].at.timestamp(), _label(group)) for group in groups]
+
+
+def _label(group: Sequence[Touched]) -> str:
+    if len(group) > 1:
+        return counted(len(group), "change")
+    return f"{group[0].short} rev {group[0].number}".strip()
+
+
+def mark_row(one: Touched) -> MarkRow:
+    back = "rolled back. " if one.is_rollback else ""
+    return MarkRow(
+        at=one.at,
+        name=f"Revision {one.number}",
+        place=one.place,
+        address=one.address,
+        changes=tuple(_change(change) for change in one.changes),
+        note=f"{back}{one.note}".strip() or NO_NOTE,
+        predicted=predicted_words(one.effect) or _why_not(one),
+        error=error_words(one.effect),
+        measured=measured_words(one.effect),
+    )
+
+
+def marks_title(touched: Sequence[Touched], *, window: str) -> str:
+    if not touched:
+        return f"No policy changed in the last {window}"
+    return f"{counted(len(touched), 'policy change')} in the last {window}"
+
+
+def _change(change: Change) -> ChangeRow:
+    name = what_words(change.field, change.model)
+    return ChangeRow(name, value_words(change.field, change.before), value_words(change.field, change.after))
+
+
+def _why_not(one: Touched) -> str:
+    return TOO_LITTLE if any(change.field in FORETOLD for change in one.changes) else UNFORETOLD

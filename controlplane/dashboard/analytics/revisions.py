@@ -1,0 +1,115 @@
+"""Which policy revisions touched an organisation in a window: the fleet's, its own and those of its namespaces."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.db.models import Q
+from django.urls import reverse
+
+from controlplane.analytics.hindsight import FIELDS, Known, curves_known, hindsight
+from controlplane.analytics.predicting import Effect, effects_of
+from controlplane.dashboard.analytics.marks import Touched
+from tenants.access import namespaces_visible
+from tenants.actor import Actor
+from tenants.levels import Place, levels_of
+from tenants.models import Organisation, PolicyLevel, PolicyRevision
+from tenants.policy import Change, changes_between, effective_values
+
+MOST_SHOWN = 8
+Values = Mapping[str, Any]
+Policies = Mapping[int, Values]  # namespaces' own
+
+
+def revisions_touching(actor: Actor, organisation: Organisation, since: datetime, *, now: datetime) -> list[Touched]:
+    """Newest first, of those that changed something in force beside what the other levels say now.
+
+    What is noted at the fleet's level, and its history, is for operators alone.
+    """
+    fleet, own = levels_of(Place(organisation))
+    namespaces = namespaces_visible(actor, organisation)
+    theirs = Q(level__in=[fleet, own]) | Q(level__namespace__in=namespaces.values("pk"))
+    newest = PolicyRevision.objects.filter(theirs, at__gte=since).select_related("level__namespace")
+    rows = list(newest.order_by("-at")[:MOST_SHOWN])
+    before = _before(rows)
+    found = [(row, before.get((row.level_id, row.number - 1), {})) for row in rows]
+    touching = [(row, old, changes) for row, old in found if (changes := _changes(fleet, own, row, old))]
+    effects = effects_of([row.pk for row, _, _ in touching], organisation.pk)
+    unstored = [changes for row, _, changes in touching if row.pk not in effects]
+    is_foretellable = any(change.field in FIELDS for changes in unstored for change in changes)
+    pks = list(namespaces.values_list("pk", flat=True)) if is_foretellable else []
+    known = curves_known(pks, now) if pks else {}
+    policies = _policies(known)
+    return [
+        Touched(
+            at=row.at,
+            number=row.number,
+            **_where(row.level, organisation, actor),
+            changes=tuple(changes),
+            note="" if row.level.kind == PolicyLevel.Kind.FLEET and not actor.is_operator else row.note,
+            is_rollback=row.rolled_back_to is not None,
+            effect=effects.get(row.pk)
+            or Effect(
+                hindsight(
+                    known, _in_force(known, policies, fleet, own, row, old), _in_force(known, policies, fleet, own, row)
+                ),
+                None,
+                None,
+            ),
+        )
+        for row, old, changes in touching
+    ]
+
+
+def _changes(fleet: PolicyLevel, own: PolicyLevel, row: PolicyRevision, old: Values) -> list[Change]:
+    if row.level_id == fleet.pk:
+        return changes_between((old, own.policy), (row.policy, own.policy))
+    if row.level_id == own.pk:
+        return changes_between((fleet.policy, old), (fleet.policy, row.policy))
+    above = fleet.policy, own.policy
+    return changes_between((*above, old), (*above, row.policy))
+
+
+def _in_force(
+    known: Known,
+    policies: Policies,
+    fleet: PolicyLevel,
+    own: PolicyLevel,
+    row: PolicyRevision,
+    old: Values | None = None,
+) -> dict[int, Values]:
+    """In each namespace whose traffic is known, with that revision; or with what it followed on."""
+    said = row.policy if old is None else old
+    above = [said if level.pk == row.level_id else level.policy for level in (fleet, own)]
+    is_own = row.level_id not in (fleet.pk, own.pk)
+    return {
+        one: effective_values([*above, said if is_own and row.level.namespace_id == one else policies.get(one, {})])
+        for one in known
+    }
+
+
+def _before(rows: Sequence[PolicyRevision]) -> dict[tuple[int, int], Values]:
+    """What each followed on."""
+    known: dict[tuple[int, int], Values] = {(row.level_id, row.number): row.policy for row in rows}
+    wanted = {(row.level_id, row.number - 1) for row in rows} - known.keys()
+    if wanted:
+        levels, numbers = ({one[place] for one in wanted} for place in (0, 1))
+        for row in PolicyRevision.objects.filter(level__in=levels, number__in=numbers):
+            known[row.level_id, row.number] = row.policy
+    return known
+
+
+def _policies(known: Known) -> dict[int, Values]:
+    levels = PolicyLevel.objects.filter(namespace__in=list(known)) if known else ()
+    return {level.namespace_id: level.policy for level in levels if level.namespace_id is not None}
+
+
+def _where(level: PolicyLevel, organisation: Organisation, actor: Actor) -> dict[str, str]:
+    if level.kind == PolicyLevel.Kind.FLEET:
+        address = reverse("fleet-revisions") if actor.is_operator else ""
+        return {"place": "the fleet’s default", "short": "fleet", "address": address}
+    if level.namespace is None:
+        address = reverse("organisation-revisions", args=[organisation.slug])
+        return {"place": "all namespaces", "short": "", "address": address}
+    slug = level.namespace.slug
+    return {"place": slug, "short": slug, "address": reverse("namespace-revisions", args=[organisation.slug, slug])}

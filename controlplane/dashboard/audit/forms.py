@@ -1,0 +1,91 @@
+"""What somebody looks for in the audit trail, as an address says it. Pure."""
+
+from collections.abc import Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django import forms
+
+from controlplane.dashboard.audit.rows import DEEDS
+from tenants.listing import TrailSought
+
+MOST_WORDS: Final = 100
+DAY = {"type": "date"}
+
+
+class DayField(forms.DateField):
+    """A whole day in UTC. What is no day is named."""
+
+    def __init__(self, **more: Any) -> None:
+        super().__init__(
+            required=False,
+            input_formats=["%Y-%m-%d"],
+            widget=forms.DateInput(attrs=DAY, format="%Y-%m-%d"),
+            **more,
+        )
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return super().to_python(value)
+        except forms.ValidationError:
+            raise forms.ValidationError(f"{self.label}: “{value}” is no day, as 2026-11-24.") from None
+
+
+class AuditForm(forms.Form):
+    verb = forms.CharField(
+        label="What was done",
+        required=False,
+        widget=forms.Select(choices=[("", "anything"), *sorted(DEEDS.items(), key=lambda one: one[1])]),
+    )
+    who = forms.CharField(label="By whom", required=False)
+    org = forms.CharField(label="Organisation", required=False)
+    since = DayField(label="From (UTC)")
+    until = DayField(label="To, inclusive (UTC)")
+    find = forms.CharField(
+        label="Text", required=False, help_text="In the verb, what it was done to, the request id or the address."
+    )
+
+    def __init__(self, query: Mapping[str, str]) -> None:
+        super().__init__({name: query.get(name, "").replace("\0", "") for name in self.base_fields})
+
+    def clean(self) -> dict[str, Any]:
+        told: dict[str, Any] = self.cleaned_data
+        for name in ("verb", "who", "org", "find"):
+            if len(told.get(name, "")) > MOST_WORDS:
+                label = self.fields[name].label
+                said = f"{label}: “{told[name][:20]}…” has {len(told[name]):,} characters; {MOST_WORDS} are the most."
+                self.add_error(name, said)
+        since, until = told.get("since"), told.get("until")
+        if since and until and since > until:
+            self.add_error("until", f"To: {until} is before {since}, from which on it is to be.")
+        return told
+
+    def sought(self) -> TrailSought:
+        told = self.cleaned_data
+        return TrailSought(
+            verb=told["verb"],
+            who=told["who"],
+            organisation=told["org"],
+            since=_begins(told["since"]),
+            until=_begins(told["until"], days=1),
+            words=told["find"],
+        )
+
+    def query(self, **more: Any) -> str:
+        """The same question as an address, with something beside it."""
+        said = {**{name: str(self.data[name]) for name in self.base_fields}, **more}
+        return f"?{urlencode({name: value for name, value in said.items() if value not in ('', None)})}"
+
+    @property
+    def is_asked(self) -> bool:
+        return any(self.data.values())
+
+
+def _begins(day: date | None, *, days: int = 0) -> datetime | None:
+    if day is None:
+        return None
+    try:
+        return datetime.combine(day, time(), UTC) + timedelta(days=days)
+    except OverflowError:
+        return None  # after the last day there is nothing to hold back

@@ -1,0 +1,10 @@
+"""Where its pages are."""
+
+from django.urls import URLPattern, path
+
+from controlplane.dashboard.audit import audit
+
+urlpatterns: list[URLPattern] = [
+    path("audit", audit.audit, name="audit"),
+    path("audit/export", audit.audit_export, name="audit-export"),
+]

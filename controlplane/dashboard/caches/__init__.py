@@ -1,1 +1,0 @@
-"""One namespace: what its cache does, why prompts miss, pins and purges."""

@@ -1,0 +1,1 @@
+"""The KV calculator as a page."""

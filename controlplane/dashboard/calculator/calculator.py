@@ -1,0 +1,82 @@
+"""The KV calculator as a page: an address says the question, the page the answer. The same arithmetic as over REST."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from controlplane.dashboard.calculator.forms import (
+    DEMO,
+    MODELS,
+    OWN,
+    CalculatorForm,
+    calculator_form,
+    model_names,
+)
+from controlplane.dashboard.calculator.rows import Counted, counted_rows, measured_facts
+from controlplane.dashboard.frame.pages import page
+from controlplane.fleet.quality import newest_results
+from kernels.calculator.calculating import calculate
+from kernels.errors import InvalidArgument
+
+REFUSED = 422
+OF_NUMBERS = ("layers", "heads", "kv_heads", "head_size", "parameters", "memory", "bandwidth")
+OF_MACHINES = ("share", "reserve", "weights", "windows")
+
+
+@page()
+def calculator(request: HttpRequest) -> HttpResponse:
+    """Changes nothing and is kept nowhere: whoever gets the address sees the same."""
+    form = calculator_form(request.GET)
+    found = _counted(form)
+    context: dict[str, Any] = {
+        "form": form,
+        "counted": found,
+        "headline": found.headline if found else "Nothing is counted: something in the question cannot be",
+        "address": f"{request.path}?{_link(form)}",
+        "body": json.dumps(form.body(), indent=2) if found else "",
+        "own_open": _is_open(form, OF_NUMBERS),
+        "advanced": _is_open(form, OF_MACHINES),
+    }
+    return render(request, "dashboard/calculator/calculator.html", context, status=200 if found else REFUSED)
+
+
+def _is_open(form: CalculatorForm, names: Sequence[str]) -> bool:
+    """Where something of it was typed, or is wrong."""
+    return any(name in form.errors or form.data.get(name) != _usual(form, name) for name in names)
+
+
+def _usual(form: CalculatorForm, name: str) -> Any:
+    return form.base_fields[name].initial or ""
+
+
+def _counted(form: CalculatorForm) -> Counted | None:
+    question = form.question()
+    if question is None:
+        return None
+    try:
+        answer = calculate(question)
+    except InvalidArgument as error:
+        form.refuse(error)
+        return None
+    results = newest_results(model_names(form))
+    return counted_rows(_name(form), question, answer, [measured_facts(one) for one in results])
+
+
+def _name(form: CalculatorForm) -> str:
+    model = form.cleaned_data["model"]
+    return {DEMO: "the demo model", OWN: "this model"}.get(model) or dict(MODELS)[model]
+
+
+def _link(form: CalculatorForm) -> str:
+    """What differs from what is usual, as an address."""
+    pairs = list[tuple[str, str]]()
+    for name in form.base_fields:
+        told, usual = form.data.get(name), _usual(form, name)
+        if told == usual:
+            continue
+        pairs += [(name, one) for one in told] if isinstance(told, list) else [(name, str(told))]
+    return urlencode(pairs)

@@ -1,0 +1,9 @@
+"""Where its pages are."""
+
+from django.urls import URLPattern, path
+
+from controlplane.dashboard.calculator import calculator
+
+urlpatterns: list[URLPattern] = [
+    path("calculator", calculator.calculator, name="calculator"),
+]

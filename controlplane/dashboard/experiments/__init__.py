@@ -1,0 +1,1 @@
+"""Get hits: snippets, a test request; and the experiments of five minutes."""

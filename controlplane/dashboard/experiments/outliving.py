@@ -1,0 +1,35 @@
+"""The process of an experiment that outlives the web process: told by its arguments which run it is and for whom."""
+
+import os
+import subprocess
+import sys
+
+MODULE = "controlplane.dashboard.experiments.outliving"
+
+
+def outliving_begin(kind: str, user: str, address: str, request_id: str) -> None:
+    """It inherits the settings, and nothing else: no pipe that whoever watches the web process would wait for."""
+    nothing = subprocess.DEVNULL
+    command = [sys.executable, "-m", MODULE, kind, user, address, request_id]
+    subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
+
+
+def main(arguments: list[str]) -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
+    import django
+
+    django.setup(set_prefix=False)
+    from controlplane.dashboard.experiments.five_minutes import EXPERIMENTS
+    from controlplane.dashboard.experiments.running import experiment_run, experiment_told
+    from tenants.access import actor_for_operator
+    from tenants.models import User
+
+    kind, user, address, request_id = arguments
+    told = experiment_told(kind)
+    if told is not None and not told.is_over:
+        operator = User.objects.get(pk=user, is_operator=True, is_active=True)
+        experiment_run(told, EXPERIMENTS[kind][1], actor_for_operator(operator, address=address, request_id=request_id))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

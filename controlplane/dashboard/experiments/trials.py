@@ -1,0 +1,143 @@
+"""What an experiment tells as it goes, and how its page shows it. Pure; all of it survives JSON."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from controlplane.dashboard.experiments.asking import Answer
+from controlplane.dashboard.experiments.sent import Sent, sent_rows
+
+Tone = Literal["ok", "warn", "bad"]
+SILENT_SECONDS: Final = 60  # longer than any step: then its process has ended
+DIED: Final = "It was cut off: its process ended. Start it again; what it may have left is undone first."
+
+
+class NotPossible(Exception):
+    """Words for people: why it cannot go on here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """`answers`: requests that came back, each with its label. `facts`: label, value, basis."""
+
+    words: str
+    answers: Sequence[tuple[str, Answer]] = ()
+    facts: Sequence[tuple[str, str, str]] = ()
+    facts_title: str = ""
+    verdict: str = ""
+    tone: Tone = "ok"
+
+
+@dataclass(slots=True)
+class Told:
+    """All that was told so far, as Redis keeps it."""
+
+    id: str
+    kind: str
+    began: float
+    at: float
+    steps: list[tuple[int, str]] = field(default_factory=list)  # after so many ms
+    answers: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    facts: list[tuple[str, str, str]] = field(default_factory=list)
+    facts_title: str = ""
+    verdict: str = ""
+    tone: str = "ok"
+    is_over: bool = False
+    problem: str = ""
+
+    def add(self, step: Step, *, now: float) -> None:
+        self.at = now
+        self.steps.append((round((now - self.began) * 1000), step.words))
+        self.answers += [(label, asdict(one)) for label, one in step.answers]
+        self.facts += step.facts
+        self.facts_title = step.facts_title or self.facts_title
+        if step.verdict:
+            self.verdict, self.tone = step.verdict, step.tone
+
+    def end(self, problem: str, *, now: float) -> None:
+        self.at, self.is_over, self.problem = now, True, problem
+
+    def stored(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def told_read(stored: Mapping[str, Any]) -> Told:
+    return Told(**stored)
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """An experiment before it runs. `slow`: about how long it takes, in words."""
+
+    kind: str
+    title: str
+    words: str
+    undone: str
+    slow: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    label: str
+    value: str
+    basis: str
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    about: About
+    title: str
+    state: str
+    tone: str
+    steps: tuple[tuple[str, str], ...]
+    rows: tuple[Sent, ...]
+    facts: tuple[Fact, ...]
+    facts_title: str
+    problem: str
+    is_running: bool
+    seen: str  # what the page knows; an answer that says no more is not sent
+    ended_at: datetime | None
+
+
+def trial(about: About, told: Told | None, *, now: float) -> Trial:
+    if told is None:
+        return Trial(about, about.title, "not run yet", "info", (), (), (), "", "", False, "", None)
+    is_dead = not told.is_over and now - told.at > SILENT_SECONDS
+    problem = told.problem or (DIED if is_dead else "")
+    is_running = not told.is_over and not is_dead
+    state, tone = ("running", "info") if is_running else _ended(told, problem)
+    return Trial(
+        about=about,
+        title=told.verdict or about.title,
+        state=state,
+        tone=tone,
+        steps=tuple((f"{ms / 1000:,.2f} s", words) for ms, words in told.steps),
+        rows=sent_rows([(label, _answer(one)) for label, one in told.answers]),
+        facts=tuple(Fact(*one) for one in told.facts),
+        facts_title=told.facts_title,
+        problem=problem,
+        is_running=is_running,
+        seen=f"{told.id}.{len(told.steps)}.{state}",
+        ended_at=None if is_running else datetime.fromtimestamp(told.at).astimezone(),
+    )
+
+
+def headline(trials: Sequence[Trial]) -> str:
+    running = sum(one.is_running for one in trials)
+    if running:
+        return f"{running} of {len(trials)} experiments {'runs' if running == 1 else 'run'} on this fleet now"
+    shown = sum(one.state == "shown" for one in trials)
+    if shown:
+        return f"{shown} of {len(trials)} experiments have shown it on this very fleet"
+    return f"{len(trials)} experiments show it on this very fleet"
+
+
+def _ended(told: Told, problem: str) -> tuple[str, str]:
+    if problem:
+        return "did not come through", "bad"
+    return ("shown", "ok") if told.tone == "ok" else ("not shown", "warn")
+
+
+def _answer(stored: Mapping[str, Any]) -> Answer:
+    return Answer(**{**stored, "headers": tuple((name, value) for name, value in stored["headers"])})

@@ -1,0 +1,1 @@
+"""Agents, and the tokens they join with."""

@@ -1,0 +1,80 @@
+"""How an agent did over the last hour or day, as charts. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from controlplane.analytics.agents import Hits, Step
+from controlplane.dashboard.frame.charts import Chart, Series
+from controlplane.dashboard.frame.tiles import rate
+
+PoolMinutes = Sequence[tuple[datetime, int, int]]  # minute, capacity, used
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    name: str
+    words: str
+    lasts: timedelta
+    step: timedelta
+    step_words: str
+
+
+WINDOWS = {
+    "1h": Window("1h", "1 h", timedelta(hours=1), timedelta(minutes=2), "2 min"),
+    "24h": Window("24h", "24 h", timedelta(hours=24), timedelta(minutes=30), "30 min"),
+}
+
+
+def window_asked(name: str) -> Window:
+    return WINDOWS.get(name, WINDOWS["1h"])
+
+
+def charts(steps: Sequence[Step], pool: PoolMinutes, window: Window, *, now: datetime) -> list[Chart]:
+    """Where nothing was stored there is none."""
+    starts = _starts(window, now)
+    found = list[Chart]()
+    if steps:
+        found += _asked(steps, starts, window)
+    if pool:
+        found.append(_pool(pool, starts, window))
+    return found
+
+
+def _starts(window: Window, now: datetime) -> list[datetime]:
+    size = window.step.total_seconds()
+    first = (now - window.lasts).timestamp() // size * size
+    count = int((now.timestamp() - first) // size) + 1
+    return [datetime.fromtimestamp(first + size * number, now.tzinfo) for number in range(count)]
+
+
+def _asked(steps: Sequence[Step], starts: Sequence[datetime], window: Window) -> list[Chart]:
+    by_start = {one.start: one.hits for one in steps}
+    hits = [by_start.get(at, Hits()) for at in starts]
+    all_ = Hits(
+        *(sum(values) for values in zip(*((h.requests, h.prompt_tokens, h.cached_tokens) for h in hits), strict=True))
+    )
+    xs = tuple(at.timestamp() for at in starts)
+    ratios = tuple(None if one.ratio is None else 100 * one.ratio for one in hits)
+    share = f"{rate(all_.cached_tokens, all_.prompt_tokens)} %" if all_.prompt_tokens else "not known"
+    title = f"Hit rate {share} over {window.words}, by steps of {window.step_words}"
+    answered = f"{all_.requests:,} request{'' if all_.requests == 1 else 's'}"
+    asked = f"{answered} answered over {window.words}, by steps of {window.step_words}"
+    return [
+        Chart("agent-hits", title, "percent", xs, (Series("Hit rate", ratios, "served"),)),
+        Chart("agent-requests", asked, "count", xs, (Series("Requests", tuple(float(h.requests) for h in hits)),)),
+    ]
+
+
+def _pool(pool: PoolMinutes, starts: Sequence[datetime], window: Window) -> Chart:
+    """The fullest of each step."""
+    size, first = window.step.total_seconds(), starts[0].timestamp()
+    most: list[float | None] = [None] * len(starts)
+    for at, capacity, used in pool:
+        number = int((at.timestamp() - first) // size)
+        if capacity and 0 <= number < len(most):
+            most[number] = max(most[number] or 0.0, 100 * used / capacity)
+    top = max((one for one in most if one is not None), default=0.0)
+    title = f"The pool was at most {top:.0f} % full over {window.words}, by steps of {window.step_words}"
+    xs = tuple(at.timestamp() for at in starts)
+    return Chart("agent-pool", title, "percent", xs, (Series("Pool used, at most", tuple(most)),))

@@ -1,0 +1,132 @@
+"""One agent: how it is, what it holds and can do, and what operators do with it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+
+from controlplane.analytics.agents import Hits, hits_of_agents, hits_over, pool_over, pools_held
+from controlplane.dashboard.fleet.agent_charts import WINDOWS, charts, window_asked
+from controlplane.dashboard.fleet.agent_facts import agent_now, canary, deeds, facts, seen_as, step_rows
+from controlplane.dashboard.fleet.pools import NOTHING, held_rows, pool
+from controlplane.dashboard.frame.pages import FORMS, operator_of, page, part
+from controlplane.fleet import agents, selectors
+from controlplane.fleet.canaries import NEVER, isolations_read
+from controlplane.fleet.enforcement import enforcement_view
+from controlplane.fleet.in_force import fields_in_force
+from controlplane.fleet.models import Agent, OperationStep
+from controlplane.fleet.views import agent_view
+from controlplane.live.selectors import pulse_latest
+from tenants.errors import Conflict, InvalidFields, NotFound
+
+DEEDS: Final[Mapping[str, Callable[..., Any]]] = {
+    "drain": agents.agent_drain,
+    "resume": agents.agent_resume,
+    "integrity": agents.agent_check_integrity,
+    "rotate-token": agents.agent_rotate_token,
+    "revoke": agents.agent_revoke,
+}
+MOST_NAMESPACES: Final = 50
+MOST_STEPS: Final = 20
+
+
+@page()
+def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
+    operator_of(request)
+    return _shown(request, selectors.agent_for(agent_id))
+
+
+@part
+def agent_part(request: HttpRequest, agent_id: str) -> HttpResponse:
+    """What moves, for HTMX."""
+    operator_of(request)
+    context = {**_now(selectors.agent_for(agent_id)), "swapped": True}
+    return render(request, "dashboard/fleet/_agent.html", context)
+
+
+@page(methods=FORMS)  # a refused deed stands at this address: whoever reloads it sees the agent
+def agent_deed(request: HttpRequest, agent_id: str, deed: str) -> HttpResponse:
+    """One of DEEDS. Refused where the agent is not as the page showed it, or its name is not typed."""
+    actor, found = operator_of(request), selectors.agent_for(agent_id)
+    if deed not in DEEDS:
+        raise NotFound("page")
+    if request.method != "POST":
+        return redirect("agent", agent_id)
+    typed = request.POST.get("confirm", "").strip()
+    refused = _refused(found, deed, request.POST.get("seen", ""), typed)
+    if not refused:
+        try:
+            operation = DEEDS[deed](actor=actor, agent=found)
+        except (Conflict, InvalidFields) as error:
+            refused = " ".join(f"{one.message[:1].upper()}{one.message[1:]}." for one in error.problems)
+        else:
+            if operation is not None:
+                return redirect("operation", operation.pk)
+            messages.success(request, f"{agent_id} is out of the fleet: its token and its login have ended.")
+            return redirect("agent", agent_id)
+    tried = {"deed": deed, "typed": typed[:200], "refused": refused}
+    return _shown(request, selectors.agent_for(agent_id), status=422, tried=tried)
+
+
+def _refused(found: Agent, deed: str, seen: str, typed: str) -> str:
+    if seen != _seen(found):
+        return "The agent is not as this page showed it any more. Look how it is now; nothing was done."
+    if deed == "revoke" and typed != found.pk:
+        return (
+            f"“{typed[:80]}” is not {found.pk}: nothing was done." if typed else f"Type {found.pk}: nothing was done."
+        )
+    return ""
+
+
+def _seen(found: Agent) -> str:
+    return seen_as(is_draining=found.is_draining, is_revoked=found.revoked_at is not None)
+
+
+def _shown(request: HttpRequest, found: Agent, *, status: int = 200, **tried: Any) -> HttpResponse:
+    now, window = timezone.now(), window_asked(request.GET.get("window", ""))
+    pulse, shown = pulse_latest(), _now(found)
+    steps = hits_over(found.pk, now=now, within=window.lasts, step=window.step)
+    context = {
+        **shown,
+        **tried,
+        "facts": facts(shown["view"]),
+        "charts": charts(steps, pool_over(found.pk, now=now, within=window.lasts), window, now=now),
+        "window": window,
+        "windows": WINDOWS.values(),
+        "deeds": deeds(shown["view"], others=_others(found)),
+        "seen": _seen(found),
+        "seq": pulse.seq if pulse else 0,
+    }
+    return render(request, "dashboard/fleet/agent.html", context, status=status)
+
+
+def _others(found: Agent) -> int:
+    """Engines of its group that take requests, as far as is known."""
+    now, cadence = timezone.now(), selectors.fleet_cadence_seconds()
+    ready = selectors.agents_in_state("ready", now=now, cadence=cadence).filter(kind="engine", group=found.group_id)
+    return ready.exclude(pk=found.pk).count()
+
+
+def _now(found: Agent) -> dict[str, Any]:
+    now = timezone.now()
+    cadence, in_force = selectors.fleet_cadence_seconds(), fields_in_force()
+    view = agent_view(found, now=now, cadence=cadence, in_force=in_force)
+    view["enforcement"] = enforcement_view(found.about)
+    held = pools_held([found.pk], top=MOST_NAMESPACES).get(found.pk, NOTHING)
+    filled = pool(view["pool"], held, view["computed_as"])
+    hits = hits_of_agents([found.pk], now=now).get(found.pk, Hits())
+    steps = OperationStep.objects.filter(agent=found).select_related("operation").order_by("-pk")[:MOST_STEPS]
+    is_engine = found.kind == "engine"
+    return {
+        "agent": found,
+        "view": view,
+        "now": agent_now(view, hits, filled.percent, found.heartbeat.get("engine", {}).get("hash")),
+        "pool": filled if is_engine else None,
+        "held": held_rows(held, view["pool"]["capacity_bytes"], view["computed_as"]),
+        "canary": canary(isolations_read([found.pk], now=now).get(found.pk, NEVER)) if is_engine else None,
+        "steps": step_rows(steps),
+        "observed_at": now,
+    }

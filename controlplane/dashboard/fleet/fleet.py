@@ -1,0 +1,106 @@
+"""The Fleet page: every agent with what it holds and what is wrong with it, and the rollouts under way."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils import timezone
+
+from controlplane.analytics.agents import FleetPools, fleet_pools, hits_of_agents
+from controlplane.dashboard.fleet.joining import address_of_ours, token_form
+from controlplane.dashboard.fleet.pools import KINDS, fleet_bar, legend
+from controlplane.dashboard.fleet.rows import (
+    NO_HITS,
+    AgentRow,
+    RolloutRow,
+    advice,
+    agent_row,
+    headline,
+    rollout_row,
+    troubles,
+    worst_first,
+)
+from controlplane.dashboard.fleet.token_rows import commands
+from controlplane.dashboard.frame.pages import operator_of, page, part
+from controlplane.dashboard.policies.enforcement_words import with_fleet_words
+from controlplane.dashboard.rollouts.rollouts import acknowledgements
+from controlplane.fleet import selectors
+from controlplane.fleet.canaries import NEVER, isolations_read
+from controlplane.fleet.in_force import fields_in_force
+from controlplane.fleet.views import agent_view
+from controlplane.live.selectors import pulse_latest
+from controlplane.rollouts.selectors import rollouts_open
+from controlplane.rollouts.views import rollout_view, rollouts_shown
+
+MOST_SHOWN = 200
+MOST_ROLLOUTS = 20
+
+
+@page()
+def fleet(request: HttpRequest) -> HttpResponse:
+    operator_of(request)
+    pulse = pulse_latest()
+    context = {
+        **_fleet(timezone.now()),
+        "commands": commands(address_of_ours(request), "ljt_…", kind=None, agent=""),
+        "form": token_form(),
+        "once": uuid4(),
+        "seq": pulse.seq if pulse else 0,
+    }
+    return render(request, "dashboard/fleet/fleet.html", context)
+
+
+@part
+def fleet_now(request: HttpRequest) -> HttpResponse:
+    """The part that HTMX refreshes whenever something moved."""
+    operator_of(request)
+    return render(request, "dashboard/fleet/_fleet.html", {**_fleet(timezone.now()), "swapped": True})
+
+
+def _fleet(now: datetime) -> dict[str, Any]:
+    views = _views(now)
+    names = [one["id"] for one in views]
+    pools = fleet_pools(names, top=len(KINDS))
+    agents, rollouts = _agents(views, pools, now), _rollouts(now)
+    return {
+        "headline": with_fleet_words(headline(agents, rollouts), views),
+        "advice": advice(agents, rollouts),
+        "troubles": troubles(agents),
+        "agents": agents[:MOST_SHOWN],
+        "unshown": len(agents) - len(agents[:MOST_SHOWN]),
+        "legend": legend(pools),
+        "rollouts": rollouts,
+        "observed_at": now,
+    }
+
+
+def _views(now: datetime) -> list[dict[str, Any]]:
+    cadence, in_force = selectors.fleet_cadence_seconds(), fields_in_force()
+    living = selectors.agents_living().order_by("id")
+    return [agent_view(one, now=now, cadence=cadence, in_force=in_force) for one in living]
+
+
+def _agents(views: Sequence[dict[str, Any]], pools: FleetPools, now: datetime) -> list[AgentRow]:
+    names = [one["id"] for one in views]
+    probed, hits = isolations_read(names, now=now), hits_of_agents(names, now=now)
+    rows = [
+        agent_row(
+            one,
+            probed.get(one["id"], NEVER),
+            hits=hits.get(one["id"], NO_HITS),
+            pool=fleet_bar(one["pool"], pools.by_agent.get(one["id"], ()), pools.top, one["computed_as"]),
+        )
+        for one in views
+    ]
+    return worst_first(rows)
+
+
+def _rollouts(now: datetime) -> list[RolloutRow]:
+    """The newest of those under way: the page of rollouts has all."""
+    rows: Iterable[Any] = rollouts_shown(rollouts_open().order_by("-created_at"))[:MOST_ROLLOUTS]
+    found = [rollout_view(one, one.findings, is_operator=True) for one in rows]
+    counts = acknowledgements([one["operation"] for one in found if one["operation"]])
+    return [rollout_row(one, counts.get(one["operation"], {"done": 0, "all": 0}), now=now) for one in found]

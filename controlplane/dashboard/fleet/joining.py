@@ -1,0 +1,148 @@
+"""Letting agents join: tokens are made, shown once with the command to copy, and revoked."""
+
+import json
+from hashlib import sha256
+from typing import Any
+from uuid import UUID, uuid4
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils import timezone
+from django.views.decorators.cache import never_cache
+from django.views.decorators.debug import sensitive_post_parameters
+
+from controlplane.dashboard.fleet.forms import JoinTokenForm
+from controlplane.dashboard.fleet.token_rows import NewToken, headline, new_token, token_row
+from controlplane.dashboard.frame.pages import FORMS, operator_of, page
+from controlplane.dashboard.frame.words import made_before
+from controlplane.dashboard.organisations.common import REFUSED, Refusal, refuse
+from controlplane.dashboard.organisations.forms import ConfirmForm
+from controlplane.dashboard.organisations.paging import asked, pager
+from controlplane.fleet import selectors
+from controlplane.fleet.join_tokens import join_token_create, join_token_revoke
+from controlplane.fleet.models import JoinToken
+from tenants.access import group_for, groups
+from tenants.actor import Actor
+from tenants.errors import IdempotencyKeyReused, NotFound
+from tenants.models.organisations import DEFAULT
+from tenants.services.idempotency import KeptAnswer, once
+from tenants.services.namespaces import default_group
+
+MOST_GROUPS = 500
+
+
+@never_cache
+@sensitive_post_parameters()
+@page(methods=FORMS)
+def join_tokens(request: HttpRequest) -> HttpResponse:
+    actor = operator_of(request)
+    if request.method != "POST":
+        return _page(request)
+    return _revoke(request, actor) if request.POST.get("do") == "revoke" else _create(request, actor)
+
+
+def _create(request: HttpRequest, actor: Actor) -> HttpResponse:
+    form = token_form(request.POST)
+    if form.is_valid():
+        try:
+            made = _made(actor, form)
+        except Refusal as error:
+            refuse(form, error.problems)
+        except IdempotencyKeyReused:
+            form.add_error(None, "A token was made with this form already. Send it again to make another one.")
+        else:
+            if not isinstance(made, JoinToken):
+                return _page(request, made=new_token(*made, address=address_of_ours(request)), status=201)
+            form.add_error(None, made_before(f"The join token {made.name} ({made.prefix}…)"))
+    return _page(request, form=form, status=REFUSED)
+
+
+def _made(actor: Actor, form: JoinTokenForm) -> tuple[JoinToken, str] | JoinToken:
+    """The token and its secret; of a form that is sent again, as by a reload, the same token without."""
+    told = form.cleaned_data
+
+    def perform() -> tuple[tuple[JoinToken, str], KeptAnswer]:
+        token, secret = join_token_create(
+            actor=actor,
+            name=told["name"],
+            group=default_group() if told["group"] == DEFAULT else group_for(told["group"]),
+            kind=told["kind"] or None,
+            agent=told["agent"],
+            uses=told["uses"],
+            expires_in=told["lasts"],
+        )
+        return (token, secret.secret), KeptAnswer(201, json.dumps({"token": str(token.pk)}))
+
+    said = json.dumps({name: str(value) for name, value in sorted(told.items())})
+    answer = once(
+        actor=actor,
+        key=f"page {told['once']}",
+        fingerprint=sha256(said.encode()).digest(),
+        now=timezone.now(),
+        perform=perform,
+    )
+    if isinstance(answer, KeptAnswer):
+        return selectors.join_token_for(UUID(json.loads(answer.body)["token"]))
+    return answer
+
+
+def _revoke(request: HttpRequest, actor: Actor) -> HttpResponse:
+    token = _chosen(request.POST.get("token", ""))
+    form = _confirming(token, request.POST)
+    if not form.is_valid():
+        return _page(request, ending=(token, form), status=REFUSED)
+    join_token_revoke(actor=actor, token=token)
+    messages.success(
+        request, f"The join token {token.name} ({token.prefix}…) is revoked: nobody joins with it any more."
+    )
+    return redirect("join-tokens")
+
+
+def _page(
+    request: HttpRequest,
+    *,
+    form: JoinTokenForm | None = None,
+    made: NewToken | None = None,
+    ending: tuple[JoinToken, ConfirmForm] | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    now, tokens = timezone.now(), selectors.join_tokens()
+    pages = pager(asked(request.GET.dict()), tokens.count())
+    rows = [token_row(one, now=now) for one in tokens.order_by("-created_at", "pk")[pages.start : pages.end]]
+    if ending is None and "revoke" in request.GET:
+        token = _chosen(request.GET["revoke"])
+        ending = (token, _confirming(token))
+    context: dict[str, Any] = {
+        "headline": headline(rows, pages.total),
+        "pager": pages,
+        "rows": rows,
+        "form": form or token_form(),
+        "once": uuid4(),
+        "made": made,
+        "ending": ending and token_row(ending[0], now=now),
+        "ending_form": ending and ending[1],
+    }
+    return render(request, "dashboard/fleet/join_tokens.html", context, status=status)
+
+
+def token_form(sent: Any = None) -> JoinTokenForm:
+    slugs = groups().order_by("slug").values_list("slug", flat=True)[:MOST_GROUPS]
+    named = [(slug, slug) for slug in dict.fromkeys([DEFAULT, *slugs])]
+    return JoinTokenForm(sent, groups=named)
+
+
+def address_of_ours(request: HttpRequest) -> str:
+    """Where agents reach us, as whoever asks reached us."""
+    return f"{request.scheme}://{request.get_host()}"
+
+
+def _confirming(token: JoinToken, sent: Any = None) -> ConfirmForm:
+    return ConfirmForm(sent, name=token.name, what="the token’s name", prefix="end")
+
+
+def _chosen(text: str) -> JoinToken:
+    try:
+        return selectors.join_token_for(UUID(text))
+    except ValueError:
+        raise NotFound("join token") from None

@@ -1,0 +1,224 @@
+"""The customer's home as its template reads it: the sentences on top, a tile each, one row a namespace. Pure."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.urls import reverse
+
+from controlplane.dashboard.frame.tiles import Tile, tile
+from controlplane.dashboard.frame.words import MAY, ORIGINS, ROLES, counted, duration
+from controlplane.dashboard.home.ttl_forms import Ttl, TtlForm, ttl_form, within
+from controlplane.live.listeners import organisation_group
+from tenants.access import actor_for_member
+from tenants.actor import Scope
+from tenants.bounds import SecondsRange, bounds_of
+from tenants.homes import Home, NamespaceHome
+from tenants.policy import Effective
+
+TILES_AT_MOST = 10  # each is counted, and has a socket of its own: who is of more organisations asks for the others
+Told = Mapping[str, Mapping[str, Any]]  # of groups of live pages: how their numbers stand
+Tried = Mapping[str, TtlForm]  # of places: what was sent, and refused
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A value in force and where it comes from."""
+
+    value: str
+    origin: str
+    more: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    slug: str
+    name: str
+    lifetime: Fact
+    dtype: Fact
+    on_request: Fact
+    models: str
+    ttl: Ttl | None
+    so_far: str  # "on 1 of 3 engines so far", while a rollout is under way
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Where the form is, what it would have changed, and why it did not."""
+
+    href: str
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One organisation."""
+
+    slug: str
+    title: str
+    role: str
+    is_suspended: bool
+    rows: tuple[Row, ...]
+    unshown: int
+    tile: Tile | None
+    why_not: str  # nobody here may change a time to live
+
+
+def home_page(homes: Sequence[Home], told: Told, tried: Tried, so_far: Mapping[int, str]) -> dict[str, Any]:
+    """`so_far`: by namespace, on how many engines its policy is while it is being rolled out."""
+    found = panels(homes, told, tried, so_far)
+    tiles = [one.tile for one in found if one.tile is not None]
+    only = tiles[0] if len(found) == 1 and not found[0].is_suspended else None
+    fact = only.fact if only else ""
+    return {
+        "headline": fact or headline(homes),
+        "advice": f"{headline(homes)}. {advice(homes)}" if fact else advice(homes),
+        "fact": fact,
+        "fact_of": only.path if only else "",
+        "panels": found,
+        "refused": refusal(row.ttl for panel in found for row in panel.rows if row.ttl is not None),
+        "live": {
+            "paths": " ".join(one.path for one in tiles),
+            "seq": min((one.seq for one in tiles), default=0),
+        },
+    }
+
+
+def groups_of(homes: Sequence[Home]) -> list[str]:
+    """Of which the home shows numbers."""
+    return [organisation_group(home.organisation.pk) for home in homes[:TILES_AT_MOST]]
+
+
+def headline(homes: Sequence[Home]) -> str:
+    if not homes:
+        return "Your cache hits will be counted here"
+    if len(homes) > 1:
+        return f"You belong to {counted(len(homes), 'organisation')}"
+    home = homes[0]
+    if home.organisation.is_suspended:
+        return f"{home.organisation.name} is suspended"
+    return f"{home.organisation.name} has {counted(home.total, 'namespace')}"
+
+
+def advice(homes: Sequence[Home]) -> str:
+    if not homes:
+        return "Nothing has been measured for you yet: your account is not part of an organisation."
+    suspended = [home.organisation.name for home in homes if home.organisation.is_suspended]
+    if len(homes) == 1:
+        role = homes[0].member.role
+        return SUSPENDED if suspended else f"You are {ROLES[role]}: you may {MAY[role]}."
+    if suspended:
+        return f"{' and '.join(suspended)} {'is' if len(suspended) == 1 else 'are'} suspended. {SUSPENDED}"
+    return "Below, each with its namespaces and what is in force in them."
+
+
+SUSPENDED = "What stands here can be read, not changed, until your operator lifts the suspension."
+
+
+def panels(homes: Sequence[Home], told: Told, tried: Tried, so_far: Mapping[int, str]) -> list[Panel]:
+    """The only one needs no name and no role: the headline has said both."""
+    if len(homes) == 1:
+        return [panel(homes[0], told, tried, so_far, title="In force now", role="")]
+    return [
+        panel(
+            home,
+            told,
+            tried,
+            so_far,
+            title=home.organisation.name,
+            role=ROLES[home.member.role],
+            name=home.organisation.name,
+        )
+        for home in homes
+    ]
+
+
+def panel(
+    home: Home, told: Told, tried: Tried, so_far: Mapping[int, str], *, title: str, role: str, name: str = ""
+) -> Panel:
+    slug = home.organisation.slug
+    bound = bounds_of(home.organisation.bounds, home.organisation.bounds_revision).ttl_seconds
+    numbers = told.get(organisation_group(home.organisation.pk))
+    may = actor_for_member(home.member).has(Scope.POLICY_WRITE) and not home.organisation.is_suspended
+    return Panel(
+        slug=slug,
+        title=title,
+        role=role,
+        is_suspended=home.organisation.is_suspended,
+        rows=tuple(
+            row(one, bound if may else None, tried, so_far.get(one.namespace.pk, "")) for one in home.namespaces
+        ),
+        unshown=home.total - len(home.namespaces),
+        tile=None if numbers is None else tile(numbers, slug=slug, title=name, path=f"/ws/live/orgs/{slug}"),
+        why_not="Only your operator may change how long blocks live here." if may and bound is None else "",
+    )
+
+
+def row(home: NamespaceHome, bound: SecondsRange | None, tried: Tried, so_far: str = "") -> Row:
+    found = home.effective
+    asked = found.values["request_kv_dtypes"]
+    return Row(
+        slug=home.namespace.slug,
+        name=home.namespace.name,
+        lifetime=lifetime(found),
+        dtype=Fact(found.values["kv_dtype"], _origin(found, "kv_dtype")),
+        on_request=Fact(", ".join(asked) or "nothing else", _origin(found, "request_kv_dtypes")),
+        models=f"other values for {counted(len(home.models), 'model')}" if home.models else "",
+        ttl=None if bound is None else _ttl(home, bound, tried),
+        so_far=so_far,
+    )
+
+
+def _ttl(home: NamespaceHome, bound: SecondsRange, tried: Tried) -> Ttl:
+    org, ns = home.namespace.organisation.slug, home.namespace.slug
+    slug = f"{org}-{ns}"
+    return Ttl(
+        action=reverse("namespace-ttl", args=[org, ns]),
+        slug=slug,
+        what=ns,
+        form=ttl_form(slug, seconds=home.effective.values["ttl_seconds"], tried=tried.get(f"{org}/{ns}")),
+        revision=home.namespace.policy_level.revision,
+        hint=f"Your operator lets you choose {within(bound)}.",
+    )
+
+
+def refusal(ttls: Iterable[Ttl]) -> Refusal | None:
+    """Of the form that was sent and not taken: told on top of the page, for its place may lie far below."""
+    for one in ttls:
+        said = [str(error) for errors in one.form.errors.values() for error in errors]
+        if said:
+            return Refusal(f"#ttl-{one.slug}", one.what, " ".join(said))
+    return None
+
+
+def fleet_ttl(found: Effective, revision: int, tried: Tried, *, agents: int) -> Ttl:
+    """The default that holds wherever nobody says otherwise."""
+    return Ttl(
+        action=reverse("fleet-ttl"),
+        slug="fleet",
+        what="the fleet's default",
+        form=ttl_form("fleet", seconds=found.values["ttl_seconds"], tried=tried.get("fleet")),
+        revision=revision,
+        hint=f"From {within(SecondsRange())}.",
+        whom=f" to {counted(agents, 'agent')}{' at once' if agents > 1 else ''}" if agents else "",
+    )
+
+
+def lifetime(found: Effective) -> Fact:
+    """How long a block stays matchable, in the words of the policy: "5 min after last use, at most 24 h"."""
+    values = found.values
+    if not values["prefix_caching"]:
+        return Fact("off", _origin(found, "prefix_caching"), "nothing is kept")
+    length, most = duration(values["ttl_seconds"]), values["max_age_seconds"]
+    if values["ttl_mode"] == "absolute":
+        return Fact(f"{length} absolute", _origin(found, "ttl_seconds", "ttl_mode"), "counted from creation")
+    cap = "without a cap on age" if most is None else f"at most {duration(most)} in all"
+    return Fact(f"{length} sliding", _origin(found, "ttl_seconds", "ttl_mode"), f"after last use, {cap}")
+
+
+def _origin(found: Effective, *fields: str) -> str:
+    """Who decided: the fleet's part is what nobody decided, and goes unsaid beside somebody else's."""
+    levels = dict.fromkeys(found.origin[field] for field in fields)
+    decided = [level for level in levels if level != "fleet"] or ["fleet"]
+    return ", ".join(ORIGINS[level] for level in decided)

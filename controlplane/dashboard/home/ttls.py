@@ -1,0 +1,79 @@
+"""Setting a time to live: a customer's of a namespace, an operator's of the fleet. The same deed as in the REST API."""
+
+from urllib.parse import urlencode
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.urls import reverse
+
+from controlplane.dashboard.frame.pages import FORMS, actor_within, operator_of, page
+from controlplane.dashboard.frame.words import duration
+from controlplane.dashboard.home.ttl_forms import TtlForm
+from controlplane.dashboard.home.views import home_shown
+from controlplane.dashboard.policies.authors import was_published
+from controlplane.dashboard.policies.published import place_words
+from controlplane.rollouts import services
+from tenants.access import OPERATE_PUBLISH, PUBLISH, namespace_for, organisation_for, permit
+from tenants.actor import Actor
+from tenants.errors import Conflict, InvalidFields, OutOfBounds, StaleRevision
+from tenants.levels import FLEET, Place, level_of
+from tenants.policy import Policy
+
+
+@page(methods=FORMS)  # a refused form stands at this address: whoever reloads it goes home
+def namespace_ttl(request: HttpRequest, org: str, ns: str) -> HttpResponse:
+    if request.method != "POST":
+        return redirect("home")
+    actor = actor_within(request, org)
+    organisation = organisation_for(actor, org, PUBLISH)
+    return _set(request, actor, Place(organisation, namespace_for(actor, organisation, ns)))
+
+
+@page(methods=FORMS)
+def fleet_ttl(request: HttpRequest) -> HttpResponse:
+    actor = operator_of(request)
+    if request.method != "POST":
+        return redirect("home")
+    permit(actor, OPERATE_PUBLISH)
+    return _set(request, actor, FLEET)
+
+
+def _set(request: HttpRequest, actor: Actor, place: Place) -> HttpResponse:
+    """Home again, with what happened; or with the form, still filled in, and what is wrong beside its field."""
+    form = TtlForm(request.POST)
+    if form.is_valid():
+        outcome = _published(actor, place, form)
+        if outcome is not None:
+            return _home(request, place, outcome)
+    return home_shown(request, tried={place.name: form}, status=422)
+
+
+def _published(actor: Actor, place: Place, form: TtlForm) -> services.Outcome | None:
+    level, seconds = level_of(place), form.cleaned_data["seconds"]
+    if level.policy.get("ttl_seconds") == seconds:
+        form.add_error("amount", f"It is {duration(seconds)} already: revision {level.revision} says so.")
+        return None
+    try:
+        return services.policy_publish(
+            actor=actor,
+            place=place,
+            policy=Policy.model_validate({**level.policy, "ttl_seconds": seconds}),
+            expected=frozenset({form.cleaned_data["revision"]}),
+            note=form.cleaned_data["note"],
+        )
+    except (OutOfBounds, InvalidFields, Conflict) as error:
+        form.refuse(error.problems)
+    except StaleRevision as error:
+        told = f"{was_published(level, error.actual, actor)}; this page shows it now. Yours is kept: send it again"
+        form.add_error(None, f"{told} to publish it as revision {error.actual + 1}.")
+    return None
+
+
+def _home(request: HttpRequest, place: Place, outcome: services.Outcome) -> HttpResponse:
+    if outcome.rollout is not None:
+        return redirect(f"{reverse('home')}?{urlencode({'rollout': outcome.rollout.pk})}")
+    revision = outcome.published.level.revision
+    told = f"revision {revision} is published. No agent serves it yet; whoever joins gets it."
+    messages.success(request, f"{place_words(place.name)}: {told}")
+    return redirect("home")

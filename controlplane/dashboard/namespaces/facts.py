@@ -1,0 +1,175 @@
+"""The front page of a namespace in words and numbers, out of what was counted of it. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from controlplane.dashboard.frame.charts import Bar, Chart, Mark, Series, bytes_text, share_text
+from controlplane.dashboard.frame.tiles import LEAST_POINTS, LEAST_REQUESTS, measured, noun, rate
+from controlplane.dashboard.frame.words import counted, duration
+from controlplane.dashboard.namespaces.reasons import token_bar
+from controlplane.dashboard.policies.fields import value_words, what_words
+from tenants.policy import Change
+
+MOST_MARKS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    label: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What one agent holds of it."""
+
+    agent: str
+    amount: str
+    share: str
+    told_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Revised:
+    """A revision that touched it."""
+
+    at: datetime
+    number: int
+    origin: str  # "" of its own
+    changes: tuple[Change, ...]
+    note: str
+
+
+def headline(stats: Mapping[str, Any], *, slug: str, window: str) -> str:
+    requests = stats["requests"]
+    if not requests:
+        if not stats["covered_seconds"]:
+            return f"Nothing has been measured in {slug} yet"
+        return f"Nothing was asked of {slug} in the last {window}"
+    if requests < LEAST_REQUESTS or not stats["prompt_tokens"]:
+        return f"{requests:,} {noun(requests)} in {slug}: too few for a hit rate"
+    return f"Hit rate {rate(stats['cached_tokens'], stats['prompt_tokens'])} %{_change(stats)}"
+
+
+def _change(stats: Mapping[str, Any]) -> str:
+    """Only against a window before it that was counted whole."""
+    before = stats["before"]
+    if before["hit_ratio"] is None or before["covered_seconds"] < stats["window_seconds"]:
+        return ""
+    points = (stats["hit_ratio"] - before["hit_ratio"]) * 100
+    if abs(points) < LEAST_POINTS:
+        return ", as in the window before"
+    return f", {'up' if points > 0 else 'down'} {abs(points):.1f} points"
+
+
+def stats_row(stats: Mapping[str, Any]) -> list[Stat]:
+    basis = measured(stats["covered_seconds"], stats["window_seconds"])
+    return [
+        Stat(
+            "Served from cache",
+            f"{stats['cached_tokens']:,} tokens",
+            f"of {stats['prompt_tokens']:,} prompt tokens in {counted(stats['requests'], 'request')}, {basis}",
+        ),
+        _first_token(stats["ttft_ms"], basis),
+        _saved(stats["saved"], basis),
+        _resident(stats["resident_bytes"]),
+    ]
+
+
+def _first_token(ttft: Mapping[str, Any], basis: str) -> Stat:
+    label = "First token, hit against miss"
+    if ttft["hit_p50"] is None or ttft["miss_p50"] is None:
+        return Stat(label, "too few to compare", "wants 20 hits and 20 misses of prompts of like length")
+    value = f"{ttft['hit_p50']:,.0f} against {ttft['miss_p50']:,.0f} ms"
+    return Stat(label, value, f"medians, prompts of like length, {basis}")
+
+
+def _saved(saved: Mapping[str, Any], basis: str) -> Stat:
+    money = saved["money"]
+    waited = "" if saved["seconds"] is None else f"about {saved['seconds']:,.1f} s of waiting, "
+    if money is None:
+        value = f"{saved['tokens']:,} tokens"
+        return Stat("Saved", value, f"{waited}{basis}; no price is set")
+    prices = "at example prices" if money["is_example"] else "at your prices"
+    return Stat("Saved", f"{money['currency']} {money['rounded']}", f"{prices}; {waited}{basis}")
+
+
+def _resident(resident: int | None) -> Stat:
+    if not resident:
+        return Stat("In the cache now", "nothing", "as agents last told")
+    return Stat("In the cache now", bytes_text(resident), "on all its agents, as they last told")
+
+
+def origin_bar(stats: Mapping[str, Any]) -> Bar | None:
+    if not stats["prompt_tokens"]:
+        return None
+    share = share_text(stats["cached_tokens"], stats["prompt_tokens"])
+    return token_bar(
+        f"{share} of prompt tokens came from the cache", stats["cached_tokens"], stats["missed_tokens_by_reason"]
+    )
+
+
+def rate_chart(series: Mapping[str, Any], revised: Sequence[Revised], *, window: str) -> Chart | None:
+    """None where there is no point to draw."""
+    points = series["points"]
+    if all(one["hit_ratio"] is None for one in points):
+        return None
+    title = _rate_title(points, duration(series["step_seconds"]), window)
+    values = tuple(None if one["hit_ratio"] is None else 100 * one["hit_ratio"] for one in points)
+    return Chart(
+        id="hit-rate",
+        title=title,
+        unit="percent",
+        xs=tuple(one["at"].timestamp() for one in points),
+        series=(Series("Hit rate", values, tone="served"),),
+        marks=tuple(_mark(one) for one in revised[:MOST_MARKS]),
+    )
+
+
+def _rate_title(points: Sequence[Mapping[str, Any]], step: str, window: str) -> str:
+    counted_points = [one for one in points if one["hit_ratio"] is not None]
+    rates = [(one["hit_ratio"], rate(one["cached_tokens"], one["prompt_tokens"])) for one in counted_points]
+    (_, least), (_, most) = min(rates), max(rates)
+    if least == most:
+        return f"{most} % in {'the only' if len(rates) == 1 else 'all'} {step} with requests, {window}"
+    return f"Between {least} % and {most} % in each {step} with requests, {window}"
+
+
+def _mark(one: Revised) -> Mark:
+    said = "; ".join(_changed(change) for change in one.changes) or "nothing in force changed"
+    of = f"of {one.origin}: " if one.origin else ""
+    note = f" “{one.note}”" if one.note else ""
+    return Mark(one.at.timestamp(), f"rev {one.number}", f"{of}{said}.{note}", one.at)
+
+
+def _changed(change: Change) -> str:
+    name = what_words(change.field, change.model)
+    return f"{name}: {value_words(change.field, change.before)} → {value_words(change.field, change.after)}"
+
+
+def in_force(values: Mapping[str, Any], so_far: str = "") -> str:
+    """Return the policy in one line. `so_far`: on how many engines, while a rollout is under way."""
+    if not values["prefix_caching"]:
+        return f"Prefix caching is off{so_far}: nothing is kept and nothing matches."
+    most = values["max_age_seconds"]
+    age = f", at most {duration(most)}" if values["ttl_mode"] == "sliding" and most is not None else ""
+    after = "after last use" if values["ttl_mode"] == "sliding" else "after creation"
+    share = f"up to {100 * values['limit_share']:g} % of each pool"
+    kept = f", {100 * values['reserved_share']:g} % guaranteed" if values["reserved_share"] else ""
+    return f"Blocks live {duration(values['ttl_seconds'])} {after}{age} · {values['kv_dtype']} · {share}{kept}{so_far}."
+
+
+def held_rows(residences: Sequence[tuple[str, int, datetime]]) -> list[Held]:
+    """The most first."""
+    total = sum(size for _, size, _ in residences)
+    most_first = sorted(residences, key=lambda one: (-one[1], one[0]))
+    return [Held(agent, bytes_text(size), share_text(size, total), at) for agent, size, at in most_first if size]
+
+
+def held_title(rows: Sequence[Held]) -> str:
+    if not rows:
+        return "No agent holds anything of it now"
+    return f"{counted(len(rows), 'agent')} {'holds' if len(rows) == 1 else 'hold'} blocks of it"

@@ -1,0 +1,86 @@
+"""What the pages of caches share: whose page it is, its tabs, and the window of its numbers."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import reverse
+
+from controlplane.dashboard.frame import navigation
+from controlplane.dashboard.frame.pages import actor_within
+from tenants.access import Rule, namespace_for, organisation_for
+from tenants.actor import Actor
+from tenants.models import Namespace, Organisation
+
+WINDOWS = {"1h": "1 h", "24h": "24 h", "7d": "7 d", "30d": "30 d"}
+USUAL = "24h"
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Somebody, in an organisation."""
+
+    actor: Actor
+    organisation: Organisation
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """Somebody, in a namespace."""
+
+    actor: Actor
+    namespace: Namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A window that may be looked through."""
+
+    label: str
+    address: str
+    is_chosen: bool
+
+
+def within(request: HttpRequest, org: str, rule: Rule) -> Within:
+    actor = actor_within(request, org)
+    return Within(actor, organisation_for(actor, org, rule))
+
+
+def inside(request: HttpRequest, org: str, ns: str, rule: Rule) -> Inside:
+    found = within(request, org, rule)
+    return Inside(found.actor, namespace_for(found.actor, found.organisation, ns))
+
+
+def may(actor: Actor, rule: Rule, organisation: Organisation) -> bool:
+    """Whether a form is shown. What it sends is asked again."""
+    has_scope = rule.scope is None or actor.has(rule.scope)
+    return has_scope and not (rule.writes and organisation.is_suspended and not actor.is_operator)
+
+
+def organisation_frame(request: HttpRequest, found: Within, *, path: str | None = None) -> dict[str, Any]:
+    slug = found.organisation.slug
+    return {
+        "organisation": found.organisation,
+        "sections": navigation.sections(found.actor, slug, path or request.path),
+        "front": reverse("organisation", args=[slug]),
+    }
+
+
+def namespace_frame(request: HttpRequest, found: Inside) -> dict[str, Any]:
+    namespace = found.namespace
+    org = namespace.organisation.slug
+    return {
+        **organisation_frame(request, Within(found.actor, namespace.organisation)),
+        "namespace": namespace,
+        "namespace_sections": navigation.namespace_sections(found.actor, org, namespace.slug, request.path),
+        "policy_address": reverse("namespace-policy", args=[org, namespace.slug]),
+    }
+
+
+def window_asked(request: HttpRequest) -> str:
+    asked = request.GET.get("window", USUAL)
+    return asked if asked in WINDOWS else USUAL
+
+
+def windows(chosen: str) -> list[Choice]:
+    return [Choice(label, f"?window={name}", name == chosen) for name, label in WINDOWS.items()]

@@ -1,0 +1,113 @@
+"""Why misses happen: reasons with their shares and what to do, by namespace, and what gateways found in prompts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from controlplane.analytics.columns import MISSED_COLUMN
+from controlplane.analytics.diagnostics import diagnostics_of
+from controlplane.analytics.evictions import taken, together
+from controlplane.analytics.selectors import Counts, Scope, database_now, names_of, snapshot, totals_by
+from controlplane.analytics.sums import KINDS
+from controlplane.analytics.windows import window_of
+from controlplane.dashboard.frame.charts import share_text
+from controlplane.dashboard.frame.pages import page
+from controlplane.dashboard.namespaces.diagnosis import Diagnosis, diagnosis, most_first, summary
+from controlplane.dashboard.namespaces.frames import WINDOWS, organisation_frame, window_asked, windows, within
+from controlplane.dashboard.namespaces.reasons import (
+    REASONS,
+    main_reason,
+    misses_headline,
+    reason_rows,
+    reasons_title,
+    token_bar,
+)
+from tenants.access import STATS_READ, namespaces_visible
+
+MOST_SHOWN = 20
+COLUMNS = ("requests", "prompt_tokens", "cached_tokens", *MISSED_COLUMN.values())
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceRow:
+    slug: str
+    address: str
+    policy_address: str
+    missed: str
+    of_prompt: str
+    reason: str
+    reason_share: str
+    leads: str
+
+
+@page()
+def misses(request: HttpRequest, org: str) -> HttpResponse:
+    found = within(request, org, STATS_READ)
+    chosen = window_asked(request)
+    with snapshot():
+        window = window_of(chosen, database_now())
+        scope = Scope(found.organisation.pk, None, None, found.actor.namespace_ids)
+        counted_by = totals_by(scope, window, by="namespace", kinds=KINDS, columns=COLUMNS)
+        lost = together(taken(window, counted_by.keys()).values())
+        names = names_of("namespace", counted_by.keys())
+    slugs = {pk: one.slug for pk, one in names.items() if not one.is_deleted}
+    prompt, cached, missed = _sum(counted_by.values())
+    worst = sorted((pk for pk in counted_by if pk in slugs), key=lambda pk: (-_missed(counted_by[pk]), slugs[pk]))
+    diagnoses = _diagnoses(found.actor, found.organisation, worst[:MOST_SHOWN], slugs)
+    title = misses_headline(missed, prompt, window=WINDOWS[chosen])
+    context = {
+        **organisation_frame(request, found),
+        "windows": windows(chosen),
+        "window": WINDOWS[chosen],
+        "as_of": window.end,
+        "headline": title,
+        "bar": token_bar(f"{share_text(cached, prompt)} of prompt tokens came from the cache", cached, missed)
+        if prompt
+        else None,
+        "reasons": reason_rows(missed, lost),
+        "reasons_title": reasons_title(missed),
+        "rows": [_row(org, slugs[pk], counted_by[pk]) for pk in worst[:MOST_SHOWN]],
+        "unshown": max(0, len(worst) - MOST_SHOWN),
+        "diagnoses": diagnoses,
+        "summary": summary(diagnoses),
+    }
+    return render(request, "dashboard/namespaces/misses.html", context)
+
+
+def _diagnoses(actor: Any, organisation: Any, worst: Sequence[int], slugs: Mapping[int, str]) -> list[Diagnosis]:
+    """Of those that missed most; where nothing was counted yet, of the first."""
+    known = dict(slugs)
+    wanted = list(worst)
+    if not wanted:
+        known = dict(namespaces_visible(actor, organisation).order_by("slug").values_list("pk", "slug")[:MOST_SHOWN])
+        wanted = list(known)
+    return most_first([diagnosis(known[pk], told) for pk, told in diagnostics_of(wanted).items()])
+
+
+def _sum(counts: Any) -> tuple[int, int, dict[str, int]]:
+    rows = list(counts)
+    prompt, cached = (sum(one[name] for one in rows) for name in ("prompt_tokens", "cached_tokens"))
+    return prompt, cached, {reason: sum(one[column] for one in rows) for reason, column in MISSED_COLUMN.items()}
+
+
+def _missed(counts: Counts) -> int:
+    return sum(counts[column] for column in MISSED_COLUMN.values())
+
+
+def _row(org: str, slug: str, counts: Counts) -> NamespaceRow:
+    missed = {reason: counts[column] for reason, column in MISSED_COLUMN.items()}
+    total, reason = sum(missed.values()), main_reason(missed)
+    return NamespaceRow(
+        slug=slug,
+        address=reverse("namespace", args=[org, slug]),
+        policy_address=reverse("namespace-policy", args=[org, slug]),
+        missed=f"{total:,}",
+        of_prompt=share_text(total, counts["prompt_tokens"]),
+        reason=REASONS[reason].label if reason else "nothing but ends of prompts" if total else "nothing missed",
+        reason_share=share_text(missed[reason], total) if reason else "",
+        leads=REASONS[reason].leads if reason else "",
+    )

@@ -1,0 +1,73 @@
+"""One operation, with its receipts ticking in."""
+
+from typing import Any
+from uuid import UUID
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from controlplane.dashboard.frame.pages import actors_of, page, part
+from controlplane.dashboard.frame.requests import STOP_ASKING
+from controlplane.dashboard.namespaces.frames import Within, organisation_frame
+from controlplane.dashboard.namespaces.operation_facts import Told, told
+from tenants.access import operation_for
+from tenants.actor import Actor
+from tenants.errors import NotFound
+from tenants.models import Operation
+
+
+@page()
+def operation(request: HttpRequest, operation: UUID) -> HttpResponse:
+    actor, found = _found(request, operation)
+    return render(
+        request,
+        "dashboard/namespaces/operation.html",
+        {"operation": found, "told": _told(found), **_frame(request, actor, found)},
+    )
+
+
+@part
+def operation_now(request: HttpRequest, operation: UUID) -> HttpResponse:
+    """The receipts, for HTMX; nothing (204) where the page has shown them all."""
+    try:
+        _, found = _found(request, operation)
+    except NotFound:  # not theirs any more: what stands there stays, and nobody asks on
+        return HttpResponse(status=STOP_ASKING, headers={"HX-Reswap": "none"})
+    now = _told(found)
+    if request.GET.get("seen") == str(now.seen) and not now.is_over:
+        return HttpResponse(status=204)
+    status = STOP_ASKING if now.is_over else 200
+    context = {"operation": found, "told": now, "swapped": True}
+    return render(request, "dashboard/namespaces/_operation.html", context, status=status)
+
+
+def _found(request: HttpRequest, pk: UUID) -> tuple[Actor, Operation]:
+    """Whoever of those that somebody speaks for may see it."""
+    for actor in actors_of(request):
+        try:
+            return actor, operation_for(actor, pk)
+        except NotFound:
+            continue
+    raise NotFound("operation")
+
+
+def _told(found: Operation) -> Told:
+    return told(
+        kind=found.kind,
+        scope=found.scope,
+        state=found.state,
+        receipts=found.receipts,
+        awaited=found.awaited_agents,
+    )
+
+
+def _frame(request: HttpRequest, actor: Actor, found: Operation) -> dict[str, Any]:
+    """Below the organisation that it is about, where there is one still."""
+    organisation, namespace = found.organisation, found.namespace
+    if organisation is None or organisation.state == organisation.State.DELETED:
+        return {"is_within": False}
+    is_there = namespace is not None and namespace.deleted_at is None
+    below = reverse("purge", args=[organisation.slug, namespace.slug]) if namespace is not None and is_there else ""
+    frame = organisation_frame(request, Within(actor, organisation), path=below)
+    return {"is_within": True, "namespace_address": below, **frame}

@@ -1,0 +1,185 @@
+"""Why prompt tokens were not served from cache, in words, and what to do about each. Pure.
+
+Of eviction customers learn "by your own traffic" or "by fleet pressure"; who needed the room is never said here. A
+missed token does not say for whom its block gave way in a full pool: that is said of the blocks, where agents tell it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from controlplane.analytics.evictions import Taken
+from controlplane.dashboard.frame.charts import Bar, bar, share_text
+
+FULL_BLOCK = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """`kind` is a class of bar__part; `leads` names the page on which something can be done about it."""
+
+    label: str
+    kind: str
+    meaning: str
+    advice: str
+    leads: str = ""
+
+
+REASONS: Mapping[str, Reason] = {
+    "cold": Reason(
+        "New to the cache",
+        "second",
+        "No prompt before it had begun like this.",
+        "New text is always computed once. Where prompts should begin alike, something near their beginning varies: "
+        "paste some of them into the prompt linter.",
+        "lint",
+    ),
+    "expired": Reason(
+        "Expired",
+        "fourth",
+        "It was here, and nobody used it again within its time to live.",
+        "A longer time to live would have kept it. The policy page shows what another one would bring, and cost.",
+        "namespace-policy",
+    ),
+    "evicted": Reason(
+        "Evicted from a full pool",
+        "first",
+        "It was here, and the memory that everybody shares was full.",
+        "A guaranteed share of the pool, a pin for what must stay, or a smaller KV format keeps more of it.",
+        "namespace-policy",
+    ),
+    "quota": Reason(
+        "Evicted by your own traffic",
+        "quota",
+        "It was here, and the namespace had reached its own limit.",
+        "A higher limit, a smaller KV format, or a namespace of its own for what fills it keeps more of it.",
+        "namespace-policy",
+    ),
+    "purged": Reason(
+        "Purged",
+        "purged",
+        "It was here until somebody purged it.",
+        "Nothing: the next requests fill the cache again. The audit trail says who purged it, and when.",
+    ),
+    "dtype": Reason(
+        "In another KV format",
+        "dtype",
+        "It was here in another format, and formats never mix.",
+        "Let requests that begin alike ask for the same kv_cache_dtype, or for none.",
+        "namespace-policy",
+    ),
+    "disabled": Reason(
+        "Caching is off",
+        "disabled",
+        "The policy in force keeps and matches nothing.",
+        "Turn prefix caching on.",
+        "namespace-policy",
+    ),
+    "other-agent": Reason(
+        "On another agent",
+        "other",
+        "The gateway knew a longer match at another agent than the one that answered.",
+        "It weighs a match against waiting. Where this stays high, your operator can see whether agents are too busy.",
+    ),
+    "tail": Reason(
+        "Behind the last full block",
+        "third",
+        f"Blocks hold {FULL_BLOCK} tokens; what is left of a prompt behind its last full one is always computed.",
+        f"Nothing: it is less than {FULL_BLOCK} tokens of each prompt.",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonRow:
+    label: str
+    kind: str
+    tokens: str
+    of_missed: str
+    meaning: str
+    advice: str
+    leads: str
+
+
+def reason_rows(missed: Mapping[str, int], pressed: Taken) -> list[ReasonRow]:
+    """Those that there were, the largest first; the tail, about which nothing can be done, last.
+
+    `pressed`: the blocks of the same window that gave way.
+    """
+    total = sum(missed.values())
+    return [
+        ReasonRow(
+            label=evicted_label(pressed) if name == "evicted" else REASONS[name].label,
+            kind=REASONS[name].kind,
+            tokens=f"{tokens:,}",
+            of_missed=share_text(tokens, total),
+            meaning=REASONS[name].meaning,
+            advice=REASONS[name].advice,
+            leads=REASONS[name].leads,
+        )
+        for name, tokens in ordered(missed)
+    ]
+
+
+def evicted_label(pressed: Taken) -> str:
+    """By whose doing, as the blocks have it."""
+    own, others = pressed.own_pressed_blocks, pressed.others_blocks
+    if own and others:
+        parts = (share_text(others, own + others), share_text(own, own + others))
+        return (
+            f"Evicted from a full pool, {parts[0]} of the blocks by fleet pressure and {parts[1]} by your own traffic"
+        )
+    if own:
+        return "Evicted from a full pool by your own traffic"
+    return "Evicted by fleet pressure" if others else REASONS["evicted"].label
+
+
+def reasons_title(missed: Mapping[str, int]) -> str:
+    reasons, total = sum(map(bool, missed.values())), sum(missed.values())
+    explain = "reason explains" if reasons == 1 else "reasons explain"
+    return f"{reasons} {explain} all {total:,} tokens that were not served from cache"
+
+
+def ordered(missed: Mapping[str, int]) -> list[tuple[str, int]]:
+    there = [(name, tokens) for name, tokens in missed.items() if tokens]
+    return sorted(there, key=lambda one: (one[0] == "tail", -one[1]))
+
+
+def token_bar(title: str, cached: int, missed: Mapping[str, int]) -> Bar:
+    """All prompt tokens: served, and missed by reason."""
+    parts: Sequence[tuple[str, float, str]] = [
+        ("Served from cache", cached, "served"),
+        *((REASONS[name].label, tokens, REASONS[name].kind) for name, tokens in ordered(missed)),
+    ]
+    return bar(title, parts)
+
+
+def main_reason(missed: Mapping[str, int]) -> str | None:
+    """Most of what was missed, the tail aside."""
+    first = next(iter(ordered(missed)), None)
+    return None if first is None or first[0] == "tail" else first[0]
+
+
+def misses_headline(missed: Mapping[str, int], prompt_tokens: int, *, window: str) -> str:
+    total = sum(missed.values())
+    if not prompt_tokens:
+        return f"Nothing was asked in the last {window}, so nothing was missed"
+    if not total:
+        return f"Every prompt token of the last {window} was served from cache"
+    share, reason = share_text(total, prompt_tokens), main_reason(missed)
+    begin = f"{share} of prompt tokens were not served from cache"
+    if reason is None:
+        return f"{begin}, all of them behind the last full block"
+    part = share_text(missed[reason], total)
+    return f"{begin}, {part} of those for one reason: {_BECAUSE[reason]}"
+
+
+_BECAUSE = {
+    "cold": "they were new",
+    "expired": "they had expired",
+    "evicted": "the pool was full",
+    "quota": "your own traffic",
+    "purged": "they had been purged",
+    "dtype": "they were there in another format",
+    "disabled": "caching is off",
+    "other-agent": "they were on another agent",
+}

@@ -1,0 +1,59 @@
+"""Which revisions touched a namespace in a window: its own, its organisation's, the fleet's; and what they changed."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from controlplane.dashboard.namespaces.facts import MOST_MARKS, Revised
+from tenants.models import PolicyLevel, PolicyRevision
+from tenants.policy import Change, changes_between
+
+
+def revisions_since(levels: Sequence[PolicyLevel], since: datetime, *, is_operator: bool) -> list[Revised]:
+    """Newest first, of those that changed something in force here, beside what the other levels say now.
+
+    Notes on the fleet's level are for operators.
+    """
+    newest = PolicyRevision.objects.filter(level__in=levels, at__gte=since).order_by("-at")[:MOST_MARKS]
+    rows = list(newest)
+    before = _before(rows)
+    names = {level.pk: _origin(level) for level in levels}
+    found = [
+        Revised(
+            at=row.at,
+            number=row.number,
+            origin=names[row.level_id],
+            changes=tuple(_changes(levels, row, before.get((row.level_id, row.number - 1), {}))),
+            note=row.note if is_operator or names[row.level_id] != FLEET_WORDS else "",
+        )
+        for row in rows
+    ]
+    return [one for one in found if one.changes]
+
+
+def _changes(levels: Sequence[PolicyLevel], row: PolicyRevision, before: Mapping[str, Any]) -> list[Change]:
+    def chain(own: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        return [own if level.pk == row.level_id else level.policy for level in levels]
+
+    return changes_between(chain(before), chain(row.policy))
+
+
+FLEET_WORDS = "the fleet’s default"
+
+
+def _origin(level: PolicyLevel) -> str:
+    if level.kind == PolicyLevel.Kind.FLEET:
+        return FLEET_WORDS
+    return "the organisation" if level.kind == PolicyLevel.Kind.ORGANISATION else ""
+
+
+def _before(rows: Sequence[PolicyRevision]) -> dict[tuple[int, int], Mapping[str, Any]]:
+    """What each followed on."""
+    known: dict[tuple[int, int], Mapping[str, Any]] = {(row.level_id, row.number): row.policy for row in rows}
+    wanted = {(row.level_id, row.number - 1) for row in rows} - known.keys()
+    if wanted:
+        found = PolicyRevision.objects.filter(
+            level__in={level for level, _ in wanted}, number__in={number for _, number in wanted}
+        )
+        known |= {(row.level_id, row.number): row.policy for row in found}
+    return known

@@ -1,0 +1,1 @@
+"""The operators' home: the whole fleet at a glance."""

@@ -1,0 +1,99 @@
+"""The operators' overview: the fleet's numbers of 24 hours, its agents, and what wants somebody to look at it."""
+
+from datetime import datetime
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils import timezone
+
+from controlplane.alerts.models import Alert
+from controlplane.alerts.selectors import alerts_visible
+from controlplane.alerts.views import alert_view
+from controlplane.analytics.evictions import namespaces_there, pairs_of_fleet
+from controlplane.analytics.movers import recent
+from controlplane.analytics.selectors import Scope
+from controlplane.analytics.stats import live_message_of
+from controlplane.analytics.windows import window_of
+from controlplane.dashboard.analytics import facts
+from controlplane.dashboard.analytics.reading import read
+from controlplane.dashboard.frame.pages import operator_of, part
+from controlplane.dashboard.namespaces.evictions import fleet_rows, fleet_title
+from controlplane.dashboard.overview import rows as overview_rows
+from controlplane.fleet import selectors
+from controlplane.fleet.cadence import cadence_seconds
+from controlplane.fleet.in_force import fields_in_force
+from controlplane.fleet.views import agent_view
+from controlplane.rollouts.selectors import rollouts_open
+from controlplane.rollouts.views import rollout_view, rollouts_shown
+from tenants.actor import Actor
+
+WINDOW = "24h"
+CALL = f"GET /api/v1/fleet/stats?window={WINDOW}"
+
+
+@part
+def overview_now(request: HttpRequest) -> HttpResponse:
+    operator_of(request)
+    context = overview_of()
+    return render(request, "dashboard/overview/_overview_now.html", {**context, "swapped": True})
+
+
+@part
+def overview_watched(request: HttpRequest) -> HttpResponse:
+    """What wants somebody to look at it: by itself, because it moves when no number does, and costs little."""
+    context = watched_of(operator_of(request))
+    return render(request, "dashboard/overview/_overview_watched.html", {**context, "swapped": True})
+
+
+def overview_of() -> dict[str, Any]:
+    found = read(Scope(None), WINDOW)
+    title = facts.fleet_tokens_title(found.stats, window=WINDOW)
+    return {
+        "numbers": {
+            "as_of": found.stats["as_of"],
+            "window": facts.WINDOWS[WINDOW],
+            "stats": facts.stats_shown(found.stats, call=CALL),
+            "how": facts.rate_stat(CALL),
+            "rate": facts.rate_of(found.stats, found.series, found.before, (), window=WINDOW),
+            "tokens_title": title,
+            "bar": facts.tokens_bar(found.stats, title),
+            "call": CALL,
+            "now": reverse("overview-now"),
+        },
+        "told": live_message_of(found.stats),
+        "is_demo": settings.ENVIRONMENT.is_demo,
+        "movers": overview_rows.movers(recent.movement()),
+        **_pairs(found.stats["as_of"]),
+    }
+
+
+def _pairs(now: datetime) -> dict[str, Any]:
+    found = pairs_of_fleet(window_of(WINDOW, now), most=overview_rows.MOST_LINES)
+    pages = {pk: _page("namespace", *slugs) for pk, *slugs in namespaces_there({one.victim_id for one in found})}
+    return {"pairs_title": fleet_title(found), "pairs": fleet_rows(found, pages)}
+
+
+def watched_of(actor: Actor) -> dict[str, Any]:
+    now, most, living = timezone.now(), overview_rows.MOST_LINES, list(selectors.agents_living().order_by("id"))
+    cadence, in_force = cadence_seconds(len(living)), fields_in_force()
+    agents = [agent_view(one, now=now, cadence=cadence, in_force=in_force) for one in living]
+    firing = alerts_visible(actor).filter(state=Alert.State.FIRING)
+    shown = [alert_view(one) for one in firing.order_by("-fired_at")[:most]]
+    rollouts = rollouts_shown(rollouts_open().order_by("-created_at"))[:most]
+    under_way = [rollout_view(one, (), is_operator=True) for one in rollouts]
+    return {
+        "pools": overview_rows.pools(agents),
+        "alerts": overview_rows.alerts(shown, firing.count(), [_page("alert", one["id"]) for one in shown]),
+        "alerts_address": _page("alerts"),
+        "rollouts": overview_rows.rollouts(
+            under_way, rollouts_open().count(), [_page("rollout", one["id"]) for one in under_way]
+        ),
+        "rollouts_address": _page("rollouts"),
+    }
+
+
+def _page(view: str, *arguments: Any) -> str:
+    return reverse(view, args=[str(one) for one in arguments])

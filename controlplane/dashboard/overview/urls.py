@@ -1,0 +1,10 @@
+"""Where its pages are."""
+
+from django.urls import URLPattern, path
+
+from controlplane.dashboard.overview import overview
+
+urlpatterns: list[URLPattern] = [
+    path("overview/now", overview.overview_now, name="overview-now"),
+    path("overview/watched", overview.overview_watched, name="overview-watched"),
+]

@@ -1,0 +1,108 @@
+"""How pages say that a policy field is not enforced, beside whether agents are in sync. Pure."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from controlplane.dashboard.frame.words import counted
+from controlplane.fleet.enforcement import NOT_REPORTED, Together
+from controlplane.rollouts.enforcing import Setting, reasons_words
+from tenants.actor import Actor
+
+Seen = Mapping[str, Any]  # what fleet.views.agent_view says
+LABELS = {
+    "prefix_caching": "Prefix caching",
+    "ttl_seconds": "TTL",
+    "ttl_mode": "TTL mode",
+    "max_age_seconds": "Maximum age",
+    "kv_dtype": "KV format",
+    "request_kv_dtypes": "KV formats requests may choose",
+    "reserved_share": "Reserved share",
+    "limit_share": "Share limit",
+    "weight": "Weight",
+    "pin_share": "Pin budget",
+    "offload": "Offload tier",
+}
+TITLES = {"best_effort": "Best effort", "untested": "Untested", "refused": "Not enforced"}
+
+
+# Of the fleet and of single agents
+
+
+def fleet_words(agents: Iterable[Seen]) -> str:
+    """Which fields in force nobody enforces, and which not every agent; empty where all are enforced."""
+    by_group: dict[str, list[set[str]]] = {}
+    for agent in agents:
+        if agent["kind"] == "engine" and agent["models"]:
+            by_group.setdefault(agent["group"], []).append(unenforced(agent))
+    nowhere = {name for fields in by_group.values() for name in set.intersection(*fields)}
+    somewhere = {name for fields in by_group.values() for name in set.union(*fields)} - nowhere
+    return "; ".join(filter(None, (_fields_words(nowhere, ""), _fields_words(somewhere, " on every agent"))))
+
+
+def unenforced(agent: Seen) -> set[str]:
+    return {field["field"] for field in agent["not_enforced"]}
+
+
+def _fields_words(names: Collection[str], where: str) -> str:
+    if not names:
+        return ""
+    verb = "is" if len(names) == 1 else "are"
+    return f"{counted(len(names), 'field')} {verb} not enforced{where}: {labels_words(names)}"
+
+
+def labels_words(names: Collection[str]) -> str:
+    return ", ".join(label for name, label in LABELS.items() if name in names)
+
+
+def with_fleet_words(statement: str, agents: Iterable[Seen]) -> str:
+    """ "All 3 agents are in sync; 1 field is not enforced: Offload tier"."""
+    return "; ".join(filter(None, (statement, fleet_words(agents))))
+
+
+def enforcement_facts(enforcement: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Of one engine: how many fields it enforces, then each of the others with the reason."""
+    partial = {name: field for name, field in enforcement.items() if field["grade"] != "enforced"}
+    reported = {name: field for name, field in partial.items() if field["why"] != NOT_REPORTED.why}
+    if len(reported) < len(partial):
+        yield "Policy fields", "it does not report which of them it enforces"
+    elif enforcement:
+        yield "Policy fields", f"{len(enforcement) - len(partial)} of {len(enforcement)} enforced"
+    for name, field in reported.items():
+        values = {value: grade for value, grade in field["values"].items() if grade["grade"] != "enforced"}
+        yield LABELS[name], "; ".join(f"{value}: {_graded(grade)}" for value, grade in values.items()) or _graded(field)
+
+
+def _graded(grade: Mapping[str, str]) -> str:
+    return ", ".join(filter(None, (TITLES[grade["grade"]].lower(), grade["why"])))
+
+
+# Of a policy
+
+
+def policy_words(results: Iterable[Mapping[str, Together]], actor: Actor) -> str:
+    """Of what is in force at one level, in general and for models: for beside its agents in sync."""
+    short = [(name, result) for fields in results for name, result in fields.items() if result.refusing]
+    nowhere = [(name, result) for name, result in short if result.grade == "refused"]
+    somewhere = [(name, result) for name, result in short if result.grade != "refused"]
+    parts = (_shortfall(nowhere, "", actor), _shortfall(somewhere, " on every agent", actor))
+    return "; ".join(filter(None, parts))
+
+
+def _shortfall(results: Sequence[tuple[str, Together]], where: str, actor: Actor) -> str:
+    reasons = dict.fromkeys(reasons_words(result, actor) for _, result in results)
+    return f"{_fields_words({name for name, _ in results}, where)} ({'; '.join(reasons)})" if results else ""
+
+
+def fields_words(values: Mapping[str, Any], results: Mapping[str, Together], actor: Actor) -> dict[str, str]:
+    """By field, for beside it; empty where it is enforced, or older agents do what every version does."""
+    return {name: _field_words(Setting(name, None, values[name]), result, actor) for name, result in results.items()}
+
+
+def _field_words(setting: Setting, result: Together, actor: Actor) -> str:
+    is_silent = not setting.is_optional and {*result.reasons} == {NOT_REPORTED.why}
+    if result.grade == "enforced" or not result.agents or is_silent:
+        return ""
+    title = TITLES[result.grade]
+    if result.refusing and result.grade != "refused":
+        title = f"Enforced by {result.enforcing} of {counted(result.agents, 'agent')}"
+    return f"{title}: {reasons_words(result, actor)}."

@@ -1,0 +1,85 @@
+"""What became of a revision that somebody has just published: who has acknowledged it, counted anew while they do."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from uuid import UUID
+
+from django.db.models import Count, Q
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from controlplane.dashboard.frame.pages import part
+from controlplane.dashboard.frame.requests import STOP_ASKING, user_of
+from controlplane.dashboard.frame.words import counted
+from controlplane.dashboard.policies.fields import reason_words
+from controlplane.fleet.models import OperationStep
+from controlplane.rollouts.models import Rollout
+from controlplane.rollouts.selectors import rollouts_visible
+from tenants.access import actor_for_member, actor_for_operator, memberships_of
+from tenants.actor import Actor
+from tenants.models import User
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    id: UUID
+    words: str
+    done: int
+    is_over: bool
+    address: str  # of its own page; empty for who may not open it
+
+
+@part
+def published(request: HttpRequest, rollout: UUID) -> HttpResponse:
+    """The sentence alone, for HTMX; nothing (204) where it would say what the page says already."""
+    found = published_of(user_of(request), str(rollout))
+    if found is None:  # not theirs any more, and it will not be again: what stands there stays, and nobody asks on
+        return HttpResponse(status=STOP_ASKING, headers={"HX-Reswap": "none"})
+    if request.GET.get("seen") == str(found.done) and not found.is_over:
+        return HttpResponse(status=204)
+    status = STOP_ASKING if found.is_over else 200
+    return render(request, "dashboard/policies/_published.html", {"published": found}, status=status)
+
+
+def published_of(user: User, rollout: str) -> Published | None:
+    """If it is theirs to see."""
+    try:
+        pk = UUID(rollout)
+    except ValueError:
+        return None
+    for actor in _actors(user):
+        found = rollouts_visible(actor).filter(pk=pk).first()
+        if found is not None:
+            return _published(found, reverse("rollout", args=[found.pk]) if user.is_operator else "")
+    return None
+
+
+def _actors(user: User) -> Iterable[Actor]:
+    return [actor_for_operator(user)] if user.is_operator else map(actor_for_member, memberships_of(user))
+
+
+def _published(rollout: Rollout, address: str) -> Published:
+    is_done = Q(state=OperationStep.State.DONE)
+    steps = OperationStep.objects.filter(operation=rollout.operation_id)
+    counts = steps.aggregate(done=Count("pk", filter=is_done), total=Count("pk"))
+    is_over = rollout.state not in Rollout.OPEN
+    return Published(rollout.pk, published_words(rollout, **counts), counts["done"], is_over, address)
+
+
+def published_words(rollout: Rollout, *, done: int, total: int) -> str:
+    begin = f"{place_words(rollout.place)}: revision {rollout.revision} is published."
+    if rollout.state not in (*Rollout.OPEN, Rollout.State.DONE):
+        return f"{begin} {reason_words(rollout.why)}".rstrip()
+    if done == total:
+        return f"{begin} {'All ' if total > 1 else ''}{counted(total, 'agent')} acknowledged it."
+    onwards = (
+        "it goes on step by step, while its guards are kept"
+        if len(rollout.steps) > 1
+        else "it is on its way to the others"
+    )
+    return f"{begin} {done} of {counted(total, 'agent')} acknowledged it so far; {onwards}."
+
+
+def place_words(place: str) -> str:
+    return "The fleet’s default" if place == "fleet" else place

@@ -1,0 +1,1 @@
+"""Rollouts: all of them, and one with its steps and guards."""

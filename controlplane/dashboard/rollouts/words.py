@@ -1,0 +1,136 @@
+"""How a rollout reads: its state, its steps, its guards, where it is and what comes next. Pure."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from controlplane.dashboard.fleet.rows import Tag
+from controlplane.dashboard.frame.words import bake_word, counted, duration
+from controlplane.rollouts.spec import EVERYBODY, LabelStep, Step, steps_read
+
+STATES = {
+    "running": Tag("running", "info"),
+    "paused": Tag("paused", "warn"),
+    "done": Tag("done", "ok"),
+    "rolled_back": Tag("taken back", "bad"),
+    "aborted": Tag("aborted", "bad"),
+    "superseded": Tag("superseded", "info"),
+}
+VERDICTS = {"kept": Tag("kept", "ok"), "breached": Tag("breached", "bad"), "too little": Tag("too little", "warn")}
+NOT_YET = Tag("not compared yet", "info")
+OPEN = ("running", "paused")
+Seen = Mapping[str, Any]  # what rollouts.views.rollout_view says
+
+
+def place_words(place: str) -> str:
+    return "The fleet’s default" if place == "fleet" else place
+
+
+def name_of(seen: Seen) -> str:
+    return f"{place_words(seen['place'])}, revision {seen['revision']}"
+
+
+def is_open(seen: Seen) -> bool:
+    return seen["state"] in OPEN
+
+
+def is_last_step(seen: Seen) -> bool:
+    return bool(seen["step"] >= len(seen["steps"]) - 1)
+
+
+def state_tag(seen: Seen, now: datetime) -> Tag:
+    """With how far a bake is, while it runs."""
+    if seen["state"] == "running" and seen["baking_since"] is not None and not is_last_step(seen):
+        return Tag(f"baking, {bake_word(baked_seconds(seen, now), seen['bake_seconds'])}", "info")
+    return STATES[seen["state"]]
+
+
+def baked_seconds(seen: Seen, now: datetime) -> int:
+    return max(0, int((now - seen["baking_since"]).total_seconds()))
+
+
+def step_words(step: Step) -> str:
+    """Whom it reaches."""
+    if isinstance(step, LabelStep):
+        return f"engines with {' and '.join(f'{name}={value}' for name, value in sorted(step.labels.items()))}"
+    return "everybody" if step == EVERYBODY else f"{step} % of the engines"
+
+
+def steps_of(seen: Seen) -> tuple[Step, ...]:
+    return steps_read(list(seen["steps"]))
+
+
+def place_in_steps(seen: Seen) -> str:
+    return f"step {min(seen['step'] + 1, len(seen['steps']))} of {len(seen['steps'])}"
+
+
+def headline(seen: Seen, *, reached: int, acknowledged: int, total: int) -> str:
+    name, where = name_of(seen), place_in_steps(seen)
+    match seen["state"]:
+        case "done":
+            return f"{name} is on {'all ' if total > 1 else ''}{counted(total, 'agent')}"
+        case "rolled_back" | "aborted":
+            return f"{name} was {STATES[seen['state']].word} at {where}"
+        case "superseded":
+            return f"{name} was superseded at {where}"
+        case "paused":
+            return f"{name} is paused at {where}, on {acknowledged} of {counted(total, 'agent')}"
+    if acknowledged < reached:
+        return f"{name} waits for {reached - acknowledged} of {counted(reached, 'agent')} at {where}"
+    return f"{name} is on {acknowledged} of {counted(total, 'agent')}, {where}"
+
+
+def what_next(seen: Seen, *, reached: int, acknowledged: int, now: datetime) -> str:
+    """What happens without anybody doing anything, in a sentence or two."""
+    if not is_open(seen):
+        return _after(seen)
+    if seen["state"] == "paused":
+        watched = " Guards watch on, and may still take it back." if seen["strategy"] == "canary" else ""
+        return f"Nothing happens until somebody resumes, promotes or aborts it.{watched}"
+    if is_last_step(seen):
+        left = reached - acknowledged
+        return f"It is done when {counted(left, 'more agent')} {'has' if left == 1 else 'have'} acknowledged it."
+    following = step_words(steps_of(seen)[seen["step"] + 1])
+    if seen["baking_since"] is None:
+        watched = f"they are watched for {duration(seen['bake_seconds'])}, then it goes to {following}"
+        return f"When all of this step have acknowledged it, {watched}."
+    left = seen["bake_seconds"] - baked_seconds(seen, now)
+    if left <= 0:
+        return f"Its bake is over. With enough evidence that it does no harm it goes to {following}, without it pauses."
+    begin = f"In {duration(left)} it goes to {following}, if its guards are kept by then; with too little to tell it"
+    return f"{begin} pauses. A breach takes it back from everybody at once."
+
+
+def _after(seen: Seen) -> str:
+    match seen["state"]:
+        case "rolled_back" | "aborted":
+            return (
+                f"Nothing more: what revision {seen['base_revision']} said was published again, for everybody at once."
+            )
+        case "superseded":
+            return "Nothing more: a newer revision took over from it."
+    return "Nothing more: it is over."
+
+
+# Guards
+
+
+def figure(guard: str, value: float | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value * 1000:,.0f} ms" if guard == "ttft_p95_rise" else f"{value * 100:.1f} %"
+
+
+def limit(guard: str, bound: float) -> str:
+    if guard == "ttft_p95_rise":
+        return f"+ {bound * 100:g} %"
+    return f"{'−' if guard == 'hit_ratio_drop' else '+'} {bound * 100:g} points"
+
+
+def findings_words(findings: Sequence[Seen]) -> str:
+    """Of a bake that is over: "2 guards kept, 1 too little"."""
+    if not findings:
+        return "no guard was set"
+    counts = {verdict: sum(one["verdict"] == verdict for one in findings) for verdict in VERDICTS}
+    said = [f"{counted(count, 'guard')} {verdict}" for verdict, count in counts.items() if count]
+    return ", ".join(said)

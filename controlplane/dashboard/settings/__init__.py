@@ -1,0 +1,1 @@
+"""Settings: prices, tokens, agent groups, quality results."""

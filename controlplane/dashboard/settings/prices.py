@@ -1,0 +1,114 @@
+"""The price list: read, and changed a price at a time, at the revision that the page has shown."""
+
+from collections.abc import Sequence
+from datetime import UTC
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
+from django.utils import timezone
+
+from controlplane.analytics.money import Price
+from controlplane.analytics.prices import Prices, price_list, prices_put
+from controlplane.dashboard.frame.pages import FORMS, operator_of, page
+from controlplane.dashboard.settings.forms import PriceForm, PriceRemoveForm
+from controlplane.dashboard.settings.rows import EVERY, instead_words, price_rows, prices_headline
+from controlplane.dashboard.settings.settings import REFUSED, shown
+from tenants.access import OPERATE, OPERATE_ADMIN_READ, permit
+from tenants.actor import Actor
+from tenants.errors import FieldProblem, InvalidFields, StaleRevision
+
+OUTDATED = "Somebody changed the price list meanwhile: it is revision {actual} now, and this page shows it."
+
+
+@page(methods=FORMS)
+def settings_prices(request: HttpRequest) -> HttpResponse:
+    actor = operator_of(request)
+    permit(actor, OPERATE if request.method == "POST" else OPERATE_ADMIN_READ)
+    if request.method != "POST":
+        return _page(request)
+    return _remove(request, actor) if request.POST.get("do") == "remove" else _set(request, actor)
+
+
+@page()
+def settings_price_remove(request: HttpRequest) -> HttpResponse:
+    """Ask before a price is removed, and say what counts in its place."""
+    permit(operator_of(request), OPERATE)
+    found, key = price_list(), (request.GET.get("model", ""), request.GET.get("day", ""))
+    for row in price_rows(found, timezone.now().astimezone(UTC).date()):
+        if (row.model, str(row.day)) == key:
+            context = {"found": found, "row": row, "instead": instead_words(row.model, row.day, found.prices)}
+            return shown(request, "price_remove", context)
+    messages.error(request, "That price is not in the list any more, so nothing was removed.")
+    return redirect("settings-prices")
+
+
+def _set(request: HttpRequest, actor: Actor) -> HttpResponse:
+    form = PriceForm(request.POST)
+    if form.is_valid():
+        wanted = form.wanted(price_list().prices)
+        try:
+            _put(actor, wanted, form.cleaned_data["revision"])
+        except InvalidFields as error:
+            form.refuse(_ours(error.problems, len(wanted) - 1))
+        except StaleRevision as error:
+            form.add_error(None, f"{OUTDATED.format(actual=error.actual)} What you typed is kept: send it again.")
+        else:
+            model, day = form.cleaned_data["model"] or EVERY, form.cleaned_data["valid_from"]
+            messages.success(request, f"The price of {model} from {day} on is in the list.")
+            return redirect("settings-prices")
+    return _page(request, form=form, status=REFUSED)
+
+
+def _remove(request: HttpRequest, actor: Actor) -> HttpResponse:
+    form = PriceRemoveForm(request.POST)
+    if not form.is_valid():
+        why = "the form names no price, or was not confirmed"
+        return _page(request, refused=f"Nothing was removed: {why}.", status=REFUSED)
+    told = form.cleaned_data
+    name = f"the price of {told['model'] or EVERY} from {told['valid_from']} on"
+    before = price_list().prices
+    wanted = [one for one in before if (one.model, one.valid_from) != (told["model"], told["valid_from"])]
+    try:
+        _put(actor, wanted, told["revision"])
+    except InvalidFields as error:
+        why = " ".join(f"{one.message}." for one in error.problems)
+        return _page(request, refused=f"Not removed: without it the list {why}", status=REFUSED)
+    except StaleRevision as error:
+        return _page(request, refused=f"{OUTDATED.format(actual=error.actual)} Nothing was removed.", status=REFUSED)
+    messages.success(request, f"Removed from the list: {name}.")
+    return redirect("settings-prices")
+
+
+def _put(actor: Actor, wanted: Sequence[Price], revision: int) -> None:
+    prices_put(actor=actor, prices=wanted, expected=frozenset({revision}), now=timezone.now())
+
+
+def _ours(problems: Sequence[FieldProblem], mine: int) -> list[FieldProblem]:
+    """What is said of the price that was typed, beside its fields; of others, with their names."""
+    return [FieldProblem(one.field.removeprefix(f"prices.{mine}."), one.message) for one in problems]
+
+
+def _page(request: HttpRequest, *, form: PriceForm | None = None, refused: str = "", status: int = 200) -> HttpResponse:
+    found, today = price_list(), timezone.now().astimezone(UTC).date()
+    initial = {"currency": found.currency or "", "valid_from": today, "revision": found.revision}
+    context: dict[str, Any] = {
+        "headline": prices_headline(found),
+        "found": found,
+        "rows": price_rows(found, today),
+        "form": form or PriceForm(initial=_begun(request, found, initial)),
+        "refused": refused,
+        "today": today,
+    }
+    return shown(request, "prices", context, status=status)
+
+
+def _begun(request: HttpRequest, found: Prices, initial: dict[str, Any]) -> dict[str, Any]:
+    """With the numbers of the price that somebody wants to change."""
+    wanted = (request.GET.get("model", ""), request.GET.get("day", ""))
+    for one in found.prices:
+        if (one.model, str(one.valid_from)) == wanted:
+            names = ("model", "valid_from", "currency", "input", "cached_input", "output", "is_example")
+            return initial | {name: getattr(one, name) for name in names}
+    return initial

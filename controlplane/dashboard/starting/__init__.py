@@ -1,1 +1,0 @@
-"""How to get hits, a test request, and the page of five minutes."""

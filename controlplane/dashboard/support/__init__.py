@@ -1,0 +1,1 @@
+"""Django's admin as the support site."""

@@ -1,7 +1,0 @@
-"""Registers the support site in place of Django's own admin site."""
-
-from django.contrib.admin.apps import AdminConfig
-
-
-class SupportConfig(AdminConfig):
-    default_site = "controlplane.dashboard.support.SupportSite"

@@ -1,1 +1,0 @@
-"""Alerts, the audit trail, the calculator and settings."""
