@@ -31,6 +31,8 @@ patch =
     fork
 disable_warnings = {quiet}
 """
+# Measured code is several times slower: a test of a minute is not one that hangs after ten.
+PATIENT = ("-o", "faulthandler_timeout=3600")
 # Which a process that imports none of our packages, or a part of them, would raise.
 QUIET = (
     "no-data-collected",
@@ -80,7 +82,7 @@ def measure(pytest_arguments: Sequence[str]) -> int:
     settings = FOLDER / "coverage.ini"
     sources = "\n".join(f"    {CHECKOUT / one}" for one in PACKAGES)
     settings.write_text(SETTINGS.format(folder=FOLDER, sources=sources, quiet=",".join(QUIET)))
-    run = ["run", f"--rcfile={settings}", "-m", "pytest", "-p", "tests.suite.recording", *pytest_arguments]
+    run = ["run", f"--rcfile={settings}", "-m", "pytest", "-p", "tests.suite.recording", *PATIENT, *pytest_arguments]
     status = _coverage(*run).returncode
     _coverage("combine", "-q", f"--rcfile={settings}")
     _coverage("json", "-q", "-i", f"--rcfile={settings}", "-o", str(FOLDER / "coverage.json"))
