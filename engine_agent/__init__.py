@@ -1,1 +1,1 @@
-"""The data plane: it serves and counts. Both sides share its `protocol`; it imports nothing of the control plane."""
+"""The data plane: it serves and counts. Both sides share its `contracts`; it imports nothing of the control plane."""

@@ -24,9 +24,9 @@ from kernels.formats import encode, finite_rows, ready_rows, store_vectors
 from kernels.layout import KvFormat, PageLayout
 from kernels.native import calls
 from kernels.places import Side, scatter_bytes, section, vector_places
-from kernels.rope import Rope, apply_rope_reference, positions_checked, rope_checked
+from kernels.rope import apply_rope_reference, positions_checked, rope_checked
 from kernels.scales import LayerScales
-from kernels.tables import WriteTable, arena_checked
+from kernels.tables import Rope, WriteTable, arena_checked
 
 
 def kv_write_reference(

@@ -6,23 +6,13 @@ model, so that every variant of scaling is a table and nothing else.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
 from kernels.dispatch import implementation
 from kernels.errors import InvalidArgument
 from kernels.native import calls
-
-
-@dataclass(frozen=True, slots=True)
-class Rope:
-    """The angles' tables and which row of them each token takes."""
-
-    cos: Tensor  # float32 [positions, head_size / 2]
-    sin: Tensor
-    positions: Tensor  # int64 [tokens]
+from kernels.tables import Rope
 
 
 def rope_checked(rope: Rope, tokens: int, head_size: int, device: torch.device) -> Rope:

@@ -48,6 +48,15 @@ class WriteTable:
     reach: int  # no byte from here on is touched
 
 
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """The angles' tables and which row of them each token takes."""
+
+    cos: Tensor  # float32 [positions, head_size / 2]
+    sin: Tensor
+    positions: Tensor  # int64 [tokens]
+
+
 def arena_checked(arena: Tensor, reach: int = 0) -> Tensor:
     """The bytes that hold every page: flat, contiguous, aligned, and as many as a table was checked against."""
     if arena.dtype != torch.uint8 or arena.ndim != 1:

@@ -16,7 +16,8 @@ from cryptography.x509.oid import NameOID
 
 from tests.compose import CHECKOUT, compose_interpolated
 from tests.compose_twin import Part, Twin
-from tests.haproxy import configuration_for_here, haproxy
+from tests.programs import HAPROXY
+from tests.proxies import haproxy_configuration
 
 BROKER: Final = CHECKOUT / "deploy" / "broker" / "haproxy.cfg"
 NAME: Final = "remote-1"
@@ -24,9 +25,9 @@ NAME: Final = "remote-1"
 
 def haproxy_script(folder: Path) -> str:
     """What runs it with the broker's configuration, for a shell."""
-    program, environment = haproxy()
+    program, environment = HAPROXY.found()
     configuration = folder / "haproxy.cfg"
-    configuration.write_text(configuration_for_here(BROKER.read_text()))
+    configuration.write_text(haproxy_configuration(BROKER.read_text()))
     assignments = "".join(f"{name}={value} " for name, value in environment.items())
     return f"{assignments}exec {program} -db -f {configuration}"
 

@@ -1,39 +1,19 @@
-"""Prometheus' own judge of rules: $LUMINET_PROMTOOL, PATH, or out of Debian's package, unpacked into a cache."""
-
-from __future__ import annotations
+"""Prometheus' own judge of rules and of metrics."""
 
 import os
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Final
 
-from tests.debian import Package, cached_or_fetched, run_quietly
+from tests.debian import run_quietly
+from tests.programs import PROMTOOL
 
-VARIABLE: Final = "LUMINET_PROMTOOL"
-REMEDY: Final = f"install prometheus (Debian: apt-get install prometheus) or set {VARIABLE}=/path"
-INSIDE: Final = "root/usr/bin/promtool"
 SECONDS: Final = 60.0
 FOUND_SOMETHING: Final = 3
 
 
-class PromtoolUnavailable(RuntimeError):
-    """None here. The message is one sentence: what was tried, and what to do."""
-
-
-PACKAGE: Final = Package("promtool", ("prometheus",), 150_000_000, REMEDY, PromtoolUnavailable, is_alone=True)
-
-
 def promtool() -> Path:
-    found = os.environ.get(VARIABLE) or shutil.which("promtool")
-    if found:
-        return Path(found)
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    cache = Path(base, "luminet", "promtool").expanduser().absolute()
-    try:
-        return cached_or_fetched(PACKAGE, cache, works=_works, proven=_proven) / INSIDE
-    except OSError as error:
-        raise PromtoolUnavailable(f"no promtool on PATH, and the cache is unusable ({error}): {REMEDY}") from error
+    return PROMTOOL.found()[0]
 
 
 def judged(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -49,16 +29,3 @@ def complaints(exposition: str) -> list[str]:
     if done.returncode not in (0, FOUND_SOMETHING):
         raise ValueError(done.stderr)
     return (done.stdout + done.stderr).splitlines()
-
-
-def _works(copy: Path) -> bool:
-    try:
-        return run_quietly([str(copy / INSIDE), "--version"], env=os.environ, timeout=SECONDS).returncode == 0
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-
-
-def _proven(copy: Path) -> str:
-    if not _works(copy):
-        raise PromtoolUnavailable(f"Debian's promtool was unpacked but does not start: {REMEDY}")
-    return run_quietly([str(copy / INSIDE), "--version"], env=os.environ, timeout=SECONDS).stdout.partition("\n")[0]

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pwd
 import re
 import socket
 import subprocess
@@ -14,9 +15,8 @@ from typing import Final, Literal
 from controlplane.settings.env import CHECKOUT
 from tests import outliving
 from tests.certificates import self_signed
-from tests.haproxy import HaproxyUnavailable, configuration_for_here, haproxy
-from tests.nginx import NginxUnavailable, nginx
 from tests.ports import free_port
+from tests.programs import HAPROXY, NGINX
 
 ProxyName = Literal["nginx", "haproxy"]
 PROXIES: Final[tuple[ProxyName, ...]] = ("nginx", "haproxy")
@@ -24,10 +24,7 @@ WEB_HOST, API_HOST = "luminet.example.com", "api.luminet.example.com"
 STATED: Final = ("10.0.0.11:8000", "10.0.0.12:8000", "10.0.0.21:8080", "10.0.0.22:8080")
 READY_SECONDS: Final = 60.0
 DEPLOY: Final = CHECKOUT / "deploy"
-
-
-class ProxyUnavailable(RuntimeError):
-    """None here. The message is one sentence: what was tried, and what to do."""
+HAPROXYS_USER: Final = re.compile(r"^ *(?:user|group) haproxy\b.*\n", re.MULTILINE)
 
 
 @contextmanager
@@ -75,11 +72,21 @@ def _checked(command: Sequence[str], check: str, environment: Mapping[str, str])
     assert not re.search(r"\[warn(?:ing)?\]", said, re.IGNORECASE), said
 
 
-def _nginx(folder: Path, port: int, upstreams: Sequence[int], tls: Path | None) -> Configured:
+def haproxy_configuration(text: str) -> str:
+    """Without the user that Debian's package makes, where this machine has none or may not change to it."""
+    return text if os.geteuid() == 0 and _has_haproxys_user() else HAPROXYS_USER.sub("", text)
+
+
+def _has_haproxys_user() -> bool:
     try:
-        program = nginx()
-    except NginxUnavailable as problem:
-        raise ProxyUnavailable(str(problem)) from problem
+        pwd.getpwnam("haproxy")
+    except KeyError:
+        return False
+    return True
+
+
+def _nginx(folder: Path, port: int, upstreams: Sequence[int], tls: Path | None) -> Configured:
+    program, environment = NGINX.found()
     text = _with_upstreams((DEPLOY / "nginx" / "luminet.conf").read_text(), upstreams)
     assert text.count("listen 443 ssl;") == 2
     text = text.replace("listen 443 ssl;", f"listen 127.0.0.1:{port}{' ssl' if tls else ''};")
@@ -95,20 +102,17 @@ def _nginx(folder: Path, port: int, upstreams: Sequence[int], tls: Path | None) 
         f"http {{\naccess_log off;\n{places}include {folder}/luminet.conf;\n}}\n"
     )
     command = [str(program), "-p", str(folder), "-c", str(folder / "nginx.conf"), "-e", "stderr"]
-    _checked(command, "-t", {})
-    return command, {}
+    _checked(command, "-t", environment)
+    return command, environment
 
 
 def _haproxy(folder: Path, port: int, upstreams: Sequence[int], tls: Path | None) -> Configured:
-    try:
-        program, environment = haproxy()
-    except HaproxyUnavailable as problem:
-        raise ProxyUnavailable(str(problem)) from problem
+    program, environment = HAPROXY.found()
     text = _with_upstreams((DEPLOY / "haproxy" / "luminet.cfg").read_text(), upstreams)
     stated = "bind :443 ssl crt /etc/haproxy/luminet/"
     assert text.count(stated) == 1
     text = text.replace(stated, f"bind 127.0.0.1:{port}{f' ssl crt {tls}' if tls else ''}")
-    (folder / "haproxy.cfg").write_text(configuration_for_here(text))
+    (folder / "haproxy.cfg").write_text(haproxy_configuration(text))
     command = [str(program), "-db", "-f", str(folder / "haproxy.cfg")]
     _checked(command, "-c", environment)
     return command, environment

@@ -11,11 +11,11 @@ from controlplane.fleet.quality import Results, Served, results_read, served_in
 from tenants.actor import Actor, ActorKind
 from tenants.drafts import Draft
 from tenants.errors import FieldProblem, UnenforcedField
+from tenants.hooks import Judged
 from tenants.levels import FLEET, Place, levels_of, namespaces_below
 from tenants.models import Namespace
 from tenants.policy import Below, Policy, Values, effective_values
 from tenants.preview import PreviewWarning
-from tenants.services.policies import Judged
 
 NAMED_AT_MOST = 5
 UNNAMED = "some agents"  # for members

@@ -9,10 +9,10 @@ from controlplane.rollouts.enforcing import Setting, concerned, graded, judge, s
 from tenants.actor import Actor, ActorKind
 from tenants.drafts import Draft
 from tenants.errors import FieldProblem
+from tenants.hooks import Judged
 from tenants.levels import Key, Place, levels_of
 from tenants.models import Namespace
 from tenants.policy import FIELDS, Policy, Values, effective_values, models_named
-from tenants.services.policies import Judged
 
 
 def enforcement_check(judged: Sequence[Judged]) -> Iterable[FieldProblem]:

@@ -35,7 +35,7 @@ def open_engine(
     clock: Callable[[], float] = time.monotonic,
     tell: Tell = lambda line: None,
 ) -> Engine:
-    """Raises BadModel, BadSetting, OSError, each naming what is wrong. `tell` gets a line for what takes a while."""
+    """Raises EngineError, OSError, naming what is wrong. `tell` gets a line for what takes a while."""
     torch.set_num_threads(settings.threads)
     config = read_config(folder)
     device = _device(settings.device)

@@ -12,14 +12,14 @@ from engine_agent.cache.events import EventLog
 from engine_agent.cache.eviction import link_before
 from engine_agent.cache.expiry import Appointments, ByTime, cap_ends, idle_ends
 from engine_agent.cache.gaps import ReuseGaps
-from engine_agent.cache.index import Kinship, Run, Tree, split_run
+from engine_agent.cache.index import GoneReason, Kinship, Run, Tree, split_run
 from engine_agent.cache.keys import Digest
 from engine_agent.cache.ledger import Ledger
 from engine_agent.cache.operations import Operation, Zero
 from engine_agent.cache.pins import Pin
 from engine_agent.cache.policy import NamespacePolicy, is_number
 from engine_agent.cache.quota import Account
-from engine_agent.cache.reasons import Ghosts, GoneReason, PurgedChain
+from engine_agent.cache.reasons import Ghosts, PurgedChain
 from engine_agent.cache.storage import Storage
 from engine_agent.cache.tiers import Tier
 

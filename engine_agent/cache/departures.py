@@ -9,12 +9,11 @@ from functools import partial
 
 from engine_agent.cache.books import DEVICE, Books, Namespace, Purge
 from engine_agent.cache.expiry import age_ends, idle_ends, life_ends
-from engine_agent.cache.index import Run, TierCopy, Tree, prune
+from engine_agent.cache.index import Ghost, GoneReason, Run, TierCopy, Tree, prune
 from engine_agent.cache.keys import Digests
 from engine_agent.cache.ledger import Cause, Pair
 from engine_agent.cache.operations import Demote
 from engine_agent.cache.quota import Account
-from engine_agent.cache.reasons import Ghost, GoneReason
 from engine_agent.cache.tiers import Evict, Refused, Tier
 
 

@@ -13,12 +13,11 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from engine_agent.cache.keys import Digest, Digests, common_blocks
 
-if TYPE_CHECKING:
-    from engine_agent.cache.reasons import Ghost
+GoneReason = Literal["expired", "evicted", "quota", "disabled"]
 
 
 class TierCopy:
@@ -103,6 +102,19 @@ class Run:
             run = waiting.pop()
             yield run
             waiting.extend(run.children.values())
+
+
+class Ghost:
+    """One departure: why those blocks left, and the hollow runs that stand for them. Known by identity."""
+
+    __slots__ = ("at", "by", "live", "reason", "runs")
+
+    def __init__(self, reason: GoneReason, by: str | None, at: float) -> None:
+        self.reason = reason
+        self.by = by  # the namespace whose need displaced it
+        self.at = at
+        self.runs: list[Run] = []
+        self.live = 0  # of those, how many were not computed again since
 
 
 @dataclass(frozen=True, slots=True)

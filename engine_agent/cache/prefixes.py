@@ -18,14 +18,14 @@ from engine_agent.cache.errors import InvalidValue, PinOverBudget
 from engine_agent.cache.expiry import SteadyClock, age_ends, cap_ends, life_ends
 from engine_agent.cache.gaps import ReuseGaps
 from engine_agent.cache.holds import Holds
-from engine_agent.cache.index import Chain, Run, Tree
+from engine_agent.cache.index import Chain, Ghost, Run, Tree
 from engine_agent.cache.keys import Digests, key_checked
 from engine_agent.cache.ledger import OTHERS
 from engine_agent.cache.pinning import Pinning
 from engine_agent.cache.pins import Pin, PinStatus
 from engine_agent.cache.policy import NamespacePolicy, is_number
 from engine_agent.cache.quota import shares_of
-from engine_agent.cache.reasons import HIT, Ghost, Miss, PurgedChain, Rehash, latest, marks_of, was_purged
+from engine_agent.cache.reasons import HIT, Miss, PurgedChain, Rehash, latest, marks_of, was_purged
 from engine_agent.cache.storage import Storage
 from engine_agent.cache.tiers import Refused
 

@@ -13,28 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from engine_agent.cache.index import Chain, Kinship, Run
+from engine_agent.cache.index import Chain, Ghost, Kinship, Run
 from engine_agent.cache.keys import Digest, Digests
 
 MissReason = Literal["none", "cold", "expired", "evicted", "quota", "purged", "dtype", "disabled", "other-agent"]
-GoneReason = Literal["expired", "evicted", "quota", "disabled"]
 
 MARK_BYTES = 8
 RUN_SIZE = 16  # a hollow run, and a tree of its own, take about as much memory as so many digests
 MOST_PURGED = 64  # chains: each costs a miss the hashing of its prompt
-
-
-class Ghost:
-    """One departure: why those blocks left, and the hollow runs that stand for them. Known by identity."""
-
-    __slots__ = ("at", "by", "live", "reason", "runs")
-
-    def __init__(self, reason: GoneReason, by: str | None, at: float) -> None:
-        self.reason = reason
-        self.by = by  # the namespace whose need displaced it
-        self.at = at
-        self.runs: list[Run] = []
-        self.live = 0  # of those, how many were not computed again since
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from kernels.kv_write import kv_write
 from kernels.layout import PageLayout
 from kernels.paged_decode import paged_decode
 from kernels.paged_prefill import paged_prefill
-from kernels.rope import Rope, apply_rope
+from kernels.rope import apply_rope
 from kernels.scales import ScaleSet
-from kernels.tables import PageTable, WriteTable, page_table, write_table
+from kernels.tables import PageTable, Rope, WriteTable, page_table, write_table
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,7 @@
 """What can go wrong at an engine. What is wrong with a model's files or with a prompt, `prompts` finds as well."""
 
+from pathlib import Path
+
 from engine_agent.prompts.errors import BadModel as BadModel
 from engine_agent.prompts.errors import BadRequest as BadRequest
 from engine_agent.prompts.errors import EngineError as EngineError
@@ -44,3 +46,11 @@ class BadSetting(EngineError):
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
         self.field, self.problem = field, problem
+
+
+class BadScales(EngineError):
+    """A file of scales that is not this model's, or none at all."""
+
+    def __init__(self, file: Path | str, field: str, problem: str) -> None:
+        super().__init__(f"{file}: {field}: {problem}" if field else f"{file}: {problem}")
+        self.field = field

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import cache
 from struct import Struct
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,10 +13,7 @@ from kernels.fwht import signs
 from kernels.layout import MOST_HEAD_SIZE
 from kernels.native.library import Native, native
 from kernels.scales import LayerScales
-from kernels.tables import LONGEST, PageTable, WriteTable
-
-if TYPE_CHECKING:
-    from kernels.rope import Rope
+from kernels.tables import LONGEST, PageTable, Rope, WriteTable
 
 VECTORS = {
     name: number for number, name in enumerate(("fp32", "bf16", "e4m3", "e5m2", "int8", "int4", "nvfp4", "int2"))

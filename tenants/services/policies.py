@@ -41,15 +41,6 @@ class Published:
     chain: tuple[Values, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """One level of a publish, for the checks of apps above: what it would say, with everything else in place."""
-
-    actor: Actor
-    place: Place
-    draft: Draft
-
-
 def policy_publish(
     *, actor: Actor, place: Place, policy: Policy, expected: Expected, note: str = "", rolled_back_to: int | None = None
 ) -> Published:
@@ -123,7 +114,7 @@ def _hooks_check(actor: Actor, wanted: Sequence[Wanted], drafts: Sequence[Draft]
     """Whatever apps above this one have against it, all of it at once."""
     if not hooks.publish_checks:
         return
-    judged = [Judged(actor, one.place, draft) for one, draft in zip(wanted, drafts, strict=True)]
+    judged = [hooks.Judged(actor, one.place, draft) for one, draft in zip(wanted, drafts, strict=True)]
     if problems := [problem for check in hooks.publish_checks for problem in check(judged)]:
         raise (InvalidFields if any(isinstance(one, UnenforcedField) for one in problems) else PublishRefused)(problems)
 

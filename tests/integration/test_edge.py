@@ -27,7 +27,8 @@ from tests.edge.world import World, cases_proxied, world_running
 from tests.factories import PASSWORD
 from tests.fleets import wait_for
 from tests.gateway_levels import metrics
-from tests.proxies import API_HOST, PROXIES, ProxyUnavailable, proxy_running
+from tests.programs import ProgramUnavailable
+from tests.proxies import API_HOST, PROXIES, proxy_running
 from tests.usage_fleets import MODEL
 
 STATIC = re.compile(r'href="(/static/[^"]+\.css)"')
@@ -125,7 +126,7 @@ async def _guess(port: int, form: bytes, cookie: str, number: int) -> int:
 def skipping() -> Iterator[None]:
     try:
         yield
-    except ProxyUnavailable as problem:
+    except ProgramUnavailable as problem:
         pytest.skip(str(problem))
 
 

@@ -305,6 +305,16 @@ def test_a_checkpoint_without_one_of_its_files_is_named(tmp_path: Path) -> None:
     assert said.startswith(f"luminet: {model}: has neither model.safetensors nor")
 
 
+def test_scales_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    model.mkdir()
+    for file in DEMO.iterdir():
+        (model / file.name).symlink_to(file)
+    (model / "kv_scales.safetensors").write_bytes(b"not scales")
+    said = refused_to_start("--model", str(model), "--port", "0", "--state", str(tmp_path / "s"), "--device", "cpu")
+    assert said.startswith(f"luminet: {model}/kv_scales.safetensors: is no safetensors file")
+
+
 def test_a_policy_that_this_model_cannot_obey_is_named(tmp_path: Path) -> None:
     policy = tmp_path / "policy.json"
     policy.write_text('{"kv_dtype": "fp3"}')

@@ -65,7 +65,9 @@ def invitation(request: HttpRequest, link: OneTimeLink, token: str) -> HttpRespo
         return _somebody_else(request, link, member.email)
     context = {"link": link, "member": member, "role": ROLES[member.role], "may": MAY[member.role]}
     told = f"Welcome. You are part of {member.organisation.name} now."
-    page = LinkPage("dashboard/accounts/invitation.html", JoinForm(request.POST or None), context, invitation_accept, told)
+    page = LinkPage(
+        "dashboard/accounts/invitation.html", JoinForm(request.POST or None), context, invitation_accept, told
+    )
     return _answer(request, token, page)
 
 

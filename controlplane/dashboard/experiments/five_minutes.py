@@ -1,7 +1,6 @@
 """The five minutes of a demonstration: buttons that start experiments on this very fleet, and what they have shown."""
 
 import time
-from collections.abc import Mapping
 from typing import Any, Final
 
 import redis
@@ -11,26 +10,14 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from controlplane.dashboard.experiments.kinds import fault, flood, hit, isolation, policy, prompt_fix
-from controlplane.dashboard.experiments.running import Experiment, experiment_begin, experiment_told
-from controlplane.dashboard.experiments.trials import About, Trial, headline, trial
+from controlplane.dashboard.experiments.registry import EXPERIMENTS, OUTLIVING
+from controlplane.dashboard.experiments.running import experiment_begin, experiment_told
+from controlplane.dashboard.experiments.trials import Trial, headline, trial
 from controlplane.dashboard.frame.pages import FORMS, operator_of, page, part
 from tenants.access import OPERATE, permit
 from tenants.actor import Actor
 from tenants.errors import NotFound
 
-EXPERIMENTS: Final[Mapping[str, tuple[About, Experiment]]] = {
-    about.kind: (about, run)
-    for about, run in (
-        (hit.ABOUT, hit.hit),
-        (isolation.ABOUT, isolation.isolation),
-        (policy.ABOUT, policy.policy),
-        (prompt_fix.ABOUT, prompt_fix.prompt_fix),
-        (flood.ABOUT, flood.flood),
-        (fault.ABOUT, fault.fault),
-    )
-}
-OUTLIVING: Final = frozenset({fault.ABOUT.kind})  # they end the process that serves this page
 ADVICE: Final = "Each runs on this fleet as it is, shows what it measured and nothing else, and undoes itself."
 NO_REDIS: Final = "Redis does not answer, and it keeps what experiments tell. Reload this page in a moment."
 

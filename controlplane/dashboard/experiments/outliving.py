@@ -1,17 +1,7 @@
 """The process of an experiment that outlives the web process: told by its arguments which run it is and for whom."""
 
 import os
-import subprocess
 import sys
-
-MODULE = "controlplane.dashboard.experiments.outliving"
-
-
-def outliving_begin(kind: str, user: str, address: str, request_id: str) -> None:
-    """It inherits the settings, and nothing else: no pipe that whoever watches the web process would wait for."""
-    nothing = subprocess.DEVNULL
-    command = [sys.executable, "-m", MODULE, kind, user, address, request_id]
-    subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
 
 
 def main(arguments: list[str]) -> None:
@@ -19,7 +9,7 @@ def main(arguments: list[str]) -> None:
     import django
 
     django.setup(set_prefix=False)
-    from controlplane.dashboard.experiments.five_minutes import EXPERIMENTS
+    from controlplane.dashboard.experiments.registry import EXPERIMENTS
     from controlplane.dashboard.experiments.running import experiment_run, experiment_told
     from tenants.access import actor_for_operator
     from tenants.models import User

@@ -4,6 +4,8 @@ process, in one of its own. What it tells stays in Redis for a quarter of an hou
 import json
 import logging
 import secrets
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -16,13 +18,13 @@ from django.db import connection
 
 from controlplane.common.health import redis_client
 from controlplane.dashboard.experiments.asking import NotAnswered
-from controlplane.dashboard.experiments.outliving import outliving_begin
 from controlplane.dashboard.experiments.trials import SILENT_SECONDS, NotPossible, Step, Told, told_read
 from tenants.actor import Actor
 from tenants.errors import TenantsError
 
 log = logging.getLogger("luminet.five_minutes")
 KEPT_SECONDS: Final = 900
+PROCESS: Final = "controlplane.dashboard.experiments.outliving"  # run by name: it knows every experiment, and they us
 _BUSY, _LAST, _LEFT = (f"luminet:five-minutes:{one}:" for one in ("busy", "last", "left"))
 Experiment = Callable[[Actor], Iterator[Step | None]]  # None: still at it, with nothing to tell
 
@@ -36,12 +38,19 @@ def experiment_begin(kind: str, experiment: Experiment, actor: Actor, *, outlive
         told = Told(run, kind, now, now)
         _keep(client, told)
     if outlives:
-        outliving_begin(kind, actor.id, actor.address, actor.request_id)
+        _process_begin(kind, actor)
         return True
     threading.Thread(
         target=experiment_run, args=(told, experiment, actor), daemon=True, name=f"five-minutes-{kind}"
     ).start()
     return True
+
+
+def _process_begin(kind: str, actor: Actor) -> None:
+    """It inherits the settings, and nothing else: no pipe that whoever watches the web process would wait for."""
+    nothing = subprocess.DEVNULL
+    command = [sys.executable, "-m", PROCESS, kind, actor.id, actor.address, actor.request_id]
+    subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
 
 
 def experiment_told(kind: str) -> Told | None:

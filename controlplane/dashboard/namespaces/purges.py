@@ -76,7 +76,9 @@ def organisation_purge(request: HttpRequest, org: str) -> HttpResponse:
         "may_purge": may(found.actor, MANAGE, organisation),
         "recent": _recent(Operation.objects.filter(organisation=organisation, namespace=None)),
     }
-    return render(request, "dashboard/namespaces/organisation_purge.html", context, status=422 if form.is_bound else 200)
+    return render(
+        request, "dashboard/namespaces/organisation_purge.html", context, status=422 if form.is_bound else 200
+    )
 
 
 def _form(request: HttpRequest, slug: str) -> PurgeForm:

@@ -21,7 +21,7 @@ from vllm.v1.request import Request
 from engine_agent.backends.block_pages import answered
 from engine_agent.backends.vllm.asked import FIELD, Asked, admission_packed
 from engine_agent.backends.vllm.named import Namespaces, named_snapshot, purged_snapshot
-from engine_agent.backends.vllm.scheduler import PolicyScheduler
+from engine_agent.backends.vllm.scheduling import PolicyScheduling
 from engine_agent.backends.vllm.telling import error_packed, found_packed, load_packed, question_unpacked
 from engine_agent.backends.vllm.zeroing import zero_worker_pages
 from engine_agent.cache.manager import BlockManager
@@ -62,7 +62,7 @@ class VllmCore:
 
     def __init__(self, core: Any) -> None:
         self._core = core
-        self._scheduler: PolicyScheduler = core.scheduler
+        self._scheduler: PolicyScheduling = core.scheduler
         governor = self._governor = self._scheduler.governor
         self.boot: str = governor.setup.boot
         self.manager: BlockManager = governor.manager

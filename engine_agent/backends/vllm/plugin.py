@@ -25,9 +25,9 @@ def register() -> None:
 def _asked(self: Any, verb: str, arguments: Any) -> Any:
     """Connected when first asked: the scheduler is made while vLLM's engine is half made."""
     from engine_agent.backends.vllm.core import VllmCore
-    from engine_agent.backends.vllm.scheduler import PolicyScheduler
+    from engine_agent.backends.vllm.scheduling import PolicyScheduling
 
-    if not isinstance(self.scheduler, PolicyScheduler):
+    if not isinstance(self.scheduler, PolicyScheduling):
         return {"error": ["BadRequest", "", "vLLM runs another scheduler: start it with Luminet's --scheduler-cls"]}
     if not hasattr(self, "luminet_core"):
         self.luminet_core = VllmCore(self)

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine_agent.engine.calibration import Calibration, calibrate, save_calibration, scale_set
+from engine_agent.engine.calibration import Calibration, save_calibration, scale_set
 from engine_agent.engine.config import read_config
 from engine_agent.engine.errors import EngineError
 from engine_agent.engine.model import load_model
@@ -18,6 +18,7 @@ from engine_agent.engine.weights import model_revision
 from engine_agent.process.commands import Parser, run
 from engine_agent.tools.quality.command import device_named
 from engine_agent.tools.quality.errors import BadText, QualityError
+from engine_agent.tools.quality.observing import calibrate
 from engine_agent.tools.quality.texts import Tokens, read_documents
 from kernels.errors import KernelError
 from kernels.layout import KV_FORMATS

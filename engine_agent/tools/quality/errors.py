@@ -1,4 +1,4 @@
-"""What can be wrong with text, scales or an artefact: each names the file, the field, and what was found."""
+"""What can be wrong with text or an artefact: each names the file, the field, and what was found."""
 
 from pathlib import Path
 
@@ -19,14 +19,6 @@ class BadPlan(QualityError):
 
     def __init__(self, field: str, value: object, wanted: str) -> None:
         super().__init__(f"{field}: {value!r} is not {wanted}")
-        self.field = field
-
-
-class BadScales(QualityError):
-    """A file of scales that is not this model's, or none at all."""
-
-    def __init__(self, file: Path | str, field: str, problem: str) -> None:
-        super().__init__(f"{file}: {field}: {problem}" if field else f"{file}: {problem}")
         self.field = field
 
 

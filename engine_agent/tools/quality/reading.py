@@ -15,8 +15,9 @@ from engine_agent.engine.batch import BatchAttention, BatchRow, batch_attention
 from engine_agent.engine.model import Model
 from engine_agent.tools.quality.injection import NOTHING, Injection
 from kernels.layout import PageLayout
-from kernels.rope import Rope, apply_rope
+from kernels.rope import apply_rope
 from kernels.scales import ScaleSet, neutral_scales
+from kernels.tables import Rope
 
 CHUNK_TOKENS = 256
 DECODED_TOKENS = 64

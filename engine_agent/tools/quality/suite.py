@@ -20,7 +20,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine_agent.engine.calibration import Calibration, calibrate, load_calibration, scale_set
+from engine_agent.engine.calibration import Calibration, load_calibration, scale_set
 from engine_agent.engine.config import ModelConfig, read_config
 from engine_agent.engine.model import Model, load_model
 from engine_agent.engine.weights import model_revision
@@ -42,6 +42,7 @@ from engine_agent.tools.quality.hits import hit_equals_miss
 from engine_agent.tools.quality.injection import NOTHING, Injection, loud, outliers
 from engine_agent.tools.quality.metrics import Comparison
 from engine_agent.tools.quality.needle import COSINES, KEYS, found_share
+from engine_agent.tools.quality.observing import calibrate
 from engine_agent.tools.quality.reading import DECODED_TOKENS, Reader, hidden_densely
 from engine_agent.tools.quality.texts import Texts, read_texts
 from engine_agent.tools.quality.versions import backend_of, device_name, versions

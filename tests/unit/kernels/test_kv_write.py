@@ -13,9 +13,9 @@ from kernels.formats import decode
 from kernels.kv_write import kv_write
 from kernels.layout import KV_FORMATS, PageLayout
 from kernels.places import Side, gather_bytes, section, vector_places
-from kernels.rope import Rope, apply_rope
+from kernels.rope import apply_rope
 from kernels.scales import LayerScales, neutral_scales
-from kernels.tables import WriteTable, write_table
+from kernels.tables import Rope, WriteTable, write_table
 from tests.kernels.matrix import IMPLEMENTATIONS, matrix
 from tests.unit.kernels.making import POISON, make_layout, make_scales, poisoned_arena, scattered_pages
 

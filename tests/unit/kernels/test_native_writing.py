@@ -8,9 +8,9 @@ from kernels.errors import InvalidArgument
 from kernels.fwht import signs
 from kernels.kv_write import kv_write, kv_write_reference
 from kernels.layout import KV_FORMATS, MOST_HEAD_SIZE
-from kernels.rope import Rope, apply_rope, apply_rope_reference
+from kernels.rope import apply_rope, apply_rope_reference
 from kernels.scales import LayerScales
-from kernels.tables import write_table
+from kernels.tables import Rope, write_table
 from tests.kernels.matrix import matrix
 from tests.unit.kernels.making import POISON, make_layout, make_scales, poisoned_arena, scattered_pages
 

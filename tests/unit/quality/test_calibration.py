@@ -15,16 +15,16 @@ from engine_agent.engine.calibration import (
     FILE,
     HEADROOM,
     Calibration,
-    calibrate,
     load_calibration,
     save_calibration,
     scale_set,
 )
+from engine_agent.engine.errors import BadScales
 from engine_agent.engine.model import Model, load_model
 from engine_agent.engine.weights import model_revision
 from engine_agent.tools.quality.calibrating import sequences_of
-from engine_agent.tools.quality.errors import BadScales
 from engine_agent.tools.quality.injection import Injection
+from engine_agent.tools.quality.observing import calibrate
 from engine_agent.tools.quality.reading import reader
 from kernels.layout import KV_FORMATS, PageLayout
 from kernels.scales import NEUTRAL

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine_agent.engine.calibration import calibrate
 from engine_agent.engine.model import load_model
 from engine_agent.tools.quality.injection import CHANNELS, LEAST, MOST, Injection, loud, outliers
+from engine_agent.tools.quality.observing import calibrate
 from engine_agent.tools.quality.reading import reader
 from kernels.layout import KV_FORMATS, PageLayout
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from controlplane.cli import main
-from engine_agent.engine.calibration import calibrate, save_calibration, scale_set
+from engine_agent.engine.calibration import save_calibration, scale_set
 from engine_agent.engine.model import load_model
 from engine_agent.engine.weights import model_revision
 from engine_agent.tools.quality import suite
@@ -19,6 +19,7 @@ from engine_agent.tools.quality.hits import hit_equals_miss
 from engine_agent.tools.quality.injection import NOTHING, Injection
 from engine_agent.tools.quality.metrics import Comparison
 from engine_agent.tools.quality.needle import found_share, keys_of
+from engine_agent.tools.quality.observing import calibrate
 from engine_agent.tools.quality.plots import fact
 from engine_agent.tools.quality.reading import reader
 from engine_agent.tools.quality.report import headline, remarks, table

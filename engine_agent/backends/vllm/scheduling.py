@@ -1,0 +1,280 @@
+"""How a scheduler of vLLM's obeys our policies; `scheduler` has the classes that vLLM starts with. Imports vLLM.
+
+What a step computes stays vLLM's decision. Who is admitted, with which blocks, and who gives way is decided by the code
+that decides it for our own engine.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.request_queue import SchedulingPolicy
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.engine import EngineCoreOutput, EngineCoreOutputs, FinishReason
+from vllm.v1.request import Request, RequestStatus
+
+from engine_agent.backends.vllm.admission_queue import AdmissionQueue
+from engine_agent.backends.vllm.asked import FIELD, Asked, admission_packed
+from engine_agent.backends.vllm.formats import served_names
+from engine_agent.backends.vllm.governor import Governor, Setup
+from engine_agent.backends.vllm.kv_manager import PolicyKVCacheManager, UnsupportedModel, flat_pages
+from engine_agent.cache.books import DEVICE
+from engine_agent.cache.errors import CacheError, InvalidValue, NeverFits
+from engine_agent.cache.manager import Admitted, Deferred
+from engine_agent.cache.sequences import Sequence
+from engine_agent.engine.admissions import PATIENCE_SECONDS, can_return, may_return, refusal
+from engine_agent.engine.errors import BadRequest, RequestError
+from engine_agent.engine.outputs import Admission
+from engine_agent.engine.victims import Holder, victim
+
+LAST = 2**40  # behind every priority there is: what is nobody's request
+Tell = Callable[[int, list[EngineCoreOutput]], None]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is remembered of a request beside vLLM's own record of it."""
+
+    asked: Asked
+    since: float  # of the manager's clock
+    admission: Admission | None = None
+    held_since: float = 0.0
+
+
+class PolicyScheduling(Scheduler):  # type: ignore[misc]
+    clock: ClassVar[Callable[[], float]] = time.monotonic
+    kv_cache_manager: PolicyKVCacheManager
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._refuse_what_is_unsupported()
+        names = served_names(self.vllm_config)
+        served = self.vllm_config.model_config.served_model_name or "model"
+        otherwise = Setup(model=served, kv_formats=names, is_stock=True)
+        setup = Setup.unpacked(self.vllm_config.additional_config, otherwise)
+        pages = flat_pages(self.kv_cache_manager, setup.kv_formats)
+        self.governor = Governor(pages, setup, block_tokens=self.block_size, clock=type(self).clock)
+        self.kv_cache_manager = PolicyKVCacheManager(self.kv_cache_manager, self.governor.manager)
+        self.kv_cache_manager.make_room, self.kv_cache_manager.cut = self._make_room, self._cut_in_step
+        self.waiting = AdmissionQueue(
+            self.governor.room,
+            free_seats=lambda: self.max_num_active_reqs - len(self.running),
+            enter=self._enter,
+            admitted=self._admit,
+            refused=self._refuse,
+        )
+        self.tell: Tell = self._keep
+        self.on_step: Callable[[], None] = lambda: None
+        self.on_scheduled: Callable[[], None] = lambda: None  # before anybody computes
+        self.on_admitted: Callable[[Request, Admission], None] = lambda request, admission: None
+        self.on_refused: Callable[[Request, RequestError], None] = lambda request, error: None
+        self.on_finished: Callable[[Request], None] = lambda request: None
+        self.preemptions = 0
+        self._known: dict[str, _Known] = {}
+        self._ends: list[tuple[Request, RequestStatus, EngineCoreOutput]] = []
+        self._kept: list[tuple[int, EngineCoreOutput]] = []
+
+    def _refuse_what_is_unsupported(self) -> None:
+        if self.connector is not None or self.ec_connector is not None:
+            raise UnsupportedModel("KV connectors and native offload know nothing of policies: leave them out")
+        if self.policy != SchedulingPolicy.FCFS:
+            raise UnsupportedModel("priorities are within a namespace here: leave --scheduling-policy out")
+        if self.num_spec_tokens:
+            raise UnsupportedModel("speculative decoding was not tested under policies: leave it out")
+        if self.dcp_world_size > 1:
+            raise UnsupportedModel("decode context parallelism was not tested under policies: leave it out")
+
+    # vLLM's own, with what is ours before or after
+
+    def add_request(self, request: Request) -> None:
+        super().add_request(request)
+        self._end()
+
+    def schedule(self, *args: Any, **kwargs: Any) -> SchedulerOutput:
+        self._end()
+        self.on_step()
+        self.waiting.let_return(self._may_return)
+        output: SchedulerOutput = super().schedule(*args, **kwargs)
+        self.on_scheduled()
+        return output
+
+    def get_num_unfinished_requests(self) -> int:
+        """With those that end between this step and the next, or vLLM would take no next one to tell them."""
+        return int(super().get_num_unfinished_requests()) + len(self._ends)
+
+    def update_from_output(self, *args: Any, **kwargs: Any) -> dict[int, EngineCoreOutputs]:
+        found: dict[int, EngineCoreOutputs] = super().update_from_output(*args, **kwargs)
+        kept, self._kept = self._kept, []
+        for client, output in kept:
+            found.setdefault(client, EngineCoreOutputs()).outputs.append(output)
+        return found
+
+    def _free_request(self, request: Request, *args: Any, **kwargs: Any) -> Any:
+        found = super()._free_request(request, *args, **kwargs)
+        self._known.pop(request.request_id, None)
+        self.on_finished(request)
+        return found
+
+    def _preempt_request(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        super()._preempt_request(request, *args, **kwargs)
+        self._known[request.request_id].held_since = self.governor.manager.cache.now()
+        is_cut = any(request is one for one, _, _ in self._ends)  # its blocks go this way, and it never comes back
+        self.preemptions += not is_cut
+
+    def namespace_of(self, request: Request) -> str:
+        known = self._known.get(request.request_id)
+        return known.asked.namespace if known else ""
+
+    # Who is admitted
+
+    def _enter(self, request: Request) -> Sequence | None:
+        """Into its namespace's line."""
+        governor, request_id = self.governor, request.request_id
+        try:
+            known = self._known.get(request_id) or self._remember(request)
+            sequence = self._sequence(known.asked, request)
+            request.cache_salt = sequence.chain.root.hex()  # whatever it said: keyed, by namespace and epoch
+            is_customer = known.asked.kind in ("customer", "sibling")
+            left = known.asked.room_for_tokens - request.num_output_tokens if not request.num_preemptions else 0
+            governor.room.submit(
+                sequence,
+                room_for_tokens=max(0, left),
+                counted=False,
+                priority=request.priority if is_customer else LAST,
+                since=known.since,
+                may_admit=False,
+                seats=0 if known.asked.kind == "probe" else 1,
+                is_returning=request.num_preemptions > 0,
+                is_patient=not is_customer,
+            )
+        except (CacheError, RequestError) as problem:
+            self._refuse(request, problem)
+            return None
+        return sequence
+
+    def _remember(self, request: Request) -> _Known:
+        params = request.sampling_params
+        asked = self.governor.asked(params.extra_args if params else None)
+        known = self._known[request.request_id] = _Known(asked, self.governor.manager.cache.now())
+        return known
+
+    def _sequence(self, asked: Asked, request: Request) -> Sequence:
+        apart = f"lora:{request.lora_request.lora_name}" if request.lora_request else ""
+        is_private = bool(request.skip_reading_prefix_cache or request.mm_features or request.prompt_embeds is not None)
+        return self.governor.sequence(asked, request.all_token_ids[:], apart=apart, is_private=is_private)
+
+    def _admit(self, request: Request, sequence: Sequence, answer: Admitted) -> None:
+        """Its counts are fixed here, and told before anything of it is computed."""
+        self.kv_cache_manager.sequences[request.request_id] = sequence
+        known = self._known[request.request_id]
+        if known.admission is not None:
+            return
+        if known.asked.kind == "customer":
+            self.governor.manager.count(sequence)
+        known.admission = self.governor.admission(known.asked, sequence, answer)
+        self.on_admitted(request, known.admission)
+        if known.asked.is_told:
+            said = {FIELD: {"admission": admission_packed(known.admission)}}
+            self.tell(request.client_index, [EngineCoreOutput(request.request_id, [], kv_transfer_params=said)])
+
+    def _refuse(self, request: Request, problem: CacheError | RequestError) -> None:
+        """Whoever said something already ends with that where there is no room for more."""
+        if request.num_output_tokens and isinstance(problem, NeverFits):
+            self._cut(request)
+            return
+        error = problem if isinstance(problem, RequestError) else self._refusal(request, problem)
+        self.on_refused(request, error)
+        said = {FIELD: {"refused": [type(error).__name__, error.field, error.problem]}}
+        output = EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.ERROR, kv_transfer_params=said)
+        self._ends.append((request, RequestStatus.FINISHED_ERROR, output))
+
+    def _refusal(self, request: Request, problem: CacheError) -> RequestError:
+        if isinstance(problem, InvalidValue):
+            return BadRequest(problem.field, problem.message)
+        is_bounded = self._known[request.request_id].asked.room_for_tokens > 0
+        return refusal(problem, prompt_tokens=request.num_prompt_tokens, is_bounded=is_bounded)
+
+    # Who gives way
+
+    def _make_room(self, request: Request, deferred: Deferred) -> None:
+        """vLLM takes blocks from the last of its list; of those it has not come to in this step, the one that has to
+        give way stands there afterwards. Whoever is alone, or could never return, ends where it is.
+        """
+        place = self.running.index(request)
+        holders = {one.request_id: self._holder(one) for one in self.running[place:]}
+        asking = holders[request.request_id]
+        chosen = victim(holders.values(), asking, is_own_limit=deferred.reason == "limit").key
+        namespace = asking.namespace
+        if chosen is request and (len(self.running) == 1 or not self._can_return(request)):
+            self.governor.notices.add("answer_cut", namespace, "an answer ended early: there is no block left for it")
+            self._cut(request)
+        else:
+            why = "the limit_share of its namespace" if deferred.reason == "limit" else "the pool"
+            missing = f"{deferred.missing_bytes:,} bytes were missing for request {request.request_id}"
+            said = f"request {chosen.request_id} is computed again later: {missing}; raise {why}"
+            self.governor.notices.add("preemption", self._known[chosen.request_id].asked.namespace, said)
+        self._put_last(chosen)
+
+    def _cut_in_step(self, request: Request) -> None:
+        """It gives its own blocks back, and nobody else's are taken for it."""
+        self._cut(request)
+        if request in self.running:
+            self._put_last(request)
+
+    def _put_last(self, request: Request) -> None:
+        self.running.remove(request)
+        self.running.append(request)
+
+    def _holder(self, request: Request) -> Holder[Request]:
+        known, sequence = self._known[request.request_id], self.kv_cache_manager.sequences[request.request_id]
+        account = sequence.owner.accounts[DEVICE]
+        is_customer = known.asked.kind in ("customer", "sibling")
+        return Holder(
+            request,
+            sequence.namespace,
+            is_customer,
+            (request.priority if is_customer else LAST, known.since),
+            account.resident_bytes - account.idle_bytes,
+            account.shares.reserved_bytes,
+            account.shares.weight,
+        )
+
+    def _can_return(self, request: Request) -> bool:
+        """Whether it could ever have again what it needs by now."""
+        owner = self.kv_cache_manager.sequences[request.request_id].owner
+        return can_return(self.governor.manager, owner, self._bytes(self._blocks(request)))
+
+    def _may_return(self, request: Request) -> bool:
+        """Whether it would not at once take the blocks that those who run need next."""
+        manager, known = self.governor.manager, self._known[request.request_id]
+        if not self.running or manager.cache.now() - known.held_since >= PATIENCE_SECONDS:
+            return True
+        namespace = known.asked.namespace
+        if self.governor.tenants.known(namespace) is None:
+            return True
+        runs_own = any(self.namespace_of(other) == namespace for other in self.running)
+        need_bytes = self._bytes(self._blocks(request) + len(self.running))
+        return may_return(manager, manager.cache.namespace(namespace), need_bytes, runs_own=runs_own)
+
+    def _blocks(self, request: Request) -> int:
+        """What it takes with everything it has generated, and the next token."""
+        return -(-(int(request.num_tokens) + 1) // self.governor.manager.cache.block_tokens)
+
+    def _bytes(self, blocks: int) -> int:
+        return blocks * self.governor.manager.page_bytes(self.governor.setup.kv_formats[0])
+
+    def _cut(self, request: Request) -> None:
+        output = EngineCoreOutput(request.request_id, [], finish_reason=FinishReason.LENGTH)
+        self._ends.append((request, RequestStatus.FINISHED_LENGTH_CAPPED, output))
+
+    def _end(self) -> None:
+        """Those who cannot go on: between two steps, when nothing of them is being computed."""
+        ends, self._ends = self._ends, []
+        for request, status, output in ends:
+            if self.finish_requests(request.request_id, status):
+                self.tell(request.client_index, [output])
+
+    def _keep(self, client: int, outputs: list[EngineCoreOutput]) -> None:
+        self._kept += [(client, output) for output in outputs]
