@@ -25,7 +25,8 @@ from engine_agent.engine.model import Model
 from engine_agent.tools.quality.errors import BadScales
 from engine_agent.tools.quality.injection import NOTHING, Injection
 from engine_agent.tools.quality.reading import Reader
-from kernels.layout import KV_FORMATS, KvFormat, PageLayout, VectorFormat
+from kernels.formats import EXACT, KV_FORMATS, KvFormat, VectorFormat
+from kernels.layout import PageLayout
 from kernels.scales import LARGEST, ScaleSet, neutral_scales
 
 FILE = "kv_scales.safetensors"
@@ -106,7 +107,7 @@ def calibrate(
     """Read these sequences, [sequences, tokens], in float32 pages and watch."""
     config, device = model.config, model.embedding.device
     watching = Observer(config, device)
-    layout = PageLayout(KV_FORMATS["fp32"], config.layers, config.kv_heads, config.head_size)
+    layout = PageLayout(KV_FORMATS[EXACT], config.layers, config.kv_heads, config.head_size)
     reader = Reader(model, layout, neutral_scales(layout, device), injection, watching)
     for batch in sequences.split(SEQUENCES):
         reader.hidden(batch.to(device), decoded_tokens=0)

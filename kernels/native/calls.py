@@ -19,9 +19,6 @@ from kernels.tables import LONGEST, PageTable, WriteTable
 if TYPE_CHECKING:
     from kernels.rope import Rope
 
-VECTORS = {
-    name: number for number, name in enumerate(("fp32", "bf16", "e4m3", "e5m2", "int8", "int4", "nvfp4", "int2"))
-}
 ELEMENTS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 _ATTENTION = Struct("@10P5qd15i")
@@ -50,7 +47,7 @@ def attention(
         layer * layout.layer_bytes, layout.key_scales_at, layout.value_codes_at, layout.value_scales_at,
         table.pages.shape[1], softmax_scale,
         table.rows, heads, layout.kv_heads, size, layout.block_tokens, min(window or 0, LONGEST),
-        ELEMENTS[q.dtype], VECTORS[vectors.key.name], VECTORS[vectors.value.name],
+        ELEMENTS[q.dtype], vectors.key.native, vectors.value.native,
         layout.key_code_bytes, layout.key_scale_bytes, layout.value_code_bytes, layout.value_scale_bytes,
         vectors.key.is_rotated, vectors.value.is_rotated,
     )  # fmt: skip
@@ -78,7 +75,7 @@ def kv_write(
         layer * layout.layer_bytes, layout.key_scales_at, layout.value_codes_at, layout.value_scales_at,
         table.tokens, keys.stride(0), values.stride(0), 0 if rope is None else rope.cos.shape[0],
         layout.kv_heads, layout.head_size, layout.block_tokens,
-        ELEMENTS[keys.dtype], ELEMENTS[values.dtype], VECTORS[vectors.key.name], VECTORS[vectors.value.name],
+        ELEMENTS[keys.dtype], ELEMENTS[values.dtype], vectors.key.native, vectors.value.native,
         layout.key_code_bytes, layout.key_scale_bytes, layout.value_code_bytes, layout.value_scale_bytes,
         vectors.key.is_rotated, vectors.value.is_rotated,
     )  # fmt: skip
