@@ -6,7 +6,7 @@ what people are shown, and what routing and publishing count on being able to do
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
@@ -58,6 +58,8 @@ def _understood(declared: Any) -> dict[str, Any]:
 # What cannot be printed is nothing that people should be shown, and PostgreSQL keeps no NUL.
 Text = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Address = Annotated[str, StringConstraints(max_length=300, pattern=r"^[\x21-\x7e]+$"), AfterValidator(_address_check)]
+# Also one that is not installed here.
+Backend = Annotated[str, StringConstraints(max_length=40, pattern=r"^[a-z][a-z0-9_-]*$")]
 Number = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
 Formats = Annotated[list[KvDtype], Field(max_length=16), BeforeValidator(_of_policies)]
 BlockBytes = Annotated[dict[KvDtype, Number], Field(max_length=16), BeforeValidator(_of_policies)]
@@ -88,7 +90,7 @@ class Pool(_Told):
 
 
 class About(_Told):
-    backend: Literal["paged", "vllm", "gateway", "simulated"]
+    backend: Backend
     backend_version: Text = ""  # of what computes; a sidecar of before says none
     version: Text
     address: Address | None = None

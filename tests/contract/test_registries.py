@@ -1,4 +1,4 @@
-"""A KV format is one codec file and an entry of the registry: a toy of it, in a copy of the tree, works everywhere."""
+"""A KV format is one codec file and an entry, a backend is one folder: toys of both work in a copy of the tree."""
 
 import ast
 import json
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from engine_agent.backends.registry import UnknownBackend, backend_entry
 from engine_agent.backends.vllm.formats import VLLM_FORMATS
 from engine_agent.process.config import CHECKOUT
 from kernels.formats import BASELINE, FLOOR, KV_FORMATS, OFFERED
@@ -96,6 +97,78 @@ def test_toy_format_serves_a_request(tree: Tree, tmp_path: Path) -> None:
     assert float(again.headers["x-luminet-cache-hit"]) > 50
 
 
+# Backends
+
+SERVED = "import json; from engine_agent.backends.registry import *; print(json.dumps({}))"
+
+
+@pytest.fixture(scope="module")
+def tree_with_backend(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    made = Tree.copied(tmp_path_factory.mktemp("tree"))
+    toy = made.folder / "engine_agent" / "backends" / "toy"
+    shutil.copytree(TOYS / "backend" / "toy", toy, ignore=shutil.ignore_patterns("__pycache__"))
+    return made
+
+
+def test_toy_backend_touches_one_folder(tree_with_backend: Tree) -> None:
+    folder = "engine_agent/backends/toy"
+    assert tree_with_backend.changed() == [f"{folder}/__init__.py", f"{folder}/entry.py"]
+
+
+def test_toy_backend_serves_a_request(tree_with_backend: Tree) -> None:
+    with (
+        state_folder() as state,
+        engine(
+            "--backend", "toy", state=state, folder=tree_with_backend.folder, environment=tree_with_backend.environment
+        ) as running,
+    ):
+        answer = running.complete("The quick brown fox")
+        card = running.admin("GET", "/stats").json["model"]
+    assert answer.status == 200, answer.body
+    assert answer.json["usage"]["completion_tokens"] > 0
+    assert (card["backend"], card["backend_version"]) == ("toy", "1")
+    assert any("unpacking the toy" in line for line in running.logged)
+
+
+def test_toy_backend_is_offered_by_commands(tree_with_backend: Tree) -> None:
+    asked = "(backend_names(), measured_as('toy', has_accelerator=True))"
+    assert json.loads(tree_with_backend.python("-c", SERVED.format(asked))) == [["paged", "toy", "vllm"], "toy-gpu"]
+    code = (
+        "import os; from controlplane.stack.config import read_stack_config as read; print(read(os.environ).backends)"
+    )
+    environment = {"LUMINET_BACKENDS": "paged,toy"}
+    assert tree_with_backend.python("-c", code, **environment).strip() == "('paged', 'toy')"
+
+
+def test_packages_backend_is_found_by_its_entry_point(tmp_path: Path) -> None:
+    """As pip installs it: a module, and beside it what it is called."""
+    package = tmp_path / "somebodys_backend"
+    shutil.copytree(TOYS / "backend" / "toy", package, ignore=shutil.ignore_patterns("__pycache__"))
+    about = tmp_path / "somebodys_backend-1.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: somebodys-backend\nVersion: 1\n", encoding="utf-8")
+    points = (
+        "[luminet.backends]\nsomebodys = somebodys_backend.entry:BACKEND\npaged = somebodys_backend.entry:BACKEND\n"
+    )
+    (about / "entry_points.txt").write_text(points, encoding="utf-8")
+    asked = (
+        "(backend_names(), backend_entry('somebodys').open.__module__, backend_entry('paged').open.__module__, "
+        "measured_as('unheard_of', has_accelerator=False))"
+    )
+    found = json.loads(Tree(CHECKOUT).python("-c", SERVED.format(asked), PYTHONPATH=f"{CHECKOUT}:{tmp_path}"))
+    assert found == [
+        ["paged", "vllm", "somebodys"],
+        "somebodys_backend.entry",
+        "engine_agent.backends.paged.entry",
+        "unheard_of",
+    ]
+
+
+def test_unknown_backend_names_those_there_are() -> None:
+    with pytest.raises(UnknownBackend, match="'abacus' is not a backend\\. Use one of: paged, vllm"):
+        backend_entry("abacus")
+
+
 # The list of formats
 
 
@@ -108,12 +181,13 @@ def literals(tree: ast.AST) -> Iterator[set[object]]:
 
 def test_formats_are_listed_in_the_registry_alone() -> None:
     exempt = {CHECKOUT / "kernels" / "formats.py", CHECKOUT / "engine_agent" / "backends" / "vllm" / "formats.py"}
+    paths = {path for part in PARTS for path in (CHECKOUT / part).rglob("*.py")} - exempt
+    texts = {path: path.read_text(encoding="utf-8") for path in paths}
     lists = [
         path
-        for part in PARTS
-        for path in (CHECKOUT / part).rglob("*.py")
-        if path not in exempt
-        for values in literals(ast.parse(path.read_text(encoding="utf-8")))
+        for path, text in texts.items()
+        if sum(name in text for name in OFFERED) > MOST_TYPED_AGAIN  # parsing takes long
+        for values in literals(ast.parse(text))
         if len(values & {*OFFERED}) > MOST_TYPED_AGAIN
     ]
     assert lists == []

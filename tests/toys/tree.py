@@ -29,11 +29,11 @@ class Tree:
         paths = os.pathsep.join((str(self.folder), str(CHECKOUT)))
         return {**os.environ, "PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
 
-    def python(self, *arguments: str) -> str:
+    def python(self, *arguments: str, **environment: str) -> str:
         """What Python prints in this tree."""
         command = [sys.executable, *arguments]
         done = subprocess.run(
-            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
+            command, cwd=self.folder, env=self.environment | environment, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr
         return done.stdout

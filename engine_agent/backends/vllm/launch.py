@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine_agent.backends.base import ModelCard
-from engine_agent.backends.declarations import vllm_enforcement
+from engine_agent.backends.vllm.declarations import vllm_enforcement
 from engine_agent.backends.vllm.dying import Listening, exit_codes_in, said_of
 from engine_agent.backends.vllm.formats import VLLM_DTYPES, WORKER, aliases
 from engine_agent.backends.vllm.governor import Setup
