@@ -20,7 +20,7 @@ from typing import Any
 import kernels
 from kernels.dispatch import HAS_TRITON, IS_INTERPRETED, triton
 from kernels.errors import InvalidArgument, KernelError
-from kernels.layout import KvFormat
+from kernels.formats import KvFormat
 
 HOPPER = 90
 WARP_SIZE = 32
@@ -69,7 +69,7 @@ class Compiled:
 
 def every_case(head_sizes: Iterable[int], kv_formats: Iterable[KvFormat]) -> list[CompileCase]:
     """Those of all ops, each once: what is the same for several formats or head sizes is not compiled again."""
-    formats = list(kv_formats)
+    formats = [kv_format for kv_format in kv_formats if kv_format.is_native]
     cases: dict[str, CompileCase] = {}
     for list_cases in _lists_of_cases():
         takes_format = "kv_format" in signature(list_cases).parameters

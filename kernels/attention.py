@@ -20,12 +20,13 @@ from torch.nn.functional import pad
 from kernels.codecs.rounding import to_bfloat16
 from kernels.dispatch import HAS_TRITON, IS_INTERPRETED, implementation, jit, tl, triton
 from kernels.errors import InvalidArgument
-from kernels.formats import decode, load_vectors, units_and_scale
+from kernels.formats import KvFormat, VectorFormat
 from kernels.fwht import fwht, fwht_reference
-from kernels.layout import ALIGNMENT, KvFormat, PageLayout, VectorFormat
+from kernels.layout import ALIGNMENT, PageLayout
 from kernels.places import Section
 from kernels.scales import LayerScales
 from kernels.tables import PageTable, arena_checked
+from kernels.vectors import decode, load_vectors, units_and_scale
 
 LOG2_E = 1.4426950408889634
 FEWEST_ROWS = 4  # of a CPU's matrix product: fewer go through other code, which adds up in another order

@@ -1,5 +1,5 @@
 """Which implementation runs an op: Triton on a GPU; elsewhere C, for the ops that have it, where a compiler was found,
-and torch where none was. Chosen by where the tensors lie.
+and torch where none was. Chosen by where the tensors lie, and torch for a format that has no native code.
 
 `using` forces one: tests run the Triton kernels on CPU tensors under Triton's interpreter, benches compare all.
 Triton is no dependency of a CPU installation, so kernels take `triton`, `tl` and `jit` from here; without Triton a
@@ -15,6 +15,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from kernels.errors import KernelError
+from kernels.formats import KvFormat
 from kernels.native.library import is_ready, status
 
 __all__ = ["HAS_TRITON", "IS_INTERPRETED", "Implementation", "implementation", "jit", "tl", "triton", "using"]
@@ -48,8 +49,10 @@ def jit(function: Callable[..., Any]) -> Any:
     return triton.jit(function) if HAS_TRITON else _Missing(function)
 
 
-def implementation(tensor: Tensor, *, has_native: bool = False) -> Implementation:
-    """What runs an op on this tensor. `has_native`: whether the op is there in C too."""
+def implementation(tensor: Tensor, *kv_formats: KvFormat, has_native: bool = False) -> Implementation:
+    """What runs an op on this tensor in these formats. `has_native`: whether the op is there in C too."""
+    if not all(kv_format.is_native for kv_format in kv_formats):
+        return "torch"
     forced = _forced.get() or ("triton" if tensor.is_cuda else "native")
     if forced != "native":
         return forced

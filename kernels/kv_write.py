@@ -20,13 +20,14 @@ from torch import Tensor
 from kernels.aot import CompileCase
 from kernels.dispatch import implementation, jit, tl, triton
 from kernels.errors import InvalidArgument
-from kernels.formats import encode, finite_rows, ready_rows, store_vectors
-from kernels.layout import KvFormat, PageLayout
+from kernels.formats import KvFormat
+from kernels.layout import PageLayout
 from kernels.native import calls
 from kernels.places import Side, scatter_bytes, section, vector_places
 from kernels.rope import apply_rope_reference, positions_checked, rope_checked
 from kernels.scales import LayerScales
 from kernels.tables import Rope, WriteTable, arena_checked
+from kernels.vectors import encode, finite_rows, ready_rows, store_vectors
 
 
 def kv_write_reference(
@@ -146,7 +147,7 @@ def kv_write(
         refused = _new_refused(arena, table)
     else:
         _tensor_checked("refused", refused, torch.int32, (table.tokens,), arena)
-    by = implementation(arena, has_native=True)
+    by = implementation(arena, layout.kv_format, has_native=True)
     if by == "native" and calls.kv_write(arena, table, layer, keys, values, scales, rope, refused):
         return refused  # it has looked at the positions, which takes torch longer than all the rest
     if rope is not None:

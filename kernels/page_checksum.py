@@ -20,7 +20,7 @@ from torch import Tensor
 
 from kernels.aot import CompileCase
 from kernels.dispatch import implementation, jit, tl, triton
-from kernels.layout import KvFormat
+from kernels.formats import KvFormat
 from kernels.ranges import Offsets, ranges_checked, units
 
 BLOCK_WORDS = 2048  # of 32 bits: what a program takes of each of its pages

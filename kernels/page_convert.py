@@ -16,12 +16,13 @@ from torch import Tensor
 from kernels.aot import CompileCase
 from kernels.dispatch import implementation, jit, tl, triton
 from kernels.errors import InvalidArgument
-from kernels.formats import decode, encode, finite_rows, load_vectors, ready_rows, store_vectors
+from kernels.formats import KV_FORMATS, KvFormat
 from kernels.fwht import rotate_rows
-from kernels.layout import KV_FORMATS, KvFormat, PageLayout
+from kernels.layout import PageLayout
 from kernels.places import Side, gather_bytes, scatter_bytes, section, vector_places
 from kernels.scales import ScaleSet
 from kernels.tables import arena_checked, offsets_checked
+from kernels.vectors import decode, encode, finite_rows, load_vectors, ready_rows, store_vectors
 
 SIDES: tuple[Side, ...] = ("key", "value")
 
@@ -150,7 +151,7 @@ def page_convert(
         return
     sources = torch.tensor(begins, dtype=torch.int64).to(arena.device, non_blocking=True)
     targets = torch.tensor(ends, dtype=torch.int64).to(arena.device, non_blocking=True)
-    if implementation(arena) == "torch":
+    if implementation(arena, source.kv_format, target.kv_format) == "torch":
         return page_convert_reference(arena, source, sources, target, targets, source_scales, target_scales)
     for side in SIDES:
         pairs = [_tensors(scales, side) for scales in (source_scales, target_scales)]

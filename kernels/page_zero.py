@@ -12,7 +12,7 @@ from torch import Tensor
 
 from kernels.aot import CompileCase
 from kernels.dispatch import implementation, jit, tl, triton
-from kernels.layout import KvFormat
+from kernels.formats import KvFormat
 from kernels.ranges import Offsets, ranges_checked, units
 
 BLOCK_WORDS = 4096  # of 32 bits: 16 KiB a program, 128 bytes a thread

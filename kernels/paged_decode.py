@@ -41,7 +41,8 @@ from kernels.attention import (
 )
 from kernels.dispatch import IS_INTERPRETED, implementation, jit, tl, triton
 from kernels.errors import InvalidArgument
-from kernels.layout import ALIGNMENT, BLOCK_TOKENS, KvFormat
+from kernels.formats import KvFormat
+from kernels.layout import ALIGNMENT, BLOCK_TOKENS
 from kernels.native import calls
 from kernels.places import section
 from kernels.scales import LayerScales
@@ -79,10 +80,12 @@ def paged_decode(
     scale = _checked(q, arena, table, layer, scales, softmax_scale, window)
     if splits is not None and (type(splits) is not int or not 1 <= splits <= MOST_SPLITS):
         raise InvalidArgument("splits", splits, f"between 1 and {MOST_SPLITS}, or None")
-    by = implementation(arena, has_native=True)
+    vectors = table.layout.kv_format
+    by = implementation(arena, vectors, has_native=True)
     if by == "native":
         return calls.attention(q, arena, table, layer, scales, scale, window)
-    vectors = table.layout.kv_format
+    if by == "torch" and arena.is_cuda:
+        return attention_reference(q, arena, table, layer, scales, scale, window)
     turned = rotated(q) if vectors.key.is_rotated else q
     if by == "triton":
         out, lse = _on_gpu(turned, arena, table, layer, scales, scale, window, splits)

@@ -41,7 +41,8 @@ from kernels.attention import (
     store_result,
 )
 from kernels.dispatch import IS_INTERPRETED, implementation, jit, tl, triton
-from kernels.layout import ALIGNMENT, BLOCK_TOKENS, KvFormat, PageLayout
+from kernels.formats import KvFormat
+from kernels.layout import ALIGNMENT, BLOCK_TOKENS, PageLayout
 from kernels.native import calls
 from kernels.places import section
 from kernels.scales import LayerScales
@@ -75,10 +76,12 @@ def paged_prefill(
 ) -> tuple[Tensor, Tensor]:
     """Means of values, and the scores' log-sum-exp. Raises InvalidArgument."""
     scale = attention_checked(q, arena, table, layer, scales, softmax_scale, window)
-    by = implementation(arena, has_native=True)
+    vectors = table.layout.kv_format
+    by = implementation(arena, vectors, has_native=True)
     if by == "native":
         return calls.attention(q, arena, table, layer, scales, scale, window)
-    vectors = table.layout.kv_format
+    if by == "torch" and arena.is_cuda:
+        return attention_reference(q, arena, table, layer, scales, scale, window)
     turned = rotated(q) if vectors.key.is_rotated else q
     run = _on_gpu if by == "triton" else _on_cpu
     out, lse = run(turned, arena, table, layer, scales, scale, window)

@@ -10,7 +10,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from kernels.layout import PageLayout, VectorFormat
+from kernels.formats import VectorFormat
+from kernels.layout import PageLayout
 
 Side = Literal["key", "value"]
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from kernels.formats import OFFERED
 from tenants.errors import FieldProblem
 from tenants.policy import FIELDS, WEEK_SECONDS, KvDtype, Offload, TtlMode, Values
 
@@ -90,7 +91,7 @@ class TtlModes(_Choice):
 class KvDtypes(_Choice):
     """Only what is `allowed`."""
 
-    allowed: Annotated[list[KvDtype], Field(max_length=8)]  # type: ignore[assignment]
+    allowed: Annotated[list[KvDtype], Field(max_length=len(OFFERED))]  # type: ignore[assignment]
 
 
 class Offloads(_Choice):
@@ -117,15 +118,14 @@ class Bounds(BaseModel):
     offload: Offloads | None = None
 
 
-ALL_DTYPES: list[KvDtype] = ["bf16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8", "k8v4", "int4", "nvfp4"]
 # What costs nobody else anything. Shares, weight and tiers are the operator's to give.
 BUILT_IN_BOUNDS = Bounds(
     prefix_caching=Free(),
     ttl_seconds=SecondsRange(min=1, max=WEEK_SECONDS),
     ttl_mode=TtlModes(allowed=["sliding", "absolute"]),
     max_age_seconds=SecondsRange(min=1, max=WEEK_SECONDS),
-    kv_dtype=KvDtypes(allowed=ALL_DTYPES),
-    request_kv_dtypes=KvDtypes(allowed=ALL_DTYPES),
+    kv_dtype=KvDtypes(allowed=list(OFFERED)),
+    request_kv_dtypes=KvDtypes(allowed=list(OFFERED)),
 )
 
 

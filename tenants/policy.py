@@ -4,15 +4,19 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 from engine_agent.contracts.protocol import policy_hash
+from kernels.formats import OFFERED
 from tenants.errors import FieldProblem
 from tenants.json_schemas import defaults_described
 
-KvDtype = Literal["bf16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8", "k8v4", "int4", "nvfp4"]
+if TYPE_CHECKING:
+    KvDtype = str
+else:
+    KvDtype = Literal[OFFERED]  # to whoever validates or describes, each name of the registry
 TtlMode = Literal["sliding", "absolute"]
 Offload = Literal["none", "host", "disk"]
 MODEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}$"
@@ -60,7 +64,7 @@ class PolicyFields(BaseModel):
         description="Hard cap on age in seconds, also when sliding; null: no cap.",
     )
     kv_dtype: KvDtype = Field(default="fp8", description="The format keys and values are kept in.")
-    request_kv_dtypes: Annotated[list[KvDtype], Field(max_length=8), AfterValidator(_distinct)] = Field(
+    request_kv_dtypes: Annotated[list[KvDtype], Field(max_length=len(OFFERED)), AfterValidator(_distinct)] = Field(
         default=["int4"], description="What a request may ask for besides kv_dtype."
     )
     reserved_share: Share = Field(default=0.0, description="Share of each agent's pool that others cannot evict.")

@@ -113,11 +113,13 @@ def engine(
     name: str = "demo",
     program: Sequence[str] = PROGRAM,
     ready_seconds: float = READY_SECONDS,
+    folder: Path = CHECKOUT,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[Engine]:
-    """An engine on a free port that is ready. It is killed when it has not ended by then."""
+    """An engine on a free port that is ready, of the tree in `folder`. It is killed when it has not ended by then."""
     command = [sys.executable, "-m", *program, "--model", str(model), "--name", name]
     command += ["--port", "0", "--pool", "32MiB", "--device", "cpu", "--state", str(state), *arguments]
-    process = subprocess.Popen(command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stderr is not None
     started, has_said = Engine(process, state), Event()

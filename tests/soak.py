@@ -21,7 +21,7 @@ from typing import Any
 
 import psutil
 
-from engine_agent.backends.paged import IDLE_SECONDS, PagedBackend
+from engine_agent.backends.paged.backend import IDLE_SECONDS, PagedBackend
 from engine_agent.cache.books import DEVICE
 from engine_agent.cache.sequences import Sequence
 from engine_agent.contracts.protocol import change_between

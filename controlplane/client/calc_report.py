@@ -9,7 +9,7 @@ from controlplane.client.tables import DIM, Paper
 from kernels.calculator.answer import Answer, FormatRow, Machine
 from kernels.calculator.calculating import calculate
 from kernels.calculator.question import Question
-from kernels.layout import KV_FORMATS
+from kernels.formats import BASELINE, KV_FORMATS
 from kernels.shapes import Layers, ModelShape
 
 DASH = "–"
@@ -58,7 +58,7 @@ def _wrapped(sentences: Sequence[str], columns: int) -> list[str]:
 
 
 def _model_cells(slug: str, shape: ModelShape) -> list[str]:
-    (row,) = calculate(Question(shape, (KV_FORMATS["bf16"],))).rows
+    (row,) = calculate(Question(shape, (KV_FORMATS[BASELINE],))).rows
     numbers = (shape.layer_count, shape.attention, shape.query_heads, shape.kv_heads, shape.key_size)
     total = shape.parameters.total if shape.parameters else None
     return [slug, billions(total), *map(str, numbers), size(row.bytes_per_token)]

@@ -6,7 +6,7 @@ what people are shown, and what routing and publishing count on being able to do
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError
@@ -14,12 +14,12 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from controlplane.fleet.errors import MalformedRequest
 from controlplane.fleet.labels import Labels
 from engine_agent.contracts.enforcement import enforcement_decode, enforcement_encode
+from kernels.formats import OFFERED
 from tenants.policy import KvDtype, ModelName
 from tenants.validation import field_problems
 
 MOST_MODELS = 64
 MOST_NUMBER = 2**53  # beyond that, JSON's readers disagree
-KNOWN_FORMATS = frozenset(get_args(KvDtype))
 
 
 def _address_check(value: str) -> str:
@@ -37,9 +37,9 @@ def _address_check(value: str) -> str:
 def _of_policies(told: Any) -> Any:
     """Formats in a list or as a table's names, without those that nobody can ask for."""
     if isinstance(told, dict):
-        return {name: value for name, value in told.items() if name in KNOWN_FORMATS}
+        return {name: value for name, value in told.items() if name in OFFERED}
     if isinstance(told, list):
-        return [one for one in told if not isinstance(one, str) or one in KNOWN_FORMATS]
+        return [one for one in told if not isinstance(one, str) or one in OFFERED]
     return told
 
 
@@ -47,7 +47,7 @@ def _known_aliases(told: Any) -> Any:
     """Without those either side of which nobody can ask for."""
     if not isinstance(told, dict):
         return told
-    return {name: as_ for name, as_ in _of_policies(told).items() if not isinstance(as_, str) or as_ in KNOWN_FORMATS}
+    return {name: as_ for name, as_ in _of_policies(told).items() if not isinstance(as_, str) or as_ in OFFERED}
 
 
 def _understood(declared: Any) -> dict[str, Any]:
@@ -58,6 +58,8 @@ def _understood(declared: Any) -> dict[str, Any]:
 # What cannot be printed is nothing that people should be shown, and PostgreSQL keeps no NUL.
 Text = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Address = Annotated[str, StringConstraints(max_length=300, pattern=r"^[\x21-\x7e]+$"), AfterValidator(_address_check)]
+# Also one that is not installed here.
+Backend = Annotated[str, StringConstraints(max_length=40, pattern=r"^[a-z][a-z0-9_-]*$")]
 Number = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
 Formats = Annotated[list[KvDtype], Field(max_length=16), BeforeValidator(_of_policies)]
 BlockBytes = Annotated[dict[KvDtype, Number], Field(max_length=16), BeforeValidator(_of_policies)]
@@ -88,7 +90,7 @@ class Pool(_Told):
 
 
 class About(_Told):
-    backend: Literal["paged", "vllm", "gateway", "simulated"]
+    backend: Backend
     backend_version: Text = ""  # of what computes; a sidecar of before says none
     version: Text
     address: Address | None = None

@@ -20,7 +20,8 @@ from controlplane.fleet.formats import NONE, formats_needed
 from controlplane.fleet.health import AgentFacts, Conditions, Needed, Refused, conditions
 from controlplane.fleet.models import Agent, AgentGeneration, RefusedCommands
 from controlplane.fleet.operations import agents_lock
-from controlplane.fleet.quality import BASELINE, Served, results_read, served_by
+from controlplane.fleet.quality import Served, results_read, served_by
+from kernels.formats import BASELINE
 
 MOST_TEXTS = 4_096
 SERVING = ("accelerator", "kv_dtypes", "computed_as", "models")  # of what it says it is, as JSON: what is judged

@@ -11,13 +11,11 @@ from typing import Any
 from django.db.models import Case, When
 
 from controlplane.fleet.models import Agent, QualityResult
+from engine_agent.backends.registry import measured_as
+from kernels.formats import BASELINE, OFFERED
 from tenants.policy import BUILT_IN
 
-BASELINE = "bf16"
-# Each of these has results on a CPU and on an accelerator apart: what one computes says nothing of the other's kernels.
-BACKENDS = {"paged": ("torch-cpu", "triton-cuda"), "vllm": ("vllm-cpu", "vllm-cuda")}
 LET_THROUGH = (QualityResult.Verdict.PASSED, QualityResult.Verdict.OVERRIDDEN)
-FORMATS = ("bf16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8", "k8v4", "int4", "nvfp4")
 DEFAULT = BUILT_IN["kv_dtype"]
 UNTELLING = "is_untelling"  # among a result's figures: of a run that was quick or blind, and left the format open
 
@@ -90,9 +88,8 @@ def format_words(kv_dtype: str, computed_as: Mapping[str, str]) -> str:
 
 
 def backend_of(about: Mapping[str, Any]) -> str:
-    """What computes there, as results are told apart by it; others than these by their own name."""
-    backend = str(about.get("backend", ""))
-    return BACKENDS.get(backend, (backend, backend))[bool(about.get("accelerator"))]
+    """What computes there, as results are told apart by it: what a CPU computes says nothing of a GPU's kernels."""
+    return measured_as(str(about.get("backend", "")), has_accelerator=bool(about.get("accelerator")))
 
 
 def served_by(agent: str, about: Mapping[str, Any]) -> list[Served]:
@@ -140,7 +137,7 @@ def refused_formats(served: Sequence[Served], results: Results | None = None) ->
     for model in sorted({one.model for one in served}):
         ours = [one for one in served if one.model == model]
         open_ones = {kv_dtype for one in ours for kv_dtype in known.allowed(one)}
-        shut = [one for one in FORMATS if one not in open_ones and any(one in served.formats for served in ours)]
+        shut = [one for one in OFFERED if one not in open_ones and any(one in served.formats for served in ours)]
         if shut:
             refused[model] = {one: known.why_not(_who_could(ours, one), one) for one in shut}
     return refused

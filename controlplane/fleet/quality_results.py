@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from controlplane.fleet.models import QualityResult
-from controlplane.fleet.quality import FORMATS, UNTELLING, newest_results
+from controlplane.fleet.quality import UNTELLING, newest_results
+from kernels.formats import FLOOR, OFFERED
 from tenants.actor import Actor
 from tenants.audit import audited
 from tenants.errors import FieldProblem, InvalidFields
@@ -21,7 +22,6 @@ from tenants.fields import note_check
 from tenants.validation import field_problems
 
 SCHEMA = "luminet/quality/1"
-FLOOR = ("fp32", "bf16")  # whether pages are exact at all, and what a served model rounds anyway
 SHORTCOMINGS_KEPT = 10
 ScaleSets = Literal["any", "neutral", "calibrated"]
 Verdict = Literal["passed", "failed", "unresolved"]
@@ -88,7 +88,7 @@ class Artefact(_Read):
             return "the run was blind: its control was not rejected"
         floor = [one for one in self.measurements if one.kv_format in FLOOR and not one.scale_set]
         is_exact = {one.kv_format for one in floor if one.verdict == "passed"} == {*FLOOR}
-        return "" if is_exact else "fp32 or bf16 did not pass: something is wrong with all formats alike"
+        return "" if is_exact else f"{' or '.join(FLOOR)} did not pass: something is wrong with all formats alike"
 
     def of(self, kv_dtype: str, scales: ScaleSets) -> Measurement | None:
         """What decides: the worst there is of the scale sets that may be served."""
@@ -136,7 +136,7 @@ def artefact_load(path: Path) -> Artefact:
 def quality_record(*, actor: Actor, model: str, artefact: Artefact, scales: ScaleSets = "any") -> list[QualityResult]:
     """Every format of ours that was measured, as the newest results of that model. Served under several names, a model
     has results under each. What a quick or blind run leaves open does not count where there is another result."""
-    measured = {one: found for one in FORMATS if (found := artefact.of(one, scales)) is not None}
+    measured = {one: found for one in OFFERED if (found := artefact.of(one, scales)) is not None}
     if not measured:
         problem = f"has no format that policies know with {scales} scales"
         raise InvalidFields([FieldProblem("artefact.measurements", problem)])

@@ -11,10 +11,10 @@ from pathlib import Path
 from controlplane.settings.env import CHECKOUT
 from controlplane.settings.reader import SettingsReader
 from controlplane.stack.errors import StackError
+from engine_agent.backends.registry import USUAL, backend_names
 
 PRIVATE_PLACES = Path("/var/lib/luminet")
 AGENTS = ("agent-1", "agent-2")
-BACKENDS = ("paged", "vllm")  # who computes in an agent's engine
 GATEWAY = "gateway-1"
 STATUS_ABOVE = 100  # an agent's sidecar tells how it is at its engine's port and so much
 
@@ -27,7 +27,7 @@ class AgentPlaces:
     home: Path
     state: Path
     port: int
-    backend: str = "paged"
+    backend: str = USUAL
 
     @property
     def status_port(self) -> int:
@@ -55,7 +55,7 @@ class StackConfig:
     engine_port: int | None  # of the first agent's engine, the others follow; None: no agents and no gateway
     gateway_port: int
     runs_demo_traffic: bool = True
-    backends: tuple[str, ...] = ("paged", "paged")  # of each agent
+    backends: tuple[str, ...] = (USUAL, USUAL)  # of each agent
 
     @property
     def secrets(self) -> Path:
@@ -143,11 +143,12 @@ def read_stack_config(environ: Mapping[str, str]) -> StackConfig:
 
 def _backends(reader: SettingsReader, name: str) -> tuple[str, ...]:
     """One for each agent."""
-    usual = ("paged",) * len(AGENTS)
+    usual = (USUAL,) * len(AGENTS)
     found = reader.words(name, usual)
-    if len(found) == len(AGENTS) and set(found) <= set(BACKENDS):
+    if found == usual or (len(found) == len(AGENTS) and set(found) <= set(backend_names())):
         return found
-    reader.reject(name, f"{','.join(found)!r} is not {len(AGENTS)} of {' and '.join(BACKENDS)}, such as paged,vllm")
+    there_are = " and ".join(backend_names())
+    reader.reject(name, f"{','.join(found)!r} is not {len(AGENTS)} of {there_are}, such as paged,vllm")
     return usual
 
 

@@ -16,11 +16,10 @@ from controlplane.stack.bootstrap import is_installed
 from controlplane.stack.child import Service
 from controlplane.stack.config import GATEWAY, AgentPlaces, StackConfig, join_token_file
 from controlplane.stack.services import luminet
+from engine_agent.backends.registry import USUAL, backend_entry
 
 CONTROL_PLANE = ("web", "worker", "beat")
 GATEWAY_DRAIN_SECONDS = 1.5
-# vLLM has one format from its start, and of the demo model no result with it: only the reference needs none.
-OF_VLLM = ("--backend", "vllm", "--kv-dtype", "bf16")
 
 
 def runs_fleet(config: StackConfig) -> bool:
@@ -67,7 +66,7 @@ def engine_service(places: AgentPlaces, *, after: tuple[str, ...]) -> Service:
     """The engine with the demo model. It believes whoever signs with the secret that its sidecar wrote beside it."""
     model = ("--model", str(DEMO_MODEL), "--name", DEMO_MODEL_NAME, "--port", str(places.port))
     fleet = ("--agent-id", places.name, "--identity-secret-file", str(places.state / "identity-secret"))
-    own = OF_VLLM if places.backend == "vllm" else ()
+    own = () if places.backend == USUAL else ("--backend", places.backend, *backend_entry(places.backend).demo_options)
     return Service(
         name=f"{places.name}-engine",
         command=luminet("engine", *model, "--state", str(places.state), *fleet, *own),

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from engine_agent.engine.config import ModelConfig
 from engine_agent.engine.errors import BadScales
-from kernels.layout import KvFormat, VectorFormat
+from kernels.formats import KvFormat, VectorFormat
 from kernels.scales import LARGEST, ScaleSet
 
 FILE = "kv_scales.safetensors"

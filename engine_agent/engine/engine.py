@@ -61,7 +61,7 @@ LAST = 2**40  # behind every priority there is: what is nobody's request
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What an engine is put together from. Made by `engine_agent.backends.opening`."""
+    """What an engine is put together from. Made by `engine_agent.backends.paged.opening`."""
 
     model: Model
     revision: str

@@ -12,26 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine_agent.engine.errors import BadSetting, EngineError
+from engine_agent.backends.registry import USUAL, backend_entry, backend_names
+from engine_agent.engine.errors import EngineError
 from engine_agent.engine.settings import EngineSettings
 from engine_agent.http.scraping import Scrapers
 from engine_agent.process.commands import Parser, run
+from engine_agent.process.errors import BadOption
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DEFAULTS = EngineSettings()
-BACKENDS = ("paged", "vllm")
 DTYPES = {"auto": "auto", "bf16": "bfloat16", "bfloat16": "bfloat16", "fp32": "float32", "float32": "float32"}
 _SIZE = re.compile(r"(\d{1,12})(?:\.(\d{1,6}))?\s*(|[KMGT]i?B?|B)", re.ASCII | re.IGNORECASE)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}", re.ASCII)
-
-
-class BadOption(EngineError):
-    """Options that do not go together, or name what is not there."""
-
-    def __init__(self, option: str, problem: str) -> None:
-        super().__init__(f"{option}: {problem}")
-        self.option = option
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +42,7 @@ class EngineConfig:
     settings: EngineSettings
     drain_seconds: float
     is_logging_json: bool
-    backend: str = "paged"
+    backend: str = USUAL
     kv_dtype: str = "auto"  # of vLLM, which has one; our own engine has all
     vllm_python: Path | None = None
     scrapers: Scrapers = field(default_factory=Scrapers)
@@ -66,11 +59,11 @@ class EngineConfig:
 
 
 def engine_config(options: argparse.Namespace, environ: Mapping[str, str]) -> EngineConfig:
-    """Raises BadOption, BadSetting."""
+    """Raises BadOption, BadSetting, and what its backend refuses options with."""
     state = options.state or default_state(environ, options.port)
     if options.policy and options.identity_secret_file:
         raise BadOption("--policy", "is for an engine alone; with --identity-secret-file policies come as snapshots")
-    _check_backend(options)
+    backend_entry(options.backend).check(options)
     return EngineConfig(
         model=options.model,
         name=_name(options),
@@ -90,18 +83,6 @@ def engine_config(options: argparse.Namespace, environ: Mapping[str, str]) -> En
         is_logging_json=options.json_logs,
         scrapers=Scrapers.read(environ),
     )
-
-
-def _check_backend(options: argparse.Namespace) -> None:
-    """What the backend would leave unheeded. Raises BadOption, BadSetting."""
-    if options.backend == "vllm":
-        if options.host_pool:
-            raise BadSetting("host_bytes", "vLLM has no host tier under policies: leave --host-pool out")
-        return
-    if options.kv_dtype != "auto":
-        raise BadOption("--kv-dtype", "is for --backend vllm; our own engine computes every format that policies name")
-    if options.vllm_python is not None:
-        raise BadOption("--vllm-python", "is for --backend vllm")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -137,7 +118,7 @@ def engine_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _computing(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--backend", choices=BACKENDS, default="paged", help="our own engine, or vLLM (paged)")
+    group.add_argument("--backend", choices=backend_names(), default=USUAL, help="our own engine, or vLLM (paged)")
     group.add_argument(
         "--kv-dtype", default="auto", metavar="NAME", help="of all of vLLM's keys and values (auto: the model's)"
     )

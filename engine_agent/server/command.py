@@ -7,13 +7,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from engine_agent.backends.vllm.environment import go_to_vllms_python
+from engine_agent.backends.registry import backend_entry
 from engine_agent.cache.errors import CacheError
 from engine_agent.engine.config import read_config
 from engine_agent.engine.errors import EngineError, EngineFailed
@@ -28,8 +28,7 @@ from engine_agent.server.policy_file import PolicyFile, read_policy_file
 from engine_agent.server.state import StateFolder, read_secret
 
 if TYPE_CHECKING:
-    from engine_agent.backends.paged import PagedBackend
-    from engine_agent.backends.vllm.backend import VllmBackend
+    from engine_agent.backends.base import OpenBackend
 
 log = logging.getLogger("engine_agent.server.command")  # also where this is __main__
 ABOUT = "Serve a model with the OpenAI API, with a prefix cache that obeys a policy."
@@ -38,7 +37,6 @@ EXAMPLES = """examples:
   luminet engine --model ~/models/qwen3-0.6b --port 8102 --pool 2GiB --policy policy.toml
 """
 SHORTEST_IDENTITY_SECRET = 32
-SOON_SECONDS = 0.5  # what takes no longer needs no line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,8 +69,7 @@ def _run(options: argparse.Namespace, arguments: Sequence[str], began: float) ->
     config = engine_config(options, os.environ)
     log_to_stderr(is_json=config.is_logging_json)
     read_config(config.model)
-    if config.backend == "vllm":
-        go_to_vllms_python(config, arguments)
+    backend_entry(config.backend).prepare(config, arguments)
     policy = read_policy_file(config.policy) if config.policy else PolicyFile()
     secrets = [read_secret(path, least=SHORTEST_IDENTITY_SECRET) for path in config.identity_secrets]
     with ExitStack() as opened:
@@ -102,7 +99,7 @@ def _run(options: argparse.Namespace, arguments: Sequence[str], began: float) ->
 async def _served(doors: Doors, began: float) -> int:
     say = log.info if doors.config.is_logging_json else _say
     say(f"loading {doors.config.model}")
-    backend, kernels = await (_vllm(doors, say) if doors.config.backend == "vllm" else _paged(doors, say))
+    backend, kernels = await backend_entry(doors.config.backend).open(doors.config, say)
     from prometheus_client import disable_created_metrics
 
     from engine_agent.prompts.bundle import Bundle
@@ -124,35 +121,11 @@ async def _served(doors: Doors, began: float) -> int:
         await backend.close()
 
 
-async def _paged(doors: Doors, say: Callable[[str], None]) -> "tuple[PagedBackend, str]":
-    # A compiler is a process of its own: the first start on a machine has it run while Python reads torch.
-    building = asyncio.create_task(asyncio.to_thread(_kernels))
-    await asyncio.sleep(0)
-    from engine_agent.backends.paged import PagedBackend  # with torch, which takes a second or two
-
-    if not (await asyncio.wait({building}, timeout=SOON_SECONDS))[0]:
-        say("compiling the CPU's kernels, once on this machine")
-    kernels = await building
-    config = doors.config
-    return await PagedBackend.open(config.model, name=config.name, settings=config.settings, tell=say), kernels
-
-
-async def _vllm(doors: Doors, say: Callable[[str], None]) -> "tuple[VllmBackend, str]":
-    from engine_agent.backends.vllm.backend import VllmBackend
-    from engine_agent.backends.vllm.versions import installed_version
-
-    config = doors.config
-    backend = await VllmBackend.open(
-        config.model, name=config.name, settings=config.settings, kv_format=config.kv_dtype, tell=say
-    )
-    return backend, f"vLLM {installed_version()}"
-
-
 def _say(line: str) -> None:
     print(f"luminet: {line} …", file=sys.stderr, flush=True)
 
 
-def _say_ready(doors: Doors, backend: "PagedBackend | VllmBackend", kernels: str, began: float) -> None:
+def _say_ready(doors: Doors, backend: "OpenBackend", kernels: str, began: float) -> None:
     from engine_agent.server.welcome import Ready, welcome, welcome_line
 
     config = doors.config
@@ -166,12 +139,6 @@ def _say_ready(doors: Doors, backend: "PagedBackend | VllmBackend", kernels: str
         kernels=kernels,
     )
     print(welcome_line(ready) if config.is_logging_json else welcome(ready), flush=True)
-
-
-def _kernels() -> str:
-    from kernels.native.library import status
-
-    return f"kernels in {status()}"
 
 
 if __name__ == "__main__":

@@ -30,13 +30,13 @@ from engine_agent.contracts.wire import TTFT_SECONDS
 from engine_agent.process.version import luminet_version
 from engine_agent.sidecar.holder import HolderMismatch, HolderRejected, HolderState, JournalBoot, JournalPage, Proof
 from engine_agent.sidecar.simulated_journal import Asked, SimulatedJournal
+from kernels.formats import OFFERED
 
 log = logging.getLogger("luminet.simulated")
 
-FORMATS = ("bf16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8", "k8v4", "int4", "nvfp4")
-MODEL = {"name": "simulated", "revision": "1", "kv_dtypes": list(FORMATS), "context_tokens": 8192}
+MODEL = {"name": "simulated", "revision": "1", "kv_dtypes": list(OFFERED), "context_tokens": 8192}
 BLOCK_TOKENS = 16
-BLOCK_BYTES = dict.fromkeys(FORMATS, 4096)
+BLOCK_BYTES = dict.fromkeys(OFFERED, 4096)
 POOL_BYTES = 64 * 2**20
 REQUESTS_PER_SECOND = 4.0  # of each namespace
 PROMPT_TOKENS = 512  # of each request
@@ -307,7 +307,7 @@ def about(labels: Mapping[str, str]) -> dict[str, Any]:
         "address": None,
         "accelerator": None,
         "models": [MODEL],
-        "kv_dtypes": list(FORMATS),
+        "kv_dtypes": list(OFFERED),
         "enforcement": enforcement_encode(simulated_enforcement()),
         "pool": {"capacity_bytes": POOL_BYTES, "block_tokens": BLOCK_TOKENS, "block_bytes": BLOCK_BYTES},
         "labels": dict(labels),

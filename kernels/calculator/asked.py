@@ -8,7 +8,7 @@ from kernels.calculator.accelerators import Accelerator, accelerator_named
 from kernels.calculator.answer import Answer
 from kernels.calculator.held import can_store
 from kernels.calculator.question import Question
-from kernels.layout import COMPARED, KV_FORMATS, KvFormat
+from kernels.formats import COMPARED, KV_FORMATS, KvFormat
 from kernels.models.configs import read_config
 from kernels.models.presets import preset_named, preset_shape
 from kernels.shapes import ModelShape, Parameters, refused

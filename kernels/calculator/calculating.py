@@ -6,7 +6,8 @@ from kernels.calculator.answer import Answer, FormatRow, HiddenSizeFormula, Kind
 from kernels.calculator.held import Held, can_store, size_of, up, vectors
 from kernels.calculator.machines import machine_of, weights_read
 from kernels.calculator.question import Question
-from kernels.layout import BF16, BLOCK_TOKENS, KV_FORMATS, KvFormat
+from kernels.formats import BASELINE, BF16, KV_FORMATS, KvFormat
+from kernels.layout import BLOCK_TOKENS
 from kernels.shapes import Layers, ModelShape, refused
 
 
@@ -32,7 +33,7 @@ def hidden_size_formula(shape: ModelShape) -> HiddenSizeFormula | None:
     if shape.hidden_size is None or not shape.keeping:
         return None
     said = 2 * shape.layer_count * shape.hidden_size * BF16.bits // 8
-    actual = sum(one.count * one.kv_heads * vectors(KV_FORMATS["bf16"], one) for one in shape.keeping)
+    actual = sum(one.count * one.kv_heads * vectors(KV_FORMATS[BASELINE], one) for one in shape.keeping)
     is_assumed = _has_full_heads(shape)
     if said == actual and is_assumed:
         return None
@@ -72,7 +73,7 @@ def _row(question: Question, kv_format: KvFormat, machine: Machine | None) -> Fo
         is_offered=kv_format.is_offered,
         key_vector_bytes=size_of(kv_format.key, first.key_size) if first else 0,
         value_vector_bytes=size_of(kv_format.value, first.value_size) if first else 0,
-        times_smaller=_ratio(Held(question, KV_FORMATS["bf16"], 1).all_token_bytes(), bytes_per_token),
+        times_smaller=_ratio(Held(question, KV_FORMATS[BASELINE], 1).all_token_bytes(), bytes_per_token),
         bytes_per_token=bytes_per_token,
         bytes_per_token_per_gpu=gpu.all_token_bytes(),
         bytes_per_request=sum(map(whole_model.request_bytes, layers)),

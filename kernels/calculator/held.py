@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from kernels.calculator.question import Question
-from kernels.layout import BLOCK_TOKENS, KV_FORMATS, ComparedFormat, KvFormat, VectorFormat
+from kernels.formats import BASELINE, KV_FORMATS, ComparedFormat, KvFormat, VectorFormat
+from kernels.layout import BLOCK_TOKENS
 from kernels.shapes import MOST_TOKENS, Layers, ModelShape
 
 
@@ -50,7 +51,7 @@ class Held:
         """What a format of others adds by keeping the newest tokens in BF16."""
         if not isinstance(self.kv_format, ComparedFormat) or not self.kv_format.residual_tokens:
             return 0
-        plain = Held(self.question, KV_FORMATS["bf16"], self.gpus)
+        plain = Held(self.question, KV_FORMATS[BASELINE], self.gpus)
         tokens = min(self.kv_format.residual_tokens, self.question.context)
         return tokens * (plain.all_token_bytes() - self.all_token_bytes())
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from kernels.calculator.accelerators import Accelerator
-from kernels.layout import KvFormat
+from kernels.formats import KvFormat
 from kernels.shapes import MOST_BYTES, MOST_TOKENS, ModelShape, is_number, refused, whole
 
 DEFAULT_CONTEXT = 8192

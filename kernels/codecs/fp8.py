@@ -13,7 +13,7 @@ from kernels.codecs import minifloat
 from kernels.codecs.minifloat import decode_minifloat, encode_minifloat
 from kernels.codecs.words import in_order, load_words, minifloat_pairs, widened
 from kernels.dispatch import jit, tl
-from kernels.layout import VectorFormat
+from kernels.formats import VectorFormat
 
 _KINDS = {"e4m3": minifloat.E4M3, "e5m2": minifloat.E5M2}
 

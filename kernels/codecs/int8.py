@@ -11,7 +11,7 @@ from torch import Tensor
 from kernels.codecs.rounding import SMALLEST_SCALE, as_bytes, divided, round_even, rounded, typed
 from kernels.codecs.words import in_order, load_words, widened
 from kernels.dispatch import jit, tl
-from kernels.layout import VectorFormat
+from kernels.formats import VectorFormat
 
 
 def encode(x: Tensor, vector: VectorFormat, static_scale: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from kernels.codecs.packed import load_codes, store_codes
 from kernels.codecs.rounding import divided
 from kernels.codecs.words import halves_in_order, in_order, load_words, minifloat_pairs, widened
 from kernels.dispatch import jit, tl
-from kernels.layout import NVFP4, VectorFormat
+from kernels.formats import NVFP4, VectorFormat
 
 
 def encode(x: Tensor, vector: VectorFormat, static_scale: Tensor | None) -> tuple[Tensor, Tensor]:

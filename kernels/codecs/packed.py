@@ -16,7 +16,7 @@ from torch import Tensor
 from kernels.codecs.rounding import SMALLEST_SCALE, as_bytes, divided, round_even, rounded, typed
 from kernels.codecs.words import halves_in_order, in_order, load_words, widened
 from kernels.dispatch import jit, tl
-from kernels.layout import VectorFormat
+from kernels.formats import VectorFormat
 
 _ZERO_POINT = 15  # the bits of a scale that are its zero point
 

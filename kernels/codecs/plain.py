@@ -10,7 +10,7 @@ from torch import Tensor
 
 from kernels.codecs.rounding import as_bytes, to_bfloat16, typed
 from kernels.dispatch import jit, tl
-from kernels.layout import VectorFormat
+from kernels.formats import VectorFormat
 
 _TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 

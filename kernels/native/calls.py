@@ -15,9 +15,6 @@ from kernels.native.library import Native, native
 from kernels.scales import LayerScales
 from kernels.tables import LONGEST, PageTable, Rope, WriteTable
 
-VECTORS = {
-    name: number for number, name in enumerate(("fp32", "bf16", "e4m3", "e5m2", "int8", "int4", "nvfp4", "int2"))
-}
 ELEMENTS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 
 _ATTENTION = Struct("@10P5qd15i")
@@ -46,7 +43,7 @@ def attention(
         layer * layout.layer_bytes, layout.key_scales_at, layout.value_codes_at, layout.value_scales_at,
         table.pages.shape[1], softmax_scale,
         table.rows, heads, layout.kv_heads, size, layout.block_tokens, min(window or 0, LONGEST),
-        ELEMENTS[q.dtype], VECTORS[vectors.key.name], VECTORS[vectors.value.name],
+        ELEMENTS[q.dtype], vectors.key.native, vectors.value.native,
         layout.key_code_bytes, layout.key_scale_bytes, layout.value_code_bytes, layout.value_scale_bytes,
         vectors.key.is_rotated, vectors.value.is_rotated,
     )  # fmt: skip
@@ -74,7 +71,7 @@ def kv_write(
         layer * layout.layer_bytes, layout.key_scales_at, layout.value_codes_at, layout.value_scales_at,
         table.tokens, keys.stride(0), values.stride(0), 0 if rope is None else rope.cos.shape[0],
         layout.kv_heads, layout.head_size, layout.block_tokens,
-        ELEMENTS[keys.dtype], ELEMENTS[values.dtype], VECTORS[vectors.key.name], VECTORS[vectors.value.name],
+        ELEMENTS[keys.dtype], ELEMENTS[values.dtype], vectors.key.native, vectors.value.native,
         layout.key_code_bytes, layout.key_scale_bytes, layout.value_code_bytes, layout.value_scale_bytes,
         vectors.key.is_rotated, vectors.value.is_rotated,
     )  # fmt: skip

@@ -17,7 +17,7 @@
 typedef float Floats __attribute__((vector_size(4 * LANES)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
 
-/* As `VECTORS` in calls.py numbers them. */
+/* As `native` in kernels/formats.py numbers them. */
 enum { FP32, BF16, E4M3, E5M2, INT8, INT4, NVFP4, INT2 };
 
 /* As `ELEMENTS` in calls.py numbers them: what queries, keys and values come in. */

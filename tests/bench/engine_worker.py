@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from engine_agent.backends.opening import open_engine
+from engine_agent.backends.paged.opening import open_engine
 from engine_agent.cache.manager import BlockManager
 from engine_agent.cache.waiting import WaitingRoom
 from engine_agent.contracts.protocol import Snapshot, policy_hash, snapshot_build

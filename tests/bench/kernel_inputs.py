@@ -10,8 +10,9 @@ from random import Random
 import torch
 from torch import Tensor
 
+from kernels.formats import KvFormat
 from kernels.kv_write import kv_write
-from kernels.layout import BLOCK_TOKENS, KvFormat, PageLayout
+from kernels.layout import BLOCK_TOKENS, PageLayout
 from kernels.scales import LayerScales, neutral_scales
 from kernels.tables import PageTable, WriteTable, page_table, write_table
 

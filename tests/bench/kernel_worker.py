@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from kernels.formats import kv_format_named
 from kernels.kv_write import kv_write
-from kernels.layout import kv_format_named
 from kernels.paged_decode import paged_decode
 from kernels.paged_prefill import paged_prefill
 from tests.bench.answers import serve

@@ -3,7 +3,8 @@ memory of the pool's size is allocated.
 """
 
 from engine_agent.cache.pool import Arena
-from kernels.layout import KV_FORMATS, PageLayout
+from kernels.formats import KV_FORMATS
+from kernels.layout import PageLayout
 
 # Llama 3.1 8B, and about what its weights leave for keys and values on cards of 24, 80 and 141 GB.
 LAYERS, KV_HEADS, HEAD_SIZE = 32, 8, 128

@@ -23,7 +23,13 @@ def test_the_protocol_loads_nothing_but_the_standard_library() -> None:
     assert done.stdout.split() == ["engine_agent"]
 
 
-CALCULATOR = ("kernels.calculator.asked", "kernels.calculator.calculating", "kernels.models.presets", "kernels.layout")
+CALCULATOR = (
+    "kernels.calculator.asked",
+    "kernels.calculator.calculating",
+    "kernels.models.presets",
+    "kernels.formats",
+    "kernels.layout",
+)
 
 
 def test_the_calculator_loads_nothing_but_the_standard_library() -> None:

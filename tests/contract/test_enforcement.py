@@ -9,7 +9,8 @@ import pytest
 
 from controlplane.dashboard.policies.enforcement_words import LABELS
 from controlplane.fleet.about import About
-from engine_agent.backends.declarations import paged_enforcement, vllm_enforcement
+from engine_agent.backends.paged.declarations import paged_enforcement
+from engine_agent.backends.vllm.declarations import vllm_enforcement
 from engine_agent.cache.policy import POLICY_FIELDS
 from engine_agent.contracts.enforcement import DECLARED_FIELDS, DERIVED_FIELDS, VALUES, Enforcement, Graded
 from engine_agent.sidecar.simulated import simulated_enforcement

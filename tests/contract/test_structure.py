@@ -42,7 +42,7 @@ sys.modules.update(dict.fromkeys(("triton", "transformers", "matplotlib", "hypot
 import kernels
 for one in pkgutil.walk_packages(kernels.__path__, "kernels."):
     importlib.import_module(one.name)
-from engine_agent.backends.paged import PagedBackend
+from engine_agent.backends.paged.backend import PagedBackend
 async def first_token() -> None:
     await (await PagedBackend.open(Path("engine_agent/demo/model"))).close()
 asyncio.run(first_token())

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from engine_agent.backends.opening import open_engine, page_layouts
+from engine_agent.backends.paged.opening import open_engine, page_layouts
 from engine_agent.cache.books import DEVICE
 from engine_agent.contracts.protocol import Snapshot
 from engine_agent.engine.asked import Generate

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import uvicorn
 
-from engine_agent.backends.paged import PagedBackend
+from engine_agent.backends.paged.backend import PagedBackend
 from engine_agent.contracts.identity import HEADER, Identity
 from engine_agent.contracts.protocol import Snapshot, policy_hash, snapshot_build
 from engine_agent.demo import model as demo

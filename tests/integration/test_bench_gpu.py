@@ -10,7 +10,7 @@ import torch
 
 from kernels.aot import Compiled
 from kernels.dispatch import using
-from kernels.layout import KV_FORMATS
+from kernels.formats import KV_FORMATS
 from tests.bench.figures import Target
 from tests.bench.gpu import __main__ as command
 from tests.bench.gpu import checks

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.layout import KV_FORMATS
+from kernels.formats import KV_FORMATS
 from tests.bench.kernel_inputs import Shape, paged, scattered, vectors
 from tests.bench.kernel_worker import Kernels, sides
 from tests.bench.measuring import Bench

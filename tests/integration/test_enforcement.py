@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.fleet.models import Agent
-from engine_agent.backends.declarations import paged_enforcement
+from engine_agent.backends.paged.declarations import paged_enforcement
 from engine_agent.contracts.enforcement import enforcement_encode
 from tenants.actor import SYSTEM
 from tenants.bounds import Bounds, Offloads

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tenants.bounds import ALL_DTYPES, BUILT_IN_BOUNDS, Bounds, bounds_of, out_of_bounds
+from kernels.formats import OFFERED
+from tenants.bounds import BUILT_IN_BOUNDS, Bounds, bounds_of, out_of_bounds
 from tenants.policy import BUILT_IN, FIELDS, Policy, Values
 
 OPERATORS_ALONE = "only an operator may change this"
@@ -104,7 +105,7 @@ def test_until_an_operator_says_otherwise_members_may_change_what_costs_nobody_e
 
 
 def test_every_format_is_among_the_default_ones() -> None:
-    assert [Policy(kv_dtype=dtype).kv_dtype for dtype in ALL_DTYPES] == ALL_DTYPES
+    assert [Policy(kv_dtype=dtype).kv_dtype for dtype in OFFERED] == list(OFFERED)
 
 
 def test_bounds_of_revision_zero_are_the_built_in_ones_and_empty_later_ones_are_empty() -> None:

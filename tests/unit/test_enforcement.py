@@ -17,7 +17,8 @@ from controlplane.fleet.enforcement import (
 from controlplane.fleet.in_force import InForce, not_enforced
 from controlplane.rollouts.checks import Judgement
 from controlplane.rollouts.enforcing import Setting, concerned, graded, judge, settings_of
-from engine_agent.backends.declarations import paged_enforcement, vllm_enforcement
+from engine_agent.backends.paged.declarations import paged_enforcement
+from engine_agent.backends.vllm.declarations import vllm_enforcement
 from engine_agent.contracts.enforcement import (
     ENFORCED,
     Enforcement,

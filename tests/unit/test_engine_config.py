@@ -11,7 +11,8 @@ import pytest
 from engine_agent.engine.errors import BadSetting, EngineError
 from engine_agent.engine.settings import EngineSettings
 from engine_agent.http.listening import CannotListen, bind_tcp, listen_unix
-from engine_agent.process.config import BadOption, EngineConfig, default_state, engine_config, size_read
+from engine_agent.process.config import EngineConfig, default_state, engine_config, size_read
+from engine_agent.process.errors import BadOption
 from engine_agent.server.command import main, parser
 from engine_agent.server.doors import Doors
 from engine_agent.server.state import BadState, StateFolder, read_secret

@@ -52,7 +52,7 @@ def test_a_gateway_need_not_say_what_only_engines_have() -> None:
 
 
 BAD: list[tuple[str, dict[str, Any]]] = [
-    ("about.backend", {"backend": "abacus"}),
+    ("about.backend", {"backend": "an abacus"}),
     ("about.version", {"version": 1}),
     ("about.backend_version", {"backend_version": "0.32\n"}),
     ("about.computed_as", {"computed_as": ["fp8"]}),
@@ -98,7 +98,7 @@ def test_what_is_not_is_refused_by_its_name(subtests: pytest.Subtests) -> None:
 
 def test_everything_that_is_wrong_is_named_at_once() -> None:
     with pytest.raises(MalformedRequest) as refused:
-        about_read({"backend": "abacus", "address": "x"})
+        about_read({"backend": "an abacus", "address": "x"})
     assert {one.field for one in refused.value.problems} == {"about.backend", "about.version", "about.address"}
 
 

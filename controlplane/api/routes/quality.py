@@ -10,7 +10,8 @@ from controlplane.api.schemas.base import Page
 from controlplane.api.schemas.quality import QualityOverride, QualityRecord, QualityRecorded, QualityShown
 from controlplane.fleet import quality_results
 from controlplane.fleet.models import QualityResult
-from controlplane.fleet.quality import BASELINE, LET_THROUGH
+from controlplane.fleet.quality import LET_THROUGH
+from kernels.formats import BASELINE
 from tenants import access
 from tenants.actor import Actor
 from tenants.policy import KvDtype, ModelName

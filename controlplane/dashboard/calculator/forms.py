@@ -15,7 +15,7 @@ from kernels.calculator.accelerators import ACCELERATORS, GB
 from kernels.calculator.asked import asked
 from kernels.calculator.question import WEIGHT_BITS, Question
 from kernels.errors import InvalidArgument
-from kernels.layout import KV_FORMATS
+from kernels.formats import OFFERED
 from kernels.models.presets import PRESETS
 
 DEMO, OWN, CUSTOM = "demo", "own", "custom"
@@ -34,7 +34,6 @@ DEMO_CONFIG: Final[Mapping[str, Any]] = {  # what counts of engine_agent/demo/mo
     "torch_dtype": "bfloat16",
 }
 DEMO_MODEL: Final = "luminet-demo"
-OFFERED: Final = tuple(one.name for one in KV_FORMATS.values() if one.is_offered)
 MODELS = [
     (DEMO, "The demo model"),
     *((slug, one.name) for slug, one in PRESETS.items()),

@@ -6,14 +6,14 @@ from typing import Any, Final
 
 from controlplane.dashboard.frame.charts import bytes_text, value_text
 from controlplane.dashboard.frame.words import counted
+from controlplane.fleet.quality import DEFAULT
 from kernels.calculator.answer import Answer, FormatRow, Machine
 from kernels.calculator.question import Question
+from kernels.formats import BASELINE
 from kernels.shapes import ModelShape
 
 DASH: Final = "–"
-USUAL: Final = "fp8"  # what a policy says that says nothing
 GB: Final = 10**9
-BASELINE: Final = "bf16"
 VERDICTS = {
     "passed": ("passed", "ok"),
     "failed": ("failed", "bad"),
@@ -100,7 +100,7 @@ def billions(number: int) -> str:
 
 
 def _usual(rows: Sequence[FormatRow]) -> FormatRow:
-    return next((row for row in rows if row.kv_dtype == USUAL), rows[0])
+    return next((row for row in rows if row.kv_dtype == DEFAULT), rows[0])
 
 
 def _headline(name: str, answer: Answer, usual: FormatRow) -> str:

@@ -17,7 +17,8 @@ from controlplane.dashboard.organisations.amounts import (
     weight_text,
 )
 from controlplane.dashboard.organisations.forms import revision_field
-from tenants.bounds import ALL_DTYPES, Bounds
+from kernels.formats import OFFERED
+from tenants.bounds import Bounds
 from tenants.limits import Limits
 from tenants.listing import Holdings
 from tenants.policy import Offload, TtlMode
@@ -58,8 +59,8 @@ RANGES: Final = {
 }
 CHOICES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "ttl_mode": ("Mode of the time to live", get_args(TtlMode)),
-    "kv_dtype": ("KV format", tuple(ALL_DTYPES)),
-    "request_kv_dtypes": ("KV formats on request", tuple(ALL_DTYPES)),
+    "kv_dtype": ("KV format", OFFERED),
+    "request_kv_dtypes": ("KV formats on request", OFFERED),
     "offload": ("Tier for evicted blocks", get_args(Offload)),
 }
 LABELS: Final = {

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from controlplane.dashboard.frame.words import duration, lengths_in_words
 from controlplane.dashboard.home.ttl_forms import SIZES, in_words, split
-from controlplane.fleet.quality import FORMATS
+from kernels.formats import OFFERED
 from tenants.policy import WEEK_SECONDS, YEAR_SECONDS
 
 Typed = Mapping[str, Sequence[str]]
@@ -66,7 +66,7 @@ FIELDS: dict[str, Field] = {
             "KV format",
             "choice",
             "What keys and values are kept in. Another one is a cold cache: blocks of different formats never match.",
-            tuple((one, one) for one in FORMATS),
+            tuple((one, one) for one in OFFERED),
         ),
         Field(
             "request_kv_dtypes",
@@ -169,9 +169,9 @@ def _formats(key: str, typed: Typed) -> Any:
     if first(typed, f"{key}-own") != OWN:
         return INHERITED
     ticked = set(typed.get(key, ()))
-    if unknown := ticked.difference(FORMATS):
+    if unknown := ticked.difference(OFFERED):
         raise Unreadable(f"“{_short(min(unknown))}” is no format.")
-    return [one for one in FORMATS if one in ticked]
+    return [one for one in OFFERED if one in ticked]
 
 
 def _number(field: Field, key: str, typed: Typed) -> Any:

@@ -5,22 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.dashboard.frame.words import counted
-from controlplane.fleet.quality import BASELINE, FORMATS, LET_THROUGH, Served
+from controlplane.fleet.quality import DEFAULT, LET_THROUGH, Served
+from kernels.formats import BASELINE, KV_FORMATS, OFFERED
 from tenants.preview import AgentPool
 
-WHAT = {
-    "bf16": "16 bits, what the others are compared with",
-    "fp8": "keys E4M3, values E5M2",
-    "fp8_e4m3": "keys and values E4M3",
-    "fp8_e5m2": "keys and values E5M2",
-    "int8": "8 bits with scales",
-    "k8v4": "keys INT8, values INT4",
-    "int4": "4 bits with scales",
-    "nvfp4": "4 bits, FP4 with scales",
-}
 MOST_QUALITIES = 3
 MOST_NAMED = 3
-COMPARED = ("fp8", "fp8_e4m3")  # the product's default, and what vLLM means by fp8
+COMPARED = (DEFAULT, "fp8_e4m3")  # the product's default, and what vLLM means by fp8
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +60,7 @@ def formats(
         (one.model, one.revision, one.backend, one.kv_dtype): one for one in results
     }
     named = _named if names_agents else _numbered
-    return {name: _format(name, pools, known, found, named) for name in FORMATS}
+    return {name: _format(name, pools, known, found, named) for name in OFFERED}
 
 
 def _format(
@@ -90,7 +81,7 @@ def _format(
     told = tuple(
         _quality(name, key, computed, results, is_only=len(places) == 1) for key, computed in places[:MOST_QUALITIES]
     )
-    return Format(name, WHAT[name], cost(name, pools), told, "; ".join(caveats))
+    return Format(name, KV_FORMATS[name].hint, cost(name, pools), told, "; ".join(caveats))
 
 
 def _otherwise(name: str, able: Sequence[Served]) -> list[tuple[str, list[str]]]:
@@ -183,7 +174,10 @@ def _small(value: float) -> str:
 def compared(known: Mapping[str, Format]) -> str:
     """Both meanings of fp8 beside each other, as one sentence; empty where nobody measured either."""
     told = [
-        f"{name} ({WHAT[name]}): {one.delta}" for name in COMPARED for one in known[name].qualities[:1] if one.delta
+        f"{name} ({known[name].what}): {one.delta}"
+        for name in COMPARED
+        for one in known[name].qualities[:1]
+        if one.delta
     ]
     return "; ".join(told) if len(told) == len(COMPARED) else ""
 

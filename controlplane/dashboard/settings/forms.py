@@ -9,7 +9,7 @@ from typing import Any, Final
 from django import forms
 
 from controlplane.analytics.money import Price
-from controlplane.fleet.quality import BASELINE, FORMATS
+from kernels.formats import BASELINE, OFFERED
 from tenants.errors import FieldProblem
 from tenants.policy import MODEL_PATTERN
 
@@ -184,7 +184,7 @@ class OverrideForm(RefusableForm):
     model = forms.CharField(label="Model", max_length=200, widget=forms.TextInput(attrs=PLAIN))
     model_revision = forms.CharField(label="Revision", max_length=100, widget=forms.TextInput(attrs=PLAIN))
     backend = forms.CharField(label="Backend", max_length=20, widget=forms.TextInput(attrs=PLAIN))
-    kv_dtype = WordField(label="KV format", choices=[(name, name) for name in FORMATS if name != BASELINE])
+    kv_dtype = WordField(label="KV format", choices=[(name, name) for name in OFFERED if name != BASELINE])
     note = forms.CharField(
         label="Why, for whoever asks later", max_length=LONG, help_text="At most 500 characters. It stays in the trail."
     )

@@ -10,7 +10,8 @@ from controlplane.analytics.prices import Listed, Prices
 from controlplane.dashboard.fleet.rows import Tag
 from controlplane.dashboard.frame.words import counted, duration
 from controlplane.fleet.models import QualityResult
-from controlplane.fleet.quality import BASELINE, LET_THROUGH
+from controlplane.fleet.quality import LET_THROUGH
+from kernels.formats import BASELINE
 from tenants.models import AgentGroup, OperatorToken
 
 EVERY: Final = "every model without its own"

@@ -1,34 +1,55 @@
 """What KV formats are called: by vLLM, by us, and which of vLLM's are served at all. Standard library only."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-# By vLLM's `kv_cache_dtype`, the name of what is really computed and other names it answers to.
-FORMATS = {
-    "bfloat16": ("bf16",),
-    "fp8": ("fp8_e4m3", "fp8"),
-    "fp8_e4m3": ("fp8_e4m3", "fp8"),
-    "fp8_e5m2": ("fp8_e5m2",),
+
+@dataclass(frozen=True, slots=True)
+class VllmFormat:
+    """How vLLM computes one of our formats."""
+
+    dtype: str  # its `kv_cache_dtype`
+    is_in_every_build: bool = False  # others are served only where attention was compared with torch first
+    most_error: float = 0.3  # of attention by rounding alone, as a share of the result's length
+
+
+# The formats of kernels/formats.py that vLLM has. Here, for stock vLLM's plugin must not bring a package `kernels`:
+# that is the name of somebody else's (docs/decisions/0019-registries.md).
+VLLM_FORMATS: Mapping[str, VllmFormat] = {
+    "bf16": VllmFormat("bfloat16", is_in_every_build=True, most_error=0.03),
+    "fp8": VllmFormat("fp8_e4m3", is_in_every_build=True, most_error=0.12),
+    "fp8_e4m3": VllmFormat("fp8_e4m3", is_in_every_build=True, most_error=0.12),
+    "fp8_e5m2": VllmFormat("fp8_e5m2", is_in_every_build=True, most_error=0.24),
+    "int8": VllmFormat("int8_per_token_head", most_error=0.03),
+    "int4": VllmFormat("int4_per_token_head"),
+    "nvfp4": VllmFormat("nvfp4"),
 }
-# Formats that policies name as well, and some of vLLM's builds take without computing them: served where its worker is
-# ours, because then attention is compared with plain torch before anybody is served (self_test.py).
-TESTED_FORMATS = {"int8_per_token_head": ("int8",), "int4_per_token_head": ("int4",), "nvfp4": ("nvfp4",)}
-WORKER = "engine_agent.backends.vllm.worker.PolicyWorker"
+VLLM_DTYPES = {"auto": "auto"} | {name: one.dtype for name, one in VLLM_FORMATS.items()}
 OF_DTYPE = {"bfloat16": ("bf16",), "float32": ("fp32",), "float16": ("fp16",)}  # `auto`: the model's own
-VLLM_DTYPES = {
-    "auto": "auto",
-    "bf16": "bfloat16",
-    "fp8": "fp8_e4m3",
-    "fp8_e4m3": "fp8_e4m3",
-    "fp8_e5m2": "fp8_e5m2",
-    "int8": "int8_per_token_head",
-    "int4": "int4_per_token_head",
-    "nvfp4": "nvfp4",
-}
+SYNONYMS = {"fp8": "fp8_e4m3"}  # of vLLM's own names
+WORKER = "engine_agent.backends.vllm.worker.PolicyWorker"
 
 
 class UnservedFormat(Exception):
     """A `kv_cache_dtype` of vLLM's that no policy names, or that nobody would test here."""
+
+
+def _names(*, in_every_build: bool) -> dict[str, tuple[str, ...]]:
+    """By vLLM's `kv_cache_dtype`, the name of what is really computed and other names it answers to."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, one in VLLM_FORMATS.items():
+        if one.is_in_every_build == in_every_build:
+            others = found.get(one.dtype, ())
+            found[one.dtype] = (name, *others) if name == one.dtype else (*others, name)
+    return found
+
+
+FORMATS = _names(in_every_build=True)
+FORMATS |= {synonym: FORMATS[dtype] for synonym, dtype in SYNONYMS.items()}
+# Formats that policies name as well, and some of vLLM's builds take without computing them: served where its worker is
+# ours, because then attention is compared with plain torch before anybody is served (self_test.py).
+TESTED_FORMATS = _names(in_every_build=False)
 
 
 def names_of(kv_cache_dtype: str, model_dtype: str, *, is_tested: bool = False) -> tuple[str, ...]:
@@ -40,9 +61,8 @@ def names_of(kv_cache_dtype: str, model_dtype: str, *, is_tested: bool = False) 
         return FORMATS[kv_cache_dtype]
     elif kv_cache_dtype in TESTED_FORMATS and is_tested:
         return TESTED_FORMATS[kv_cache_dtype]
-    raise UnservedFormat(
-        f"kv_cache_dtype {kv_cache_dtype!r} is not served under policies, only auto, {', '.join(FORMATS)}"
-    )
+    served = ", ".join(sorted(FORMATS))
+    raise UnservedFormat(f"kv_cache_dtype {kv_cache_dtype!r} is not served under policies, only auto, {served}")
 
 
 def aliases(names: Sequence[str]) -> dict[str, str]:

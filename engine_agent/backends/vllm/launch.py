@@ -2,13 +2,13 @@
 
 import os
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from engine_agent.backends.base import ModelCard
-from engine_agent.backends.declarations import vllm_enforcement
+from engine_agent.backends.vllm.declarations import vllm_enforcement
 from engine_agent.backends.vllm.dying import Listening, exit_codes_in, said_of
 from engine_agent.backends.vllm.formats import VLLM_DTYPES, WORKER, aliases
 from engine_agent.backends.vllm.governor import Setup
@@ -18,10 +18,10 @@ from engine_agent.engine.config import ModelConfig, read_config
 from engine_agent.engine.errors import BadSetting, EngineFailed
 from engine_agent.engine.settings import EngineSettings
 from engine_agent.engine.weights import model_revision
+from kernels.formats import BASELINE, KV_FORMATS
 
 SCHEDULER = "engine_agent.backends.vllm.scheduler.PolicyScheduler"
 ASYNC_SCHEDULER = "engine_agent.backends.vllm.scheduler.PolicyAsyncScheduler"
-ELEMENT_BYTES: Mapping[str, float] = {"auto": 2, "bf16": 2, "int4": 0.5, "nvfp4": 0.5}  # else 1, at least
 CPU_BLOCK_TOKENS = 32  # vLLM's attention on CPUs knows no smaller block
 # What vLLM must not do here: ask networks for models, tell of its use, listen elsewhere than on loopback, and write to
 # standard output, where an engine says that it is ready. What it leaves behind when it is ended early is no news after
@@ -83,7 +83,7 @@ def _launched(
     settings = settings.sized(gpu_free_bytes=torch.cuda.mem_get_info()[0] if is_gpu else None)
     settings = replace(settings, block_tokens=max(settings.block_tokens, 16 if is_gpu else CPU_BLOCK_TOKENS))
     context = settings.context_tokens or model.max_positions
-    check_room(model, settings.pool_bytes, context, element_bytes=ELEMENT_BYTES.get(kv_format, 1))
+    check_room(model, settings.pool_bytes, context, element_bytes=_element_bytes(kv_format))
     arguments = AsyncEngineArgs(
         model=str(folder),
         served_model_name=[name],
@@ -137,6 +137,11 @@ def _launched(
     )
     settings = replace(settings, context_tokens=card.context_tokens)
     return Launched(client, card, settings, model, secrets.token_hex(32), listening)
+
+
+def _element_bytes(kv_format: str) -> float:
+    """At least so many."""
+    return KV_FORMATS[BASELINE if kv_format == "auto" else kv_format].key.bits / 8
 
 
 def check_room(model: ModelConfig, pool_bytes: int, context_tokens: int, *, element_bytes: float) -> None:

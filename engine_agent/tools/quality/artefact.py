@@ -16,8 +16,8 @@ from typing import Any, get_args
 
 from engine_agent.tools.quality.errors import BadArtefact
 from engine_agent.tools.quality.gates import Verdict
+from kernels.formats import FLOOR
 
-FLOOR = ("fp32", "bf16")  # whether pages are exact at all, and what a served model rounds anyway
 SCHEMA = "luminet/quality/1"
 TEXTS = ("findings", "shortcomings")
 VERDICTS: tuple[str, ...] = get_args(Verdict)

@@ -21,7 +21,7 @@ from engine_agent.tools.quality.errors import BadText, QualityError
 from engine_agent.tools.quality.observing import calibrate
 from engine_agent.tools.quality.texts import Tokens, read_documents
 from kernels.errors import KernelError
-from kernels.layout import KV_FORMATS
+from kernels.formats import KV_FORMATS
 from kernels.scales import NEUTRAL
 
 ABOUT = "Find static scales and key means of a model on a text, and save them beside it as kv_scales.safetensors."

@@ -20,7 +20,7 @@ from engine_agent.tools.quality.report import headline, table
 from engine_agent.tools.quality.suite import QUICK, Plan, measure
 from engine_agent.tools.replay.progress import Progress
 from kernels.errors import KernelError
-from kernels.layout import KV_FORMATS
+from kernels.formats import KV_FORMATS
 
 DEMO = Path(__file__).parents[2] / "demo"
 MODEL = DEMO / "model"

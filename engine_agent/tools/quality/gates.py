@@ -13,31 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from kernels.formats import KV_FORMATS, Gate
+
 Verdict = Literal["passed", "failed", "unresolved"]
-BASELINE, EXACT, CONTROL = "bf16", "fp32", "int2"
-
-
-@dataclass(frozen=True, slots=True)
-class Gate:
-    """The most a format may lose against its reference. `needle_share` is of what bf16 finds."""
-
-    delta_percent: float
-    mean_divergence: float
-    needle_share: float
-    reason: str
-
-
-GATES: dict[str, Gate] = {
-    "fp32": Gate(0.001, 1e-6, 1.0, "the same numbers as attention without pages, but for the order of sums"),
-    "bf16": Gate(0.02, 1e-5, 1.0, "the noise floor: what every served model rounds anyway; measured against fp32"),
-    "int8": Gate(0.05, 1e-4, 0.999, "seven bits and a scale for each vector: nobody should be able to tell"),
-    "fp8_e4m3": Gate(0.1, 1e-3, 0.995, "three bits of mantissa; the default on GPUs, so it must be safe blindly"),
-    "fp8": Gate(0.2, 2e-3, 0.995, "values with two bits of mantissa: at most twice the divergence of fp8_e4m3"),
-    "fp8_e5m2": Gate(0.5, 5e-3, 0.98, "keys with two bits of mantissa, too, and keys are what matters"),
-    "k8v4": Gate(0.3, 3e-3, 0.99, "int8's keys; values at four bits cost little"),
-    "int4": Gate(1.0, 1e-2, 0.95, "four bits for 3.7 times the tokens: offered to those who ask for it"),
-    "nvfp4": Gate(1.5, 1.5e-2, 0.95, "four bits that hardware will read; no rotation, so a little worse than int4"),
-}
+GATES = {name: kv_format.gate for name, kv_format in KV_FORMATS.items() if kv_format.gate}
 LOOSEST = Gate(
     max(gate.delta_percent for gate in GATES.values()),
     max(gate.mean_divergence for gate in GATES.values()),

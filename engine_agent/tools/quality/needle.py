@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from kernels.formats import KvFormat
 from kernels.kv_write import kv_write
-from kernels.layout import KvFormat, PageLayout
+from kernels.layout import PageLayout
 from kernels.paged_decode import paged_decode
 from kernels.scales import ScaleSet, neutral_scales
 from kernels.tables import page_table, write_table

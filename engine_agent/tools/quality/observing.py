@@ -11,7 +11,8 @@ from engine_agent.engine.config import ModelConfig
 from engine_agent.engine.model import Model
 from engine_agent.tools.quality.injection import NOTHING, Injection
 from engine_agent.tools.quality.reading import Reader
-from kernels.layout import KV_FORMATS, PageLayout
+from kernels.formats import EXACT, KV_FORMATS
+from kernels.layout import PageLayout
 from kernels.scales import neutral_scales
 
 SEQUENCES = 4  # read side by side
@@ -74,7 +75,7 @@ def calibrate(
     """Read these sequences, [sequences, tokens], in float32 pages and watch."""
     config, device = model.config, model.embedding.device
     watching = Observer(config, device)
-    layout = PageLayout(KV_FORMATS["fp32"], config.layers, config.kv_heads, config.head_size)
+    layout = PageLayout(KV_FORMATS[EXACT], config.layers, config.kv_heads, config.head_size)
     reader = Reader(model, layout, neutral_scales(layout, device), injection, watching)
     for batch in sequences.split(SEQUENCES):
         reader.hidden(batch.to(device), decoded_tokens=0)

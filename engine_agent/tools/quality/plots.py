@@ -9,7 +9,8 @@ from typing import Any
 
 from engine_agent.tools.quality.artefact import Artefact, Figures, Measurement
 from engine_agent.tools.quality.errors import CannotPlot
-from engine_agent.tools.quality.gates import BASELINE, CONTROL, EXACT, GATES
+from engine_agent.tools.quality.gates import GATES
+from kernels.formats import BASELINE, CONTROL, EXACT, FLOOR
 
 COLOURS = {"passed": "#1b7a43", "failed": "#b3261e", "unresolved": "#8a5a00"}  # the dashboard's: ok, bad, warn
 MUTED, GRID = "#556172", "#dddddd"
@@ -50,7 +51,7 @@ def fact(artefact: Artefact) -> str:
     passed = [one for one in artefact.measurements if one.verdict == "passed" and one.kv_format in GATES]
     leanest = min(passed, key=lambda one: one.token_bytes, default=None)
     baseline = next(one for one in artefact.measurements if one.kv_format == BASELINE)
-    if leanest is None or leanest.kv_format in (BASELINE, EXACT):
+    if leanest is None or leanest.kv_format in FLOOR:
         return "No format below bf16 passes"
     times = baseline.token_bytes / leanest.token_bytes
     return f"{leanest.kv_format} holds {times:.2f} times the tokens of bf16 and passes"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from engine_agent.tools.quality.artefact import Artefact, Figures, Measurement
-from engine_agent.tools.quality.gates import BASELINE
+from kernels.formats import FLOOR
 
 HEADS = (
     "format", "scales", "B/token", "ΔPPL/token", "ΔPPL/byte", "95 %", "KL/token", "KL/byte", "KL p99", "top-1",
@@ -61,7 +61,8 @@ def remarks(artefact: Artefact) -> list[str]:
     if not artefact.is_control_rejected:
         found.append("The control (int2) was not rejected: this run is blind, and says nothing of any format.")
     if not artefact.is_floor_passed:
-        found.append("fp32 or bf16 did not pass: something is wrong with all formats alike, and none may be served.")
+        floor = " or ".join(FLOOR)
+        found.append(f"{floor} did not pass: something is wrong with all formats alike, and none may be served.")
     return found
 
 
@@ -70,7 +71,7 @@ def _cells(one: Measurement) -> list[str]:
     assert plain is not None
     return [
         one.kv_format,
-        "–" if one.kv_format in (BASELINE, "fp32") else label(one),
+        "–" if one.kv_format in FLOOR else label(one),
         f"{one.token_bytes:,}",
         _signed(plain.delta_percent),
         _signed(plain.byte_delta_percent),

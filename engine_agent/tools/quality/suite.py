@@ -27,9 +27,6 @@ from engine_agent.engine.weights import model_revision
 from engine_agent.tools.quality.artefact import Artefact, Figures, Measurement
 from engine_agent.tools.quality.errors import BadPlan
 from engine_agent.tools.quality.gates import (
-    BASELINE,
-    CONTROL,
-    EXACT,
     Finding,
     gate_of,
     judged,
@@ -46,13 +43,14 @@ from engine_agent.tools.quality.observing import calibrate
 from engine_agent.tools.quality.reading import DECODED_TOKENS, Reader, hidden_densely
 from engine_agent.tools.quality.texts import Texts, read_texts
 from engine_agent.tools.quality.versions import backend_of, device_name, versions
-from kernels.layout import KV_FORMATS, KvFormat, PageLayout
+from kernels.formats import BASELINE, CONTROL, EXACT, FLOOR, KV_FORMATS, KvFormat
+from kernels.layout import PageLayout
 from kernels.scales import NEUTRAL, ScaleSet, neutral_scales
 
 DENSE = "without pages"
 PLAIN, OUTLIERS, LOUD = "plain", "outliers", "loud"
 LOUDNESS = 8 * 448.0  # of the loudest key: three powers of two beyond E4M3
-ALWAYS = (EXACT, BASELINE, CONTROL)
+ALWAYS = (*FLOOR, CONTROL)
 BATCH = 4  # windows read side by side
 WINDOWS = 8  # for the axes that are shown and not judged
 MOST_WORKERS = 4
@@ -166,7 +164,7 @@ class Suite:
             compared[name, case.is_calibrated, case.axis] = self._compared(
                 references[reference_of(name)], found, number
             )
-            if case.axis == PLAIN and name in (EXACT, BASELINE):
+            if case.axis == PLAIN and name in FLOOR:
                 references[name] = found
         return compared
 

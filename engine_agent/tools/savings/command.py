@@ -28,7 +28,8 @@ from engine_agent.tools.savings.plan import Plan, Prompts
 from engine_agent.tools.savings.plots import plotting_checked, write_plots
 from engine_agent.tools.savings.report import table
 from engine_agent.tools.savings.result import Result
-from kernels.layout import BLOCK_TOKENS, KV_FORMATS, PageLayout
+from kernels.formats import KV_FORMATS
+from kernels.layout import BLOCK_TOKENS, PageLayout
 
 POOL_BYTES = 256 * 2**20
 PARTS = 1_000  # of the progress line

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from kernels.dispatch import using
+from kernels.formats import KV_FORMATS, KvFormat
 from kernels.fwht import fwht, fwht_reference
 from kernels.kv_write import kv_write, kv_write_reference
-from kernels.layout import KV_FORMATS, KvFormat, PageLayout
+from kernels.layout import PageLayout
 from kernels.page_checksum import page_checksum, page_checksum_reference
 from kernels.page_convert import page_convert, page_convert_reference
 from kernels.page_copy import page_copy, page_copy_reference

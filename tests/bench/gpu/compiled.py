@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 
 from controlplane.settings.env import CHECKOUT
 from kernels.aot import CompileCase, Compiled, compile_case, every_case
-from kernels.layout import KV_FORMATS, kv_format_named
+from kernels.formats import KV_FORMATS, kv_format_named
 
 Chosen = Mapping[int, Sequence[str]]  # head size: formats
 

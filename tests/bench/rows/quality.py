@@ -2,9 +2,10 @@
 
 from engine_agent.tools.quality.artefact import Artefact, Measurement
 from engine_agent.tools.quality.command import MODEL, TEXT
-from engine_agent.tools.quality.gates import CONTROL, GATES
+from engine_agent.tools.quality.gates import GATES
 from engine_agent.tools.quality.report import label
 from engine_agent.tools.quality.suite import PLAIN, Plan, control_checks, measure
+from kernels.formats import CONTROL
 from tests.bench import Bench, Target, row
 
 TARGETS = ("int8", "fp8_e4m3", "fp8", "k8v4", "int4", "nvfp4")  # what NUMBERS.md names

@@ -12,7 +12,8 @@ from engine_agent.engine.dtypes import BadDtype, cpu_has_bfloat16, serving_dtype
 from engine_agent.engine.model import Model, load_model, silu
 from engine_agent.engine.weights import model_revision
 from engine_agent.tools.quality.reading import Pages, Row, read_densely, reader
-from kernels.layout import KV_FORMATS, PageLayout
+from kernels.formats import KV_FORMATS
+from kernels.layout import PageLayout
 from tests.unit.engine.making import MISTRAL, QWEN2, QWEN3, make_folder
 
 LLAMA3 = {

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from engine_agent.engine.host_tier import HostTier
 from engine_agent.engine.kv_pages import KvPages
-from kernels.layout import PageLayout, kv_format_named
+from kernels.formats import kv_format_named
+from kernels.layout import PageLayout
 
 FORMATS = ("fp32", "bf16", "int8")
 PAGE = 1_024  # bytes, of bf16

@@ -11,7 +11,8 @@ from engine_agent.cache.operations import Copy, Move, Zero
 from engine_agent.engine.errors import BadSetting
 from engine_agent.engine.kv_pages import KvPages
 from engine_agent.engine.page_arena import PageArena, Rewrite
-from kernels.layout import PageLayout, kv_format_named
+from kernels.formats import kv_format_named
+from kernels.layout import PageLayout
 from tests.unit.engine_pages.making import FORMATS, PAGE, content, kv_pages, layouts
 
 FEW = 6  # pages, so that they meet

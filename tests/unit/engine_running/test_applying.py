@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_agent.backends.paged import PagedBackend
+from engine_agent.backends.paged.backend import PagedBackend
 from engine_agent.contracts.protocol import Change, HashMismatch, Snapshot, change_between
 from engine_agent.engine.settings import EngineSettings
 from tests.engines.snapshots import make_snapshot

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from engine_agent.backends.paged import PagedBackend
+from engine_agent.backends.paged.backend import PagedBackend
 from engine_agent.engine.asked import Generate
 from engine_agent.engine.errors import EngineFailed
 from engine_agent.engine.params import SamplingParams

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from kernels.formats import decode, encode
-from kernels.layout import VectorFormat
+from kernels.formats import VectorFormat
 from kernels.tables import PageTable, page_table
+from kernels.vectors import decode, encode
 from tests.unit.kernels.making import Filled
 
 

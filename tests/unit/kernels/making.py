@@ -7,8 +7,9 @@ from random import Random
 import torch
 from torch import Tensor
 
+from kernels.formats import KV_FORMATS, VectorFormat, kv_format_named
 from kernels.kv_write import kv_write
-from kernels.layout import KV_FORMATS, PageLayout, VectorFormat, kv_format_named
+from kernels.layout import PageLayout
 from kernels.scales import LayerScales, ScaleSet, neutral_scales
 from kernels.tables import write_table
 

@@ -14,7 +14,8 @@ from kernels.calculator.asked import ALL_FORMATS, asked, document
 from kernels.calculator.calculating import calculate
 from kernels.calculator.question import Question
 from kernels.errors import InvalidArgument
-from kernels.layout import KV_FORMATS, PageLayout
+from kernels.formats import KV_FORMATS
+from kernels.layout import PageLayout
 from kernels.models.presets import PRESETS, preset_shape
 from kernels.shapes import Layers, ModelShape, Parameters
 

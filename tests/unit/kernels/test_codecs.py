@@ -10,7 +10,7 @@ from torch import Tensor
 from kernels.codecs import int8, minifloat, nvfp4, packed
 from kernels.codecs.minifloat import E2M1, E4M3, E5M2, Minifloat
 from kernels.codecs.rounding import SMALLEST_SCALE
-from kernels.layout import INT2, INT4, INT8, NVFP4, VectorFormat
+from kernels.formats import INT2, INT4, INT8, NVFP4, VectorFormat
 
 EIGHT_BITS = [pytest.param(E4M3, torch.float8_e4m3fn, id="e4m3"), pytest.param(E5M2, torch.float8_e5m2, id="e5m2")]
 E2M1_VALUES = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]

@@ -13,7 +13,7 @@ import pytest
 from kernels.aot import CompileCase, Compiled, compile_case, matrix_instructions
 from kernels.dispatch import HAS_TRITON, IS_INTERPRETED
 from kernels.errors import KernelError
-from kernels.layout import KV_FORMATS
+from kernels.formats import KV_FORMATS
 from tests.bench.gpu.compiled import ALL, OFFERED, Chosen, Outcome, cases_of, chosen_of, compiled_apart, outcome_of
 from tests.kernels.matrix import is_full
 

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from kernels.dispatch import jit, tl, triton
-from kernels.formats import decode, decode_kept, encode, load_vectors, store_vectors
+from kernels.formats import VectorFormat
 from kernels.fwht import fwht
-from kernels.layout import VectorFormat
+from kernels.vectors import decode, decode_kept, encode, load_vectors, store_vectors
 from tests.unit.kernels.making import VECTORS
 
 # Relative error of normal numbers, in per cent, measured once and rounded up: notes on error budgets agree. The

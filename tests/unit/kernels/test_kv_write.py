@@ -9,13 +9,14 @@ from torch import Tensor
 
 from kernels.dispatch import Implementation, using
 from kernels.errors import InvalidArgument
-from kernels.formats import decode
+from kernels.formats import KV_FORMATS
 from kernels.kv_write import kv_write
-from kernels.layout import KV_FORMATS, PageLayout
+from kernels.layout import PageLayout
 from kernels.places import Side, gather_bytes, section, vector_places
 from kernels.rope import apply_rope
 from kernels.scales import LayerScales, neutral_scales
 from kernels.tables import Rope, WriteTable, write_table
+from kernels.vectors import decode
 from tests.kernels.matrix import IMPLEMENTATIONS, matrix
 from tests.unit.kernels.making import POISON, make_layout, make_scales, poisoned_arena, scattered_pages
 

@@ -8,7 +8,8 @@ from typing import get_args
 import pytest
 
 from kernels.errors import InvalidArgument
-from kernels.layout import KV_FORMATS, PageLayout, kv_format_named
+from kernels.formats import KV_FORMATS, kv_format_named
+from kernels.layout import PageLayout
 from tenants.policy import KvDtype
 from tests.unit.kernels.making import make_layout
 

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor
 
 from kernels.dispatch import using
-from kernels.layout import KV_FORMATS, PageLayout, kv_format_named
+from kernels.formats import KV_FORMATS, kv_format_named
+from kernels.layout import PageLayout
 from kernels.paged_decode import paged_decode, paged_decode_reference
 from kernels.paged_prefill import paged_prefill, paged_prefill_reference
 from kernels.scales import LayerScales

@@ -5,9 +5,10 @@ import torch
 from torch import Tensor
 
 from kernels.errors import InvalidArgument
+from kernels.formats import KV_FORMATS
 from kernels.fwht import signs
 from kernels.kv_write import kv_write, kv_write_reference
-from kernels.layout import KV_FORMATS, MOST_HEAD_SIZE
+from kernels.layout import MOST_HEAD_SIZE
 from kernels.rope import apply_rope, apply_rope_reference
 from kernels.scales import LayerScales
 from kernels.tables import Rope, write_table

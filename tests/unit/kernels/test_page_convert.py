@@ -8,11 +8,12 @@ from torch import Tensor
 
 from kernels.dispatch import Implementation, using
 from kernels.errors import InvalidArgument
-from kernels.formats import decode
-from kernels.layout import KV_FORMATS, PageLayout
+from kernels.formats import KV_FORMATS
+from kernels.layout import PageLayout
 from kernels.page_convert import SIDES, page_convert
 from kernels.places import Side, gather_bytes, section, vector_places
 from kernels.scales import ScaleSet, neutral_scales
+from kernels.vectors import decode
 from tests.kernels.matrix import IMPLEMENTATIONS, matrix
 from tests.unit.kernels.making import Filled, fill, make_layout, make_scales, poisoned_arena, scattered_pages
 

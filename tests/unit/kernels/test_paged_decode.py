@@ -7,7 +7,7 @@ from torch import Tensor
 from kernels import paged_decode as module
 from kernels.dispatch import Implementation, using
 from kernels.errors import InvalidArgument
-from kernels.layout import KV_FORMATS
+from kernels.formats import KV_FORMATS
 from kernels.paged_decode import MOST_SPLITS, compile_cases, paged_decode, paged_decode_reference, split_count
 from kernels.scales import LayerScales
 from kernels.tables import page_table

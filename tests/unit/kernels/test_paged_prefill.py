@@ -7,7 +7,7 @@ from torch import Tensor
 from kernels import paged_prefill as module
 from kernels.dispatch import Implementation, using
 from kernels.errors import InvalidArgument
-from kernels.layout import KV_FORMATS
+from kernels.formats import KV_FORMATS
 from kernels.paged_decode import paged_decode
 from kernels.paged_prefill import paged_prefill, paged_prefill_reference
 from kernels.tables import page_table

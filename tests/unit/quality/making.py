@@ -8,7 +8,8 @@ import torch
 from engine_agent.engine.model import load_model
 from engine_agent.tools.quality.artefact import Artefact, Figures, Measurement
 from engine_agent.tools.quality.reading import Pages, Row, reader
-from kernels.layout import KV_FORMATS, PageLayout
+from kernels.formats import KV_FORMATS
+from kernels.layout import PageLayout
 from tests.unit.engine.making import make_folder
 
 FIGURES = Figures(

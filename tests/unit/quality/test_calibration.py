@@ -26,7 +26,8 @@ from engine_agent.tools.quality.calibrating import sequences_of
 from engine_agent.tools.quality.injection import Injection
 from engine_agent.tools.quality.observing import calibrate
 from engine_agent.tools.quality.reading import reader
-from kernels.layout import KV_FORMATS, PageLayout
+from kernels.formats import KV_FORMATS
+from kernels.layout import PageLayout
 from kernels.scales import NEUTRAL
 from tests.unit.quality.making import make_model
 

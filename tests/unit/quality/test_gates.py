@@ -16,7 +16,7 @@ from engine_agent.tools.quality.gates import (
     overall,
 )
 from engine_agent.tools.quality.suite import findings_of, is_control_rejected
-from kernels.layout import KV_FORMATS
+from kernels.formats import KV_FORMATS
 from tests.unit.quality.making import FIGURES, make_measurement
 
 

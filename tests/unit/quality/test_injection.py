@@ -10,7 +10,8 @@ from engine_agent.engine.model import load_model
 from engine_agent.tools.quality.injection import CHANNELS, LEAST, MOST, Injection, loud, outliers
 from engine_agent.tools.quality.observing import calibrate
 from engine_agent.tools.quality.reading import reader
-from kernels.layout import KV_FORMATS, PageLayout
+from kernels.formats import KV_FORMATS
+from kernels.layout import PageLayout
 
 LAYOUT = PageLayout(KV_FORMATS["fp32"], 2, 2, 32)
 

@@ -24,7 +24,8 @@ from engine_agent.tools.quality.plots import fact
 from engine_agent.tools.quality.reading import reader
 from engine_agent.tools.quality.report import headline, remarks, table
 from engine_agent.tools.quality.texts import read_texts
-from kernels.layout import KV_FORMATS, PageLayout
+from kernels.formats import KV_FORMATS
+from kernels.layout import PageLayout
 from kernels.scales import ScaleSet
 from tests.unit.quality.making import make_artefact, make_measurement, make_model
 

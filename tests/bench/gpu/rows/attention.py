@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from kernels.layout import KV_FORMATS
+from kernels.formats import KV_FORMATS
 from kernels.paged_decode import paged_decode
 from kernels.paged_prefill import paged_prefill
 from tests.bench import Bench

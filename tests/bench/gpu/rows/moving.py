@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
+from kernels.formats import KV_FORMATS
 from kernels.fwht import fwht
 from kernels.kv_write import kv_write
-from kernels.layout import KV_FORMATS
 from kernels.page_checksum import page_checksum
 from kernels.page_convert import page_convert
 from kernels.page_copy import page_copy

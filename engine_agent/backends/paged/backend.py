@@ -20,9 +20,9 @@ from engine_agent.backends.accelerator import accelerator
 from engine_agent.backends.base import Internal, ModelCard
 from engine_agent.backends.block_pages import BlockPages, Question, answered
 from engine_agent.backends.block_pages import Found as FoundEvents
-from engine_agent.backends.declarations import paged_enforcement
 from engine_agent.backends.generation import Told, probe_seconds
-from engine_agent.backends.opening import Tell, open_engine, served_name
+from engine_agent.backends.paged.declarations import paged_enforcement
+from engine_agent.backends.paged.opening import Tell, open_engine, served_name
 from engine_agent.cache.prefixes import PurgeReceipt
 from engine_agent.contracts.block_events import Load, Page
 from engine_agent.contracts.enforcement import enforcement_encode

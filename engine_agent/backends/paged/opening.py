@@ -19,7 +19,8 @@ from engine_agent.engine.model import Model, load_model
 from engine_agent.engine.runner import Runner, RunRow
 from engine_agent.engine.settings import EngineSettings
 from engine_agent.engine.tokenizer import Tokenizer
-from kernels.layout import KV_FORMATS, KvFormat, PageLayout
+from kernels.formats import EXACT, KV_FORMATS, KvFormat
+from kernels.layout import PageLayout
 from kernels.scales import ScaleSet, neutral_scales
 
 Tell = Callable[[str], None]
@@ -73,7 +74,7 @@ def page_layouts(config: ModelConfig, block_tokens: int, dtype: torch.dtype) -> 
 
 
 def _is_served(kv_format: KvFormat, dtype: torch.dtype) -> bool:
-    return kv_format.is_offered or (kv_format.name == "fp32" and dtype == torch.float32)
+    return kv_format.is_offered or (kv_format.name == EXACT and dtype == torch.float32)
 
 
 def _scales(

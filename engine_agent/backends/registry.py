@@ -1,0 +1,82 @@
+"""Which backends there are, and what starts one. Standard library only: no engine is loaded before it is to compute.
+
+A backend is a folder beside this file with an `entry.py`, or another package's entry point of the group
+`luminet.backends`. Both name a `BackendEntry`. Ours are found as folders because an editable install knows only the
+entry points of the day it was made, and an unpacked checkout knows none. docs/engine.md has an example.
+"""
+
+import argparse
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+GROUP = "luminet.backends"
+USUAL = "paged"
+HERE = Path(__file__).parent
+
+
+class UnknownBackend(ValueError):
+    """A name that no backend has."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name!r} is not a backend. Use one of: {', '.join(backend_names())}")
+
+
+class BadBackend(Exception):
+    """An entry point that does not name a `BackendEntry`."""
+
+
+def _nothing(*_: Any) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class BackendEntry:
+    """What is known of a backend before it is loaded.
+
+    `open(config, say)` starts it: an `OpenBackend` with a `tokenizer`, and a few words on what it computes with.
+    `check(options)` raises an `EngineError` for options that it would leave unheeded. `prepare(config, arguments)`
+    runs before anything is opened; it may replace the process.
+    """
+
+    open: Callable[[Any, Callable[[str], None]], Awaitable[tuple[Any, str]]]
+    check: Callable[[argparse.Namespace], None] = _nothing
+    prepare: Callable[[Any, Sequence[str]], None] = _nothing
+    demo_options: tuple[str, ...] = ()  # of its engine in `make up`, besides what every engine gets
+    measured_as: tuple[str, str] | None = None  # by the quality suite, on a CPU and on an accelerator; None: its name
+
+
+@cache
+def _found() -> dict[str, EntryPoint]:
+    ours = {
+        folder.parent.name: EntryPoint(folder.parent.name, f"{__package__}.{folder.parent.name}.entry:BACKEND", GROUP)
+        for folder in sorted(HERE.glob("*/entry.py"))
+    }
+    return {one.name: one for one in entry_points(group=GROUP)} | ours  # nobody replaces one of ours
+
+
+def backend_names() -> tuple[str, ...]:
+    """Ours, then others'."""
+    return tuple(sorted(_found(), key=lambda name: not (HERE / name / "entry.py").exists()))
+
+
+@cache
+def backend_entry(name: str) -> BackendEntry:
+    """Raises UnknownBackend, BadBackend, and what importing it raises."""
+    if (point := _found().get(name)) is None:
+        raise UnknownBackend(name)
+    module, _, attribute = point.value.partition(":")
+    entry = getattr(import_module(module), attribute, None)
+    if not isinstance(entry, BackendEntry):
+        raise BadBackend(f"{point.value} of the backend {name} is not a BackendEntry")
+    return entry
+
+
+def measured_as(name: str, *, has_accelerator: bool) -> str:
+    """What the quality suite calls a backend. One that is not installed here has its own name."""
+    names = backend_entry(name).measured_as if name in _found() else None
+    return (names or (name, name))[has_accelerator]

@@ -1,0 +1,1 @@
+"""`toy`: a backend that is one folder."""

@@ -1,0 +1,1 @@
+"""Our own engine under another name, with a declaration of its own."""
