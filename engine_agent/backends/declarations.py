@@ -6,6 +6,7 @@ Each line is true of the code that it names, and tested there; docs/enforcement.
 from collections.abc import Collection
 
 from engine_agent.contracts.enforcement import ENFORCED, Enforcement, Graded, declared
+from engine_agent.contracts.policy_fields import names
 
 NO_HOST_POOL = Graded("refused", "no host pool: start it with --host-pool")
 NOT_WORTH_LOADING = Graded("refused", "its host pool is unused: loading a block takes longer than computing it again")
@@ -17,16 +18,7 @@ STEPS_UNWEIGHTED = Graded(
 UNTESTED_ON_GPU = Graded("untested", "vLLM under policies was never run on a GPU")
 
 # Decided by the block manager (engine_agent/cache), which is the same in both backends, before anything is computed.
-BY_THE_BLOCK_MANAGER = {
-    "prefix_caching": ENFORCED,
-    "ttl_seconds": ENFORCED,
-    "ttl_mode": ENFORCED,
-    "max_age_seconds": ENFORCED,
-    "request_kv_dtypes": ENFORCED,  # engine/held.py: a request for any other format is refused
-    "reserved_share": ENFORCED,
-    "limit_share": ENFORCED,
-    "pin_share": ENFORCED,
-}
+BY_THE_BLOCK_MANAGER = dict.fromkeys(names(lambda field: field.enforcer == "block manager"), ENFORCED)
 
 
 def paged_enforcement(

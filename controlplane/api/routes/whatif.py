@@ -8,7 +8,7 @@ from controlplane.analytics.whatif import what_if
 from controlplane.api.routing import Answer, Call, Group
 from controlplane.api.schemas.whatif import WhatIfShown
 from tenants import access
-from tenants.policy import WEEK_SECONDS, TtlMode
+from engine_agent.contracts.policy_fields import WEEK_SECONDS, TtlMode
 
 group = Group("Numbers")
 

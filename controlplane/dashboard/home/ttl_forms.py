@@ -9,9 +9,9 @@ from typing import Any
 from django import forms
 
 from controlplane.dashboard.frame.words import UNITS, duration
+from engine_agent.contracts.policy_fields import LABELS, WEEK_SECONDS
 from tenants.bounds import SecondsRange
 from tenants.errors import FieldProblem
-from tenants.policy import WEEK_SECONDS
 
 SIZES = {name: size for size, name in reversed(UNITS)}
 WORDS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}

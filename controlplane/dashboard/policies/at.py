@@ -22,7 +22,7 @@ from tenants.access import (
 from tenants.actor import Actor, Scope
 from tenants.bounds import Bounds, bounds_of
 from tenants.levels import FLEET, Place
-from tenants.policy import LEVELS
+from engine_agent.contracts.policy_fields import LEVELS
 
 
 @dataclass(frozen=True, slots=True)
