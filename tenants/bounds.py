@@ -83,7 +83,7 @@ class KvDtypes(_Choice):
 
 
 def _bound_type(field: PolicyField) -> type[BaseModel]:
-    """How far a field may go. Choices and numbers have a type of their own, called as the field: TtlModes, WeightRange."""
+    """How far a field may go. A choice and a number have a type of their own, called as the field: TtlModes."""
     called = "".join(part.capitalize() for part in field.name.split("_"))
     match field.kind:
         case "switch":
@@ -95,9 +95,9 @@ def _bound_type(field: PolicyField) -> type[BaseModel]:
         case "format" | "formats":
             return KvDtypes
         case "choice":
-            allowed: Any = list[Literal[field.choices]]  # type: ignore[valid-type]
-            return create_model(f"{called}s", __base__=_Choice, __doc__=KvDtypes.__doc__, allowed=allowed)
-    end = Annotated[float, Field(ge=field.minimum, le=field.maximum, allow_inf_nan=False)] | None
+            values: Any = Literal[field.choices]
+            return create_model(f"{called}s", __base__=_Choice, __doc__=KvDtypes.__doc__, allowed=list[values])
+    end: Any = Annotated[float, Field(ge=field.minimum, le=field.maximum, allow_inf_nan=False)] | None
     words = f"A {field.label.lower()} from `min` to `max`; a side left out is open."
     return create_model(f"{called}Range", __base__=_Range, __doc__=words, min=(end, None), max=(end, None))
 
@@ -109,6 +109,7 @@ if TYPE_CHECKING:  # the fields are those of the registry, which no type checker
 
     class Bounds(BaseModel):
         def __init__(self, **bounds: BaseModel | None) -> None: ...
+        def __getattr__(self, field: str) -> Any: ...
 
 else:
     Bounds = create_model(
@@ -125,9 +126,13 @@ ALL_DTYPES: list[KvDtype] = ["bf16", "fp8", "fp8_e4m3", "fp8_e5m2", "int8", "k8v
 
 def _for_members(field: PolicyField) -> BaseModel:
     """How far members may go by default: anywhere, unless the registry says less."""
-    ends = {"min": field.minimum, "max": field.members_maximum or field.maximum}
-    every = {"format": ALL_DTYPES, "formats": ALL_DTYPES, "choice": list(field.choices)}
-    bound = {"allowed": every[field.kind]} if field.kind in every else {} if field.kind == "switch" else ends
+    bound: dict[str, Any] = {"min": field.minimum, "max": field.members_maximum or field.maximum}
+    if field.kind == "switch":
+        bound = {}
+    elif field.kind == "choice":
+        bound = {"allowed": list(field.choices)}
+    elif field.name in policy_fields.FORMAT_FIELDS:
+        bound = {"allowed": ALL_DTYPES}
     return BOUND_TYPES[field.name].model_validate(bound)
 
 

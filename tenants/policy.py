@@ -68,12 +68,14 @@ if TYPE_CHECKING:  # the fields are those of the registry, which no type checker
 
     class PolicyFields(BaseModel):
         def __init__(self, **values: Any) -> None: ...
+        def __getattr__(self, field: str) -> Any: ...
 
 else:
     PolicyFields = create_model(
         "PolicyFields",
         __config__=ConfigDict(extra="forbid", strict=True, frozen=True, json_schema_extra=_inheritance_described),
-        __doc__="Fields of one level. The defaults are the fleet's until it publishes others; one left out is inherited.",
+        __doc__="Fields of one level. The defaults are the fleet's until it publishes others; "
+        "one left out is inherited.",
         __module__=__name__,
         **{name: (_typed(field), _described(field)) for name, field in policy_fields.FIELDS.items()},
     )
@@ -168,7 +170,8 @@ def _contradictions(values: Values, where: str) -> Iterator[FieldProblem]:
     for name, cap in CAPS.items():
         value, most = values[name], values[cap]
         if most is not None and value > most:
-            words = "{} s is longer than {}, which is {} s" if name in SECONDS else "{:g} is more than {}, which is {:g}"
+            is_time = name in SECONDS
+            words = "{} s is longer than {}, which is {} s" if is_time else "{:g} is more than {}, which is {:g}"
             yield FieldProblem(f"{where}.{name}", words.format(value, cap, most))
 
 

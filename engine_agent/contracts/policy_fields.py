@@ -16,7 +16,7 @@ Enforcer = Literal["block manager", "backend", "formats"]
 TtlMode = Literal["sliding", "absolute"]
 Offload = Literal["none", "host", "disk"]
 
-LEVELS: tuple[Level, ...] = get_args(Level)  # outermost first
+LEVELS: tuple[str, ...] = get_args(Level)  # outermost first
 DAY_SECONDS = 86_400
 WEEK_SECONDS = 604_800
 YEAR_SECONDS = 31_536_000
@@ -64,7 +64,7 @@ class PolicyField:
     choices: tuple[str, ...] = ()
     is_nullable: bool = False  # null: without a bound
     at_most: str | None = None  # the field whose value it must not exceed
-    levels: tuple[Level, ...] = LEVELS
+    levels: tuple[Level, ...] = get_args(Level)
     members_may_change: bool = False  # unless an operator sets other bounds for their organisation
     members_maximum: float | None = None  # where that is less than `maximum`
     takes_from_others: bool = False
@@ -77,19 +77,17 @@ class PolicyField:
 
     @property
     def values(self) -> str:
-        """What it can be set to, for help and tables."""
+        """What a file or a request may say, for help and tables."""
         match self.kind:
             case "switch":
-                return "on, off"
+                return "true, false"
             case "choice":
                 return ", ".join(self.choices)
             case "format":
                 return "a KV format"
             case "formats":
-                return "KV formats"
-            case "number":
-                return f"{self.minimum:g} to {self.maximum:g}"
-        return self.unit
+                return "a list of KV formats"
+        return f"{self.minimum:,} to {self.maximum:,}{', null' if self.is_nullable else ''}"
 
     def is_same(self, before: Any, after: Any) -> bool:
         """Whether a preview shows no difference: a list of formats is a set, and true is not 1."""
@@ -170,8 +168,8 @@ _FIELDS = (
         kind="format",
         default="fp8",
         help="The format of keys and values. Another format starts cold: blocks of different formats never match.",
-        agent="Computes and keeps keys and values in this format ([what each costs](quality.md)); an engine whose model "
-        "runs in float32 also has `fp32`.",
+        agent="Computes and keeps keys and values in this format ([costs](quality.md)). An engine whose model runs in "
+        "float32 also has `fp32`.",
         enforcer="formats",
         members_may_change=True,
         consequences=(
@@ -286,4 +284,4 @@ def names(matches: Callable[[PolicyField], bool]) -> tuple[str, ...]:
 
 SECONDS = names(lambda field: field.kind == "seconds")
 SHARES = names(lambda field: field.kind == "share")
-FORMATS = names(lambda field: field.kind in ("format", "formats"))
+FORMAT_FIELDS = names(lambda field: field.kind in ("format", "formats"))
