@@ -80,8 +80,8 @@ format: python  ## put code and imports into shape
 	$(BIN)/ruff check --fix --quiet . || true
 	$(BIN)/ruff format .
 
-openapi: python  ## write docs/openapi.json anew: the REST API's description, which the tests compare with what is served
-	@$(BOOTSTRAP) control dev && DJANGO_SETTINGS_MODULE=tests.settings exec $(BIN)/python -W error -m tests.openapi
+openapi: python  ## write docs/openapi.json and the tables of docs/policies.md anew, which the tests compare with the code
+	@$(BOOTSTRAP) control dev && DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python -W error -m tests.openapi && exec $(BIN)/python -W error -m tests.policy_docs
 
 alert-files: python  ## write what is made of the alerts' definitions anew: Prometheus' rules, a dashboard, tables of docs/alerts.md
 	@$(BOOTSTRAP) control && exec $(BIN)/python -m controlplane.alerts.generate

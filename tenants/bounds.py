@@ -1,13 +1,15 @@
 """What an organisation's own people may change in their policies, and how far. Pure; operators set it."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 
+from engine_agent.contracts import policy_fields
+from engine_agent.contracts.policy_fields import PolicyField
 from kernels.formats import OFFERED
 from tenants.errors import FieldProblem
-from tenants.policy import FIELDS, WEEK_SECONDS, KvDtype, Offload, TtlMode, Values
+from tenants.policy import FIELDS, KvDtype, Values
 
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 
@@ -62,13 +64,6 @@ class ShareRange(_Range):
     max: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
 
 
-class WeightRange(_Range):
-    """A weight from `min` to `max`; a side left out is open."""
-
-    min: Annotated[float, Field(ge=0.001, le=1000, allow_inf_nan=False)] | None = None
-    max: Annotated[float, Field(ge=0.001, le=1000, allow_inf_nan=False)] | None = None
-
-
 class _Choice(BaseModel):
     model_config = STRICT
 
@@ -82,50 +77,66 @@ class _Choice(BaseModel):
         return f"{', '.join(outside)} is not among what you may choose: {', '.join(self.allowed) or 'nothing'}"
 
 
-class TtlModes(_Choice):
-    """Only what is `allowed`."""
-
-    allowed: list[TtlMode]  # type: ignore[assignment]
-
-
 class KvDtypes(_Choice):
     """Only what is `allowed`."""
 
     allowed: Annotated[list[KvDtype], Field(max_length=len(OFFERED))]  # type: ignore[assignment]
 
 
-class Offloads(_Choice):
-    """Only what is `allowed`."""
+def _bound_type(field: PolicyField) -> type[BaseModel]:
+    """How far a field may go. A choice and a number have a type of their own, called as the field: TtlModes."""
+    called = "".join(part.capitalize() for part in field.name.split("_"))
+    match field.kind:
+        case "switch":
+            return Free
+        case "seconds":
+            return SecondsRange
+        case "share":
+            return ShareRange
+        case "format" | "formats":
+            return KvDtypes
+        case "choice":
+            values: Any = Literal[field.choices]
+            return create_model(f"{called}s", __base__=_Choice, __doc__=KvDtypes.__doc__, allowed=list[values])
+    end: Any = Annotated[float, Field(ge=field.minimum, le=field.maximum, allow_inf_nan=False)] | None
+    words = f"A {field.label.lower()} from `min` to `max`; a side left out is open."
+    return create_model(f"{called}Range", __base__=_Range, __doc__=words, min=(end, None), max=(end, None))
 
-    allowed: list[Offload]  # type: ignore[assignment]
+
+BOUND_TYPES = {name: _bound_type(field) for name, field in policy_fields.FIELDS.items()}
+TtlModes, Offloads = BOUND_TYPES["ttl_mode"], BOUND_TYPES["offload"]
+
+if TYPE_CHECKING:  # the fields are those of the registry, which no type checker reads
+
+    class Bounds(BaseModel):
+        def __init__(self, **bounds: BaseModel | None) -> None: ...
+        def __getattr__(self, field: str) -> Any: ...
+
+else:
+    Bounds = create_model(
+        "Bounds",
+        __config__=STRICT,
+        __doc__="A field left out may be changed by operators only.",
+        __module__=__name__,
+        **{name: (bound | None, None) for name, bound in BOUND_TYPES.items()},
+    )
 
 
-class Bounds(BaseModel):
-    """A field left out may be changed by operators only."""
-
-    model_config = STRICT
-
-    prefix_caching: Free | None = None
-    ttl_seconds: SecondsRange | None = None
-    ttl_mode: TtlModes | None = None
-    max_age_seconds: SecondsRange | None = None
-    kv_dtype: KvDtypes | None = None
-    request_kv_dtypes: KvDtypes | None = None
-    reserved_share: ShareRange | None = None
-    limit_share: ShareRange | None = None
-    weight: WeightRange | None = None
-    pin_share: ShareRange | None = None
-    offload: Offloads | None = None
+def _for_members(field: PolicyField) -> BaseModel:
+    """How far members may go by default: anywhere, unless the registry says less."""
+    bound: dict[str, Any] = {"min": field.minimum, "max": field.members_maximum or field.maximum}
+    if field.kind == "switch":
+        bound = {}
+    elif field.kind == "choice":
+        bound = {"allowed": list(field.choices)}
+    elif field.name in policy_fields.FORMAT_FIELDS:
+        bound = {"allowed": list(OFFERED)}
+    return BOUND_TYPES[field.name].model_validate(bound)
 
 
 # What costs nobody else anything. Shares, weight and tiers are the operator's to give.
 BUILT_IN_BOUNDS = Bounds(
-    prefix_caching=Free(),
-    ttl_seconds=SecondsRange(min=1, max=WEEK_SECONDS),
-    ttl_mode=TtlModes(allowed=["sliding", "absolute"]),
-    max_age_seconds=SecondsRange(min=1, max=WEEK_SECONDS),
-    kv_dtype=KvDtypes(allowed=list(OFFERED)),
-    request_kv_dtypes=KvDtypes(allowed=list(OFFERED)),
+    **{name: _for_members(field) for name, field in policy_fields.FIELDS.items() if field.members_may_change}
 )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
+from engine_agent.contracts.policy_fields import FIELDS, LEVELS
 from tenants.actor import Actor
 from tenants.bounds import Bounds, out_of_bounds
 from tenants.errors import FieldProblem
@@ -38,8 +39,19 @@ def draft_out_of_bounds(draft: Draft, bounds: Bounds) -> Iterator[FieldProblem]:
 
 def draft_contradictions(draft: Draft, below: Iterable[Below], *, actor: Actor) -> Iterator[FieldProblem]:
     """At the level itself, then in each namespace below it, where another value may be in force."""
-    own = list(contradictions((*draft.above, draft.after)))
+    own = [*_misplaced(draft), *contradictions((*draft.above, draft.after))]
     return _placed(draft, own or (() if draft.is_of_a_namespace else _contradictions_below(draft, below, actor)))
+
+
+def _misplaced(draft: Draft) -> Iterator[FieldProblem]:
+    """Fields that this level cannot set, for itself or for a model."""
+    level = LEVELS[len(draft.above)]
+    models = draft.after.get("models", {})
+    for path, values in ((ROOT, draft.after), *((f"{ROOT}.models.{model}", models[model]) for model in models)):
+        for name in values:
+            if name in FIELDS and level not in FIELDS[name].levels:
+                places = " or ".join(FIELDS[name].levels)
+                yield FieldProblem(f"{path}.{name}", f"cannot be set for a {level}, only for: {places}")
 
 
 def _contradictions_below(draft: Draft, below: Iterable[Below], actor: Actor) -> Iterator[FieldProblem]:

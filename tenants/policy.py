@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, create_model
 
+from engine_agent.contracts import policy_fields
+from engine_agent.contracts.policy_fields import LEVELS, SECONDS, PolicyField
 from engine_agent.contracts.protocol import policy_hash
 from kernels.formats import OFFERED
 from tenants.errors import FieldProblem
@@ -17,17 +19,13 @@ if TYPE_CHECKING:
     KvDtype = str
 else:
     KvDtype = Literal[OFFERED]  # to whoever validates or describes, each name of the registry
-TtlMode = Literal["sliding", "absolute"]
-Offload = Literal["none", "host", "disk"]
 MODEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}$"
 ModelName = Annotated[str, StringConstraints(pattern=MODEL_PATTERN)]
 Values = Mapping[str, Any]
 
-WEEK_SECONDS = 604_800
-YEAR_SECONDS = 31_536_000
 MAX_MODELS = 50
-LEVELS = ("fleet", "organisation", "namespace")
-JUDGED = frozenset({"ttl_seconds", "max_age_seconds", "limit_share", "reserved_share", "pin_share"})  # together
+CAPS = {name: field.at_most for name, field in policy_fields.FIELDS.items() if field.at_most is not None}
+JUDGED = frozenset((*CAPS, *CAPS.values()))  # together
 NOTHING: Values = {}
 
 
@@ -41,37 +39,50 @@ def _without_negative_zero(value: float) -> float:
     return value + 0.0  # the database has no -0.0, and hashes must agree with what is read back
 
 
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), AfterValidator(_without_negative_zero)]
-Weight = Annotated[float, Field(ge=0.001, le=1000, allow_inf_nan=False)]
+def _typed(field: PolicyField) -> Any:
+    """The field as pydantic checks it."""
+    bounds = Field(ge=field.minimum, le=field.maximum)
+    of_kind: Any
+    match field.kind:
+        case "switch":
+            of_kind = bool
+        case "seconds":
+            of_kind = Annotated[int, bounds]
+        case "choice":
+            of_kind = Literal[field.choices]
+        case "format":
+            of_kind = KvDtype
+        case "formats":
+            of_kind = Annotated[list[KvDtype], Field(max_length=len(OFFERED)), AfterValidator(_distinct)]
+        case "share" | "number":
+            of_kind = Annotated[float, bounds, Field(allow_inf_nan=False), AfterValidator(_without_negative_zero)]
+    return of_kind | None if field.is_nullable else of_kind
+
+
+def _described(field: PolicyField) -> Any:
+    default = list(field.default) if field.kind == "formats" else field.default
+    return Field(default=default, description=f"{field.help} null: no maximum." if field.is_nullable else field.help)
 
 
 def _inheritance_described(schema: dict[str, Any]) -> None:
     defaults_described(schema, "Inherits when left out; the fleet default is {}.")
 
 
-class PolicyFields(BaseModel):
-    """Fields of one level. The defaults are the fleet's until it publishes others; one left out is inherited."""
+if TYPE_CHECKING:  # the fields are those of the registry, which no type checker reads
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, json_schema_extra=_inheritance_described)
+    class PolicyFields(BaseModel):
+        def __init__(self, **values: Any) -> None: ...
+        def __getattr__(self, field: str) -> Any: ...
 
-    prefix_caching: bool = Field(default=True, description="Off: never match, never keep.")
-    ttl_seconds: int = Field(default=300, ge=1, le=WEEK_SECONDS, description="Seconds a block stays matchable.")
-    ttl_mode: TtlMode = Field(default="sliding", description="Whether a hit renews it.")
-    max_age_seconds: int | None = Field(
-        default=86_400,
-        ge=1,
-        le=YEAR_SECONDS,
-        description="Hard cap on age in seconds, also when sliding; null: no cap.",
+else:
+    PolicyFields = create_model(
+        "PolicyFields",
+        __config__=ConfigDict(extra="forbid", strict=True, frozen=True, json_schema_extra=_inheritance_described),
+        __doc__="Fields of one level. The defaults are the fleet's until it publishes others; "
+        "one left out is inherited.",
+        __module__=__name__,
+        **{name: (_typed(field), _described(field)) for name, field in policy_fields.FIELDS.items()},
     )
-    kv_dtype: KvDtype = Field(default="fp8", description="The format keys and values are kept in.")
-    request_kv_dtypes: Annotated[list[KvDtype], Field(max_length=len(OFFERED)), AfterValidator(_distinct)] = Field(
-        default=["int4"], description="What a request may ask for besides kv_dtype."
-    )
-    reserved_share: Share = Field(default=0.0, description="Share of each agent's pool that others cannot evict.")
-    limit_share: Share = Field(default=1.0, description="Share of each agent's pool it may never exceed.")
-    weight: Weight = Field(default=1.0, description="Fair share of what is contended, against others' weights.")
-    pin_share: Share = Field(default=0.0, description="How much of each agent's pool its pins may hold.")
-    offload: Offload = Field(default="none", description="Where evicted blocks go.")
 
 
 class Policy(PolicyFields):
@@ -80,13 +91,16 @@ class Policy(PolicyFields):
     models: dict[ModelName, PolicyFields] = Field(
         default_factory=dict, max_length=MAX_MODELS, description="Other values for single models."
     )
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Any) -> None: ...
 
     def said(self) -> dict[str, Any]:
         """Only what was given, as it is stored: absence means inherit."""
         return self.model_dump(exclude_unset=True)
 
 
-FIELDS: tuple[str, ...] = tuple(PolicyFields.model_fields)
+FIELDS: tuple[str, ...] = tuple(policy_fields.FIELDS)
 BUILT_IN: dict[str, Any] = PolicyFields().model_dump()
 
 
@@ -157,12 +171,12 @@ def contradictions(chain: Sequence[Values]) -> Iterator[FieldProblem]:
 
 
 def _contradictions(values: Values, where: str) -> Iterator[FieldProblem]:
-    ttl, max_age, limit = values["ttl_seconds"], values["max_age_seconds"], values["limit_share"]
-    if max_age is not None and ttl > max_age:
-        yield FieldProblem(f"{where}.ttl_seconds", f"{ttl} s is longer than max_age_seconds, which is {max_age} s")
-    for share in ("reserved_share", "pin_share"):
-        if values[share] > limit:
-            yield FieldProblem(f"{where}.{share}", f"{values[share]:g} is more than limit_share, which is {limit:g}")
+    for name, cap in CAPS.items():
+        value, most = values[name], values[cap]
+        if most is not None and value > most:
+            is_time = name in SECONDS
+            words = "{} s is longer than {}, which is {} s" if is_time else "{:g} is more than {}, which is {:g}"
+            yield FieldProblem(f"{where}.{name}", words.format(value, cap, most))
 
 
 @dataclass(frozen=True, slots=True)

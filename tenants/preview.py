@@ -4,11 +4,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine_agent.contracts.policy_fields import FIELDS, SECONDS, SHARES
 from tenants.policy import Change
 
-FORMAT_FIELDS = ("kv_dtype",)
-SECONDS = {"ttl_seconds", "max_age_seconds"}
-SHARES = {"reserved_share", "limit_share", "pin_share"}
 GIB = 1024**3
 
 
@@ -100,29 +98,10 @@ def warnings_for(changes: Sequence[Change], values: dict[str, Any]) -> Iterator[
 
 def _warnings_of(change: Change) -> Iterator[PreviewWarning]:
     where = f" for {change.model}" if change.model else ""
-    if change.field in FORMAT_FIELDS:
-        formats = f"{change.before} → {change.after}{where}"
-        message = f"{formats} is a cold cache: blocks of the old format never match the new one."
-        yield PreviewWarning("cold_cache", change.field, message)
-    if change.field == "prefix_caching" and change.after is False:
-        yield PreviewWarning(
-            "caching_off", change.field, f"Nothing is matched or kept any more{where}: every request misses."
-        )
-    if change.field in SECONDS and _is_less(change.after, change.before):
-        message = f"Blocks older than {change.after} s stop matching{where} as soon as agents apply this."
-        yield PreviewWarning("expires_now", change.field, message)
-    if change.field == "limit_share" and change.after < change.before:
-        yield PreviewWarning(
-            "evicts_now", change.field, f"What is above {change.after:.1%} of a pool{where} is evicted at once."
-        )
-    if change.field == "request_kv_dtypes" and (lost := sorted({*change.before} - {*change.after})):
-        yield PreviewWarning(
-            "requests_refused", change.field, f"Requests that ask for {', '.join(lost)}{where} get 400 from now on."
-        )
-
-
-def _is_less(after: int | None, before: int | None) -> bool:
-    return after is not None and (before is None or after < before)
+    for consequence in FIELDS[change.field].consequences:
+        if consequence.follows(change.before, change.after):
+            message = consequence.words(change.before, change.after, where)
+            yield PreviewWarning(consequence.code, change.field, message)
 
 
 def effects_of(changes: Iterable[Change]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from controlplane.client import amounts
+from controlplane.client.policy_help import policy_fields_help
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 NOUNS = (
@@ -256,6 +257,8 @@ def _add(commands: Commands, name: str, target: str, about: str) -> argparse.Arg
 
 def _file(parser: argparse.ArgumentParser, *, required: bool) -> None:
     parser.add_argument("-f", "--file", required=required, metavar="FILE", help="YAML or JSON; - reads standard input")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = policy_fields_help()
     parser.add_argument(
         "--prune",
         action="store_true",

@@ -9,6 +9,7 @@ from controlplane.client.rest import Rest
 from controlplane.client.shapes import shaped
 from controlplane.client.stats import percent
 from controlplane.client.tables import DIM, Paper
+from engine_agent.contracts.policy_fields import LABELS
 
 NUMBER = (int, float)
 FORETOLD = {
@@ -59,8 +60,8 @@ def _table(found: Mapping[str, Any], paper: Paper) -> None:
 
 def _column(one: Mapping[str, Any]) -> dict[str, str]:
     return {
-        "time to live": f"{one['ttl_seconds']} s {one['ttl_mode']}",
-        "limit": f"{one['limit_share'] * 100:g} % of each pool",
+        LABELS["ttl_seconds"]: f"{one['ttl_seconds']} s {one['ttl_mode']}",
+        LABELS["limit_share"]: f"{one['limit_share'] * 100:g} % of each pool",
         "hit rate": f"{percent(one['hit_ratio'])} ± {one['hit_ratio_error'] * 100:.1f} points",
         "memory": f"{one['resident_bytes'] / MIB:,.1f} MiB",
         "hit tokens a day": f"{one['hit_tokens_per_day']:,}",

@@ -12,20 +12,18 @@ from hashlib import sha256
 from typing import Any, Final
 
 from engine_agent.contracts.protocol import CANARIES, Entry, Policy, Snapshot, policy_hash
+from tenants.policy import BUILT_IN
 
 EPOCH: Final = 2  # with whatever makes other keys, another one: engines take no new key without
 SLUG: Final = "canary"
 KEPT: Final[Mapping[str, Any]] = {
-    "prefix_caching": True,
+    **BUILT_IN,
     "ttl_seconds": 60,
     "ttl_mode": "absolute",
     "max_age_seconds": 60,
     "request_kv_dtypes": [],
-    "reserved_share": 0.0,
     "limit_share": 0.05,
     "weight": 0.001,
-    "pin_share": 0.0,
-    "offload": "none",
 }
 _Formats = tuple[tuple[str, str], ...]  # of all models (""), then of single ones
 

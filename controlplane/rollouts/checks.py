@@ -8,6 +8,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controlplane.fleet.quality import Results, Served, results_read, served_in
+from engine_agent.contracts.policy_fields import FORMAT_FIELDS
 from tenants.actor import Actor, ActorKind
 from tenants.drafts import Draft
 from tenants.errors import FieldProblem, UnenforcedField
@@ -19,7 +20,6 @@ from tenants.preview import PreviewWarning
 
 NAMED_AT_MOST = 5
 UNNAMED = "some agents"  # for members
-FIELDS = ("kv_dtype", "request_kv_dtypes")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -99,7 +99,7 @@ def formats_differ(draft: Draft) -> bool:
 
 def _said(level: Values) -> list[tuple[str, str, object]]:
     every = [("", level), *level.get("models", {}).items()]
-    return sorted((model, field, said[field]) for model, said in every for field in FIELDS if field in said)
+    return sorted((model, field, said[field]) for model, said in every for field in FORMAT_FIELDS if field in said)
 
 
 def formats_judge(

@@ -10,9 +10,9 @@ from itertools import chain
 from typing import Any
 
 from controlplane.fleet.enforcement import NOT_REPORTED, Serving, Together, together
-from controlplane.rollouts.checks import FIELDS as FORMAT_FIELDS  # judged there, with their quality results
 from controlplane.rollouts.checks import NAMED_AT_MOST, Judgement
 from engine_agent.contracts.enforcement import VALUES, Graded
+from engine_agent.contracts.policy_fields import FORMAT_FIELDS  # judged in checks.py, with their quality results
 from tenants.actor import Actor
 from tenants.drafts import Draft
 from tenants.errors import FieldProblem, UnenforcedField

@@ -36,7 +36,8 @@ from math import exp2, inf, log
 from operator import add, attrgetter
 from typing import Final, cast
 
-from engine_agent.cache.policy import LONGEST_TTL_SECONDS, TtlMode
+from engine_agent.cache.policy import LONGEST_TTL_SECONDS
+from engine_agent.contracts.policy_fields import TtlMode
 
 HALF_LIFE_SECONDS: Final = 86_400.0
 HORIZON_SECONDS: Final = float(LONGEST_TTL_SECONDS)  # what was not used for longer is forgotten

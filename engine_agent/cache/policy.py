@@ -6,60 +6,40 @@ Where a policy comes from, and what an organisation may write into one, is the c
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any
 
 from engine_agent.cache.errors import InvalidValue
+from engine_agent.contracts.policy_fields import DEFAULTS, FIELDS, WEEK_SECONDS, Offload, PolicyField, TtlMode
 
-TtlMode = Literal["sliding", "absolute"]
-Offload = Literal["none", "host", "disk"]
-
-LONGEST_TTL_SECONDS = 604_800
-SMALLEST_WEIGHT, LARGEST_WEIGHT = 0.001, 1000
-SHARES = ("reserved_share", "limit_share", "pin_share")
+LONGEST_TTL_SECONDS = WEEK_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
 class NamespacePolicy:
-    prefix_caching: bool = True
-    ttl_seconds: float = 300
-    ttl_mode: TtlMode = "sliding"
-    max_age_seconds: float = 86_400
-    kv_dtype: str = "fp8"
-    request_kv_dtypes: tuple[str, ...] = ("int4",)
-    reserved_share: float = 0.0
-    limit_share: float = 1.0
-    weight: float = 1.0
-    pin_share: float = 0.0
-    offload: Offload = "none"
+    """The fields of the registry, typed for the code that obeys them. A nullable number without a bound is infinite."""
+
+    prefix_caching: bool = DEFAULTS["prefix_caching"]
+    ttl_seconds: float = DEFAULTS["ttl_seconds"]
+    ttl_mode: TtlMode = DEFAULTS["ttl_mode"]
+    max_age_seconds: float = DEFAULTS["max_age_seconds"]
+    kv_dtype: str = DEFAULTS["kv_dtype"]
+    request_kv_dtypes: tuple[str, ...] = DEFAULTS["request_kv_dtypes"]
+    reserved_share: float = DEFAULTS["reserved_share"]
+    limit_share: float = DEFAULTS["limit_share"]
+    weight: float = DEFAULTS["weight"]
+    pin_share: float = DEFAULTS["pin_share"]
+    offload: Offload = DEFAULTS["offload"]
 
     def __post_init__(self) -> None:
-        if type(self.prefix_caching) is not bool:
-            raise InvalidValue("prefix_caching", self.prefix_caching, "true or false")
-        _seconds_checked("ttl_seconds", self.ttl_seconds, LONGEST_TTL_SECONDS)
-        _seconds_checked("max_age_seconds", self.max_age_seconds, math.inf)
-        _choice_checked("ttl_mode", self.ttl_mode, get_args(TtlMode))
-        _choice_checked("offload", self.offload, get_args(Offload))
-        if type(self.kv_dtype) is not str or not self.kv_dtype:
-            raise InvalidValue("kv_dtype", self.kv_dtype, "the name of a format")
-        if type(self.request_kv_dtypes) is not tuple or not all(type(name) is str for name in self.request_kv_dtypes):
-            raise InvalidValue("request_kv_dtypes", self.request_kv_dtypes, "names of formats")
-        for name in SHARES:
-            share = getattr(self, name)
-            if not is_number(share) or not 0 <= share <= 1:
-                raise InvalidValue(name, share, "a share from 0 to 1")
-        if not is_number(self.weight) or not SMALLEST_WEIGHT <= self.weight <= LARGEST_WEIGHT:
-            raise InvalidValue("weight", self.weight, f"a number from {SMALLEST_WEIGHT} to {LARGEST_WEIGHT}")
+        for name in POLICY_FIELDS:
+            _checked(FIELDS[name], getattr(self, name))
         if self.reserved_share > self.limit_share:
             raise InvalidValue("reserved_share", self.reserved_share, f"at most limit_share, {self.limit_share}")
 
     @classmethod
     def from_effective(cls, policy: Mapping[str, Any]) -> "NamespacePolicy":
         """From a snapshot's policy object. Other subsystems' fields are left alone, missing ones are the built-ins."""
-        known = {field.name: policy[field.name] for field in fields(cls) if field.name in policy}
-        if isinstance(formats := known.get("request_kv_dtypes"), list):
-            known["request_kv_dtypes"] = tuple(formats)
-        if known.get("max_age_seconds", 0) is None:  # as the policy says "no bound"
-            known["max_age_seconds"] = math.inf
+        known = {name: _from_json(FIELDS[name], policy[name]) for name in POLICY_FIELDS if name in policy}
         return cls(**known)
 
     def idle_seconds(self) -> float:
@@ -86,9 +66,33 @@ def _seconds_checked(name: str, seconds: float, longest: float) -> float:
     return seconds
 
 
-def _choice_checked(name: str, found: object, choices: tuple[str, ...]) -> None:
-    if found not in choices:
-        raise InvalidValue(name, found, f"one of {', '.join(choices)}")
+def _from_json(field: PolicyField, value: Any) -> Any:
+    if field.kind == "formats" and isinstance(value, list):
+        return tuple(value)
+    return math.inf if field.is_nullable and value is None else value
+
+
+def _checked(field: PolicyField, value: Any) -> None:
+    """Shares, seconds and numbers may be finer here than the control plane lets people say."""
+    match field.kind:
+        case "switch":
+            is_valid, expected = type(value) is bool, "true or false"
+        case "seconds":
+            _seconds_checked(field.name, value, math.inf if field.is_nullable else field.maximum or math.inf)
+            return
+        case "choice":
+            is_valid, expected = value in field.choices, f"one of {', '.join(field.choices)}"
+        case "format":
+            is_valid, expected = type(value) is str and value != "", "the name of a format"
+        case "formats":
+            is_valid = type(value) is tuple and all(type(name) is str for name in value)
+            expected = "names of formats"
+        case "share" | "number":
+            least, most = field.minimum or 0, field.maximum or math.inf
+            is_valid = is_number(value) and least <= value <= most
+            expected = f"a {field.kind} from {least} to {most}"
+    if not is_valid:
+        raise InvalidValue(field.name, value, expected)
 
 
 def is_number(value: object) -> bool:

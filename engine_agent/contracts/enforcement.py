@@ -1,6 +1,6 @@
-"""Which policy fields an engine enforces: the fields, the grades, and how an engine declares them. Standard library.
+"""Which policy fields an engine enforces: the grades, and how an engine declares them. Standard library.
 
-An engine declares a grade for every field but `kv_dtype`, whose grade follows from the formats that it reports. A field
+An engine declares a grade for every field but those whose grade follows from the formats that it reports. A field
 whose values differ in that has a grade for each value. A field or grade that a reader does not know is ignored: an
 engine that does not declare a field is `untested` in it, never `enforced`.
 """
@@ -10,23 +10,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
+from engine_agent.contracts.policy_fields import FIELDS, names
+
 Grade = Literal["enforced", "best_effort", "refused", "untested"]
 
 GRADES: tuple[Grade, ...] = get_args(Grade)
-DERIVED_FIELDS = ("kv_dtype",)
-VALUES: Mapping[str, tuple[str, ...]] = {"offload": ("none", "host", "disk")}  # of fields graded value by value
-DECLARED_FIELDS = (
-    "prefix_caching",
-    "ttl_seconds",
-    "ttl_mode",
-    "max_age_seconds",
-    "request_kv_dtypes",
-    "reserved_share",
-    "limit_share",
-    "weight",
-    "pin_share",
-    "offload",
-)
+DERIVED_FIELDS = names(lambda field: field.enforcer == "formats")
+DECLARED_FIELDS = names(lambda field: field.enforcer != "formats")
+VALUES: Mapping[str, tuple[str, ...]] = {
+    name: FIELDS[name].choices for name in names(lambda field: field.is_graded_by_value)
+}
 LONGEST_WHY = 200
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from engine_agent.cache.errors import CacheError
 from engine_agent.cache.gaps import ReuseGaps
 from engine_agent.cache.manager import BlockManager
-from engine_agent.cache.policy import TtlMode
+from engine_agent.contracts.policy_fields import TtlMode
 
 TTLS: Final = (
     *(10, 20, 30, 45, 60, 90, 120, 180, 300, 450, 600, 900, 1_800),

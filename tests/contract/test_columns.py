@@ -23,6 +23,14 @@ def test_the_protocol_loads_nothing_but_the_standard_library() -> None:
     assert done.stdout.split() == ["engine_agent"]
 
 
+def test_the_policy_fields_load_nothing_but_the_standard_library() -> None:
+    code = LOADED.replace("contracts.protocol", "contracts.policy_fields")
+    command = [sys.executable, "-I", "-S", "-W", "error", "-c", code, str(CHECKOUT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["engine_agent"]
+
+
 CALCULATOR = (
     "kernels.calculator.asked",
     "kernels.calculator.calculating",

@@ -165,8 +165,8 @@ def key_made(page: Page, name: str, *, namespace: str = "") -> str:
 
 def ttl_typed(page: Page, amount: str, unit: str) -> None:
     """Into the policy's form."""
-    page.get_by_role("textbox", name="Time to live", exact=True).fill(amount)
-    page.get_by_label("Unit of Time to live", exact=True).select_option(unit)
+    page.get_by_role("textbox", name="TTL", exact=True).fill(amount)
+    page.get_by_label("Unit of TTL", exact=True).select_option(unit)
 
 
 def publish(page: Page) -> None:

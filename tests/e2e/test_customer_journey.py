@@ -62,7 +62,7 @@ def invited(stack: Stack, browser: Browser) -> Iterator[Invited]:
 
 def bind(page: Page) -> None:
     open_section(page, "Limits and bounds")
-    page.get_by_role("group", name="Time to live", exact=True).get_by_label("at most").fill("10 min")
+    page.get_by_role("group", name="TTL", exact=True).get_by_label("at most").fill("10 min")
     page.get_by_role("button", name="Set bounds, revision 1").click()
     expect(page.get_by_role("button", name="Set bounds, revision 2")).to_be_visible()
 
@@ -107,7 +107,7 @@ def test_of_two_tabs_with_one_policy_the_second_learns_what_changed_and_keeps_it
     expect(other.get_by_role("status").first).to_contain_text("revision 1 is published")
     publish(page)
     expect(page.get_by_role("alert").first).to_contain_text("Revision 1 was published meanwhile")
-    expect(page.get_by_role("listitem").filter(has_text="Time to live:")).to_contain_text("9 min")
+    expect(page.get_by_role("listitem").filter(has_text="TTL:")).to_contain_text("9 min")
     expect(ttl(page)).to_have_value("7")
     expect(page.get_by_label("Why", exact=True)).to_have_value("Chats end sooner than that")
     publish(page)
@@ -120,7 +120,7 @@ def title(page: Page) -> Locator:
 
 
 def ttl(page: Page) -> Locator:
-    return page.get_by_role("textbox", name="Time to live", exact=True)
+    return page.get_by_role("textbox", name="TTL", exact=True)
 
 
 def requests_counted(page: Page) -> Locator:

@@ -88,7 +88,7 @@ def publish_to_a_few(page: Page) -> None:
     preview = page.get_by_role("region", name="What revision 1 would change")
     expect(preview.get_by_role("deletion")).to_contain_text("5 min")
     expect(preview.get_by_role("insertion")).to_contain_text("12 min")
-    expect(page.get_by_label("Time to live", exact=True)).to_have_value("12")
+    expect(page.get_by_label("TTL", exact=True)).to_have_value("12")
     page.get_by_role("radio", name="A few first").check()
     page.get_by_label("Steps, % of the engines").fill("50, 100")
     page.get_by_role("textbox", name="Each bakes").fill("1")

@@ -228,15 +228,15 @@ def test_a_customer_changes_a_ttl_and_is_told_what_became_of_it(page: Page, own:
     sign_in_as_member(page, own)
     row = in_force(page).get_by_role("row", name=re.compile("^support-bot"))
     row.get_by_text("Change").click()
-    minutes = int(row.get_by_label("New time to live").input_value()) + 1
-    row.get_by_label("New time to live").fill(str(minutes))
+    minutes = int(row.get_by_label("New TTL").input_value()) + 1
+    row.get_by_label("New TTL").fill(str(minutes))
     row.get_by_label("Unit").select_option("min")
     row.get_by_label("Why").fill("Chats pause longer")
     row.get_by_role("button", name="Publish").click()
     expect(page.get_by_role("status").filter(has_text=f"{own.slug}/support-bot: revision")).to_be_visible()
     expect(row).to_contain_text(f"{minutes} min sliding")
     row.get_by_text("Change").click()
-    row.get_by_label("New time to live").fill("8")
+    row.get_by_label("New TTL").fill("8")
     row.get_by_label("Unit").select_option("d")
     row.get_by_role("button", name="Publish").click()
     expect(page.get_by_role("alert")).to_contain_text("Not published: 8 d is more than 7 d, the most there is.")
@@ -244,9 +244,9 @@ def test_a_customer_changes_a_ttl_and_is_told_what_became_of_it(page: Page, own:
     path = page.locator("[data-tile]").first.get_attribute("data-tile") or ""
     tell(page, {**told(10**15, requests=1_234), "path": path})  # what moves meanwhile takes it from nobody
     expect(page).to_have_title(re.compile("^Error: Hit rate"))
-    expect(row.get_by_label("New time to live")).to_be_focused()
-    expect(row.get_by_label("New time to live")).to_be_in_viewport()  # the page opens where it was refused
-    expect(row.get_by_label("New time to live")).to_have_value("8")
+    expect(row.get_by_label("New TTL")).to_be_focused()
+    expect(row.get_by_label("New TTL")).to_be_in_viewport()  # the page opens where it was refused
+    expect(row.get_by_label("New TTL")).to_have_value("8")
 
 
 @pytest.fixture
@@ -267,7 +267,7 @@ def fleet_revision(stack: Stack) -> int:
 def test_an_operator_changes_the_fleets_default_without_scripts(plain: Page, stack: Stack) -> None:
     sign_in(plain, stack)
     plain.locator("details.edit > summary").first.click()
-    plain.get_by_label("New time to live").fill("6")
+    plain.get_by_label("New TTL").fill("6")
     plain.get_by_label("Unit").select_option("min")
     plain.get_by_role("button", name="Publish").click()
     expect(plain.get_by_role("heading", name="Blocks live 6 min sliding by default")).to_be_visible()
@@ -281,11 +281,11 @@ def test_both_homes_are_accessible_and_fit(look: Look, stack: Stack, own: Own) -
     at("home-of-a-customer")
     row = in_force(page).get_by_role("row", name=re.compile("^support-bot"))
     row.get_by_text("Change").click()
-    row.get_by_label("New time to live").fill("8")
+    row.get_by_label("New TTL").fill("8")
     row.get_by_label("Unit").select_option("d")
     row.get_by_role("button", name="Publish").click()
     expect(page.get_by_role("alert")).to_be_visible()
-    expect(row.get_by_label("New time to live")).to_be_in_viewport()
+    expect(row.get_by_label("New TTL")).to_be_in_viewport()
     at("home-of-a-customer-refused")
     leave(page)
     sign_in(page, stack)

@@ -127,7 +127,7 @@ def test_a_revision_that_changed_something_here_is_marked_and_others_are_not(
     publish(Place(acme, chat()), ttl_seconds=600)
     publish(FLEET, ttl_seconds=60)  # the namespace says otherwise
     told = seen(customer_client, CHAT)
-    assert re.search(r"rev 1 \d\d \w+ \d\d:\d\d UTC ?, Time to live: .+? → 10 min", told)
+    assert re.search(r"rev 1 \d\d \w+ \d\d:\d\d UTC ?, TTL: .+? → 10 min", told)
     assert len(re.findall(r"rev 1 \d\d", told)) == 1
     assert "Blocks live 10 min after last use, at most 24 h" in told
     assert "Policy, revision 1" in told

@@ -58,7 +58,7 @@ def test_its_people_read_limits_and_bounds_and_set_none(customer_client: Client,
     page = get(customer_client, LIMITS)
     assert "Acme may send 600 requests a minute; its members may change 6 of 11 policy fields" in page
     assert "Namespaces that it may have; it has 2 5,000" in page
-    assert "Time to live 1 s to 7 d" in page
+    assert "TTL 1 s to 7 d" in page
     assert "Weight operators only" in page
     assert "Set limits" not in page
     for what in ("limits", "bounds"):
@@ -159,9 +159,9 @@ def test_what_the_form_shows_is_what_it_would_set(
     ("field", "typed", "said"),
     [
         ("ttl_seconds__max", "soon", "“soon” is no length of time: write 300, 5 min or 24 h."),
-        ("ttl_seconds__max", "30 s", "Time to live: min 60 is above max 30"),
+        ("ttl_seconds__max", "30 s", "TTL: min 60 is above max 30"),
         ("ttl_seconds__max", "0", "greater than or equal to 1"),
-        ("reserved_share__max", "120 %", "Reserved share of the pool: Input should be less than or equal to 1"),
+        ("reserved_share__max", "120 %", "Reserved share: Input should be less than or equal to 1"),
         ("reserved_share__max", SCRIPT, "is no percentage"),
         ("weight__min", "heavy", "“heavy” is no number: write 1 or 2.5."),
         ("kv_dtype__allowed", "fp7", "fp7 is not one of the available choices."),
@@ -192,7 +192,7 @@ def test_bounds_that_somebody_else_set_meanwhile_are_not_overwritten_unseen(
     assert put(operator_client, "bounds", BUILT_IN).status_code == 302
     answer = put(operator_client, "bounds", {"weight__may": "on"}, revision=0)
     assert answer.status_code == 422
-    assert "Time to live 1 min to 2 h" in words(answer)
+    assert "TTL 1 min to 2 h" in words(answer)
     acme.refresh_from_db()
     assert acme.bounds_revision == 1
 
@@ -202,7 +202,7 @@ def test_the_trail_says_who_did_what_and_what_it_was_before(operator_client: Cli
     publish(place, ttl_seconds=300)
     publish(place, ttl_seconds=60)
     page = get(operator_client, TRAIL)
-    assert page.index("policy.ttl_seconds was 300 → became 60") < page.index("policy.ttl_seconds became 300")
+    assert page.index("TTL was 5 min → became 1 min") < page.index("TTL became 5 min")
     assert "Policy published acme/chat policy.publish" in page
     assert "Luminet Luminet itself" in page
 

@@ -265,7 +265,7 @@ def test_a_revision_is_marked_with_old_and_new_value_when_and_why(customer_clien
     page = customer_client.get("/").content.decode()
     words = words_of(page)
     assert "2 policy changes in the last 24 h" in words
-    assert re.search(r"Revision 1 all namespaces .* UTC Time to live: 5 min → 10 min Chats pause longer", words)
+    assert re.search(r"Revision 1 all namespaces .* UTC TTL: 5 min → 10 min Chats pause longer", words)
     assert re.search(rf"Revision 1 chat .* KV format: fp8 → int4 {re.escape(HOSTILE)} not predicted", words)
     assert HOSTILE not in page
     (told,) = re.findall(r'data-told="([^"]*)"', page)

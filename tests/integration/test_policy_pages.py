@@ -185,7 +185,7 @@ def test_a_preview_says_old_and_new_with_units_who_is_concerned_and_changes_noth
     page = send(operator_client, button="preview", ttl_seconds="12", ttl_seconds__unit="min")
     said = words(page)
     assert page.status_code == 200
-    assert "Time to live old: − 5 min (fleet default) new: + 12 min (this namespace’s own)" in said
+    assert "TTL old: − 5 min (fleet default) new: + 12 min (this namespace’s own)" in said
     assert "Something else comes into force in 1 namespace: acme/default; on 1 engine: agent-1." in said
     assert told(page, "ttl_seconds").startswith("becomes 12 min was 5 min fleet default")
     assert "1 change, not published" in said
@@ -211,9 +211,9 @@ def test_what_contradicts_the_rest_stands_beside_its_field_in_the_units_of_the_p
     operator_client: Client, acme: Organisation
 ) -> None:
     page = send(operator_client, button="preview", ttl_seconds="3", ttl_seconds__unit="d")
-    assert "3 d is longer than “At most”, which is 24 h." in told(page, "ttl_seconds")
+    assert "3 d is longer than “Maximum age”, which is 24 h." in told(page, "ttl_seconds")
     page = send(operator_client, button="preview", reserved_share="60", limit_share="50")
-    assert "60 % is more than “Never more than”, which is 50 %." in told(page, "reserved_share")
+    assert "60 % is more than “Share limit”, which is 50 %." in told(page, "reserved_share")
 
 
 def test_a_format_that_no_agent_can_do_is_told_beside_the_formats(operator_client: Client, acme: Organisation) -> None:
@@ -572,7 +572,7 @@ def test_what_is_wrong_with_one_models_value_stands_beside_it(operator_client: C
     publish(place(), models={"a.b": {"ttl_seconds": 60}})
     form = form_of(operator_client) | {"m0-ttl_seconds": "3", "m0-ttl_seconds-unit": "d", "publish": "yes"}
     answer = operator_client.post(POLICY, form)
-    assert "3 d is longer than “At most”, which is 24 h." in told(answer, "m0-ttl_seconds")
+    assert "3 d is longer than “Maximum age”, which is 24 h." in told(answer, "m0-ttl_seconds")
     assert level().revision == 1
 
 
@@ -607,7 +607,7 @@ def test_revisions_say_who_when_why_and_what_newest_first(operator_client: Clien
     page = operator_client.get("/orgs/acme/namespaces/default/revisions")
     said = words(page)
     assert "acme/default has 2 revisions" in said
-    assert said.index("Time to live: 1 min → 10 min") < said.index("Time to live: inherited → 1 min")
+    assert said.index("TTL: 1 min → 10 min") < said.index("TTL: inherited → 1 min")
     assert HOSTILE in said
     assert HOSTILE not in page.content.decode()
     assert "operator@luminet.example" in said
@@ -633,7 +633,7 @@ def test_going_back_shows_what_it_would_publish_and_is_a_new_revision(
     path = "/orgs/acme/namespaces/default/revisions"
     page = words(operator_client.get(path, {"to": 1}))
     assert "Going back publishes what revision 1 said, as revision 3" in page
-    assert "Time to live old: − 10 min (this namespace’s own) new: + 1 min (this namespace’s own)" in page
+    assert "TTL old: − 10 min (this namespace’s own) new: + 1 min (this namespace’s own)" in page
     assert "Cold cache. bf16 → fp8 is a cold cache" in page
     assert level().revision == 2
     answer = operator_client.post(path, {"to": "1", "revision": "2", "note": "Too long"})
@@ -684,7 +684,7 @@ def test_a_viewer_reads_revisions_and_cannot_go_back(customer_client: Client, ac
     publish(place(), ttl_seconds=60)
     path = "/orgs/acme/namespaces/default/revisions"
     page = customer_client.get(path, {"to": 0})
-    assert "Time to live: inherited → 1 min" in words(page)
+    assert "TTL: inherited → 1 min" in words(page)
     assert "Going back publishes what was inherited" not in words(page)
     assert "?to=0#back" not in page.content.decode()
     assert customer_client.post(path, {"to": "0", "revision": "1"}).status_code == 403

@@ -151,10 +151,7 @@ def test_a_canary_is_shown_by_step_with_who_is_reached_and_what_comes_next(
     assert "When all of this step have acknowledged it, they are watched for 1 min, then it goes to everybody." in said
     assert "1. 50 % of the engines now 0 of 1 acknowledged" in said
     assert "2. everybody to come" in said
-    assert (
-        "Revision 2 changes 1 value against revision 1 “Chats pause longer” Time to live: was 5 min → becomes 10 min"
-        in said
-    )
+    assert "Revision 2 changes 1 value against revision 1 “Chats pause longer” TTL: was 5 min → becomes 10 min" in said
     (reached,) = rollout.reached
     other = "agent-2" if reached == "agent-1" else "agent-1"
     assert f"{reached} engine awaited" in said

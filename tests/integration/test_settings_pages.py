@@ -46,7 +46,7 @@ def test_what_is_in_force_says_where_it_is_from(operator_client: Client) -> None
     publish(FLEET, ttl_seconds=5400, kv_dtype="int8")
     told = get(operator_client, "/settings")
     assert "revision 1 of the fleet’s policy holds" in told
-    assert "Time to live 90 min fleet policy" in told or "Time to live 1 h 30 min fleet policy" in told
+    assert "TTL 90 min fleet policy" in told or "TTL 1 h 30 min fleet policy" in told
     assert "KV format int8 fleet policy" in told
     assert "Weight 1 built in" in told
 

@@ -1,1 +1,1 @@
-"""A format and a backend as somebody else would add them, each put into a copy of the tree by the contract tests."""
+"""Small things of every kind that can be added: contract tests add them to a copy of the tree and use them."""

@@ -140,7 +140,7 @@ def test_revisions_close_together_share_a_mark() -> None:
 
 def test_a_revision_is_told_with_old_new_and_what_it_was_to_bring() -> None:
     row = mark_row(touched(known=Hindsight(0.61, 0.7049, 0.0123), note="Pauses", is_rollback=True))
-    assert [(one.field, one.before, one.after) for one in row.changes] == [("Time to live", "5 min", "10 min")]
+    assert [(one.field, one.before, one.after) for one in row.changes] == [("TTL", "5 min", "10 min")]
     assert (row.predicted, row.error, row.note) == ("61.0 % → 70.5 %", "± 1.2 points", "rolled back. Pauses")
 
 

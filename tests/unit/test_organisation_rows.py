@@ -3,21 +3,15 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from django.core.exceptions import ValidationError
 
 from controlplane.analytics.invoices import Invoice, Line
 from controlplane.analytics.money import Cost, Price, Tokens
 from controlplane.analytics.owned import Owned
 from controlplane.dashboard.organisations import front_rows, key_rows, list_rows, member_rows
-from controlplane.dashboard.organisations.amounts import (
-    Unreadable,
-    seconds_read,
-    seconds_text,
-    share_read,
-    share_text,
-    weight_read,
-)
-from controlplane.dashboard.organisations.limit_forms import bound_rows
+from controlplane.dashboard.organisations.limit_forms import BoundsForm, bound_rows
 from controlplane.dashboard.organisations.paging import PAGE, Asked, asked, pager
+from controlplane.dashboard.policies.form_fields import DurationField, NumberField, PercentField
 from tenants.bounds import BUILT_IN_BOUNDS, Bounds, SecondsRange
 from tenants.limits import Limits
 from tenants.listing import Listed
@@ -49,33 +43,48 @@ def owned(covered: int = DAY, **more: int) -> Owned:
     ],
 )
 def test_lengths_of_time_are_read_as_people_write_them(text: str, seconds: int) -> None:
-    assert seconds_read(text) == seconds
+    assert DurationField().clean(text) == seconds
 
 
 def test_what_is_no_length_of_time_is_named(subtests: pytest.Subtests) -> None:
-    for text in ("", "soon", "-5", "5 fortnights", "1.5 h", "5 min or so", "٣", "1e9"):
-        with subtests.test(msg=text), pytest.raises(Unreadable, match="is no length of time: write 300, 5 min or 24 h"):
-            seconds_read(text)
+    problem = "is no length of time: write 300, 5 min or 24 h"
+    for text in ("soon", "-5", "5 fortnights", "1.5 h", "5 min or so", "٣", "1e9"):
+        with subtests.test(msg=text), pytest.raises(ValidationError, match=problem):
+            DurationField().clean(text)
 
 
 def test_what_is_written_is_read_as_the_same(subtests: pytest.Subtests) -> None:
     cases: list[int] = [1, 59, 60, 90, 3600, 5400, DAY, 2 * DAY, 604_800]
     for seconds in cases:
         with subtests.test(msg=repr(seconds)):
-            assert seconds_read(seconds_text(seconds)) == seconds
+            assert DurationField().clean(DurationField.text(seconds)) == seconds
 
 
 @pytest.mark.parametrize("share", [0, 0.001, 0.07, 0.125, 0.29, 0.57, 1])
 def test_a_share_is_written_in_percent_and_read_as_the_same(share: float) -> None:
-    assert share_read(share_text(share)) == share
+    assert PercentField().clean(PercentField.text(share)) == share
 
 
-@pytest.mark.parametrize("text", ["", "a tenth", "-1", "1e2", "12 %%"])
+@pytest.mark.parametrize("text", ["a tenth", "-1", "1e2", "12 %%"])
 def test_what_is_no_percentage_or_number_is_named(text: str) -> None:
-    with pytest.raises(Unreadable):
-        share_read(text)
-    with pytest.raises(Unreadable):
-        weight_read(text)
+    with pytest.raises(ValidationError, match="is no percentage"):
+        PercentField().clean(text)
+    with pytest.raises(ValidationError, match="is no number"):
+        NumberField().clean(text)
+
+
+def test_an_unticked_bound_is_not_read() -> None:
+    typed = {"revision": "1", "ttl_seconds__max": "soon", "weight__may": "on", "weight__max": "2.5"}
+    form = BoundsForm(typed)
+    assert form.is_valid(), form.errors
+    assert form.cleaned_data["bounds"].model_dump(exclude_none=True) == {"weight": {"max": 2.5}}
+    form = BoundsForm({**typed, "ttl_seconds__may": "on"})
+    assert list(form.errors) == ["ttl_seconds__max"]
+
+
+def test_nothing_typed_is_no_bound() -> None:
+    for field in (DurationField, PercentField, NumberField):
+        assert field(required=False).clean(" ") is None
 
 
 # Pages
@@ -242,7 +251,7 @@ def test_the_headline_of_members_says_who_has_joined(total: int, invited: int, s
 
 def test_bounds_read_as_what_members_may_choose() -> None:
     rows = {row.label: row.words for row in bound_rows(BUILT_IN_BOUNDS)}
-    assert rows["Time to live"] == "1 s to 7 d"
+    assert rows["TTL"] == "1 s to 7 d"
     assert rows["Prefix caching"] == "on or off"
     assert rows["Weight"] == "operators only"
     for bound, said in (
@@ -250,4 +259,4 @@ def test_bounds_read_as_what_members_may_choose() -> None:
         (SecondsRange(min=60), "at least 1 min"),
         (SecondsRange(max=60), "at most 1 min"),
     ):
-        assert {row.label: row.words for row in bound_rows(Bounds(ttl_seconds=bound))}["Time to live"] == said
+        assert {row.label: row.words for row in bound_rows(Bounds(ttl_seconds=bound))}["TTL"] == said

@@ -25,14 +25,14 @@ def test_what_stayed_goes_unsaid_and_what_changed_says_both() -> None:
     before = {"revision": 1, "policy": {"ttl_seconds": 300, "kv_dtype": "fp8"}}
     after = {"revision": 2, "policy": {"ttl_seconds": 60, "kv_dtype": "fp8"}}
     assert list(changes_of(before, after)) == [
-        TrailChange("policy.ttl_seconds", "300", "60"),
+        TrailChange("TTL", "5 min", "1 min"),
         TrailChange("revision", "1", "2"),
     ]
 
 
 def test_absent_and_null_are_two_things_in_what_was_there_before() -> None:
     assert list(changes_of({"policy": {}}, {"policy": {"max_age_seconds": None}})) == [
-        TrailChange("policy.max_age_seconds", None, "null")
+        TrailChange("Maximum age", None, "no cap")
     ]
     assert list(changes_of({"a": 1}, {})) == [TrailChange("a", "1", None)]
 

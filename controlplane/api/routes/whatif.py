@@ -7,8 +7,8 @@ from ninja import Query
 from controlplane.analytics.whatif import what_if
 from controlplane.api.routing import Answer, Call, Group
 from controlplane.api.schemas.whatif import WhatIfShown
+from engine_agent.contracts.policy_fields import WEEK_SECONDS, TtlMode
 from tenants import access
-from tenants.policy import WEEK_SECONDS, TtlMode
 
 group = Group("Numbers")
 

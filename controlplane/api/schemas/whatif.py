@@ -5,7 +5,7 @@ from datetime import datetime
 from pydantic import ConfigDict, Field
 
 from controlplane.api.schemas.base import Given, example
-from tenants.policy import TtlMode
+from engine_agent.contracts.policy_fields import TtlMode
 
 WHEN = "2026-11-22T12:00:00Z"
 MONEY = {"currency": "EUR", "amount": "0.0580608", "rounded": "0.06", "is_example": True, "without_price": []}

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from controlplane.dashboard.policies.fields import POLICY_PATH, value_words, what_words
+
 MOST_CHANGES = 12  # of one record; the rest is counted
 MOST_WORDS = 160  # of one value
 KINDS = {
@@ -68,7 +70,7 @@ MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class TrailChange:
-    """One value: what it was and what it became; None where there was or is none."""
+    """One value: what it was and what it became; None where there was or is none. `field`: its path, or a label."""
 
     field: str
     before: str | None
@@ -119,7 +121,17 @@ def changes_of(before: Any, after: Any) -> Iterator[TrailChange]:
     for field in sorted({*old, *new}):
         was, became = old.get(field, MISSING), new.get(field, MISSING)
         if was != became and not (is_new and became in (None, "", [])):
-            yield TrailChange(field or "value", _words(was), _words(became))
+            yield _change(field, was, became)
+
+
+def _change(path: str, was: Any, became: Any) -> TrailChange:
+    """A policy's value is called and shown as on its own page."""
+    named = POLICY_PATH.fullmatch(path)
+    if named is None:
+        return TrailChange(path or "value", _words(was), _words(became))
+    name = named["field"]
+    before, after = (None if value is MISSING else value_words(name, value) for value in (was, became))
+    return TrailChange(what_words(name, named["model"]), before, after)
 
 
 def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:

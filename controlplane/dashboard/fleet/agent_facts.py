@@ -12,10 +12,11 @@ from controlplane.dashboard.fleet.rows import ISOLATION, TONES, Tag, backend_wor
 from controlplane.dashboard.frame.charts import bytes_text
 from controlplane.dashboard.frame.tiles import rate
 from controlplane.dashboard.frame.words import counted, duration
-from controlplane.dashboard.policies.enforcement_words import LABELS, enforcement_facts, labels_words, unenforced
+from controlplane.dashboard.policies.enforcement_words import enforcement_facts, labels_words, unenforced
 from controlplane.fleet.agents import SECONDS
 from controlplane.fleet.canaries import ADVANTAGE, Isolation
 from controlplane.fleet.quality import format_words
+from engine_agent.contracts.policy_fields import LABELS
 
 Seen = Mapping[str, Any]  # what fleet.views.agent_view says
 CONDITIONS = {

@@ -10,6 +10,7 @@ from controlplane.dashboard.frame.tiles import Tile, tile
 from controlplane.dashboard.frame.words import MAY, ORIGINS, ROLES, counted, duration
 from controlplane.dashboard.home.ttl_forms import Ttl, TtlForm, ttl_form, within
 from controlplane.live.listeners import organisation_group
+from engine_agent.contracts.policy_fields import LABELS
 from tenants.access import actor_for_member
 from tenants.actor import Scope
 from tenants.bounds import SecondsRange, bounds_of
@@ -77,6 +78,7 @@ def home_page(homes: Sequence[Home], told: Told, tried: Tried, so_far: Mapping[i
         "fact": fact,
         "fact_of": only.path if only else "",
         "panels": found,
+        "labels": LABELS,
         "refused": refusal(row.ttl for panel in found for row in panel.rows if row.ttl is not None),
         "live": {
             "paths": " ".join(one.path for one in tiles),

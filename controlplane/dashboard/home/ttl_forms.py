@@ -9,9 +9,11 @@ from typing import Any
 from django import forms
 
 from controlplane.dashboard.frame.words import UNITS, duration
+from controlplane.dashboard.policies.form_fields import seconds_problem
+from engine_agent.contracts.policy_fields import FIELDS as POLICY_FIELDS
+from engine_agent.contracts.policy_fields import LABELS, WEEK_SECONDS
 from tenants.bounds import SecondsRange
 from tenants.errors import FieldProblem
-from tenants.policy import WEEK_SECONDS
 
 SIZES = {name: size for size, name in reversed(UNITS)}
 WORDS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
@@ -24,7 +26,7 @@ class TtlForm(forms.Form):
     """`revision`: which one the page has shown. What was published since is not overwritten unseen."""
 
     amount = forms.CharField(
-        label="Time to live", max_length=20, widget=forms.TextInput(attrs={"inputmode": "decimal", "size": 6})
+        label=LABELS["ttl_seconds"], max_length=20, widget=forms.TextInput(attrs={"inputmode": "decimal", "size": 6})
     )
     unit = forms.ChoiceField(choices=list(WORDS.items()), widget=forms.Select(attrs={"aria-label": "Unit"}))
     note = forms.CharField(label="Why", required=False, help_text="Optional. It stays in the history.")
@@ -40,7 +42,7 @@ class TtlForm(forms.Form):
         told: dict[str, Any] = self.cleaned_data
         if "amount" in told and "unit" in told:
             seconds = told["amount"] * SIZES[told["unit"]]
-            problem = _problem(seconds)
+            problem = seconds_problem(seconds, POLICY_FIELDS["ttl_seconds"])
             if problem:
                 self.add_error("amount", f"{told['amount']:f} {told['unit']} is {problem}.")
             told["seconds"] = int(seconds)
@@ -56,14 +58,6 @@ class TtlForm(forms.Form):
 
 def _sentence(message: str) -> str:
     return message if message.endswith((".", "!", "?")) else f"{message}."
-
-
-def _problem(seconds: Decimal) -> str | None:
-    if seconds != int(seconds):
-        return "no whole number of seconds"
-    if seconds < 1:
-        return "less than 1 s, the least there is"
-    return f"more than {duration(WEEK_SECONDS)}, the most there is" if seconds > WEEK_SECONDS else None
 
 
 def in_words(message: str) -> str:

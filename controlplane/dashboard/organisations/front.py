@@ -24,6 +24,7 @@ from controlplane.dashboard.organisations.front_rows import (
     stats,
 )
 from controlplane.dashboard.organisations.paging import asked, pager
+from engine_agent.contracts.policy_fields import LABELS
 from tenants.access import MANAGE, OPERATE, READ, group_for, groups, organisation_for, permit
 from tenants.actor import Actor, Scope
 from tenants.errors import NotFound, StaleRevision
@@ -123,6 +124,7 @@ def _page(request: HttpRequest, actor: Actor, found: Organisation, tried: Tried,
     may_manage = actor.has(Scope.ADMIN)
     held = holdings_of(found)
     context: dict[str, Any] = {
+        "labels": LABELS,
         "headline": headline(found, owned, held.namespaces),
         "stats": stats(owned),
         "as_of": owned.as_of,

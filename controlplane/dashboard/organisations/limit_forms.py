@@ -1,27 +1,19 @@
 """An organisation's limits and bounds in the units people think in: as everybody reads them, and as forms. Pure."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from django import forms
 from pydantic import ValidationError
 
-from controlplane.dashboard.organisations.amounts import (
-    Unreadable,
-    seconds_read,
-    seconds_text,
-    share_read,
-    share_text,
-    weight_read,
-    weight_text,
-)
 from controlplane.dashboard.organisations.forms import revision_field
-from kernels.formats import OFFERED
+from controlplane.dashboard.policies.fields import choices_of
+from controlplane.dashboard.policies.form_fields import VALUE_FIELDS, ValueField
+from engine_agent.contracts.policy_fields import FIELDS, LABELS
 from tenants.bounds import Bounds
 from tenants.limits import Limits
 from tenants.listing import Holdings
-from tenants.policy import Offload, TtlMode
 from tenants.validation import field_problems
 
 LIMITS: Final = {
@@ -37,38 +29,10 @@ HELD: Final = {"max_namespaces": "namespaces", "max_keys": "keys", "max_members"
 RATES: Final = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """How the two ends of a range are typed and shown."""
-
-    read: Callable[[str], float]
-    text: Callable[[float], str]
-    hint: str
-
-
-SECONDS: Final = Kind(seconds_read, seconds_text, "as 5 min or 24 h; empty: open")
-SHARE: Final = Kind(share_read, share_text, "in percent of each agent's pool; empty: open")
-WEIGHT: Final = Kind(weight_read, weight_text, "a number from 0.001 to 1000; empty: open")
-RANGES: Final = {
-    "ttl_seconds": ("Time to live", SECONDS),
-    "max_age_seconds": ("Cap on age", SECONDS),
-    "reserved_share": ("Reserved share of the pool", SHARE),
-    "limit_share": ("Limit share of the pool", SHARE),
-    "weight": ("Weight", WEIGHT),
-    "pin_share": ("Share for pins", SHARE),
+RANGES: Final = {name: VALUE_FIELDS[field.kind] for name, field in FIELDS.items() if field.kind in VALUE_FIELDS}
+CHOICES: Final = {
+    name: choices_of(field) for name, field in FIELDS.items() if name not in RANGES and field.kind != "switch"
 }
-CHOICES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
-    "ttl_mode": ("Mode of the time to live", get_args(TtlMode)),
-    "kv_dtype": ("KV format", OFFERED),
-    "request_kv_dtypes": ("KV formats on request", OFFERED),
-    "offload": ("Tier for evicted blocks", get_args(Offload)),
-}
-LABELS: Final = {
-    "prefix_caching": "Prefix caching",
-    **{field: label for field, (label, _) in CHOICES.items()},
-    **{field: label for field, (label, _) in RANGES.items()},
-}
-ORDER: Final = tuple(Bounds.model_fields)
 
 
 # As everybody reads them
@@ -106,7 +70,7 @@ def _limit(value: int | None) -> str:
 
 
 def bound_rows(bounds: Bounds) -> list[BoundRow]:
-    return [_bound_row(field, getattr(bounds, field)) for field in ORDER]
+    return [_bound_row(field, getattr(bounds, field)) for field in FIELDS]
 
 
 def _bound_row(field: str, bound: Any) -> BoundRow:
@@ -116,11 +80,11 @@ def _bound_row(field: str, bound: Any) -> BoundRow:
     if field in CHOICES:
         return BoundRow(label, ", ".join(bound.allowed) or "nothing", is_theirs=True)
     if field in RANGES:
-        return BoundRow(label, _range_words(bound, RANGES[field][1]), is_theirs=True)
+        return BoundRow(label, _range_words(bound, RANGES[field]), is_theirs=True)
     return BoundRow(label, "on or off", is_theirs=True)
 
 
-def _range_words(bound: Any, kind: Kind) -> str:
+def _range_words(bound: Any, kind: type[ValueField]) -> str:
     least = None if bound.min is None else kind.text(bound.min)
     most = None if bound.max is None else kind.text(bound.max)
     if least and most:
@@ -129,10 +93,10 @@ def _range_words(bound: Any, kind: Kind) -> str:
 
 
 def headline(name: str, limits: Limits, bounds: Bounds) -> str:
-    mine = sum(getattr(bounds, field) is not None for field in ORDER)
+    mine = sum(getattr(bounds, field) is not None for field in FIELDS)
     rate = limits.requests_per_minute
     may = "may send any number of requests" if rate is None else f"may send {rate:,} requests a minute"
-    return f"{name} {may}; its members may change {mine} of {len(ORDER)} policy fields"
+    return f"{name} {may}; its members may change {mine} of {len(FIELDS)} policy fields"
 
 
 # As operators set them
@@ -183,13 +147,13 @@ class BoundsForm(forms.Form):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        for field in ORDER:
+        for field in FIELDS:
             for name, made in _fields_of(field):
                 self.fields[name] = made
 
     def clean(self) -> dict[str, Any]:
         told = self.cleaned_data
-        document = {field: bound for field in ORDER if (bound := self._bound(field, told)) is not None}
+        document = {field: bound for field in FIELDS if (bound := self._bound(field, told)) is not None}
         if not self.errors:
             try:
                 told["bounds"] = Bounds.model_validate(document)
@@ -202,32 +166,27 @@ class BoundsForm(forms.Form):
 
     def _bound(self, field: str, told: Mapping[str, Any]) -> dict[str, Any] | None:
         if not told.get(f"{field}__may"):
+            for end in ("min", "max"):  # what is typed beside an empty tick counts for nothing
+                self.errors.pop(f"{field}__{end}", None)
             return None
         if field in CHOICES:  # nothing allowed is not the same as operators only: what is set may be taken away
             return {"allowed": told.get(f"{field}__allowed", [])}
         if field not in RANGES:
             return {}
         ends = ((end, told.get(f"{field}__{end}")) for end in ("min", "max"))
-        return {end: value for end, text in ends if text and (value := self._end(field, end, text)) is not None}
-
-    def _end(self, field: str, end: str, text: str) -> float | None:
-        try:
-            return RANGES[field][1].read(text)
-        except Unreadable as error:
-            self.add_error(f"{field}__{end}", str(error))
-            return None
+        return {end: value for end, value in ends if value is not None}
 
     @property
     def rows(self) -> Iterator[dict[str, Any]]:
         """A row for each policy field, with its inputs."""
-        for field in ORDER:
+        for field in FIELDS:
             names = {
                 name: self[f"{field}__{name}"]
                 for name in ("may", "min", "max", "allowed")
                 if f"{field}__{name}" in self.fields
             }
             errors = [(f"{one.auto_id}_error", one.errors) for one in names.values() if one.errors]
-            hint = RANGES[field][1].hint if field in RANGES else ""
+            hint = RANGES[field].hint.format(FIELDS[field]) if field in RANGES else ""
             yield {"field": field, "label": LABELS[field], "hint": hint, "errors": errors, **names}
 
 
@@ -235,7 +194,7 @@ def _fields_of(field: str) -> Iterator[tuple[str, forms.Field]]:
     label = LABELS[field]
     yield f"{field}__may", forms.BooleanField(label=f"{label}: members may change it", required=False)
     if field in CHOICES:
-        choices = [(one, one) for one in CHOICES[field][1]]
+        choices = [(one, one) for one in CHOICES[field]]
         yield (
             f"{field}__allowed",
             forms.MultipleChoiceField(
@@ -244,23 +203,17 @@ def _fields_of(field: str) -> Iterator[tuple[str, forms.Field]]:
         )
     if field in RANGES:
         for end, word in (("min", "at least"), ("max", "at most")):
-            widget = forms.TextInput(attrs={"size": 8})
-            yield (
-                f"{field}__{end}",
-                forms.CharField(label=f"{label}: {word}", required=False, max_length=40, widget=widget),
-            )
+            yield f"{field}__{end}", RANGES[field](label=f"{label}: {word}", required=False)
 
 
 def bounds_initial(bounds: Bounds, revision: int) -> dict[str, Any]:
     said: dict[str, Any] = {"revision": revision}
-    for field in ORDER:
+    for field in FIELDS:
         bound = getattr(bounds, field)
         said[f"{field}__may"] = bound is not None
         if field in CHOICES and bound is not None:
             said[f"{field}__allowed"] = list(bound.allowed)
         if field in RANGES and bound is not None:
-            text = RANGES[field][1].text
-            said |= {
-                f"{field}__{end}": text(value) for end in ("min", "max") if (value := getattr(bound, end)) is not None
-            }
+            ends = {end: getattr(bound, end) for end in ("min", "max")}
+            said |= {f"{field}__{end}": RANGES[field].text(value) for end, value in ends.items() if value is not None}
     return said

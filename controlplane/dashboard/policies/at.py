@@ -8,6 +8,7 @@ from django.urls import reverse
 
 from controlplane.dashboard.frame import navigation
 from controlplane.dashboard.frame.pages import actor_within, operator_of
+from engine_agent.contracts.policy_fields import LEVELS
 from tenants.access import (
     OPERATE_PUBLISH,
     OPERATE_READ,
@@ -22,7 +23,6 @@ from tenants.access import (
 from tenants.actor import Actor, Scope
 from tenants.bounds import Bounds, bounds_of
 from tenants.levels import FLEET, Place
-from tenants.policy import LEVELS
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from controlplane.dashboard.frame.charts import Chart, Mark, Series, bytes_text
 from controlplane.dashboard.frame.words import counted, duration
+from engine_agent.contracts.policy_fields import LABELS
 
 WORTH_SAYING = 1.0  # points
 
@@ -112,5 +113,12 @@ def _chart(title: str, now: Mapping[str, Any], then: Mapping[str, Any], points: 
         )
     line = Series("Hit rate, foretold", tuple(round(known[x], 2) for x in xs), "served")
     return Chart(
-        "what-if-curve", title, "percent", xs, (line,), tuple(marks), across="durations", across_label="Time to live"
+        "what-if-curve",
+        title,
+        "percent",
+        xs,
+        (line,),
+        tuple(marks),
+        across="durations",
+        across_label=LABELS["ttl_seconds"],
     )

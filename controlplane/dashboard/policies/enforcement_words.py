@@ -6,22 +6,10 @@ from typing import Any
 from controlplane.dashboard.frame.words import counted
 from controlplane.fleet.enforcement import NOT_REPORTED, Together
 from controlplane.rollouts.enforcing import Setting, reasons_words
+from engine_agent.contracts.policy_fields import LABELS
 from tenants.actor import Actor
 
 Seen = Mapping[str, Any]  # what fleet.views.agent_view says
-LABELS = {
-    "prefix_caching": "Prefix caching",
-    "ttl_seconds": "TTL",
-    "ttl_mode": "TTL mode",
-    "max_age_seconds": "Maximum age",
-    "kv_dtype": "KV format",
-    "request_kv_dtypes": "KV formats requests may choose",
-    "reserved_share": "Reserved share",
-    "limit_share": "Share limit",
-    "weight": "Weight",
-    "pin_share": "Pin budget",
-    "offload": "Offload tier",
-}
 TITLES = {"best_effort": "Best effort", "untested": "Untested", "refused": "Not enforced"}
 
 

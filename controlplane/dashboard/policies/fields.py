@@ -4,102 +4,27 @@ In a form each field is a name, or that of its model's place and it ("m0-ttl_sec
 not in the form at all stays.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
 from controlplane.dashboard.frame.words import duration, lengths_in_words
 from controlplane.dashboard.home.ttl_forms import SIZES, in_words, split
+from controlplane.dashboard.policies.form_fields import seconds_problem, shortened
+from engine_agent.contracts.policy_fields import FIELDS, LABELS, PolicyField
 from kernels.formats import OFFERED
-from tenants.policy import WEEK_SECONDS, YEAR_SECONDS
 
 Typed = Mapping[str, Sequence[str]]
-Kind = Literal["seconds", "choice", "formats", "share", "number"]
 NO_CAP = "none"  # in place of a unit: no amount at all
 OWN = "own"
-MOST_SHOWN = 40  # letters of what somebody typed, in a message
 _AMOUNT = re.compile(r"[0-9]{1,9}(?:[.,][0-9]{1,9})?")
 _RATIO = re.compile(r"(?<![\w.])[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?(?![\w.%]|\.\d)")
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
-    name: str
-    label: str
-    kind: Kind
-    hint: str
-    choices: tuple[tuple[str, str], ...] = ()
-    most_seconds: int = 0
-    may_be_none: bool = False
-
-
-FIELDS: dict[str, Field] = {
-    one.name: one
-    for one in (
-        Field(
-            "prefix_caching",
-            "Prefix caching",
-            "choice",
-            "Off: nothing is matched and nothing kept.",
-            (("on", "on"), ("off", "off")),
-        ),
-        Field("ttl_seconds", "Time to live", "seconds", "How long a block stays matchable.", most_seconds=WEEK_SECONDS),
-        Field(
-            "ttl_mode",
-            "Counted from",
-            "choice",
-            "Sliding: every hit renews it. Absolute: it ends that long after it was made.",
-            (("sliding", "sliding"), ("absolute", "absolute")),
-        ),
-        Field(
-            "max_age_seconds",
-            "At most",
-            "seconds",
-            "Hard cap on a block’s age, also when hits renew it.",
-            most_seconds=YEAR_SECONDS,
-            may_be_none=True,
-        ),
-        Field(
-            "kv_dtype",
-            "KV format",
-            "choice",
-            "What keys and values are kept in. Another one is a cold cache: blocks of different formats never match.",
-            tuple((one, one) for one in OFFERED),
-        ),
-        Field(
-            "request_kv_dtypes",
-            "Requests may ask for",
-            "formats",
-            "Besides the format above; anything else is refused with 400.",
-        ),
-        Field(
-            "reserved_share",
-            "Guaranteed share",
-            "share",
-            "Nobody else’s blocks can push these out; what is idle is lent.",
-        ),
-        Field("limit_share", "Never more than", "share", "What is beyond it is evicted, its own oldest first."),
-        Field("weight", "Weight", "number", "Its part of what is contended, against the weights of others."),
-        Field(
-            "pin_share",
-            "Share for pins",
-            "share",
-            "How much its pins may hold; it is promised like a guaranteed share.",
-        ),
-        Field(
-            "offload",
-            "Evicted blocks go",
-            "choice",
-            "Where blocks go that leave the accelerator.",
-            (("none", "nowhere"), ("host", "to the host’s memory"), ("disk", "to disk")),
-        ),
-    )
-}
-
-
-_PATH = re.compile(rf"(?<![\w.])policy\.(?:models\.(?P<model>\S+)\.)?(?P<field>{'|'.join(FIELDS)})(?!\w)")
+_NAME = re.compile(rf"(?<![\w.])(?:{'|'.join(FIELDS)})(?!\w)")
+POLICY_PATH = re.compile(rf"(?<![\w.])policy\.(?:models\.(?P<model>\S+)\.)?(?P<field>{'|'.join(FIELDS)})(?!\w)")
 
 
 class Unreadable(ValueError):
@@ -113,12 +38,22 @@ class _Word:
 INHERITED, UNSENT = _Word(), _Word()
 
 
-def read(field: Field, key: str, typed: Typed) -> Any:
+def choices_of(field: PolicyField) -> tuple[str, ...]:
+    """The words to choose from; none where something is typed."""
+    match field.kind:
+        case "switch":
+            return ("on", "off")
+        case "format" | "formats":
+            return OFFERED
+    return field.choices
+
+
+def read(field: PolicyField, key: str, typed: Typed) -> Any:
     """A value, INHERITED, or UNSENT where the form did not have the field. Raises Unreadable."""
     match field.kind:
         case "seconds":
             return _seconds(field, key, typed)
-        case "choice":
+        case "switch" | "choice" | "format":
             return _choice(field, key, typed)
         case "formats":
             return _formats(key, typed)
@@ -130,36 +65,32 @@ def first(typed: Typed, name: str, otherwise: str = "") -> str:
     return found[-1].strip() if found else otherwise
 
 
-def _seconds(field: Field, key: str, typed: Typed) -> Any:
+def _seconds(field: PolicyField, key: str, typed: Typed) -> Any:
     if key not in typed:
         return UNSENT
     amount, unit = first(typed, key), first(typed, f"{key}-unit")
-    if unit == NO_CAP and field.may_be_none:
+    if unit == NO_CAP and field.is_nullable:
         return None
     if not amount:
         return INHERITED
     if unit not in SIZES:
-        raise Unreadable(f"“{_short(unit)}” is no unit of time.")
+        raise Unreadable(f"“{shortened(unit)}” is no unit of time.")
     seconds = amount_read(amount, "amount of time: write a number, as 5 or 1.5") * SIZES[unit]
-    told = f"{_short(amount)} {unit}"
-    if seconds != int(seconds):
-        raise Unreadable(f"{told} is no whole number of seconds.")
-    if seconds < 1:
-        raise Unreadable(f"{told} is less than 1 s, the least there is.")
-    if seconds > field.most_seconds:
-        raise Unreadable(f"{told} is more than {duration(field.most_seconds)}, the most there is.")
+    told = f"{shortened(amount)} {unit}"
+    if problem := seconds_problem(seconds, field):
+        raise Unreadable(f"{told} is {problem}.")
     return int(seconds)
 
 
-def _choice(field: Field, key: str, typed: Typed) -> Any:
+def _choice(field: PolicyField, key: str, typed: Typed) -> Any:
     if key not in typed:
         return UNSENT
     chosen = first(typed, key)
     if not chosen:
         return INHERITED
-    if chosen not in dict(field.choices):
-        raise Unreadable(f"“{_short(chosen)}” is none of {', '.join(dict(field.choices))}.")
-    return chosen == "on" if field.name == "prefix_caching" else chosen
+    if chosen not in choices_of(field):
+        raise Unreadable(f"“{shortened(chosen)}” is none of {', '.join(choices_of(field))}.")
+    return chosen == "on" if field.kind == "switch" else chosen
 
 
 def _formats(key: str, typed: Typed) -> Any:
@@ -170,11 +101,11 @@ def _formats(key: str, typed: Typed) -> Any:
         return INHERITED
     ticked = set(typed.get(key, ()))
     if unknown := ticked.difference(OFFERED):
-        raise Unreadable(f"“{_short(min(unknown))}” is no format.")
+        raise Unreadable(f"“{shortened(min(unknown))}” is no format.")
     return [one for one in OFFERED if one in ticked]
 
 
-def _number(field: Field, key: str, typed: Typed) -> Any:
+def _number(field: PolicyField, key: str, typed: Typed) -> Any:
     if key not in typed:
         return UNSENT
     told = first(typed, key)
@@ -183,29 +114,26 @@ def _number(field: Field, key: str, typed: Typed) -> Any:
     if field.kind == "share":
         percent = amount_read(told.removesuffix("%").rstrip(), "share: write percent, as 12 or 2.5")
         if percent > 100:
-            raise Unreadable(f"{_short(told)} % is more than 100 %, all of a pool.")
+            raise Unreadable(f"{shortened(told)} % is more than 100 %, all of a pool.")
         return float(percent / 100)
-    weight = amount_read(told, "weight: write a number, as 1 or 0.5")
-    if not Decimal("0.001") <= weight <= 1000:
-        raise Unreadable(f"{_short(told)} is not between 0.001 and 1000.")
-    return float(weight)
+    number = float(amount_read(told, f"{field.label.lower()}: write a number, as 1 or 0.5"))
+    least, most = field.minimum or 0.0, field.maximum or math.inf
+    if not least <= number <= most:
+        raise Unreadable(f"{shortened(told)} is not between {least:g} and {most:g}.")
+    return number
 
 
 def amount_read(told: str, what: str) -> Decimal:
     """Raises Unreadable, which says what it is not."""
     if not _AMOUNT.fullmatch(told):
-        raise Unreadable(f"“{_short(told)}” is no {what}.")
+        raise Unreadable(f"“{shortened(told)}” is no {what}.")
     return Decimal(told.replace(",", "."))
-
-
-def _short(told: str) -> str:
-    return told if len(told) <= MOST_SHOWN else f"{told[:MOST_SHOWN]}…"
 
 
 # From values back to what stands in the form
 
 
-def typed_of(field: Field, key: str, value: Any, *, unit_of: Any = INHERITED) -> dict[str, list[str]]:
+def typed_of(field: PolicyField, key: str, value: Any, *, unit_of: Any = INHERITED) -> dict[str, list[str]]:
     """What somebody would have typed. `unit_of`: what is inherited lends its unit, where nothing is typed."""
     match field.kind:
         case "seconds":
@@ -213,7 +141,7 @@ def typed_of(field: Field, key: str, value: Any, *, unit_of: Any = INHERITED) ->
         case "formats":
             own = [] if value is INHERITED else list(value)
             return {f"{key}-own": ["" if value is INHERITED else OWN], key: own}
-        case "choice":
+        case "switch" | "choice" | "format":
             return {key: ["" if value is INHERITED else _chosen(value)]}
     if value is INHERITED:
         return {key: [""]}
@@ -245,8 +173,7 @@ def percent(share: float) -> str:
 
 def what_words(name: str, model: str | None) -> str:
     """A field as pages call it: "KV format of tiny"."""
-    label = FIELDS[name].label
-    return f"{label} of {model}" if model else label
+    return f"{LABELS[name]} of {model}" if model else LABELS[name]
 
 
 def value_words(name: str, value: Any) -> str:
@@ -265,14 +192,7 @@ def value_words(name: str, value: Any) -> str:
             return ", ".join(value) or "nothing else"
         case "number":
             return number_text(value)
-    return dict(field.choices).get(_chosen(value), _chosen(value))
-
-
-def same(field: str, one: Any, other: Any) -> bool:
-    """Whether both mean the same: formats are a set, whatever their order."""
-    if isinstance(one, list) and isinstance(other, list):
-        return sorted(one) == sorted(other)
-    return type(one) is type(other) and bool(one == other) if field == "prefix_caching" else bool(one == other)
+    return _chosen(value)
 
 
 # What services say, as it is said on the page
@@ -296,16 +216,14 @@ def problem_words(name: str, message: str) -> str:
 def reason_words(said: str) -> str:
     """Why something of a policy is as it is, told by services and agents: "policy.models.tiny.kv_dtype" is "KV format"
     of tiny, and many seconds are minutes and hours."""
-    return lengths_in_words(labelled(_PATH.sub(_path_words, said)))
+    return lengths_in_words(labelled(POLICY_PATH.sub(_path_words, said)))
 
 
 def _path_words(found: re.Match[str]) -> str:
     of = f" of {found['model']}" if found["model"] else ""
-    return f"“{FIELDS[found['field']].label}”{of}"
+    return f"“{LABELS[found['field']]}”{of}"
 
 
 def labelled(message: str) -> str:
     """Names of fields as the page calls them."""
-    for one in FIELDS.values():
-        message = re.sub(rf"(?<![\w.]){one.name}(?!\w)", f"“{one.label}”", message)
-    return message
+    return _NAME.sub(lambda found: f"“{LABELS[found[0]]}”", message)

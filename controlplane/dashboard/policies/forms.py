@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from controlplane.dashboard.policies.fields import (
-    FIELDS,
     INHERITED,
     UNSENT,
     Typed,
@@ -18,9 +17,9 @@ from controlplane.dashboard.policies.fields import (
     first,
     problem_words,
     read,
-    same,
     typed_of,
 )
+from engine_agent.contracts.policy_fields import FIELDS
 from tenants.errors import FieldProblem
 from tenants.policy import MAX_MODELS, MODEL_PATTERN, Values, effective_values
 
@@ -135,7 +134,7 @@ def _said(
         except Unreadable as error:
             problems.setdefault(key, []).append(str(error))
             value = UNSENT
-        if value is UNSENT or same(name, value, old):
+        if value is UNSENT or FIELDS[name].is_same(value, old):
             value = old
         if value is not INHERITED:
             yield name, value

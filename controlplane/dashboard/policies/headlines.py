@@ -1,7 +1,8 @@
 """What a policy comes to, as one sentence. Pure."""
 
 from controlplane.dashboard.frame.words import counted, duration
-from tenants.policy import FIELDS, Values
+from engine_agent.contracts.policy_fields import FIELDS
+from tenants.policy import Values
 
 STANDING = {
     "fleet": "Nothing is published for the fleet yet: these are the values built in",

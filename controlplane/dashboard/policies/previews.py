@@ -7,9 +7,10 @@ from typing import Any
 from controlplane.dashboard.frame.charts import bytes_text
 from controlplane.dashboard.frame.words import counted
 from controlplane.dashboard.home.ttl_forms import in_words
-from controlplane.dashboard.policies.fields import FIELDS, INHERITED, labelled, same, value_words, what_words
+from controlplane.dashboard.policies.fields import INHERITED, labelled, value_words, what_words
 from controlplane.dashboard.policies.forms import MODELS
 from controlplane.dashboard.policies.rows import origin_words
+from engine_agent.contracts.policy_fields import FIELDS, LABELS
 from tenants.policy import Change, Values
 from tenants.preview import AgentPool, PreviewWarning, ShareBand
 from tenants.selectors import Preview
@@ -17,11 +18,7 @@ from tenants.selectors import Preview
 MOST_NAMED = 8
 MOST_ROWS = 6
 WARNINGS = {
-    "cold_cache": "Cold cache",
-    "caching_off": "Every request misses",
-    "expires_now": "Expires at once",
-    "evicts_now": "Evicts at once",
-    "requests_refused": "Requests are refused",
+    **{one.code: one.title for field in FIELDS.values() for one in field.consequences},
     "pins_without_caching": "Pins hold nothing",
     "no_room": "No room",
     "not_enforced": "Not enforced by every agent",
@@ -146,12 +143,12 @@ def _said_between(before: Values, after: Values) -> Iterator[DiffLine]:
 def _differences(before: Values, after: Values, model: str | None) -> Iterator[DiffLine]:
     for name in FIELDS:
         old, new = before.get(name, INHERITED), after.get(name, INHERITED)
-        if not same(name, old, new):
+        if not FIELDS[name].is_same(old, new):
             yield DiffLine(what_words(name, model), value_words(name, old), value_words(name, new))
 
 
 def diff_words(lines: Sequence[DiffLine]) -> list[str]:
-    """For lists: "Time to live: 5 min → 10 min"."""
+    """For lists: "TTL: 5 min → 10 min"."""
     return [f"{one.what}: {one.before} → {one.after}" for one in lines] or ["It says what the one before it said."]
 
 
@@ -190,7 +187,7 @@ def share_rows(found: Preview, pools: Sequence[AgentPool], kv_dtype: str) -> lis
     return [
         ShareRow(
             agents[0] if len(agents) == 1 else f"each of {counted(len(agents), 'agent')}",
-            FIELDS[field].label,
+            LABELS[field],
             f"{100 * share:.4g} %",
             bytes_text(size),
             f"{tokens:,}",
@@ -205,7 +202,7 @@ def band_rows(bands: Sequence[ShareBand]) -> list[ShareRow]:
     return [
         ShareRow(
             "each agent",
-            FIELDS[one.field].label,
+            LABELS[one.field],
             f"{100 * one.share:.4g} %",
             f"{bytes_text(one.bytes_least)} to {bytes_text(one.bytes_most)}",
             f"{one.tokens_least:,} to {one.tokens_most:,}",

@@ -13,7 +13,7 @@ from controlplane.dashboard.policies.fields import Typed, Unreadable, first
 from controlplane.dashboard.policies.guard_forms import GuardForm, guard_form
 from controlplane.rollouts.spec import MOST_STEPS, Guards, RolloutSpec
 from controlplane.rollouts.stepping import Candidate, reached_at
-from tenants.policy import WEEK_SECONDS
+from engine_agent.contracts.policy_fields import WEEK_SECONDS
 
 DEFAULT = RolloutSpec(strategy="canary")
 _STEPS = re.compile(r"[0-9]{1,3}(?:[ ,;→>%-]+[0-9]{1,3}){0,30}[ %]*")

@@ -9,26 +9,24 @@ from controlplane.dashboard.frame.words import counted, duration
 from controlplane.dashboard.home.ttl_forms import WORDS as UNITS
 from controlplane.dashboard.home.ttl_forms import split
 from controlplane.dashboard.policies.fields import (
-    FIELDS,
     INHERITED,
     NO_CAP,
     OWN,
-    Field,
     Typed,
+    choices_of,
     first,
     number_text,
     percent,
-    same,
     value_words,
 )
 from controlplane.dashboard.policies.formats import Format, Quality, basis, compared
 from controlplane.dashboard.policies.forms import MODELS, Form, ModelPlace
 from controlplane.fleet.quality import Served
+from engine_agent.contracts.policy_fields import FIELDS, LEVELS, PolicyField
 from tenants.bounds import Bounds
-from tenants.policy import BUILT_IN, LEVELS, Values, effective, effective_values
+from tenants.policy import BUILT_IN, Values, effective, effective_values
 from tenants.preview import AgentPool, shares_banded, shares_resolved
 
-TAKES_FROM_OTHERS = frozenset({"reserved_share", "limit_share", "weight", "pin_share", "offload"})
 OWN_WORDS = {"fleet": "the fleet’s own", "organisation": "this organisation’s own", "namespace": "this namespace’s own"}
 FROM_WORDS = {"fleet": "fleet default", "organisation": "from the organisation"}
 MOST_GROUPS = 3
@@ -117,6 +115,11 @@ class Ground:
         return (*self.above, self.form.said)
 
 
+def _fields(ground: Ground) -> list[tuple[str, PolicyField]]:
+    """Those that this level can set."""
+    return [(name, one) for name, one in FIELDS.items() if ground.kind in one.levels]
+
+
 def rows(ground: Ground) -> list[Row]:
     now, then, above = effective(ground.chain), effective_values(ground.drafted), effective(ground.above)
     return [
@@ -135,7 +138,7 @@ def rows(ground: Ground) -> list[Row]:
             then=then,
             unenforced=ground.enforcement.get(None, {}).get(name),
         )
-        for name, one in FIELDS.items()
+        for name, one in _fields(ground)
     ]
 
 
@@ -175,7 +178,7 @@ def _model(ground: Ground, place: ModelPlace, is_served: bool) -> ModelRows:
     ]
     more = [
         Option(name, one.label, is_chosen=False)
-        for name, one in FIELDS.items()
+        for name, one in _fields(ground)
         if name not in place.fields and not _is_locked(ground, name)
     ]
     problems = tuple(ground.form.problems.get(place.key, ()))
@@ -191,14 +194,14 @@ def _model_origin(kind: str, origin: str, via: str) -> str:
 def new_model_fields(ground: Ground) -> tuple[Option, ...]:
     return tuple(
         Option(name, one.label, is_chosen=name == "kv_dtype")
-        for name, one in FIELDS.items()
+        for name, one in _fields(ground)
         if not _is_locked(ground, name)
     )
 
 
 def _row(
     ground: Ground,
-    one: Field,
+    one: PolicyField,
     key: str,
     *,
     typed_key: str,
@@ -211,7 +214,7 @@ def _row(
     unenforced: str | None,
 ) -> Row:
     typed, problems = ground.form.typed, tuple(ground.form.problems.get(key, ()))
-    is_changed = bool(problems) or not same(one.name, old, new)
+    is_changed = bool(problems) or not one.is_same(old, new)
     inherits = value_words(one.name, inherited)
     return Row(
         key=key,
@@ -228,7 +231,7 @@ def _row(
         becomes="" if problems or not is_changed else _becomes(one.name, new, inherits),
         problems=problems,
         amount=first(typed, key) if one.kind in ("seconds", "share", "number") else "",
-        unit={"share": "% of each pool"}.get(one.kind, ""),
+        unit="" if one.kind == "seconds" else one.unit,
         placeholder=_placeholder(one, inherited, first(typed, f"{key}-unit")),
         units=_units(one, key, typed),
         options=_options(ground, one, key, typed, old, inherits, is_of_model=bool(typed_key)),
@@ -241,7 +244,7 @@ def _becomes(name: str, new: Any, inherits: str) -> str:
     return f"becomes {inherits}, inherited" if new is INHERITED else f"becomes {value_words(name, new)}"
 
 
-def _placeholder(one: Field, inherited: Any, unit: str) -> str:
+def _placeholder(one: PolicyField, inherited: Any, unit: str) -> str:
     """What is inherited, in the unit that stands beside it."""
     if inherited is None:
         return "no cap"
@@ -254,37 +257,37 @@ def _placeholder(one: Field, inherited: Any, unit: str) -> str:
     return number_text(inherited) if one.kind == "number" else ""
 
 
-def _units(one: Field, key: str, typed: Typed) -> tuple[Option, ...]:
+def _units(one: PolicyField, key: str, typed: Typed) -> tuple[Option, ...]:
     if one.kind != "seconds":
         return ()
     chosen = first(typed, f"{key}-unit", "min")
-    named = {**UNITS, **({NO_CAP: "no cap"} if one.may_be_none else {})}
+    named = {**UNITS, **({NO_CAP: "no cap"} if one.is_nullable else {})}
     return tuple(Option(value, label, value == chosen) for value, label in named.items())
 
 
 def _options(
-    ground: Ground, one: Field, key: str, typed: Typed, old: Any, inherits: str, *, is_of_model: bool
+    ground: Ground, one: PolicyField, key: str, typed: Typed, old: Any, inherits: str, *, is_of_model: bool
 ) -> tuple[Option, ...]:
-    if one.kind not in ("choice", "formats"):
+    if not choices_of(one):
         return ()
     chosen = first(typed, f"{key}-own" if one.kind == "formats" else key)
     inherit = Option("", f"inherit: {inherits}", chosen == "")
     if one.kind == "formats":
         return inherit, Option(OWN, "only these:", chosen == OWN)
     found = [inherit]
-    for value, label in one.choices:
+    for value in choices_of(one):
         is_closed = value != old and not _may_choose(ground, one.name, value)
-        fact = ground.formats.get(value) if one.name == "kv_dtype" and not is_of_model else None
+        fact = ground.formats.get(value) if one.kind == "format" and not is_of_model else None
         if fact is None:
-            found.append(Option(value, label, chosen == value, is_closed))
+            found.append(Option(value, value, chosen == value, is_closed))
         else:
             found.append(
-                Option(value, label, chosen == value, is_closed, fact.what, fact.cost, fact.caveat, fact.qualities)
+                Option(value, value, chosen == value, is_closed, fact.what, fact.cost, fact.caveat, fact.qualities)
             )
     return tuple(found)
 
 
-def _formats(ground: Ground, one: Field, key: str, typed: Typed, old: Any) -> tuple[Option, ...]:
+def _formats(ground: Ground, one: PolicyField, key: str, typed: Typed, old: Any) -> tuple[Option, ...]:
     if one.kind != "formats":
         return ()
     ticked = set(typed.get(key, ()))
@@ -303,15 +306,15 @@ def _formats(ground: Ground, one: Field, key: str, typed: Typed, old: Any) -> tu
     )
 
 
-def _hints(ground: Ground, one: Field, then: Mapping[str, Any], *, is_of_model: bool) -> Iterator[str]:
+def _hints(ground: Ground, one: PolicyField, then: Mapping[str, Any], *, is_of_model: bool) -> Iterator[str]:
     if not is_of_model:
-        yield one.hint
+        yield one.help
     if one.kind == "share" and then[one.name]:
         words = share_words if ground.is_operator else band_words
         yield words(one.name, then, ground.pools)
     if one.name == "reserved_share" and ground.promised and not is_of_model:
         yield ground.promised
-    if one.name == "kv_dtype" and not is_of_model:
+    if one.kind == "format" and not is_of_model:
         yield basis(ground.served)
         if told := compared(ground.formats):
             yield f"Two formats go by the name fp8. {told}."
@@ -377,7 +380,7 @@ def _bound_words(ground: Ground, name: str) -> str:
     if bound is None:
         why = (
             "it takes from what others share"
-            if name in TAKES_FROM_OTHERS
+            if FIELDS[name].takes_from_others
             else "your operator keeps it for the whole fleet alike"
         )
         return "Members may not change it." if ground.is_operator else f"Only your operator may change it: {why}."
@@ -390,18 +393,18 @@ def _bound_words(ground: Ground, name: str) -> str:
 def bound_range(name: str, bound: Any) -> str:
     """ "1 min to 10 min", "fp8, int8"; empty where every value is within."""
     if hasattr(bound, "allowed"):
-        every = {value for value, _ in FIELDS[name].choices or FIELDS["kv_dtype"].choices}
-        return "" if every <= set(bound.allowed) else ", ".join(bound.allowed) or "none of them"
+        every = choices_of(FIELDS[name])
+        return "" if set(every) <= set(bound.allowed) else ", ".join(bound.allowed) or "none of them"
     if not hasattr(bound, "min"):
         return ""
     least, most = bound.min, bound.max
-    kind = FIELDS[name].kind
-    if kind == "seconds":
-        most = None if most is not None and most >= FIELDS[name].most_seconds else most
+    field = FIELDS[name]
+    if field.kind == "seconds":
+        most = None if most is not None and field.maximum is not None and most >= field.maximum else most
         least = None if least is not None and least <= 1 else least
     if least is None and most is None:
         return ""
-    words = {"seconds": duration, "share": percent}.get(kind, number_text)
+    words = {"seconds": duration, "share": percent}.get(field.kind, number_text)
     if least is None:
         return f"at most {words(most)}"
     return f"{words(least)} or more" if most is None else f"{words(least)} to {words(most)}"

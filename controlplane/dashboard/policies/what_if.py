@@ -9,7 +9,8 @@ from controlplane.analytics.whatif import what_if
 from controlplane.dashboard.frame.pages import page, part
 from controlplane.dashboard.policies.at import At, at
 from controlplane.dashboard.policies.curves import Curve, curve
-from controlplane.dashboard.policies.fields import FIELDS, INHERITED, UNSENT, Typed, Unreadable, read
+from controlplane.dashboard.policies.fields import INHERITED, UNSENT, Typed, Unreadable, read
+from engine_agent.contracts.policy_fields import FIELDS
 from tenants.access import STATS_READ, organisation_for
 from tenants.levels import levels_of
 from tenants.policy import effective_values

@@ -8,9 +8,11 @@ from typing import Any, Final
 from controlplane.analytics.money import Book, Price, price_of, text
 from controlplane.analytics.prices import Listed, Prices
 from controlplane.dashboard.fleet.rows import Tag
-from controlplane.dashboard.frame.words import counted, duration
+from controlplane.dashboard.frame.words import counted
+from controlplane.dashboard.policies.fields import value_words
 from controlplane.fleet.models import QualityResult
 from controlplane.fleet.quality import LET_THROUGH
+from engine_agent.contracts.policy_fields import LABELS
 from kernels.formats import BASELINE
 from tenants.models import AgentGroup, OperatorToken
 
@@ -20,26 +22,6 @@ VERDICTS = {
     "failed": Tag("failed", "bad"),
     "unresolved": Tag("left open", "warn"),
     "overridden": Tag("let through unmeasured", "warn"),
-}
-LABELS: Mapping[str, str] = {
-    "prefix_caching": "Prefix caching",
-    "ttl_seconds": "Time to live",
-    "ttl_mode": "Counted",
-    "max_age_seconds": "Longest age",
-    "kv_dtype": "KV format",
-    "request_kv_dtypes": "Formats a request may ask for",
-    "reserved_share": "Reserved of each pool",
-    "limit_share": "At most of each pool",
-    "weight": "Weight",
-    "pin_share": "Pins, at most of each pool",
-    "offload": "Evicted blocks go",
-}
-WORDS = {
-    "sliding": "from the last use",
-    "absolute": "from creation",
-    "none": "nowhere: they are dropped",
-    "host": "to the host’s memory",
-    "disk": "to disk",
 }
 
 
@@ -53,9 +35,8 @@ class Fact:
 def policy_facts(values: Mapping[str, Any], own: Mapping[str, Any]) -> list[Fact]:
     """What is in force where nobody says otherwise; `own`: what the fleet's policy says itself."""
     return [
-        Fact(label, _value(name, values[name]), "fleet policy" if name in own else "built in")
+        Fact(label, value_words(name, values[name]), "fleet policy" if name in own else "built in")
         for name, label in LABELS.items()
-        if name in values
     ]
 
 
@@ -63,18 +44,6 @@ def policy_headline(revision: int, own: Mapping[str, Any]) -> str:
     if not own:
         return "The fleet’s policy says nothing of its own: what is built in holds"
     return f"Where nobody says otherwise, revision {revision} of the fleet’s policy holds"
-
-
-def _value(name: str, value: Any) -> str:
-    if name.endswith("_seconds"):
-        return duration(value)
-    if name.endswith("_share"):
-        return f"{value * 100:g} %"
-    if isinstance(value, bool):
-        return "on" if value else "off"
-    if isinstance(value, list):
-        return ", ".join(value) or "none"
-    return WORDS.get(value, str(value)) if isinstance(value, str) else f"{value:g}"
 
 
 @dataclass(frozen=True, slots=True)

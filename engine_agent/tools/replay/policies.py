@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from engine_agent.cache.policy import LONGEST_TTL_SECONDS, NamespacePolicy, TtlMode
+from engine_agent.cache.policy import LONGEST_TTL_SECONDS, NamespacePolicy
+from engine_agent.contracts.policy_fields import TtlMode
 from engine_agent.tools.replay.words import TOKENS, amount
 
 MODES: tuple[TtlMode, ...] = ("sliding", "absolute")

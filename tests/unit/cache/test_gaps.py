@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine_agent.cache.gaps import HALF_LIFE_SECONDS, HORIZON_SECONDS, ReuseGaps
-from engine_agent.cache.policy import TtlMode
+from engine_agent.contracts.policy_fields import TtlMode
 
 PUBLIC_TRACE = Path(__file__).parents[4] / "shared" / "traces" / "conversation_trace.jsonl"
 BLOCK = 16

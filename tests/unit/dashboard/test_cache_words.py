@@ -127,7 +127,7 @@ def test_the_chart_says_between_what_its_line_moves_and_what_was_published() -> 
     (mark,) = chart.marks
     assert mark.label == "rev 7"
     assert mark.moment == NOW
-    assert mark.words == "Time to live: 5 min → 10 min; Prefix caching of m: on → off. “Chats pause longer”"
+    assert mark.words == "TTL: 5 min → 10 min; Prefix caching of m: on → off. “Chats pause longer”"
 
 
 def test_a_chart_of_nothing_is_none() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controlplane.dashboard.policies.curves import curve
-from controlplane.dashboard.policies.fields import FIELDS, INHERITED, problem_words, read, same, typed_of, value_words
+from controlplane.dashboard.policies.fields import INHERITED, problem_words, read, typed_of, value_words
 from controlplane.dashboard.policies.formats import bytes_exact, cost, delta_words, formats
 from controlplane.dashboard.policies.forms import form_of, form_sent, pressed, rebased, typed_level
 from controlplane.dashboard.policies.guard_forms import GUARDS
@@ -16,6 +16,7 @@ from controlplane.dashboard.policies.rows import band_words, share_words
 from controlplane.fleet.quality import Served
 from controlplane.rollouts.spec import Guards
 from controlplane.rollouts.stepping import Candidate
+from engine_agent.contracts.policy_fields import FIELDS
 from tenants.policy import BUILT_IN
 from tenants.policy import FIELDS as POLICY_FIELDS
 from tenants.preview import AgentPool
@@ -58,7 +59,7 @@ def test_each_value_is_typed_as_it_is_read(subtests: pytest.Subtests) -> None:
     for name in list(FIELDS):
         with subtests.test(msg=name):
             for value in (BUILT_IN[name], EVERYTHING[name], INHERITED):
-                assert same(name, read(FIELDS[name], name, typed_of(FIELDS[name], name, value)), value)
+                assert FIELDS[name].is_same(read(FIELDS[name], name, typed_of(FIELDS[name], name, value)), value)
 
 
 def test_values_read_in_the_units_people_think_in(subtests: pytest.Subtests) -> None:
@@ -68,7 +69,7 @@ def test_values_read_in_the_units_people_think_in(subtests: pytest.Subtests) -> 
         ("reserved_share", 0.07, "7 % of each pool"),
         ("request_kv_dtypes", [], "nothing else"),
         ("prefix_caching", False, "off"),
-        ("offload", "host", "to the host’s memory"),
+        ("offload", "host", "host"),
         ("weight", 2.0, "2"),
         ("weight", INHERITED, "inherited"),
     ]
@@ -88,7 +89,7 @@ def test_values_read_in_the_units_people_think_in(subtests: pytest.Subtests) -> 
         (
             "reserved_share",
             "0.5 is more than limit_share, which is 0.3",
-            "50 % is more than “Never more than”, which is 30 %.",
+            "50 % is more than “Share limit”, which is 30 %.",
         ),
         (
             "reserved_share",
@@ -203,12 +204,12 @@ def test_the_headline_says_what_is_in_force() -> None:
     absolute = headline({**values, "ttl_mode": "absolute"}, "fleet", "fleet")
     assert absolute == "Where nobody says otherwise, blocks live 12 min from when they were made, as fp8"
     assert headline({**values, "prefix_caching": False}, "namespace", "acme/chat") == "chat caches nothing"
-    assert own_words({}, "fleet") == "All 11 values are built in"
+    assert own_words({}, "fleet") == f"All {len(FIELDS)} values are built in"
 
 
 def test_a_difference_of_what_is_said_names_the_model() -> None:
     (line,) = said_between({}, {"models": {"m": {"ttl_seconds": 60}}})
-    assert (line.what, line.before, line.after) == ("Time to live of m", "inherited", "1 min")
+    assert (line.what, line.before, line.after) == ("TTL of m", "inherited", "1 min")
 
 
 # How it comes to the agents

@@ -139,7 +139,7 @@ def test_what_a_revision_says_is_told_in_the_names_and_units_of_the_editor() -> 
     found = contents(seen(), before, after, "")
     assert found.title == "Revision 7 changes 2 values against revision 6"
     assert [(one.what, one.before, one.after) for one in found.changes] == [
-        ("Time to live", "5 min", "5 s"),
+        ("TTL", "5 min", "5 s"),
         ("KV format of tiny", "inherited", "int8"),
     ]
 
@@ -153,9 +153,9 @@ def test_what_a_revision_says_is_told_in_the_names_and_units_of_the_editor() -> 
         ),
         (
             "policy.models.org/tiny-1.5.request_kv_dtypes: has no passing quality result",
-            "“Requests may ask for” of org/tiny-1.5: has no passing quality result",
+            "“KV formats requests may choose” of org/tiny-1.5: has no passing quality result",
         ),
-        ("ttl_seconds is out; bakes for 3600 s", "“Time to live” is out; bakes for 1 h"),
+        ("ttl_seconds is out; bakes for 3600 s", "“TTL” is out; bakes for 1 h"),
         ("Waiting for agent-1 (its.policy.kv_dtype is none of ours).",) * 2,
     ],
 )

@@ -1,0 +1,123 @@
+"""Django form fields for values of policy fields, in the units people think in: durations, percentages, numbers."""
+
+import re
+from decimal import Decimal
+from typing import Any, ClassVar, Final
+
+from django import forms
+
+from controlplane.dashboard.frame.words import UNITS, duration
+from engine_agent.contracts.policy_fields import Kind, PolicyField
+
+WORDS: Final = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
+NAMES: Final = {
+    "": 1,
+    "m": 60,
+    **{name: size for size, name in UNITS},
+    **WORDS,
+    **{f"{word}s": size for word, size in WORDS.items()},
+}
+MOST_LETTERS: Final = 40  # of what somebody typed, to read and to quote
+_TERM = re.compile(r"([0-9]{1,9})\s*([a-z]*)\s*")
+_PERCENT = re.compile(r"([0-9]{1,3}(?:[.,][0-9]{1,6})?)\s*%?")
+_NUMBER = re.compile(r"[0-9]{1,6}(?:[.,][0-9]{1,6})?")
+
+
+class ValueField(forms.Field):
+    """Text that means a number. `hint` may name a policy field's bounds."""
+
+    hint: ClassVar[str]
+    problem: ClassVar[str]
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(widget=forms.TextInput(attrs={"size": 8, "maxlength": MOST_LETTERS}), **options)
+
+    def to_python(self, value: Any) -> Any:
+        typed = str(value or "").strip()
+        if not typed:
+            return None
+        number = self.read(typed) if len(typed) <= MOST_LETTERS else None
+        if number is None:
+            raise forms.ValidationError(f"“{shortened(typed)}” {self.problem}")
+        return number
+
+    @staticmethod
+    def read(typed: str) -> float | None:
+        raise NotImplementedError
+
+    @staticmethod
+    def text(value: float) -> str:
+        raise NotImplementedError
+
+
+class DurationField(ValueField):
+    """Whole seconds, typed as 300, 5 min or 1 h 30 min."""
+
+    hint = "as 5 min or 24 h; empty: open"
+    problem = "is no length of time: write 300, 5 min or 24 h."
+
+    @staticmethod
+    def read(typed: str) -> float | None:
+        rest, seconds = typed.lower(), 0
+        while rest:
+            term = _TERM.match(rest)
+            if term is None or term[2] not in NAMES:
+                return None
+            seconds += int(term[1]) * NAMES[term[2]]
+            rest = rest[term.end() :]
+        return seconds
+
+    @staticmethod
+    def text(value: float) -> str:
+        return duration(int(value))
+
+
+class PercentField(ValueField):
+    """A share from 0 to 1, typed in percent."""
+
+    hint = "in percent of each agent's pool; empty: open"
+    problem = "is no percentage: write 12 or 12.5 %."
+
+    @staticmethod
+    def read(typed: str) -> float | None:
+        percentage = _PERCENT.fullmatch(typed)
+        return None if percentage is None else round(float(percentage[1].replace(",", ".")) / 100, 9)
+
+    @staticmethod
+    def text(value: float) -> str:
+        return f"{round(value * 100, 7):g} %"
+
+
+class NumberField(ValueField):
+    hint = "a number from {0.minimum:g} to {0.maximum:g}; empty: open"
+    problem = "is no number: write 1 or 2.5."
+
+    @staticmethod
+    def read(typed: str) -> float | None:
+        return float(typed.replace(",", ".")) if _NUMBER.fullmatch(typed) else None
+
+    @staticmethod
+    def text(value: float) -> str:
+        return f"{value:g}"
+
+
+VALUE_FIELDS: Final[dict[Kind, type[ValueField]]] = {
+    "seconds": DurationField,
+    "share": PercentField,
+    "number": NumberField,
+}
+
+
+def seconds_problem(seconds: Decimal, field: PolicyField) -> str | None:
+    """Why the field cannot have this value, for after "is"; None where it can."""
+    if seconds != int(seconds):
+        return "no whole number of seconds"
+    if field.minimum is not None and seconds < field.minimum:
+        return f"less than {duration(int(field.minimum))}, the least there is"
+    if field.maximum is not None and seconds > field.maximum:
+        return f"more than {duration(int(field.maximum))}, the most there is"
+    return None
+
+
+def shortened(typed: str) -> str:
+    return typed if len(typed) <= MOST_LETTERS else f"{typed[:MOST_LETTERS]}…"
