@@ -1,7 +1,6 @@
 """Answers read off what they show."""
 
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import pytest
 from pydantic import AliasPath, Field, ValidationError
@@ -16,12 +15,22 @@ class Shown(Given):
     revision: int = Field(validation_alias=AliasPath("level", "number"))
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
+class Group:
+    slug: str
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Row:
     name: str = "chat"
     agent: str = ""
-    group: object = SimpleNamespace(slug="gpu")
-    level: object = SimpleNamespace(number=7)
+    group: Group = Group("gpu")
+    level: Level = Level(7)
     secret: str = "not shown"
 
 
@@ -38,7 +47,7 @@ def test_answers_have_the_attributes_of_their_source() -> None:
 
 def test_arguments_come_before_attributes() -> None:
     row = Row()
-    assert Shown.of(row, name="hidden", level=SimpleNamespace(number=8)).model_dump() == {
+    assert Shown.of(row, name="hidden", level=Level(8)).model_dump() == {
         "name": "hidden",
         "group": "gpu",
         "agent": None,
@@ -49,5 +58,5 @@ def test_arguments_come_before_attributes() -> None:
 
 def test_missing_attributes_are_refused_by_name() -> None:
     with pytest.raises(ValidationError, match="agent") as caught:
-        Shown.of(SimpleNamespace(name="chat", group="gpu", level=SimpleNamespace(number=1)))
+        Shown.of(Group("gpu"), name="chat", group="gpu", level=Level(1))
     assert [one["loc"] for one in caught.value.errors()] == [("agent",)]
