@@ -77,7 +77,7 @@ def test_a_repeated_key_is_named() -> None:
         (b'{"a": [1, NaN]}', "a[1]"),
         (b'{"a": {"b": 1e999}}', "a.b"),
         (b"[NaN]", "[0]"),
-        ('{"é": 1, "é": 2}'.encode(), r"\\xe9"),
+        ('{"é": 1, "é": 2}'.encode(), r"\xe9"),
         (b'{"' + b"x" * 200 + b'": NaN}', "x" * 80),
     ],
 )
