@@ -1,4 +1,7 @@
-"""The page for people: the OpenAPI document put into rows and words. Its conventions are written in the template."""
+"""The reference for people: the OpenAPI document put into rows and words, a page for each of its groups.
+
+The conventions are written in a template. Why no ready-made reference is used: docs/decisions/0021-rest-libraries.md.
+"""
 
 import json
 import re
@@ -35,13 +38,19 @@ class Answered:
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
-    """One operation, as the template shows it."""
+class Listed:
+    """One operation, as the contents name it."""
 
     anchor: str
     method: str
     path: SafeString
     summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Described(Listed):
+    """One operation, as the page of its group shows it."""
+
     words: SafeString | None
     who: SafeString
     parameters: list[Row]
@@ -54,10 +63,12 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    anchor: str
+    """A group of operations, which has a page."""
+
+    slug: str
     name: str
     words: SafeString
-    operations: list[Described]
+    operations: list[Listed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +82,20 @@ class Shape:
 
 
 def sections(document: Document) -> list[Section]:
-    described = [
-        (operation["tags"][0], _described(document, path, method, operation))
-        for path, methods in document["paths"].items()
-        for method, operation in methods.items()
-    ]
     return [
         Section(
             slug(tag["name"]),
             tag["name"],
             prose(tag["description"]),
-            [one for name, one in described if name == tag["name"]],
+            [Listed(**_names(*operation)) for operation in _operations(document, tag["name"])],
         )
         for tag in document["tags"]
     ]
+
+
+def described(document: Document, section: Section) -> list[Described]:
+    """Return all that there is to say of a group's operations."""
+    return [_described(document, *operation) for operation in _operations(document, section.name)]
 
 
 def shapes(document: Document) -> list[Shape]:
@@ -114,16 +125,28 @@ def slug(name: str) -> str:
     return name.lower().replace(" ", "-")
 
 
+def _operations(document: Document, tag: str) -> Iterator[tuple[str, str, Document]]:
+    """Yield the path, the method and the description of each operation of a group."""
+    for path, methods in document["paths"].items():
+        yield from ((path, method, operation) for method, operation in methods.items() if tag in operation["tags"])
+
+
+def _names(path: str, method: str, operation: Document) -> dict[str, Any]:
+    return {
+        "anchor": operation["operationId"],
+        "method": method.upper(),
+        "path": _path(path),
+        "summary": operation["summary"],
+    }
+
+
 def _described(document: Document, path: str, method: str, operation: Document) -> Described:
     words, summary = operation["description"], operation["summary"]
     body = operation.get("requestBody", {}).get("content", {}).get("application/json")
     schema = None if body is None else resolved(document, body["schema"])
     parameters = [resolved(document, one) for one in operation["parameters"]]
     return Described(
-        anchor=operation["operationId"],
-        method=method.upper(),
-        path=_path(path),
-        summary=summary,
+        **_names(path, method, operation),
         words=None if words.removesuffix(".") == summary else prose(words),
         who=prose(operation["x-luminet-who"]),
         parameters=[_parameter(document, one) for one in parameters],

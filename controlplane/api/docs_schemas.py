@@ -89,7 +89,7 @@ def type_words(document: Document, schema: Document, linked: Collection[str] = (
     """What may stand here, in a word or two; a link for an object described elsewhere."""
     name = schema.get("$ref", "").rpartition("/")[2]
     if name in linked:
-        return format_html('<a href="#object-{0}">{0}</a>', name)
+        return format_html('<a href="objects#object-{0}">{0}</a>', name)
     found = resolved(document, schema)
     if "anyOf" in found:
         return _joined([type_words(document, one, linked) for one in found["anyOf"]])

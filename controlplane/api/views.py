@@ -1,4 +1,4 @@
-"""What anybody may read: the API's description for programs, and its page for people."""
+"""What anybody may read: the API's description for programs, and its pages for people."""
 
 import hashlib
 import json
@@ -6,11 +6,11 @@ from functools import lru_cache
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.views.decorators.http import require_safe
 
-from controlplane.api.docs import problem_example, problems, sections, shapes
+from controlplane.api.docs import Section, described, problem_example, problems, sections, shapes
 from controlplane.api.openapi import BASE, openapi_document
 from controlplane.api.openapi_words import SCOPES
 
@@ -28,7 +28,25 @@ def openapi(request: HttpRequest) -> HttpResponse:
 
 @require_safe
 def docs(request: HttpRequest) -> HttpResponse:
-    return render(request, "api/docs.html", _docs_context())
+    return render(request, "api/docs.html", _conventions())
+
+
+@require_safe
+def docs_objects(request: HttpRequest) -> HttpResponse:
+    return render(
+        request,
+        "api/docs_objects.html",
+        {"sections": _sections(), "shapes": shapes(openapi_document()), "objects": True},
+    )
+
+
+@require_safe
+def docs_section(request: HttpRequest, slug: str) -> HttpResponse:
+    section = next((one for one in _sections() if one.slug == slug), None)
+    if section is None:
+        raise Http404
+    context = {"sections": _sections(), "section": section, "operations": described(openapi_document(), section)}
+    return render(request, "api/docs_section.html", context)
 
 
 @lru_cache(maxsize=1)
@@ -38,11 +56,17 @@ def _openapi_bytes() -> tuple[bytes, str]:
 
 
 @lru_cache(maxsize=1)
-def _docs_context() -> dict[str, Any]:
+def _sections() -> list[Section]:
+    return sections(openapi_document())
+
+
+@lru_cache(maxsize=1)
+def _conventions() -> dict[str, Any]:
     document = openapi_document()
     return {
-        "sections": sections(document),
+        "sections": _sections(),
         "shapes": shapes(document),
+        "conventions": True,
         "problems": problems(document),
         "problem_example": problem_example(document),
         "scopes": SCOPES,

@@ -1,9 +1,7 @@
 """Reading the file people keep: YAML or JSON, safely, and refused with a line where it could mean two things."""
 
-import json
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +12,7 @@ import yaml
 from controlplane.client.checks import LARGEST, TOO_DEEP, NodeChecks, outline_check, refuse
 from controlplane.client.depth import is_too_deep
 from controlplane.client.errors import ClientError
+from engine_agent.contracts.strict_json import UnsafeJson, loads
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's is ten times faster, where it is there
 _TAG_DIRECTIVE = re.compile(r"^%TAG\b", re.MULTILINE)  # libyaml compares each with all before it
@@ -59,15 +58,10 @@ def _read(path: Path) -> bytes:
 def _json(text: str, name: str) -> Any:
     """None where it is none: YAML has braces too."""
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
-            raise ClientError(f"{name}: {twice[:60]!r} is given more than once in one object")
-        return found
-
     try:
-        value = json.loads(text, object_pairs_hook=once)
+        value = loads(text)
+    except UnsafeJson as problem:
+        raise ClientError(f"{name}: {str(problem.path[-1])[:60]!r} {problem.message}") from None
     except (ValueError, RecursionError):
         return None
     if is_too_deep(value):

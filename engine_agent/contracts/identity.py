@@ -21,6 +21,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal, get_args
 
 from engine_agent.contracts.protocol import canonical_json
+from engine_agent.contracts.strict_json import members
 
 HEADER = "x-luminet-identity"
 LIFETIME_SECONDS = 30.0  # what a gateway gives it: a hop, and the two machines' clocks apart
@@ -155,7 +156,7 @@ def _parted(header: str) -> tuple[str, str]:
 def _identity(payload: str) -> Identity:
     """What a payload says; whoever signed it knew a secret, and can still have signed nonsense."""
     try:
-        told = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), object_pairs_hook=_object)
+        told = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), object_pairs_hook=members)
     except (ValueError, RecursionError):
         raise BadIdentity("the payload is not JSON in base64url, each name once") from None
     if not isinstance(told, dict):
@@ -168,14 +169,6 @@ def _identity(payload: str) -> Identity:
     if problem := _problem(known):
         raise BadIdentity(problem)
     return Identity(**known)
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Of a name that stands twice, two readers could read two things."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a name stands twice")
-    return found
 
 
 def _are_known(critical: Any) -> bool:

@@ -10,7 +10,6 @@ Sealing, signing, sending and obeying live elsewhere, and so does what a policy 
 import base64
 import json
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,6 +17,8 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+from engine_agent.contracts.strict_json import UnsafeJson, members
 
 FORMAT = 1
 CANARIES = ("canary-a", "canary-b")  # organisations, and each one's namespace, of isolation probes: nobody's
@@ -315,7 +316,9 @@ _PREFIXES: Mapping[AgentKind, tuple[str, ...]] = {
 
 def _message(message: bytes, fields: Mapping[str, Check]) -> dict[str, Any]:
     try:
-        told = json.loads(message.decode(), object_pairs_hook=_object)
+        told = json.loads(message.decode(), object_pairs_hook=members)
+    except UnsafeJson as repeated:
+        raise MalformedMessage(_shown(str(repeated.path[-1])), "stands twice in one object") from None
     except (ValueError, RecursionError):
         raise MalformedMessage("message", "is not JSON in UTF-8, or nested too deeply") from None
     if not isinstance(told, dict):
@@ -324,14 +327,6 @@ def _message(message: bytes, fields: Mapping[str, Check]) -> dict[str, Any]:
         raise MalformedMessage("format", f"must be {FORMAT}: this side knows no other")
     _fields_checked("", told, {"format": _COUNT, "kind": _KIND, **fields})
     return told
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        twice, _ = Counter(key for key, _ in pairs).most_common(1)[0]
-        raise MalformedMessage(_shown(twice), "stands twice in one object")
-    return found
 
 
 def _shown(name: str) -> str:

@@ -1,6 +1,7 @@
 """People who sign in, what they are members of, links that let them in once, and the trace of failed attempts."""
 
 import uuid
+from typing import Literal
 
 from django.contrib.auth.base_user import AbstractBaseUser, BaseUserManager
 from django.db import models
@@ -98,6 +99,10 @@ class Member(models.Model):
     @property
     def has_joined(self) -> bool:
         return self.joined_at is not None
+
+    @property
+    def state(self) -> Literal["invited", "joined"]:
+        return "joined" if self.has_joined else "invited"
 
 
 class OneTimeLink(models.Model):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from functools import cache
 from html.parser import HTMLParser
 from typing import Any, get_args
+from urllib.parse import urldefrag, urljoin
 
 import pytest
 from django.http import HttpRequest
@@ -355,32 +356,57 @@ class Page(HTMLParser):
             self.sources.append(found.get("src") or found["href"])
 
 
+DOCS = "/api/v1/docs"
+
+
 @pytest.fixture(scope="module")
-def docs() -> Page:
-    """Return the page of the documentation, rendered once for all tests that read it."""
-    answer = Client().get("/api/v1/docs")
-    assert answer.status_code == 200
-    return Page(answer.content.decode())
+def docs() -> dict[str, Page]:
+    """Return every page of the reference by its address, rendered once for all tests that read them."""
+    groups = [slug(one["name"]) for one in described()["tags"]]
+    addresses = [DOCS, *(f"{DOCS}/{name}" for name in (*groups, "objects"))]
+    answers = {address: Client().get(address) for address in addresses}
+    assert {answer.status_code for answer in answers.values()} == {200}
+    return {address: Page(answer.content.decode()) for address, answer in answers.items()}
 
 
-def test_every_link_within_the_docs_page_leads_somewhere(docs: Page) -> None:
-    assert {one.removeprefix("#") for one in docs.links if one.startswith("#")} - set(docs.ids) == set()
-    assert len(docs.ids) == len(set(docs.ids))
+def test_every_link_within_the_reference_leads_somewhere(docs: dict[str, Page]) -> None:
+    for address, page in docs.items():
+        assert len(page.ids) == len(set(page.ids))
+        for link in page.links:
+            target, anchor = urldefrag(urljoin(address, link))
+            if target.startswith(DOCS):
+                assert target in docs, (address, link)
+                assert not anchor or anchor in docs[target].ids, (address, link)
 
 
-def test_every_operation_group_and_kind_of_problem_has_its_place_on_the_page(docs: Page) -> None:
+def test_reference_start_lists_every_operation_group_and_problem(docs: dict[str, Page]) -> None:
+    start = docs[DOCS]
     wanted = {
         *operations(),
         *(slug(one["name"]) for one in described()["tags"]),
         *(f"problem-{kind}" for kind in MEANINGS),
     }
-    assert wanted - set(docs.ids) == set()
+    assert wanted - set(start.ids) == set()
+    assert "/api/v1/openapi.json" in start.links
     assert set(get_args(ProblemType)) <= set(MEANINGS)  # what is refused in front of Django
 
 
-def test_the_page_loads_nothing_from_elsewhere(docs: Page) -> None:
-    assert docs.sources
-    assert all(one.startswith("/static/") for one in docs.sources)
+def test_every_operation_is_on_its_groups_page(docs: dict[str, Page]) -> None:
+    for name, operation in operations().items():
+        address = f"{DOCS}/{slug(operation['tags'][0])}"
+        assert name in docs[address].ids
+        assert f"{address}#{name}" in docs[DOCS].links
+
+
+def test_reference_of_an_unknown_group_is_not_found(client: Client) -> None:
+    answer = client.get(f"{DOCS}/nonsense")
+    assert (answer.status_code, answer["Content-Type"]) == (404, CONTENT_TYPE)
+
+
+def test_the_reference_loads_nothing_from_elsewhere(docs: dict[str, Page]) -> None:
+    for page in docs.values():
+        assert page.sources
+        assert all(one.startswith("/static/") for one in page.sources)
 
 
 def test_an_operation_that_does_not_say_so_cannot_ask_for_if_match() -> None:

@@ -36,7 +36,7 @@ def test_a_type_is_said_in_a_word_or_two(subtests: pytest.Subtests) -> None:
 
 
 def test_an_object_that_is_described_elsewhere_is_a_link() -> None:
-    assert type_words(DOCUMENT, RANGE, linked=("Range",)) == '<a href="#object-Range">Range</a>'
+    assert type_words(DOCUMENT, RANGE, linked=("Range",)) == '<a href="objects#object-Range">Range</a>'
 
 
 def test_bounds_are_said_in_words(subtests: pytest.Subtests) -> None:

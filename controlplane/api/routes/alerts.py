@@ -55,7 +55,7 @@ def alerts_list(
 
     def show(found: Sequence[Alert]) -> list[AlertShown]:
         events = selectors.alerts_events(found)
-        return [AlertShown.model_validate(alert_shown(one, events[one.pk], call.actor)) for one in found]
+        return AlertShown.each(alert_shown(one, events[one.pk], call.actor) for one in found)
 
     kind = f"alerts:{call.actor.organisation_id}"
     return page(rows, kind=kind, by="number", limit=limit, cursor=cursor, newest_first=True, show=show)
@@ -96,7 +96,7 @@ def alert_rules_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> An
         by="number",
         limit=limit,
         cursor=cursor,
-        show=lambda found: [AlertRuleShown.model_validate(rule_view(one)) for one in found],
+        show=lambda found: AlertRuleShown.each(map(rule_view, found)),
     )
 
 

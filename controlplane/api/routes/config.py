@@ -6,17 +6,14 @@ from ninja import Query
 
 from controlplane.api.routing import Answer, Call, Group
 from controlplane.api.schemas.config import (
-    AppliedChange,
     ConfigApplied,
     ConfigApply,
     ConfigExported,
     ConfigPlan,
     ConfigPlanned,
     ConfigSchema,
-    PlannedChangeShown,
     SummaryShown,
 )
-from controlplane.api.schemas.policies import FieldProblemShown
 from controlplane.api.schemas.tenants import Slug
 from tenants import access
 from tenants.config import apply, plan
@@ -52,13 +49,7 @@ def config_plan(call: Call, body: ConfigPlan) -> Answer:
     namespaces than there is room for are judged no further. An organisation's key may plan for its own organisation.
     """
     found = plan.config_plan(actor=call.actor, document=body.document, options=body.options)
-    shown = ConfigPlanned(
-        hash=found.hash,
-        changes=[PlannedChangeShown.model_validate(one, from_attributes=True) for one in found.changes],
-        summary=_summary(found),
-        problems=[FieldProblemShown(field=one.field, message=one.message) for one in found.problems],
-    )
-    return Answer(shown)
+    return Answer(ConfigPlanned.of(found, summary=_summary(found)))
 
 
 @group.post("/config/apply", apply.APPLY, ConfigApplied, status=200, refuses=("stale",))
@@ -76,20 +67,11 @@ def config_apply(call: Call, body: ConfigApply) -> Answer:
         expected_hash=body.expected_plan,
         max_deletes=body.max_deletes,
     )
-    shown = ConfigApplied(
-        hash=done.plan.hash,
-        changes=[AppliedChange(verb=one.verb, place=one.place) for one in done.plan.changes],  # type: ignore[arg-type]  # one of ours
-        summary=_summary(done.plan),
-        operation=None if done.operation is None else done.operation.pk,
-    )
-    return Answer(shown)
+    operation = None if done.operation is None else done.operation.pk
+    return Answer(ConfigApplied.of(done.plan, summary=_summary(done.plan), operation=operation))
 
 
 def _summary(found: plan.Plan) -> SummaryShown:
     counts = plan.summary(found.changes)
-    return SummaryShown(
-        create=counts["create"],
-        change=counts["change"],
-        delete=counts["delete"],
-        objects_deleted=found.deletes,
-    )
+    verbs = {verb: counts[verb] for verb in ("create", "change", "delete")}
+    return SummaryShown(**verbs, objects_deleted=found.deletes)

@@ -27,12 +27,4 @@ def demo_traffic_switch(call: Call, body: DemoTrafficPut) -> Answer:
 
 def _answer(switch: Switch) -> Answer:
     state = demo_traffic_state()
-    return Answer(
-        DemoTrafficShown(
-            is_here=state is not None,
-            state=state,
-            is_on=switch.is_on,
-            changed_by=switch.changed_by,
-            changed_at=switch.changed_at,
-        )
-    )
+    return Answer(DemoTrafficShown.of(switch, is_here=state is not None, state=state))

@@ -1,12 +1,11 @@
 """Why prompts miss: a namespace's own, and those that somebody shows us."""
 
-from dataclasses import asdict
 from typing import Any
 
 from controlplane.analytics.diagnostics import diagnostics
 from controlplane.analytics.linting import prompts_linted
 from controlplane.api.routing import Answer, Call, Group
-from controlplane.api.schemas.diagnostics import DiagnosticsShown, LintShown, PromptsToLint
+from controlplane.api.schemas.diagnostics import DiagnosticsShown, LintFound, LintShown, PromptsToLint
 from engine_agent.divergence.linting import LintFinding
 from engine_agent.divergence.prompt_texts import NoPrompt, PromptText, prompt_of
 from tenants import access
@@ -32,8 +31,7 @@ def lint_prompt(call: Call, body: PromptsToLint) -> Answer:
     The same of prompts in the body, with the places in their text and what stands there. Nothing of them is kept.
     """
     found = prompts_linted(_prompts(body.prompts))
-    told = asdict(found) | {"findings": [_flat(one) for one in found.findings]}
-    return Answer(LintShown.model_validate(told))
+    return Answer(LintShown.of(found, findings=[_flat(one) for one in found.findings]))
 
 
 def _prompts(told: list[Any]) -> list[PromptText]:
@@ -46,9 +44,5 @@ def _prompts(told: list[Any]) -> list[PromptText]:
     return found
 
 
-def _flat(one: LintFinding) -> dict[str, Any]:
-    return asdict(one.finding) | {
-        "advice": one.advice,
-        "looks_like": one.looks_like,
-        "excerpts": [asdict(excerpt) for excerpt in one.excerpts],
-    }
+def _flat(one: LintFinding) -> LintFound:
+    return LintFound.of(one.finding, advice=one.advice, looks_like=one.looks_like, excerpts=one.excerpts)

@@ -1,14 +1,11 @@
 """Who evicts whom: of a namespace, and of the fleet."""
 
-from collections.abc import Sequence
-from typing import Any
-
-from controlplane.analytics.evictions import Pair, Taken, pairs_by_taker, pairs_by_victim, pairs_of_fleet, taken
+from controlplane.analytics.evictions import Taken, pairs_by_taker, pairs_by_victim, pairs_of_fleet, taken
 from controlplane.analytics.selectors import database_now
-from controlplane.analytics.windows import Window, window_of
+from controlplane.analytics.windows import window_of
 from controlplane.api.routes.stats import OfWindow
 from controlplane.api.routing import Answer, Call, Group
-from controlplane.api.schemas.evictions import FleetEvictions, NamespaceEvictions
+from controlplane.api.schemas.evictions import Evicted, FleetEvictions, NamespaceEvictions
 from tenants import access
 
 group = Group("Numbers")
@@ -23,14 +20,14 @@ def evictions_get(call: Call, window: OfWindow = "24h") -> Answer:
     """
     read, pk = window_of(window, database_now()), call.namespace.pk
     lost, is_operator = taken(read, [pk]).get(pk, Taken()), call.actor.is_operator
-    told = {
-        **_times(read),
-        "by_own_traffic": {"blocks": lost.own_blocks, "bytes": lost.own_bytes},
-        "by_fleet_pressure": {"blocks": lost.others_blocks, "bytes": lost.others_bytes},
-        "evicted_by": _pairs(pairs_by_victim(read, pk)) if is_operator else None,
-        "evicts": _pairs(pairs_by_taker(read, pk)) if is_operator else None,
-    }
-    return Answer(NamespaceEvictions.model_validate(told))
+    shown = NamespaceEvictions.of(
+        read,
+        by_own_traffic=Evicted(blocks=lost.own_blocks, bytes=lost.own_bytes),
+        by_fleet_pressure=Evicted(blocks=lost.others_blocks, bytes=lost.others_bytes),
+        evicted_by=pairs_by_victim(read, pk) if is_operator else None,
+        evicts=pairs_by_taker(read, pk) if is_operator else None,
+    )
+    return Answer(shown)
 
 
 @group.get("/fleet/evictions", access.OPERATE_STATS_READ, FleetEvictions)
@@ -40,13 +37,4 @@ def fleet_evictions_get(call: Call, window: OfWindow = "24h") -> Answer:
     Only where requests of one namespace took blocks of another. Operators only.
     """
     read = window_of(window, database_now())
-    return Answer(FleetEvictions.model_validate({**_times(read), "pairs": _pairs(pairs_of_fleet(read))}))
-
-
-def _times(window: Window) -> dict[str, Any]:
-    return {"window_seconds": window.seconds, "from": window.start, "to": window.end}
-
-
-def _pairs(found: Sequence[Pair]) -> list[dict[str, Any]]:
-    names = ("victim", "by", "cause", "blocks", "bytes", "last_at")
-    return [{name: getattr(one, name) for name in names} for one in found]
+    return Answer(FleetEvictions.of(read, pairs=pairs_of_fleet(read)))

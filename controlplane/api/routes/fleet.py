@@ -159,8 +159,8 @@ def join_token_create(call: Call, body: JoinTokenCreate) -> Answer:
         uses=body.uses,
         expires_in=timedelta(seconds=body.expires_in_seconds),
     )
-    shown = _join_token(token, timezone.now()).model_dump()
-    made = JoinTokenCreated(**shown, secret=secret.secret)
+    state = join_tokens.join_token_state(token, now=timezone.now())
+    made = JoinTokenCreated.of(token, state=state, secret=secret.secret)
     return Answer(made, status=201, location=f"/api/v1/fleet/join-tokens/{token.pk}")
 
 
@@ -207,17 +207,4 @@ def _agent(
 
 
 def _join_token(token: JoinToken, now: datetime) -> JoinTokenShown:
-    return JoinTokenShown(
-        id=token.pk,
-        name=token.name,
-        prefix=token.prefix,
-        state=join_tokens.join_token_state(token, now=now),  # type: ignore[arg-type]  # revoked ones are not found
-        kind=token.kind,  # type: ignore[arg-type]  # the database knows no others
-        group=token.group.slug,
-        agent=token.agent or None,
-        uses=token.uses,
-        uses_left=token.uses_left,
-        created_by=token.created_by,
-        created_at=token.created_at,
-        expires_at=token.expires_at,
-    )
+    return JoinTokenShown.of(token, state=join_tokens.join_token_state(token, now=now))

@@ -13,7 +13,7 @@ from controlplane.analytics import invoices
 from controlplane.analytics.invoices import By, Invoice, Line
 from controlplane.analytics.money import Cost, Tokens, displayed, text
 from controlplane.api.routing import Answer, Call, Group
-from controlplane.api.schemas.invoices import InvoiceLine, InvoiceShown, InvoiceTotals
+from controlplane.api.schemas.invoices import InvoiceShown
 from controlplane.api.schemas.prices import day_only
 from controlplane.common.csv_text import csv_response
 from tenants import access
@@ -59,21 +59,7 @@ def invoice_get(
 
 def _shown(found: Invoice) -> InvoiceShown:
     totals = {"requests": found.requests, **_counts(found.tokens), **_amounts(found.cost, found.currency)}
-    return InvoiceShown.model_validate(
-        {
-            "organisation": found.organisation,
-            "from": found.first_day,
-            "to": found.last_day,
-            "as_of": found.as_of,
-            "currency": found.currency,
-            "is_example": found.is_example,
-            "is_open": found.is_open,
-            "may_change_from": found.may_change_from,
-            "without_price": found.without_price,
-            "totals": InvoiceTotals.model_validate(totals),
-            "lines": [InvoiceLine.model_validate(_line(one)) for one in found.lines],
-        }
-    )
+    return InvoiceShown.of(found, totals=totals, lines=[*map(_line, found.lines)])
 
 
 def _line(line: Line) -> dict[str, Any]:

@@ -4,11 +4,10 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from controlplane.analytics.held import pins_held
-from controlplane.analytics.models import PinHeld
 from controlplane.api.paging import Cursor, Limit, page
 from controlplane.api.routing import Answer, Call, Group
 from controlplane.api.schemas.base import Page
-from controlplane.api.schemas.cache import PURGE, OperationStarted, PinCreate, PinOnAgent, PinShown, Purge
+from controlplane.api.schemas.cache import PURGE, OperationStarted, PinCreate, PinShown, Purge
 from controlplane.api.schemas.tenants import NamespaceCreate, NamespaceShown, NamespaceUpdate
 from tenants import access
 from tenants.actor import Actor
@@ -27,7 +26,7 @@ def namespaces_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Ans
     """
     rows = access.namespaces_visible(call.actor, call.organisation).select_related("policy_level")
     kind = f"namespaces:{call.organisation.pk}"
-    return page(rows, kind=kind, by="slug", limit=limit, cursor=cursor, show=lambda found: [*map(shown, found)])
+    return page(rows, kind=kind, by="slug", limit=limit, cursor=cursor, show=NamespaceShown.each)
 
 
 @group.post("/orgs/{org}/namespaces", access.MANAGE, NamespaceShown, gives_etag=True)
@@ -44,13 +43,13 @@ def namespace_create(call: Call, body: NamespaceCreate) -> Answer:
         group=_group(call.actor, body.group),
     )
     location = f"/api/v1/orgs/{call.organisation.slug}/namespaces/{made.slug}"
-    return Answer(shown(made), status=201, revision=made.revision, location=location)
+    return Answer(NamespaceShown.of(made), status=201, revision=made.revision, location=location)
 
 
 @group.get("/orgs/{org}/namespaces/{ns}", access.READ, NamespaceShown, gives_etag=True)
 def namespace_get(call: Call) -> Answer:
     """Read one namespace."""
-    return Answer(shown(call.namespace), revision=call.namespace.revision)
+    return Answer(NamespaceShown.of(call.namespace), revision=call.namespace.revision)
 
 
 @group.patch("/orgs/{org}/namespaces/{ns}", access.MANAGE, NamespaceShown, wants_if_match=True, gives_etag=True)
@@ -67,7 +66,7 @@ def namespace_update(call: Call, body: NamespaceUpdate) -> Answer:
         name=body.name,
         group=_group(call.actor, body.group),
     )
-    return Answer(shown(changed), revision=changed.revision)
+    return Answer(NamespaceShown.of(changed), revision=changed.revision)
 
 
 @group.delete(
@@ -136,7 +135,7 @@ def pin_create(call: Call, body: PinCreate) -> Answer:
         content=content,
         expires_at=body.expires_at,
     )
-    return Answer(pin_shown(pin), status=201)
+    return Answer(PinShown.of(pin, agents=()), status=201)
 
 
 @group.delete("/orgs/{org}/namespaces/{ns}/pins/{pin_id}", access.PUBLISH)
@@ -149,49 +148,9 @@ def pin_delete(call: Call, pin_id: UUID) -> Answer:
     return Answer(status=204)
 
 
-def shown(namespace: Namespace) -> NamespaceShown:
-    return NamespaceShown(
-        slug=namespace.slug,
-        name=namespace.name,
-        group=namespace.group.slug,
-        owner=namespace.owner,
-        epoch=namespace.epoch,
-        policy_revision=namespace.policy_level.revision,
-        revision=namespace.revision,
-        created_at=namespace.created_at,
-    )
-
-
 def _pins_shown(namespace: Namespace, pins: Sequence[Pin]) -> list[PinShown]:
     held = pins_held(namespace, [one.pk for one in pins])
-    return [pin_shown(one, held.get(one.pk, ())) for one in pins]
-
-
-def pin_shown(pin: Pin, held: Sequence[PinHeld] = ()) -> PinShown:
-    return PinShown(
-        id=pin.pk,
-        name=pin.name,
-        model=pin.model,
-        content=pin.content_kind,  # type: ignore[arg-type]  # the database knows no other
-        content_bytes=pin.content_bytes,
-        expires_at=pin.expires_at,
-        created_by=pin.created_by,
-        created_at=pin.created_at,
-        agents=[_on_agent(one) for one in held],
-    )
-
-
-def _on_agent(held: PinHeld) -> PinOnAgent:
-    return PinOnAgent(
-        agent=held.agent,
-        state=held.state,
-        is_warming=held.is_warming,
-        wanted_tokens=held.wanted_tokens,
-        resident_tokens=held.resident_tokens,
-        resident_bytes=held.resident_bytes,
-        problem=held.problem,
-        as_of=held.at,
-    )
+    return [PinShown.of(one, agents=held.get(one.pk, ())) for one in pins]
 
 
 def _group(actor: Actor, slug: str | None) -> AgentGroup | None:

@@ -22,7 +22,7 @@ def organisations_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> 
     Operators see all of them, everybody else their own. Ordered by slug.
     """
     rows = access.organisations_visible(call.actor)
-    return page(rows, kind="orgs", by="slug", limit=limit, cursor=cursor, show=lambda found: [*map(shown, found)])
+    return page(rows, kind="orgs", by="slug", limit=limit, cursor=cursor, show=OrganisationShown.each)
 
 
 @group.post("/orgs", access.OPERATE, OrganisationShown, gives_etag=True)
@@ -32,13 +32,13 @@ def organisation_create(call: Call, body: OrganisationCreate) -> Answer:
     It gets the namespace `default` at once. Operators only.
     """
     made = organisations.organisation_create(actor=call.actor, slug=body.slug, name=body.name)
-    return Answer(shown(made), status=201, revision=made.revision, location=f"/api/v1/orgs/{made.slug}")
+    return Answer(OrganisationShown.of(made), status=201, revision=made.revision, location=f"/api/v1/orgs/{made.slug}")
 
 
 @group.get("/orgs/{org}", access.READ, OrganisationShown, gives_etag=True)
 def organisation_get(call: Call) -> Answer:
     """Read one organisation."""
-    return Answer(shown(call.organisation), revision=call.organisation.revision)
+    return Answer(OrganisationShown.of(call.organisation), revision=call.organisation.revision)
 
 
 @group.patch("/orgs/{org}", access.MANAGE, OrganisationShown, wants_if_match=True, gives_etag=True)
@@ -54,7 +54,7 @@ def organisation_update(call: Call, body: OrganisationUpdate) -> Answer:
     changed = organisations.organisation_update(
         actor=call.actor, organisation=call.organisation, expected=expected, name=body.name, state=body.state
     )
-    return Answer(shown(changed), revision=changed.revision)
+    return Answer(OrganisationShown.of(changed), revision=changed.revision)
 
 
 @group.delete("/orgs/{org}", access.OPERATE, OperationStarted, status=202, wants_if_match=True)
@@ -119,10 +119,6 @@ def limits_put(call: Call, body: LimitsPut) -> Answer:
             actor=call.actor, organisation=call.organisation, limits=body.limits, expected=call.expected()
         )
     )
-
-
-def shown(organisation: Organisation) -> OrganisationShown:
-    return OrganisationShown.model_validate(organisation, from_attributes=True)
 
 
 def _bounds(organisation: Organisation) -> Answer:

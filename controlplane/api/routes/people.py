@@ -1,6 +1,6 @@
 """Members and keys of an organisation, operators' tokens, and who is asking."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from uuid import UUID
 
 from django.conf import settings
@@ -24,7 +24,7 @@ from controlplane.api.schemas.people import (
 )
 from tenants import access
 from tenants.errors import FieldProblem, InvalidFields
-from tenants.models import ApiKey, Member, Namespace, OperatorToken
+from tenants.models import ApiKey, Namespace
 from tenants.services import keys, members
 
 group = Group("People and keys")
@@ -36,14 +36,7 @@ def whoami(call: Call) -> Answer:
     actor = call.actor
     organisation = None if actor.is_operator else access.organisation_behind(actor).slug
     bound = None if actor.namespace_ids is None else sorted(access.namespace_slugs(actor.namespace_ids).values())
-    shown = CallerShown(
-        kind=actor.kind,  # type: ignore[arg-type]  # nobody else has a token
-        name=actor.name,
-        scopes=sorted(actor.scopes),
-        organisation=organisation,
-        namespaces=bound,
-    )
-    return Answer(shown)
+    return Answer(CallerShown.of(actor, scopes=sorted(actor.scopes), organisation=organisation, namespaces=bound))
 
 
 @group.get("/orgs/{org}/members", access.MANAGE_READ, Page[MemberShown])
@@ -51,7 +44,7 @@ def members_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Answer
     """List members, invited ones included. Ordered by e-mail address."""
     rows = access.members_of(call.organisation)
     kind = f"members:{call.organisation.pk}"
-    return page(rows, kind=kind, by="email", limit=limit, cursor=cursor, show=lambda found: [*map(member_shown, found)])
+    return page(rows, kind=kind, by="email", limit=limit, cursor=cursor, show=MemberShown.each)
 
 
 @group.post("/orgs/{org}/members", access.MANAGE, MemberInvited)
@@ -63,16 +56,14 @@ def member_invite(call: Call, body: MemberCreate) -> Answer:
     member, link = members.member_invite(
         actor=call.actor, organisation=call.organisation, email=body.email, role=body.role
     )
-    shown = MemberInvited(
-        **member_shown(member).model_dump(), invitation_url=_url(link), invitation_expires_at=link.expires_at
-    )
+    shown = MemberInvited.of(member, invitation_url=_url(link), invitation_expires_at=link.expires_at)
     return Answer(shown, status=201, location=f"/api/v1/orgs/{call.organisation.slug}/members/{member.pk}")
 
 
 @group.get("/orgs/{org}/members/{member_id}", access.MANAGE_READ, MemberShown)
 def member_get(call: Call, member_id: UUID) -> Answer:
     """Read one member."""
-    return Answer(member_shown(access.member_for(call.organisation, member_id)))
+    return Answer(MemberShown.of(access.member_for(call.organisation, member_id)))
 
 
 @group.patch("/orgs/{org}/members/{member_id}", access.MANAGE, MemberShown)
@@ -82,7 +73,7 @@ def member_update(call: Call, member_id: UUID, body: MemberUpdate) -> Answer:
     An organisation's own people cannot take the last admin away; operators can.
     """
     member = access.member_for(call.organisation, member_id)
-    return Answer(member_shown(members.member_update(actor=call.actor, member=member, role=body.role)))
+    return Answer(MemberShown.of(members.member_update(actor=call.actor, member=member, role=body.role)))
 
 
 @group.delete("/orgs/{org}/members/{member_id}", access.MANAGE, refuses=("conflict",))
@@ -102,8 +93,7 @@ def member_link(call: Call, member_id: UUID) -> Answer:
     An invitation for who has not joined yet; a password reset, by operators only, for who has. Earlier links end.
     """
     link = members.member_link(actor=call.actor, member=access.member_for(call.organisation, member_id))
-    shown = LinkShown(kind=link.purpose, url=_url(link), expires_at=link.expires_at)  # type: ignore[arg-type]
-    return Answer(shown, status=201)
+    return Answer(LinkShown.of(link, url=_url(link)), status=201)
 
 
 @group.get("/orgs/{org}/keys", access.MANAGE_READ, Page[KeyShown])
@@ -130,8 +120,8 @@ def key_create(call: Call, body: KeyCreate) -> Answer:
         namespaces=bound,
         expires_at=body.expires_at,
     )
-    (shown,) = _keys_shown([key])
-    return Answer(KeyCreated(**shown.model_dump(), secret=secret.secret), status=201)
+    ((_, slugs),) = _bound_to([key])
+    return Answer(KeyCreated.of(key, namespaces=slugs, secret=secret.secret), status=201)
 
 
 @group.delete("/orgs/{org}/keys/{key_id}", access.MANAGE)
@@ -148,9 +138,7 @@ def key_revoke(call: Call, key_id: UUID) -> Answer:
 def operator_tokens_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Answer:
     """List operators' tokens that are not revoked. Operators only."""
     rows = access.operator_tokens()
-    return page(
-        rows, kind="operator-tokens", by="id", limit=limit, cursor=cursor, show=lambda found: [*map(_token, found)]
-    )
+    return page(rows, kind="operator-tokens", by="id", limit=limit, cursor=cursor, show=OperatorTokenShown.each)
 
 
 @group.post("/operator-tokens", access.OPERATE, OperatorTokenCreated)
@@ -166,7 +154,7 @@ def operator_token_create(call: Call, body: OperatorTokenCreate) -> Answer:
         scopes=body.scopes,
         expires_at=body.expires_at,
     )
-    return Answer(OperatorTokenCreated(**_token(token).model_dump(), secret=secret.secret), status=201)
+    return Answer(OperatorTokenCreated.of(token, secret=secret.secret), status=201)
 
 
 @group.delete("/operator-tokens/{token_id}", access.OPERATE)
@@ -179,49 +167,16 @@ def operator_token_revoke(call: Call, token_id: UUID) -> Answer:
     return Answer(status=204)
 
 
-def member_shown(member: Member) -> MemberShown:
-    return MemberShown(
-        id=member.pk,
-        email=member.email,
-        role=member.role,  # type: ignore[arg-type]  # the database knows no other
-        state="joined" if member.has_joined else "invited",
-        created_at=member.created_at,
-        joined_at=member.joined_at,
-    )
-
-
 def _keys_shown(found: Sequence[ApiKey]) -> list[KeyShown]:
-    ids = {one for key in found for one in key.namespace_ids or ()}
-    slugs = access.namespace_slugs(ids)
-    return [
-        KeyShown(
-            id=key.pk,
-            name=key.name,
-            prefix=key.prefix,
-            scopes=key.scopes,  # type: ignore[arg-type]  # the database knows no others
-            namespaces=(
-                None if key.namespace_ids is None else sorted(slugs[one] for one in key.namespace_ids if one in slugs)
-            ),
-            created_by=key.created_by,
-            created_at=key.created_at,
-            expires_at=key.expires_at,
-            last_used_at=key.last_used_at,
-        )
-        for key in found
-    ]
+    return [KeyShown.of(key, namespaces=slugs) for key, slugs in _bound_to(found)]
 
 
-def _token(token: OperatorToken) -> OperatorTokenShown:
-    return OperatorTokenShown(
-        id=token.pk,
-        name=token.name,
-        prefix=token.prefix,
-        operator=token.user.email,
-        scopes=token.scopes,  # type: ignore[arg-type]  # the service refuses others
-        created_at=token.created_at,
-        expires_at=token.expires_at,
-        last_used_at=token.last_used_at,
-    )
+def _bound_to(found: Sequence[ApiKey]) -> Iterator[tuple[ApiKey, list[str] | None]]:
+    """Each key with the slugs of the namespaces that it is bound to, as far as they still exist."""
+    slugs = access.namespace_slugs({one for key in found for one in key.namespace_ids or ()})
+    for key in found:
+        ids = key.namespace_ids
+        yield key, None if ids is None else sorted(slugs[one] for one in ids if one in slugs)
 
 
 def _namespaces(call: Call, slugs: Sequence[str]) -> list[Namespace]:

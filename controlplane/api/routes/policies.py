@@ -10,22 +10,15 @@ from controlplane.api.routing import Answer, Call, Group, View
 from controlplane.api.schemas.base import Page
 from controlplane.api.schemas.policies import (
     AffectedShown,
-    ChangeShown,
     EffectiveShown,
     EnforcementShown,
-    FieldProblemShown,
-    GroupShareShown,
-    LevelShown,
     PolicyPreviewed,
     PolicyPublished,
     PolicyPut,
     PolicyShown,
-    ResolvedShareShown,
     RevisionShown,
     Rollback,
-    ShareBandShown,
     SharesShown,
-    WarningShown,
 )
 from controlplane.rollouts import services
 from controlplane.rollouts.enforcement import agents_preview, enforcement_of
@@ -51,8 +44,7 @@ def policy_get(call: Call) -> Answer:
     """
     force = policy_in_force(call.place)
     level = force.levels[-1]
-    shown = PolicyShown(revision=level.revision, policy=level.policy, effective_hash=force.hash)
-    return Answer(shown, revision=level.revision)
+    return Answer(PolicyShown.of(level, effective_hash=force.hash), revision=level.revision)
 
 
 def policy_put(call: Call, body: PolicyPut) -> Answer:
@@ -86,22 +78,12 @@ def policy_preview_post(call: Call, body: PolicyPut) -> Answer:
     agents = agents_preview(actor=call.actor, place=call.place, policy=body.policy)
     refused = services.rollout_problems(place=call.place, rollout=body.rollout)
     alone = services.rollout_warnings(place=call.place, rollout=body.rollout)
-    shares = SharesShown(
-        group=None if found.group_share is None else _from(GroupShareShown, found.group_share),
-        agents=[_from(ResolvedShareShown, one) for one in found.shares],
-        bands=[_from(ShareBandShown, one) for one in found.bands],
-    )
-    shown = PolicyPreviewed(
-        base_revision=found.base_revision,
-        diff=[_from(ChangeShown, one) for one in found.changes],
-        effective_hash=found.effective_hash,
-        affected=AffectedShown(
-            namespaces=found.namespaces, named=list(found.namespaces_named), agents=list(found.agents)
-        ),
-        shares=shares,
-        expected_effect=list(found.effects),
-        warnings=[_from(WarningShown, one) for one in (*found.warnings, *agents.warnings, *alone)],
-        problems=[_from(FieldProblemShown, one) for one in (*found.problems, *agents.problems, *refused)],
+    shown = PolicyPreviewed.of(
+        found,
+        affected=AffectedShown.of(found),
+        shares=SharesShown.of(found),
+        warnings=[*found.warnings, *agents.warnings, *alone],
+        problems=[*found.problems, *agents.problems, *refused],
     )
     return Answer(shown)
 
@@ -114,20 +96,13 @@ def policy_effective(call: Call, model: Model = None) -> Answer:
     """
     force = policy_in_force(call.place, model)
     enforcement = enforcement_of(call.place, [level.policy for level in force.levels], model)
-    shown = EffectiveShown(
-        policy=force.effective.values,
-        origin=force.effective.origin,  # type: ignore[arg-type]  # the four levels
+    shown = EffectiveShown.of(
+        force.effective,
         model=model,
-        model_origin=force.effective.via,
-        levels=[LevelShown(level=one.kind, revision=one.revision) for one in force.levels],  # type: ignore[arg-type]
+        levels=force.levels,
         effective_hash=force.hash,
         enforcement={
-            name: EnforcementShown(
-                grade=one.grade,
-                enforcing=one.enforcing,
-                agents=one.agents,
-                why=reasons_words(one, call.actor) or None,
-            )
+            name: EnforcementShown.of(one, why=reasons_words(one, call.actor) or None)
             for name, one in enforcement.items()
         },
     )
@@ -223,26 +198,12 @@ _declare(
 
 def _published(outcome: services.Outcome) -> Answer:
     level, rollout = outcome.published.level, outcome.rollout
-    shown = PolicyPublished(
-        revision=level.revision,
-        policy=level.policy,
-        effective_hash=effective_hash(outcome.published.chain),
-        rollout=None if rollout is None else rollout.pk,
+    shown = PolicyPublished.of(
+        level, effective_hash=effective_hash(outcome.published.chain), rollout=None if rollout is None else rollout.pk
     )
     return Answer(shown, revision=level.revision)
 
 
 def _revision(revision: PolicyRevision, actor: Actor) -> RevisionShown:
     hidden = revision.author_is_operator and not actor.is_operator
-    return RevisionShown(
-        revision=revision.number,
-        policy=revision.policy,
-        note=revision.note,
-        author=OPERATOR if hidden else revision.author,
-        at=revision.at,
-        rolled_back_to=revision.rolled_back_to,
-    )
-
-
-def _from(schema: Any, value: Any) -> Any:
-    return schema.model_validate(value, from_attributes=True)
+    return RevisionShown.of(revision, author=OPERATOR if hidden else revision.author)

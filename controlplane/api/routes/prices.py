@@ -3,7 +3,7 @@
 from django.utils import timezone
 
 from controlplane.analytics import prices
-from controlplane.analytics.money import Price, text
+from controlplane.analytics.money import Price
 from controlplane.analytics.prices import Listed, Prices
 from controlplane.api.routing import Answer, Call, Group
 from controlplane.api.schemas.prices import PriceShown, PricesPut, PricesShown
@@ -30,41 +30,16 @@ def prices_put(call: Call, body: PricesPut) -> Answer:
     Send all that shall be there. What a day before today (UTC) cost cannot change any more: every price that would
     change it is named. Days that had no price may be given one; examples may go. Operators only; wants `If-Match`.
     """
-    wanted = [
-        Price(
-            model=one.model,
-            valid_from=one.valid_from,
-            currency=body.currency,
-            input=one.input,
-            cached_input=one.cached_input,
-            output=one.output,
-            is_example=one.is_example,
-        )
-        for one in body.prices
-    ]
+    wanted = [Price(currency=body.currency, **one.model_dump()) for one in body.prices]
     found = prices.prices_put(actor=call.actor, prices=wanted, expected=call.expected(), now=timezone.now())
     return _answer(found, call.actor)
 
 
 def _answer(found: Prices, actor: Actor) -> Answer:
-    shown = PricesShown(
-        revision=found.revision,
-        currency=found.currency,
-        is_example=found.is_example,
-        prices=[_shown(one, actor) for one in found.listed],
-    )
-    return Answer(shown, revision=found.revision)
+    listed = [_shown(one, actor) for one in found.listed]
+    return Answer(PricesShown.of(found, prices=listed), revision=found.revision)
 
 
 def _shown(listed: Listed, actor: Actor) -> PriceShown:
-    price = listed.price
-    return PriceShown(
-        model=price.model,
-        valid_from=price.valid_from,
-        input=text(price.input),
-        cached_input=text(price.cached_input),
-        output=text(price.output),
-        is_example=price.is_example,
-        created_by=listed.created_by if actor.is_operator else None,
-        created_at=listed.created_at,
-    )
+    created_by = listed.created_by if actor.is_operator else None
+    return PriceShown.of(listed.price, created_by=created_by, created_at=listed.created_at)

@@ -73,17 +73,10 @@ def quality_override(call: Call, body: QualityOverride) -> Answer:
 
 def _shown(result: QualityResult, actor: Actor) -> QualityShown:
     is_word = result.verdict == QualityResult.Verdict.OVERRIDDEN  # what one operator wrote to the others
-    return QualityShown.model_validate(
-        {
-            "model": result.model,
-            "revision": result.revision,
-            "backend": result.backend,
-            "kv_dtype": result.kv_dtype,
-            "verdict": str(result.verdict),
-            "may_serve": result.kv_dtype == BASELINE or result.verdict in LET_THROUGH,
-            "figures": result.figures,
-            "note": result.note if actor.is_operator or not is_word else "",
-            "created_by": result.created_by if actor.is_operator else None,
-            "created_at": result.created_at,
-        }
+    return QualityShown.of(
+        result,
+        verdict=str(result.verdict),
+        may_serve=result.kv_dtype == BASELINE or result.verdict in LET_THROUGH,
+        note=result.note if actor.is_operator or not is_word else "",
+        created_by=result.created_by if actor.is_operator else None,
     )

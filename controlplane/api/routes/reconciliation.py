@@ -18,16 +18,6 @@ def reconciliation_get(call: Call) -> Answer:
     newest = reconciliation_newest()
     if newest is None:
         nothing = {"as_of": None, "took_seconds": None, "is_reconciled": None}
-        return Answer(ReconciliationShown.model_validate({**nothing, "compared": {}, "totals": {}, "differences": []}))
-    return Answer(
-        ReconciliationShown.model_validate(
-            {
-                "as_of": newest.at,
-                "took_seconds": newest.took_seconds,
-                "is_reconciled": not any(one["differences"] for one in newest.totals.values()),
-                "compared": newest.compared,
-                "totals": newest.totals,
-                "differences": newest.differences,
-            }
-        )
-    )
+        return Answer(ReconciliationShown(**nothing, compared={}, totals={}, differences=[]))
+    is_reconciled = not any(one["differences"] for one in newest.totals.values())
+    return Answer(ReconciliationShown.of(newest, as_of=newest.at, is_reconciled=is_reconciled))

@@ -41,8 +41,7 @@ def rollouts_list(
     rows = rows if place is None else rows.filter(place=place)
 
     def show(found: Sequence[Any]) -> list[RolloutShown]:
-        views = (rollout_view(one, one.findings, is_operator=call.actor.is_operator) for one in found)
-        return [RolloutShown.model_validate(one) for one in views]
+        return RolloutShown.each(rollout_view(one, one.findings, is_operator=call.actor.is_operator) for one in found)
 
     kind = f"rollouts:{call.actor.organisation_id}"
     return page(rows, kind=kind, by="created_at", limit=limit, cursor=cursor, newest_first=True, show=show)
@@ -98,4 +97,4 @@ def rollout_abort(call: Call, rollout_id: UUID) -> Answer:
 
 
 def _answer(rollout: Rollout, actor: Actor) -> Answer:
-    return Answer(RolloutDetail.model_validate(rollout_detail(rollout, actor), from_attributes=True))
+    return Answer(RolloutDetail.model_validate(rollout_detail(rollout, actor)))

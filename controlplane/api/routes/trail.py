@@ -9,7 +9,6 @@ from controlplane.api.schemas.cache import AuditShown, OperationShown
 from controlplane.api.schemas.tenants import GroupCreate, GroupShown
 from tenants import access
 from tenants.audit import record_seen
-from tenants.models import AgentGroup, Operation
 from tenants.services import groups
 
 group = Group("Operations and audit")
@@ -21,7 +20,7 @@ def operation_get(call: Call, operation_id: UUID) -> Answer:
 
     It is `done` when every agent concerned has sent its receipt; where no agent is concerned, at once.
     """
-    return Answer(_operation(access.operation_for(call.actor, operation_id)))
+    return Answer(OperationShown.of(access.operation_for(call.actor, operation_id)))
 
 
 @group.get("/audit", access.MANAGE_READ, Page[AuditShown])
@@ -39,7 +38,7 @@ def audit_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Answer:
         limit=limit,
         cursor=cursor,
         newest_first=True,
-        show=lambda found: [AuditShown.model_validate(record_seen(one, call.actor)) for one in found],
+        show=lambda found: AuditShown.each(record_seen(one, call.actor) for one in found),
     )
 
 
@@ -50,13 +49,13 @@ def groups_list(call: Call, limit: Limit = 50, cursor: Cursor = None) -> Answer:
     Agents and namespaces each belong to one: agents serve the namespaces of theirs. Operators only.
     """
     rows = access.groups()
-    return page(rows, kind="groups", by="slug", limit=limit, cursor=cursor, show=lambda found: [*map(_group, found)])
+    return page(rows, kind="groups", by="slug", limit=limit, cursor=cursor, show=GroupShown.each)
 
 
 @group.post("/agent-groups", access.OPERATE, GroupShown)
 def group_create(call: Call, body: GroupCreate) -> Answer:
     """Create an agent group. Operators only."""
-    return Answer(_group(groups.group_create(actor=call.actor, slug=body.slug, name=body.name)), status=201)
+    return Answer(GroupShown.of(groups.group_create(actor=call.actor, slug=body.slug, name=body.name)), status=201)
 
 
 @group.delete("/agent-groups/{slug}", access.OPERATE, refuses=("conflict",))
@@ -64,11 +63,3 @@ def group_delete(call: Call, slug: str) -> Answer:
     """Delete an agent group that has no namespaces. Operators only."""
     groups.group_delete(actor=call.actor, group=access.group_for(slug))
     return Answer(status=204)
-
-
-def _operation(operation: Operation) -> OperationShown:
-    return OperationShown.model_validate(operation, from_attributes=True)
-
-
-def _group(found: AgentGroup) -> GroupShown:
-    return GroupShown(slug=found.slug, name=found.name, created_at=found.created_at)

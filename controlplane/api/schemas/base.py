@@ -1,8 +1,9 @@
 """What all bodies have in common."""
 
 import re
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Self, TypeVar
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -36,8 +37,37 @@ class Taken(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class _Extended:
+    """An object with further attributes, or with others in place of its own."""
+
+    def __init__(self, source: Any, more: Mapping[str, Any]) -> None:
+        self._source, self._more = source, more
+
+    def __getattr__(self, name: str) -> Any:
+        return self._more[name] if name in self._more else getattr(self._source, name)
+
+
 class Given(BaseModel):
-    """A body we give."""
+    """A body we give: its fields are the attributes of the row or the result that it shows."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    @classmethod
+    def of(cls, source: Any, **more: Any) -> Self:
+        """Show `source`. `more`: what it does not know itself, or what the caller may not read of it."""
+        return cls.model_validate(_Extended(source, more))
+
+    @classmethod
+    def each(cls, sources: Iterable[Any]) -> list[Self]:
+        return [cls.model_validate(source) for source in sources]
+
+
+def _slug(owner: Any) -> Any:
+    return getattr(owner, "slug", owner)
+
+
+SlugOf = Annotated[str, BeforeValidator(_slug)]  # of what the attribute refers to
+NoneIfEmpty = Annotated[str | None, BeforeValidator(lambda text: text or None)]
 
 
 class _ShownOnce:

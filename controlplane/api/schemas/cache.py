@@ -89,7 +89,7 @@ class PinOnAgent(Given):
     resident_tokens: int
     resident_bytes: int
     problem: str = Field(description="What stands in its way, in words; else empty.")
-    as_of: datetime
+    as_of: datetime = Field(validation_alias="at")
 
 
 class PinShown(Given):
@@ -110,7 +110,7 @@ class PinShown(Given):
     id: UUID
     name: str
     model: str
-    content: Literal["messages", "prompt", "token_ids"]
+    content: Literal["messages", "prompt", "token_ids"] = Field(validation_alias="content_kind")
     content_bytes: int
     expires_at: datetime | None
     created_by: str

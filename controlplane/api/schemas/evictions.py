@@ -43,9 +43,9 @@ class Evicted(Given):
 class FleetEvictions(Given):
     model_config = ConfigDict(json_schema_extra=example(**TIMES, pairs=[PAIR]))
 
-    window_seconds: int
-    from_: datetime = Field(alias="from")
-    to: datetime
+    window_seconds: int = Field(validation_alias="seconds")
+    from_: datetime = Field(validation_alias="start", serialization_alias="from")
+    to: datetime = Field(validation_alias="end")
     pairs: list[EvictionPair] = Field(description="Those of which one took most from another, 50 at most.")
 
 
@@ -54,9 +54,9 @@ class NamespaceEvictions(Given):
         json_schema_extra=example(**TIMES, by_own_traffic=LOST, by_fleet_pressure=LOST, evicted_by=[PAIR], evicts=[])
     )
 
-    window_seconds: int
-    from_: datetime = Field(alias="from")
-    to: datetime
+    window_seconds: int = Field(validation_alias="seconds")
+    from_: datetime = Field(validation_alias="start", serialization_alias="from")
+    to: datetime = Field(validation_alias="end")
     by_own_traffic: Evicted
     by_fleet_pressure: Evicted
     evicted_by: list[EvictionPair] | None = Field(

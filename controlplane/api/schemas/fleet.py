@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from controlplane.api.schemas.base import Given, OneTimeSecret, Taken, example
+from controlplane.api.schemas.base import Given, NoneIfEmpty, OneTimeSecret, SlugOf, Taken, example
 from controlplane.api.schemas.tenants import ID, WHEN, GroupSlug, Name
 from controlplane.fleet.labels import Labels
 from engine_agent.contracts.enforcement import Grade
@@ -301,8 +301,8 @@ class JoinTokenShown(Given):
     prefix: str = Field(description="The secret's beginning, by which it is recognised.")
     state: Literal["open", "spent", "expired"]
     kind: AgentKind | None
-    group: str
-    agent: str | None
+    group: SlugOf
+    agent: NoneIfEmpty
     uses: int = Field(description="How many agents joined with it.")
     uses_left: int | None = Field(description="null: any number.")
     created_by: str

@@ -85,8 +85,8 @@ class InvoiceShown(Given):
     )
 
     organisation: str
-    first_day: date = Field(alias="from", description="The first day, in UTC.")
-    last_day: date = Field(alias="to", description="The last day; it is part of it.")
+    first_day: date = Field(serialization_alias="from", description="The first day, in UTC.")
+    last_day: date = Field(serialization_alias="to", description="The last day; it is part of it.")
     as_of: datetime
     currency: str | None = Field(description="Null where nothing has a price.")
     is_example: bool = Field(description="Whether any line's price is an example: then nobody owes this.")

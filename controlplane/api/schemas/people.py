@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import AliasPath, ConfigDict, Field, StringConstraints
 
 from controlplane.api.schemas.base import Given, OneTimeSecret, Taken, example
 from controlplane.api.schemas.tenants import ID, LATER, WHEN, Ending, Name, Slug
@@ -75,7 +75,7 @@ class LinkShown(Given):
 
     model_config = ConfigDict(json_schema_extra=example(kind="invitation", url=LINK, expires_at="2026-11-28T15:00:00Z"))
 
-    kind: Literal["invitation", "reset"]
+    kind: Literal["invitation", "reset"] = Field(validation_alias="purpose")
     url: OneTimeSecret
     expires_at: datetime
 
@@ -171,7 +171,7 @@ class OperatorTokenShown(Given):
     id: UUID
     name: str
     prefix: str
-    operator: str
+    operator: str = Field(validation_alias=AliasPath("user", "email"))
     scopes: list[OperatorScopeName]
     created_at: datetime
     expires_at: datetime | None

@@ -55,7 +55,7 @@ class PolicyPublished(PolicyShown):
 
 
 class LevelShown(Given):
-    level: Literal["fleet", "organisation", "namespace"]
+    level: Literal["fleet", "organisation", "namespace"] = Field(validation_alias="kind")
     revision: int
 
 
@@ -86,10 +86,12 @@ class EffectiveShown(Given):
         )
     )
 
-    policy: dict[str, Any]
+    policy: dict[str, Any] = Field(validation_alias="values")
     origin: dict[str, Origin]
     model: str | None
-    model_origin: dict[str, str] = Field(description="For fields of origin `model`: which level's override it is.")
+    model_origin: dict[str, str] = Field(
+        validation_alias="via", description="For fields of origin `model`: which level's override it is."
+    )
     levels: list[LevelShown]
     effective_hash: str
     enforcement: dict[str, EnforcementShown] = Field(description="By field, for every field.")
@@ -112,7 +114,7 @@ class WarningShown(Given):
 
 class AffectedShown(Given):
     namespaces: int = Field(description="In how many namespaces something else would be in force.")
-    named: list[str] = Field(description="The first of them.")
+    named: list[str] = Field(validation_alias="namespaces_named", description="The first of them.")
     agents: list[str] = Field(description="Engines that would apply it, for operators; empty for others.")
 
 
@@ -147,8 +149,8 @@ class ShareBandShown(Given):
 
 
 class SharesShown(Given):
-    group: GroupShareShown | None = Field(description="For operators; null for others.")
-    agents: list[ResolvedShareShown] = Field(description="For operators; empty for others.")
+    group: GroupShareShown | None = Field(validation_alias="group_share", description="For operators; null for others.")
+    agents: list[ResolvedShareShown] = Field(validation_alias="shares", description="For operators; empty for others.")
     bands: list[ShareBandShown] = Field(description="For members and keys of an organisation; empty for operators.")
 
 
@@ -174,11 +176,11 @@ class PolicyPreviewed(Given):
     )
 
     base_revision: int
-    diff: list[ChangeShown]
+    diff: list[ChangeShown] = Field(validation_alias="changes")
     effective_hash: str
     affected: AffectedShown
     shares: SharesShown
-    expected_effect: list[str]
+    expected_effect: list[str] = Field(validation_alias="effects")
     warnings: list[WarningShown]
     problems: list[FieldProblemShown] = Field(description="Why publishing would be refused; empty when it would not.")
 
@@ -195,7 +197,7 @@ class RevisionShown(Given):
         )
     )
 
-    revision: int
+    revision: int = Field(validation_alias="number")
     policy: dict[str, Any]
     note: str
     author: str

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
 
+from controlplane.analytics.money import text
 from controlplane.analytics.prices import MOST_PRICES
 from controlplane.api.schemas.base import Given, Taken, example
 from controlplane.api.schemas.tenants import WHEN
@@ -48,6 +49,7 @@ Amount = Annotated[
     BeforeValidator(_amount_read),
     WithJsonSchema({"type": "string", "pattern": AMOUNT_PATTERN}),
 ]
+AmountShown = Annotated[str, BeforeValidator(text)]
 Day = Annotated[date, BeforeValidator(day_only), Field(strict=False)]
 Currency = Annotated[
     str,
@@ -91,9 +93,9 @@ class PriceShown(Given):
 
     model: str = Field(description="Empty: every model that has no price of its own.")
     valid_from: date
-    input: str = Field(description="Of a million prompt tokens that were computed.")
-    cached_input: str = Field(description="Of a million prompt tokens out of the cache.")
-    output: str = Field(description="Of a million generated tokens.")
+    input: AmountShown = Field(description="Of a million prompt tokens that were computed.")
+    cached_input: AmountShown = Field(description="Of a million prompt tokens out of the cache.")
+    output: AmountShown = Field(description="Of a million generated tokens.")
     is_example: bool = Field(description="Nobody asks this price.")
     created_by: str | None = Field(description="For operators; null for others.")
     created_at: datetime

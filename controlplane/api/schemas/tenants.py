@@ -3,9 +3,9 @@
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, StringConstraints
+from pydantic import AliasPath, ConfigDict, Field, StringConstraints
 
-from controlplane.api.schemas.base import FutureMoment, Given, Taken, example
+from controlplane.api.schemas.base import FutureMoment, Given, SlugOf, Taken, example
 from tenants.models.organisations import SLUG_PATTERN
 
 Owner = Annotated[
@@ -92,10 +92,10 @@ class NamespaceShown(Given):
 
     slug: str
     name: str
-    group: str
+    group: SlugOf
     owner: Owner
     epoch: int = Field(description="Advances with every purge.")
-    policy_revision: int
+    policy_revision: int = Field(validation_alias=AliasPath("policy_level", "revision"))
     revision: int
     created_at: datetime
 

@@ -70,6 +70,23 @@ def test_a_repeated_key_is_named() -> None:
     assert caught.value.param == "model"
 
 
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (b'{"b": {"a": 1, "a": 2}}', "b.a"),
+        (b'{"a": [1, NaN]}', "a[1]"),
+        (b'{"a": {"b": 1e999}}', "a.b"),
+        (b"[NaN]", "[0]"),
+        ('{"é": 1, "é": 2}'.encode(), r"\xe9"),
+        (b'{"' + b"x" * 200 + b'": NaN}', "x" * 80),
+    ],
+)
+def test_refused_json_names_the_field(body: bytes, param: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        read_object(body)
+    assert caught.value.param == param
+
+
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 
 
