@@ -197,10 +197,10 @@ def audit_export(after: int) -> int:
 def completion(context: click.Context, shell: str) -> None:
     from click.shell_completion import get_completion_class
 
-    made = get_completion_class(shell)
-    if made is not None:
-        top = context.find_root()
-        print(made(top.command, {}, "luminet", "_LUMINET_COMPLETE").source())
+    top = context.find_root()
+    name = top.info_name or "luminet"
+    if made := get_completion_class(shell):
+        print(made(top.command, {}, name, f"_{name}_COMPLETE".upper()).source())
 
 
 def _beside_the_stack() -> None:
