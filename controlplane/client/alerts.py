@@ -1,19 +1,26 @@
 """`get alerts`, `acknowledge`, `silence`, and rules: what is wrong with the numbers, and who looks after it."""
 
-import argparse
 from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Final
 
+import click
+
+from controlplane.client import amounts
 from controlplane.client.asking import agreed
-from controlplane.client.changing import SECRET, given, made_told, only_one, secret_told
+from controlplane.client.changing import SECRET, given, only_one, secret_show
+from controlplane.client.command import Session, at_most_one, rest_command, together, yes_option
 from controlplane.client.errors import ClientError
 from controlplane.client.places import organisation_read
 from controlplane.client.rest import Rest, segment
 from controlplane.client.shapes import shaped
-from controlplane.client.tables import Paper
 
 RULES: Final = "/alert-rules"
+METRICS: Final = (
+    "pool_use", "hit_ratio", "evictions", "preemptions", "silence", "drift", "disk_wait", "clock_skew",
+    "reconciliation", "reconciliation_age", "audit_anchors", "audit_anchor_age", "isolation",
+    "isolation_timing", "integrity", "refused_rows",
+)  # fmt: skip
 COLUMNS: Final = {
     "STATE": "state",
     "PLACE": "place",
@@ -27,21 +34,24 @@ COLUMNS: Final = {
 AN_ALERT = {"id": str, "place": str, "rule": str, "state": str}
 A_LISTED_ALERT = dict.fromkeys(COLUMNS.values(), object)
 A_RULE = {"id": str, "name": str, "place": str, "metric": str}
+condition_options = together(
+    click.option("--clears-at", type=amounts.number, help="how far back it has to come"),
+    click.option("--for", "for_seconds", type=amounts.span, help="how long before it fires"),
+    click.option("--webhook", "webhook_url", metavar="URL", help="who is told, by https"),
+)
+alert_argument = click.argument("alert", metavar="ID", help="luminet get alerts shows it")
 
 
-def alerts(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+def alerts(session: Session, place: str | None, limit: int | None) -> None:
     """Newest first; of one organisation where that is named."""
-    org = None if options.place is None else organisation_read(options.place).organisation
-    found = list(islice(rest.pages("/alerts", org=org), options.limit))
-    if options.json:
-        paper.json(found)
-        return 0
+    org = None if place is None else organisation_read(place).organisation
+    found = list(islice(session.rest.pages("/alerts", org=org), limit))
+    if session.is_json(found):
+        return
     shaped(found, [A_LISTED_ALERT])
     rows = [[_cell(one, field) for field in COLUMNS.values()] for one in found]
-    paper.table(
-        list(COLUMNS), rows, empty="There is no alert. By which rules there would be one: luminet get alert-rules"
-    )
-    return 0
+    empty = "There is no alert. By which rules there would be one: luminet get alert-rules"
+    session.paper.table(list(COLUMNS), rows, empty=empty)
 
 
 def _cell(alert: Mapping[str, Any], field: str) -> Any:
@@ -49,77 +59,89 @@ def _cell(alert: Mapping[str, Any], field: str) -> Any:
     return shaped(value, {"by": str})["by"] if field == "acknowledged" and value is not None else value
 
 
-def acknowledge(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    done = _told(rest, options.alert, "acknowledge", {"note": options.note})
-    return made_told(options, paper, done, f"{done['place']}: seen. It stays {done['state']} until it is over.")
+@rest_command
+@alert_argument
+@click.option("--note", default="", help="what is being done about it")
+def acknowledge(session: Session, alert: str, note: str) -> None:
+    done = _told(session.rest, alert, "acknowledge", {"note": note})
+    session.show(done, f"{done['place']}: seen. It stays {done['state']} until it is over.")
 
 
-def silence(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    body = {"until": options.until} if options.until else {"seconds": 0 if options.end else options.seconds}
-    done = shaped(_told(rest, options.alert, "silence", body), {**AN_ALERT, "silenced_until": object})
-    words = "webhooks are told of it again" if options.end else f"silent until {done['silenced_until']}"
-    return made_told(options, paper, done, f"{done['place']}: {words}.")
+@at_most_one("--for", "--until", "--end", required=True)
+@rest_command
+@alert_argument
+@click.option("--for", "seconds", type=amounts.span, help="30m, 12h, 7d")
+@click.option("--until", type=amounts.expiry, metavar="WHEN", help="a time such as 2027-01-31T23:59:59Z")
+@click.option("--end", is_flag=True, help="of the silence there is")
+def silence(session: Session, alert: str, seconds: int | None, until: str | None, end: bool) -> None:
+    body = {"until": until} if until else {"seconds": 0 if end else seconds}
+    done = shaped(_told(session.rest, alert, "silence", body), {**AN_ALERT, "silenced_until": object})
+    words = "webhooks are told of it again" if end else f"silent until {done['silenced_until']}"
+    session.show(done, f"{done['place']}: {words}.")
 
 
 def _told(rest: Rest, alert: str, deed: str, body: Mapping[str, Any]) -> Any:
     return shaped(rest.post(f"/alerts/{segment(alert)}/{deed}", body).body, AN_ALERT)
 
 
-def create_alert_rule(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+@at_most_one("--above", "--below", required=True)
+@rest_command
+@click.argument("name", help="what it is for")
+@click.option("--metric", required=True, type=click.Choice(METRICS), help="what is measured")
+@click.option("--above", type=amounts.number, help="fires above it, in the metric's unit")
+@click.option("--below", type=amounts.number, help="fires below it")
+@click.option("--place", help="fleet, acme or acme/chat; else all that is yours")
+@click.option("--group", metavar="SLUG", help="only this agent group, for operators")
+@condition_options
+@click.option("--clear-for", "clear_for_seconds", type=amounts.span, help="a minute, else")
+@click.option("--least-prompt-tokens", type=amounts.count, help="in 15 minutes, to know anything")
+def create_alert_rule(
+    session: Session, name: str, metric: str, above: float | None, below: float | None, **options: Any
+) -> None:
     """The webhook's secret alone on standard output, where there is one."""
-    is_above = options.above is not None
-    body = {
-        "name": options.name,
-        "metric": options.metric,
-        "comparison": "above" if is_above else "below",
-        "threshold": options.above if is_above else options.below,
-        **given(
-            place=options.place,
-            group=options.group,
-            clears_at=options.clears_at,
-            for_seconds=options.for_seconds,
-            clear_for_seconds=options.clear_for_seconds,
-            least_prompt_tokens=options.least_prompt_tokens,
-            webhook_url=options.webhook,
-        ),
-    }
-    made = shaped(rest.post(RULES, body).body, {**A_RULE, "webhook_secret": SECRET})
+    comparison, threshold = ("below", below) if above is None else ("above", above)
+    body = {"name": name, "metric": metric, "comparison": comparison, "threshold": threshold, **given(**options)}
+    made = shaped(session.rest.post(RULES, body).body, {**A_RULE, "webhook_secret": SECRET})
     words = f"{made['name']} watches {made['metric']} of {made['place']}"
-    if not options.webhook:
-        return made_told(options, paper, made, f"{words}.")
+    if not options["webhook_url"]:
+        session.show(made, f"{words}.")
+        return
     said = f"{words}. Its webhooks are signed with this secret, which is shown now and never again:"
     again = f"Alert rule {made['name']}", f"luminet delete alert-rule {made['id']}"
-    return secret_told(options, paper, made, said, made["webhook_secret"], again=again)
+    secret_show(session, made, said, made["webhook_secret"], again=again)
 
 
-def set_alert_rule(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+@rest_command
+@click.argument("rule", help="its id, its name, or what a built-in one is called")
+@click.option("--threshold", type=amounts.number)
+@condition_options
+@click.option("--on/--off", "enabled", default=None, help="evaluate it, or do not: then what fires is over")
+def set_alert_rule(session: Session, rule: str, **options: Any) -> None:
     """Only what is named changes."""
-    body = given(
-        threshold=options.threshold,
-        clears_at=options.clears_at,
-        for_seconds=options.for_seconds,
-        enabled=options.enabled,
-        webhook_url=options.webhook,
-    )
+    body = given(**options)
     if not body:
         raise ClientError("say what is to change: --threshold, --clears-at, --for, --on, --off or --webhook")
-    rule = _rule(options, rest)
-    made = shaped(rest.ask("PATCH", f"{RULES}/{segment(rule['id'])}", body).body, {**A_RULE, "webhook_secret": SECRET})
+    path = f"{RULES}/{segment(_rule(session.rest, rule)['id'])}"
+    made = shaped(session.rest.ask("PATCH", path, body).body, {**A_RULE, "webhook_secret": SECRET})
     if made["webhook_secret"] is None:  # it stays as it was; a PATCH is never repeated
-        return made_told(options, paper, made, f"{made['name']} is changed.")
+        session.show(made, f"{made['name']} is changed.")
+        return
     said = f"{made['name']} is changed. Its webhooks are signed with this secret, shown now and never again:"
     again = f"Alert rule {made['name']}", f"luminet delete alert-rule {made['id']}"
-    return secret_told(options, paper, made, said, made["webhook_secret"], again=again)
+    secret_show(session, made, said, made["webhook_secret"], again=again)
 
 
-def delete_alert_rule(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    rule = _rule(options, rest)
-    agreed(f"This deletes the alert rule {rule['name']} of {rule['place']}", rule["name"], yes=options.yes)
-    rest.delete(f"{RULES}/{segment(rule['id'])}")
-    return made_told(options, paper, rule, f"{rule['name']} is deleted. What it found stays in the history.")
+@rest_command
+@click.argument("rule", help="its id or its name")
+@yes_option
+def delete_alert_rule(session: Session, rule: str, yes: bool) -> None:
+    found = _rule(session.rest, rule)
+    agreed(f"This deletes the alert rule {found['name']} of {found['place']}", found["name"], yes=yes)
+    session.rest.delete(f"{RULES}/{segment(found['id'])}")
+    session.show(found, f"{found['name']} is deleted. What it found stays in the history.")
 
 
-def _rule(options: argparse.Namespace, rest: Rest) -> Any:
+def _rule(rest: Rest, named: str) -> Any:
     """By id, by its name, or by what a built-in one is called."""
     rules = [shaped(one, {**A_RULE, "built_in": object}) for one in rest.pages(RULES)]
-    return only_one([one for one in rules if options.rule in (one["id"], one["name"], one["built_in"])], "alert rule")
+    return only_one([one for one in rules if named in (one["id"], one["name"], one["built_in"])], "alert rule")

@@ -1,6 +1,5 @@
 """Numbers and times people type: each is finite, and within what anybody can mean."""
 
-import argparse
 import math
 import re
 from calendar import monthrange
@@ -18,33 +17,34 @@ def revision(text: str) -> int:
     return _whole(text, least=0)
 
 
-def whole(text: str) -> int:
-    return _whole(text, least=0)
-
-
 def count(text: str) -> int:
     return _whole(text, least=1)
 
 
 def seconds(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not 0 < found <= LONGEST_WAIT_SECONDS:  # false of what is not a number, too
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no time of up to {LONGEST_WAIT_SECONDS:g} seconds")
+    found = _finite(text, LONGEST_WAIT_SECONDS)
+    if not found:
+        raise ValueError(f"{text[:40]!r} is no time of up to {LONGEST_WAIT_SECONDS:g} seconds")
+    return found
+
+
+def number(text: str) -> float:
+    if (found := _finite(text, MOST)) is None:
+        raise ValueError(f"{text[:40]!r} is no number from 0 to {MOST}")
+    return found
+
+
+def share(text: str) -> float:
+    if (found := _finite(text, 1)) is None:
+        raise ValueError(f"{text[:40]!r} is no share from 0 to 1")
     return found
 
 
 def expiry(text: str) -> str:
     """`30d` from now, or a time as it is: which ones do is for the control plane to say."""
-    found = _SPAN.fullmatch(text)
-    if found is None:
+    if _SPAN.fullmatch(text) is None:
         return text
-    number, unit = found[1], UNITS[found[2]]
-    if len(number) > 12 or not 1 <= int(number) <= LONGEST_EXPIRY // unit:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no time of up to 100 years from now")
-    until = datetime.now(UTC) + int(number) * unit
+    until = datetime.now(UTC) + timedelta(seconds=span(text))
     return until.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
@@ -53,7 +53,7 @@ def day(text: str) -> str:
     try:
         return date.fromisoformat(text if _DAY.fullmatch(text) else "").isoformat()
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no day such as 2026-11-22") from None
+        raise ValueError(f"{text[:40]!r} is no day such as 2026-11-22") from None
 
 
 def month(text: str) -> tuple[str, str]:
@@ -67,7 +67,7 @@ def span(text: str) -> int:
     """`30m` in seconds."""
     found = _SPAN.fullmatch(text)
     if found is None or len(found[1]) > 12 or not 1 <= int(found[1]) <= LONGEST_EXPIRY // UNITS[found[2]]:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no span of time such as 30m, 12h or 7d")
+        raise ValueError(f"{text[:40]!r} is no time such as 30m, 12h or 7d, of up to 100 years")
     return int((int(found[1]) * UNITS[found[2]]).total_seconds())
 
 
@@ -76,27 +76,17 @@ def ttl(text: str) -> int:
     return _whole(text, least=1) if text.isascii() and text.isdecimal() else span(text)
 
 
-def number(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not 0 <= found <= MOST:  # false of what is not a number, too
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number from 0 to {MOST}")
-    return found
-
-
-def share(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not 0 <= found <= 1:  # false of what is not a number, too
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no share from 0 to 1")
-    return found
-
-
 def _whole(text: str, *, least: int) -> int:
+    """Stricter than `int`, which takes 1_0 and other scripts' digits."""
     if not re.fullmatch(r"[0-9]{1,10}", text) or not least <= int(text) <= MOST:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from {least} to {MOST}")
+        raise ValueError(f"{text[:40]!r} is no whole number from {least} to {MOST}")
     return int(text)
+
+
+def _finite(text: str, most: float) -> float | None:
+    """From 0 to this; None of all else, what is not a number among it."""
+    try:
+        found = float(text)
+    except ValueError:
+        return None
+    return found if 0 <= found <= most and math.isfinite(found) else None

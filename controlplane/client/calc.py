@@ -1,14 +1,17 @@
 """`luminet calc`: the KV calculator at the terminal. It asks no control plane: everything is computed here."""
 
-import argparse
 import json
 import sys
 from pathlib import Path
 from typing import Any
 
+import click
+
+from controlplane.client.calc_amounts import names_read, number_read, share_read, size_read, whole_read
 from controlplane.client.calc_paper import columns_of, paper_for
-from controlplane.client.calc_refusals import in_options, machine_checked
+from controlplane.client.calc_refusals import in_options, machine_check
 from controlplane.client.calc_report import answer_print, models_print
+from controlplane.client.command import at_most_one, json_option
 from controlplane.client.errors import ClientError
 from controlplane.client.tables import Paper
 from kernels.calculator.asked import asked, described, document
@@ -17,58 +20,64 @@ from kernels.errors import InvalidArgument
 from kernels.models.presets import PRESETS, preset_shape
 
 LARGEST_CONFIG = 16 * 2**20
+EXAMPLES = """\b
+Examples:
+  luminet calc --models
+  luminet calc --model llama-3.1-70b --context 131072
+  luminet calc --config config.json --kv-dtype bf16,fp8,int4 --accelerator h200 --tensor-parallel 4
+"""
 
 
-def calc(options: argparse.Namespace) -> int:
-    paper = paper_for(sys.stdout, is_json=options.json)
+@at_most_one("--model", "--config", "--models", required=True)
+@at_most_one("--weights-dtype", "--weights")
+@click.command(epilog=EXAMPLES)
+@click.option("--model", metavar="NAME", help="one of those that --models lists")
+@click.option("--config", metavar="FILE", help="a Hugging Face config.json; - reads standard input")
+@click.option("--models", is_flag=True, help="list the models that have a name here")
+@click.option("--parameters", type=number_read, metavar="N", help="8.03B: where a config's cannot be counted")
+@click.option("--active-parameters", type=number_read, metavar="N", help="those one token goes through")
+@click.option("--kv-dtype", "kv_dtypes", type=names_read, metavar="NAMES", help="bf16,int4 or all; else policies' own")
+@click.option("--context", "context_tokens", type=whole_read, metavar="TOKENS", help="of each request (8192)")
+@click.option("--concurrency", type=whole_read, metavar="N", help="requests at once (1)")
+@click.option(
+    "--shared-prefix", "shared_prefix_tokens", type=whole_read, metavar="TOKENS", help="of each context, held once"
+)
+@click.option("--all-tokens", is_flag=True, help="layers with windows keep every token, too")
+@click.option("--accelerator", metavar="NAME", help="a100, b200, b300, h100, h200, l40s, mi300x, rtx-4090")
+@click.option("--memory", "memory_bytes", type=size_read, metavar="SIZE", help="24GB or 24GiB: of another one, on each")
+@click.option(
+    "--bandwidth", "bandwidth_bytes_per_second", type=size_read, metavar="SIZE", help="1.008TB: a second, on each"
+)
+@click.option("--tensor-parallel", type=whole_read, metavar="N", help="GPUs that share the model (1)")
+@click.option("--memory-utilisation", type=share_read, metavar="SHARE", help="of the memory we may use (0.92)")
+@click.option("--reserve", "reserve_bytes", type=size_read, metavar="SIZE", help="for activations, on each (1GiB)")
+@click.option("--weights-dtype", metavar="NAME", help="bf16, fp8 or int4 and others: else as published")
+@click.option("--weights", "weights_bytes", type=size_read, metavar="SIZE", help="all weights' size, where it is known")
+@json_option
+def calc(config: str | None, models: bool, all_tokens: bool, as_json: bool, **options: Any) -> None:
+    paper = paper_for(sys.stdout, is_json=as_json)
+    if models:
+        _models(paper, as_json=as_json)
+        return
+    machine_check(options)
+    document_read = None if config is None else _config(config)
     try:
-        if options.models:
-            _models(options, paper)
+        question = asked(config=document_read, respect_windows=not all_tokens, **options)
+        answer = calculate(question)
+        if as_json:
+            paper.json(document(question.shape, answer))
         else:
-            _answer(options, paper)
+            answer_print(paper, question.shape, answer, columns=columns_of())
     except InvalidArgument as error:
-        print(f"luminet: {in_options(error)}", file=sys.stderr)
-        return 1
-    except ClientError as error:
-        print(f"luminet: {error}", file=sys.stderr)
-        return 1
-    return 0
+        raise ClientError(in_options(error)) from None
 
 
-def _models(options: argparse.Namespace, paper: Paper) -> None:
+def _models(paper: Paper, *, as_json: bool) -> None:
     shapes = {slug: preset_shape(slug) for slug in PRESETS}
-    if options.json:
+    if as_json:
         paper.json([{"slug": slug, **described(shape)} for slug, shape in shapes.items()])
     else:
         models_print(paper, shapes, columns=columns_of())
-
-
-def _answer(options: argparse.Namespace, paper: Paper) -> None:
-    machine_checked(options)
-    question = asked(
-        model=options.model,
-        config=None if options.config is None else _config(options.config),
-        kv_dtypes=options.kv_dtype,
-        accelerator=options.accelerator,
-        memory_bytes=options.memory,
-        bandwidth_bytes_per_second=options.bandwidth,
-        parameters=options.parameters,
-        active_parameters=options.active_parameters,
-        context_tokens=options.context,
-        concurrency=options.concurrency,
-        shared_prefix_tokens=options.shared_prefix,
-        tensor_parallel=options.tensor_parallel,
-        respect_windows=not options.all_tokens,
-        memory_utilisation=options.memory_utilisation,
-        reserve_bytes=options.reserve,
-        weights_dtype=options.weights_dtype,
-        weights_bytes=options.weights,
-    )
-    answer = calculate(question)
-    if options.json:
-        paper.json(document(question.shape, answer))
-    else:
-        answer_print(paper, question.shape, answer, columns=columns_of())
 
 
 def _config(name: str) -> Any:

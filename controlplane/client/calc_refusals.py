@@ -1,7 +1,8 @@
 """What the calculator refuses, in the options that people type; and options that would mean nothing."""
 
-import argparse
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from controlplane.client.errors import ClientError
 from kernels.errors import InvalidArgument
@@ -20,7 +21,7 @@ OPTIONS = {
     "weights_dtype": "--weights-dtype",
 }
 WORDS = {name: f"--{name}" for name in ("accelerator", "concurrency", "model", "parameters")}  # words of sentences, too
-OF_A_MACHINE = ("weights", "weights_dtype", "reserve", "memory_utilisation")
+OF_A_MACHINE = ("weights_bytes", "weights_dtype", "reserve_bytes", "memory_utilisation")
 _NAME = re.compile(rf"\b({'|'.join(sorted(OPTIONS, key=len, reverse=True))})\b")
 
 
@@ -36,11 +37,10 @@ def in_options(error: InvalidArgument) -> str:
     return f"{option}: {error.value!r} is not {wanted}"
 
 
-def machine_checked(options: argparse.Namespace) -> None:
+def machine_check(options: Mapping[str, Any]) -> None:
     """What a machine's memory is for says nothing without a machine."""
-    if any(one is not None for one in (options.accelerator, options.memory, options.bandwidth)):
+    if any(options[name] is not None for name in ("accelerator", "memory_bytes", "bandwidth_bytes_per_second")):
         return
     for name in OF_A_MACHINE:
-        if getattr(options, name) is not None:
-            option = f"--{name.replace('_', '-')}"
-            raise ClientError(f"{option} needs an accelerator: add --accelerator, or --memory and --bandwidth")
+        if options[name] is not None:
+            raise ClientError(f"{OPTIONS[name]} needs an accelerator: add --accelerator, or --memory and --bandwidth")

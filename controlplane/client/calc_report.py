@@ -45,7 +45,7 @@ def answer_print(paper: Paper, shape: ModelShape, answer: Answer, *, columns: in
 
 def models_print(paper: Paper, shapes: Mapping[str, ModelShape], *, columns: int) -> None:
     heads = ["MODEL", "PARAMETERS", "LAYERS", "KIND", "HEADS", "KV HEADS", "SIZE", "PER TOKEN"]
-    _table(paper, heads, [_model_cells(slug, shape) for slug, shape in shapes.items()])
+    paper.numbers(heads, [_model_cells(slug, shape) for slug, shape in shapes.items()])
     paper.say("", *(paper.paint(line, DIM) for line in _wrapped([OF_MODELS], columns)))
 
 
@@ -112,7 +112,7 @@ def _machine_words(machine: Machine, gpus: int) -> str:
 
 def _formats_table(paper: Paper, columns: Columns, answer: Answer) -> None:
     named: Columns = {"KV DTYPE": lambda row: row.kv_dtype if row.is_offered else f"({row.kv_dtype})", **columns}
-    _table(paper, list(named), [[of(row) for of in named.values()] for row in answer.rows])
+    paper.numbers(list(named), [[of(row) for of in named.values()] for row in answer.rows])
 
 
 def _bytes_columns(answer: Answer) -> Columns:
@@ -157,16 +157,6 @@ def _remarks(answer: Answer) -> list[str]:
     if answer.hidden_size_formula is not None:
         remarks.append(answer.hidden_size_formula.message)
     return [*remarks, *answer.notes]
-
-
-def _table(paper: Paper, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Numbers end where their column does."""
-    widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
-
-    def aligned(row: Sequence[str]) -> list[str]:
-        return [one.rjust(widths[at]) if at else one for at, one in enumerate(row)]
-
-    paper.table(aligned(heads), [aligned(row) for row in rows], empty="")
 
 
 def size(number: int) -> str:

@@ -1,86 +1,119 @@
 """`plan`, `apply`, `export` and `schema`: a file's way to the control plane and back."""
 
-import argparse
 from collections.abc import Mapping
 from typing import Any
 
+import click
+
+from controlplane.client import amounts
 from controlplane.client.asking import DONE, STARTED, agreed, operation_wait, working
 from controlplane.client.changes import plan_lines
+from controlplane.client.command import FILE_HELP, Session, rest_command, together, wait_options, yes_option
 from controlplane.client.errors import ClientError, Refused, fields_of, problem_lines
 from controlplane.client.files import document_dump, document_load
 from controlplane.client.plans import A_PLAN, Outdated, Reviewed, plan_read, plan_write
+from controlplane.client.policy_help import with_policy_fields
 from controlplane.client.rest import Rest
 from controlplane.client.shapes import shaped
-from controlplane.client.tables import Paper
 
 SLOW_SECONDS = 300.0  # a large file is a large transaction
 WOULD_CHANGE = 2
+MAX_DELETES = 10
+MAX_DELETES_HELP = f"refuse to delete more organisations and namespaces than this ({MAX_DELETES}); those inside count"
 STALE = 412
 
 
-def plan(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    request = _request(options)
-    found = _planned(rest, request)
-    if options.json:
-        paper.json(found)
-    else:
-        paper.say(*plan_lines(found, paper))
+scope_options = together(
+    click.option("--prune", is_flag=True, help="delete what the file owns and does not name; needs --org or an owner"),
+    click.option("--org", multiple=True, metavar="SLUG", help="prune only in this one; may be repeated"),
+    click.option("--take-ownership", is_flag=True, help="take over existing objects of another owner, or of none"),
+)
+
+
+@with_policy_fields
+@rest_command
+@click.option("-f", "--file", required=True, metavar="FILE", help=FILE_HELP)
+@scope_options
+@click.option("--out", metavar="PLAN.json", help="write the plan, to be reviewed and applied exactly")
+def plan(session: Session, file: str, out: str | None, **scope: Any) -> int:
+    request = _request(file, **scope)
+    found = _planned(session.rest, request)
+    if not session.is_json(found):
+        session.paper.say(*plan_lines(found, session.paper))
     _problems_refuse(found)
-    if options.out:
-        plan_write(options.out, Reviewed(request, found))
+    if out:
+        plan_write(out, Reviewed(request, found))
     return WOULD_CHANGE if found["changes"] else 0
 
 
-def apply(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    reviewed = _reviewed(options)
-    request = _request(options) if reviewed is None else reviewed.request
+@with_policy_fields
+@rest_command
+@click.argument("plan", required=False, metavar="[PLAN.json]", help="what plan --out wrote; status 3: it is outdated")
+@click.option("-f", "--file", metavar="FILE", help=FILE_HELP)
+@scope_options
+@click.option("--max-deletes", type=amounts.revision, default=str(MAX_DELETES), metavar="N", help=MAX_DELETES_HELP)
+@wait_options
+@yes_option
+def apply(
+    session: Session,
+    plan: str | None,
+    file: str | None,
+    max_deletes: int,
+    wait: bool,
+    timeout: float,
+    yes: bool,
+    **scope: Any,
+) -> int:
+    rest, paper = session.rest, session.paper
+    reviewed = _reviewed(plan, file, any(scope.values()))
+    request = _request(file, **scope) if reviewed is None else reviewed.request
     found = _planned(rest, request)
-    if not options.json:
+    if not session.as_json:
         paper.say(*plan_lines(found, paper))
     if reviewed is not None:
         reviewed.check(found)
     _problems_refuse(found)
     if not found["changes"]:
-        return _told(options, paper, {"hash": found["hash"], "changes": [], "operation": None})
-    _deletions_limit(found, options.max_deletes)
-    _deletions_agreed(found, yes=options.yes or reviewed is not None)
-    done = _applied(rest, request, found, options.max_deletes)
-    operation = operation_wait(rest, done["operation"], seconds=options.timeout) if options.wait else None
-    if not options.json:
-        paper.say(f"Applied. Operation {done['operation']}{': ' + operation['state'] if operation else ''}")
-    _told(options, paper, done if operation is None else {**done, "state": operation["state"]})
+        session.show({"hash": found["hash"], "changes": [], "operation": None})
+        return 0
+    _deletions_limit(found, max_deletes)
+    _deletions_agreed(found, yes=yes or reviewed is not None)
+    done = _applied(rest, request, found, max_deletes)
+    operation = operation_wait(rest, done["operation"], seconds=timeout) if wait else None
+    ended = f": {operation['state']}" if operation else ""
+    answer = done if operation is None else {**done, "state": operation["state"]}
+    session.show(answer, f"Applied. Operation {done['operation']}{ended}")
     return 0 if operation is None or operation["state"] == DONE else 1
 
 
-def export(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    rest.timeout = SLOW_SECONDS
-    document = shaped(rest.get("/config", organisation=options.org, owner=options.owner).body, dict)
-    if options.json:
-        paper.json(document)
-    else:
-        paper.say(*document_dump(document).rstrip("\n").split("\n"))
-    return 0
+@rest_command
+@click.option("--org", metavar="SLUG", help="only this organisation")
+@click.option("--owner", metavar="NAME", help="only what your file of this owner owns, as that file")
+def export(session: Session, org: str | None, owner: str | None) -> None:
+    session.rest.timeout = SLOW_SECONDS
+    document = shaped(session.rest.get("/config", organisation=org, owner=owner).body, dict)
+    session.show(document, *document_dump(document).rstrip("\n").split("\n"))
 
 
-def schema(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    paper.json(shaped(rest.get("/config/schema").body, dict))
-    return 0
+@rest_command
+def schema(session: Session) -> None:
+    session.paper.json(shaped(session.rest.get("/config/schema").body, dict))
 
 
-def _reviewed(options: argparse.Namespace) -> Reviewed | None:
-    if (options.plan is None) == (options.file is None):
+def _reviewed(plan: str | None, file: str | None, is_scoped: bool) -> Reviewed | None:
+    if (plan is None) == (file is None):
         raise ClientError("apply takes either a configuration file (-f FILE) or a reviewed plan (PLAN.json)")
-    if options.plan is None:
+    if plan is None:
         return None
-    if options.prune or options.org or options.take_ownership:
+    if is_scoped:
         raise ClientError("--prune, --org and --take-ownership are part of the plan: give them to `luminet plan`")
-    return plan_read(options.plan)
+    return plan_read(plan)
 
 
-def _request(options: argparse.Namespace) -> dict[str, Any]:
-    scope = {"prune_organisations": options.org} if options.org else {}
-    takes = {"take_ownership": True} if options.take_ownership else {}
-    return {"document": document_load(options.file), "prune": options.prune, **scope, **takes}
+def _request(file: str | None, *, prune: bool, org: tuple[str, ...], take_ownership: bool) -> dict[str, Any]:
+    scope = {"prune_organisations": list(org)} if org else {}
+    takes = {"take_ownership": True} if take_ownership else {}
+    return {"document": document_load(str(file)), "prune": prune, **scope, **takes}
 
 
 def _planned(rest: Rest, request: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -131,9 +164,3 @@ def _deletions_agreed(found: Mapping[str, Any], *, yes: bool) -> None:
         agreed(
             f"This deletes {len(places)} things ({named}), with all that is cached in them", str(len(places)), yes=yes
         )
-
-
-def _told(options: argparse.Namespace, paper: Paper, done: Mapping[str, Any]) -> int:
-    if options.json:
-        paper.json(done)
-    return 0

@@ -1,10 +1,7 @@
 """`demo-traffic`: whether the demo's traffic is wanted, looked up and switched."""
 
-import argparse
-
-from controlplane.client.rest import Rest
+from controlplane.client.command import Session, rest_command
 from controlplane.client.shapes import shaped
-from controlplane.client.tables import Paper
 
 PATH = "/demo-traffic"
 A_SWITCH = {
@@ -16,31 +13,31 @@ A_SWITCH = {
 }
 
 
-def status(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    return _shown(options, paper, rest.get(PATH).body)
+@rest_command
+def demo_traffic_status(session: Session) -> None:
+    _show(session, session.rest.get(PATH).body)
 
 
-def start(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    return _switched(options, rest, paper, is_on=True)
+@rest_command
+def demo_traffic_start(session: Session) -> None:
+    _switch(session, is_on=True)
 
 
-def stop(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    return _switched(options, rest, paper, is_on=False)
+@rest_command
+def demo_traffic_stop(session: Session) -> None:
+    _switch(session, is_on=False)
 
 
-def _switched(options: argparse.Namespace, rest: Rest, paper: Paper, *, is_on: bool) -> int:
-    return _shown(options, paper, rest.ask("PUT", PATH, {"is_on": is_on}, repeatable=True).body)
+def _switch(session: Session, *, is_on: bool) -> None:
+    _show(session, session.rest.ask("PUT", PATH, {"is_on": is_on}, repeatable=True).body)
 
 
-def _shown(options: argparse.Namespace, paper: Paper, told: object) -> int:
-    found = shaped(told, A_SWITCH)
-    if options.json:
-        paper.json(found)
-        return 0
+def _show(session: Session, answer: object) -> None:
+    found = shaped(answer, A_SWITCH)
     who = f", since {found['changed_by']} said so" if found["changed_by"] else ""
-    paper.say(f"Demo traffic is {'on' if found['is_on'] else 'off'}{who}.")
+    lines = [f"Demo traffic is {'on' if found['is_on'] else 'off'}{who}."]
     if not found["is_here"]:
-        paper.say("No process sends any here, so nothing comes of it.")
+        lines.append("No process sends any here, so nothing comes of it.")
     elif found["is_on"] and found["state"] == "waits":
-        paper.say("It waits for the gateway.")
-    return 0
+        lines.append("It waits for the gateway.")
+    session.show(found, *lines)

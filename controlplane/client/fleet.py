@@ -1,97 +1,119 @@
 """`join-token`, `drain`, `resume`, `delete agent`, `rollout`: what operators do to agents and to what is on its way."""
 
-import argparse
 import time
-from collections.abc import Mapping
-from typing import Any
 
+import click
+
+from controlplane.client import amounts
 from controlplane.client.asking import DONE, STARTED, agreed, idle_wait, operation_wait
-from controlplane.client.changing import SECRET, given, made_told, only_one, secret_told
-from controlplane.client.rest import Rest, segment
+from controlplane.client.changing import SECRET, given, only_one, secret_show
+from controlplane.client.command import Session, at_most_one, rest_command, wait_options, yes_option
+from controlplane.client.rest import segment
 from controlplane.client.shapes import shaped
-from controlplane.client.tables import Paper, plain
+from controlplane.client.tables import plain
 
+AGENT_KINDS = ("engine", "gateway")
 AN_AGENT = {"id": str, "kind": str, "state": str}
 A_JOIN_TOKEN = {"id": str, "name": str, "prefix": str}
 A_ROLLOUT = {"id": str, "place": str, "revision": int, "base_revision": int, "state": str, "why": str}
 TOKENS = "/fleet/join-tokens"
+agent_argument = click.argument("agent", help="its id")
+rollout_argument = click.argument("rollout", metavar="ID", help="luminet get rollouts shows it")
 
 
-def join_token_create(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+@at_most_one("--uses", "--any-number")
+@rest_command
+@click.argument("name", help="what it is for")
+@click.option("--kind", type=click.Choice(AGENT_KINDS), help="who may join with it; else both")
+@click.option("--group", metavar="SLUG", help="the agent group it leads into")
+@click.option("--agent", metavar="ID", help="whoever joins with it gets this id, or takes that agent over")
+@click.option("--uses", type=amounts.count, help="how often it may be used (1)")
+@click.option("--any-number", is_flag=True, help="as often as wanted, until it expires")
+@click.option("--expires-in", type=amounts.span, default="1h", help="30m, 12h, 7d (an hour)")
+def join_token_create(
+    session: Session, name: str, uses: int | None, any_number: bool, expires_in: int, **more: str | None
+) -> None:
     """The secret alone on standard output, so that `TOKEN=$(luminet join-token create …)` works."""
-    body = {
-        "name": options.name,
-        "uses": None if options.any_number else options.uses,
-        "expires_in_seconds": options.expires_in,
-        **given(kind=options.kind, group=options.group, agent=options.agent),
-    }
-    made = shaped(rest.post(TOKENS, body).body, {**A_JOIN_TOKEN, "secret": SECRET})
+    uses = None if any_number else uses or 1
+    body = {"name": name, "uses": uses, "expires_in_seconds": expires_in, **given(**more)}
+    made = shaped(session.rest.post(TOKENS, body).body, {**A_JOIN_TOKEN, "secret": SECRET})
     words = f"Join token {made['name']}; its secret is shown now and never again:"
     again = f"Join token {made['name']}", f"luminet join-token revoke {made['id']}"
-    return secret_told(options, paper, made, words, made["secret"], again=again)
+    secret_show(session, made, words, made["secret"], again=again)
 
 
-def join_token_revoke(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    """By id, name or beginning, whatever is at hand."""
-    tokens = (shaped(one, A_JOIN_TOKEN) for one in rest.pages(TOKENS))
-    token = only_one([one for one in tokens if options.token in (one["id"], one["name"], one["prefix"])], "join token")
-    agreed(f"This revokes the join token {token['name']} ({token['prefix']}…) for good", token["name"], yes=options.yes)
-    rest.delete(f"{TOKENS}/{segment(token['id'])}")
-    return made_told(options, paper, token, f"Nobody joins with {token['name']} any more. Agents that did stay.")
+@rest_command
+@click.argument("token", help="its id, its name or how it begins")
+@yes_option
+def join_token_revoke(session: Session, token: str, yes: bool) -> None:
+    tokens = (shaped(one, A_JOIN_TOKEN) for one in session.rest.pages(TOKENS))
+    found = only_one([one for one in tokens if token in (one["id"], one["name"], one["prefix"])], "join token")
+    agreed(f"This revokes the join token {found['name']} ({found['prefix']}…) for good", found["name"], yes=yes)
+    session.rest.delete(f"{TOKENS}/{segment(found['id'])}")
+    session.show(found, f"Nobody joins with {found['name']} any more. Agents that did stay.")
 
 
-def drain(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+@rest_command
+@agent_argument
+@wait_options
+def drain(session: Session, agent: str, wait: bool, timeout: float) -> int:
     """Waiting is for the last answer, too: the agent's receipt alone says that it takes nothing new."""
-    deadline = time.monotonic() + options.timeout
-    status = _operated(options, rest, paper, "drain", "Gateways send it nothing new")
-    if options.wait and status == 0:
-        idle_wait(rest, options.agent, deadline=deadline)
+    deadline = time.monotonic() + timeout
+    status = _operate(session, agent, "drain", "Gateways send it nothing new", wait, timeout)
+    if wait and status == 0:
+        idle_wait(session.rest, agent, deadline=deadline)
     return status
 
 
-def resume(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    return _operated(options, rest, paper, "resume", "Gateways send it requests again")
+@rest_command
+@agent_argument
+@wait_options
+def resume(session: Session, agent: str, wait: bool, timeout: float) -> int:
+    return _operate(session, agent, "resume", "Gateways send it requests again", wait, timeout)
 
 
-def delete_agent(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+@rest_command
+@agent_argument
+@yes_option
+def delete_agent(session: Session, agent: str, yes: bool) -> None:
     """Revokes it; it stays to be looked at."""
-    path = f"/fleet/agents/{segment(options.agent)}"
-    agent = shaped(rest.get(path).body, AN_AGENT)
-    agreed(f"This takes {agent['id']} ({agent['kind']}) out of the fleet", agent["id"], yes=options.yes)
-    rest.delete(path)
-    return made_told(options, paper, agent, f"{agent['id']} is out of the fleet: its token and its login have ended.")
+    path = f"/fleet/agents/{segment(agent)}"
+    found = shaped(session.rest.get(path).body, AN_AGENT)
+    agreed(f"This takes {found['id']} ({found['kind']}) out of the fleet", found["id"], yes=yes)
+    session.rest.delete(path)
+    session.show(found, f"{found['id']} is out of the fleet: its token and its login have ended.")
 
 
-def rollout_pause(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    return _steered(options, rest, paper, "pause")
-
-
-def rollout_resume(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    return _steered(options, rest, paper, "resume")
-
-
-def rollout_promote(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    return _steered(options, rest, paper, "promote")
-
-
-def rollout_abort(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    found = shaped(rest.get(f"/rollouts/{segment(options.rollout)}").body, A_ROLLOUT)
+@rest_command
+@rollout_argument
+@yes_option
+def rollout_abort(session: Session, rollout: str, yes: bool) -> None:
+    found = shaped(session.rest.get(f"/rollouts/{segment(rollout)}").body, A_ROLLOUT)
     back = f"This takes {found['place']} from revision {found['revision']} back to what revision"
-    agreed(f"{back} {found['base_revision']} said, at every agent", found["place"], yes=options.yes)
-    return _steered(options, rest, paper, "abort")
+    agreed(f"{back} {found['base_revision']} said, at every agent", found["place"], yes=yes)
+    _steer(session, rollout, "abort")
 
 
-def _operated(options: argparse.Namespace, rest: Rest, paper: Paper, deed: str, words: str) -> int:
-    done = shaped(rest.post(f"/fleet/agents/{segment(options.agent)}/{deed}", {}).body, STARTED)
-    operation = operation_wait(rest, done["operation"], seconds=options.timeout) if options.wait else None
+def _operate(session: Session, agent: str, deed: str, words: str, wait: bool, timeout: float) -> int:
+    done = shaped(session.rest.post(f"/fleet/agents/{segment(agent)}/{deed}", {}).body, STARTED)
+    operation = operation_wait(session.rest, done["operation"], seconds=timeout) if wait else None
     ended = f": {operation['state']}" if operation else ""
-    found: Mapping[str, Any] = operation or done
-    made_told(options, paper, found, f"{plain(options.agent)}: {words}. Operation {done['operation']}{ended}")
+    session.show(operation or done, f"{plain(agent)}: {words}. Operation {done['operation']}{ended}")
     return 0 if operation is None or operation["state"] == DONE else 1
 
 
-def _steered(options: argparse.Namespace, rest: Rest, paper: Paper, deed: str) -> int:
-    found = shaped(rest.post(f"/rollouts/{segment(options.rollout)}/{deed}", {}).body, A_ROLLOUT)
-    return made_told(
-        options, paper, found, f"{found['place']} revision {found['revision']}: {found['state']}. {found['why']}"
-    )
+def _steer(session: Session, rollout: str, deed: str) -> None:
+    found = shaped(session.rest.post(f"/rollouts/{segment(rollout)}/{deed}", {}).body, A_ROLLOUT)
+    session.show(found, f"{found['place']} revision {found['revision']}: {found['state']}. {found['why']}")
+
+
+def _steering(deed: str) -> click.Command:
+    @rest_command
+    @rollout_argument
+    def command(session: Session, rollout: str) -> None:
+        _steer(session, rollout, deed)
+
+    return command
+
+
+rollout_pause, rollout_resume, rollout_promote = map(_steering, ("pause", "resume", "promote"))

@@ -1,12 +1,14 @@
 """`invoice`: what an organisation's requests came to, as a table, as CSV, and for programs."""
 
-import argparse
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import click
+
+from controlplane.client import amounts
+from controlplane.client.command import Session, org_argument, rest_command
 from controlplane.client.errors import ClientError
 from controlplane.client.places import organisation_read
-from controlplane.client.rest import Rest
 from controlplane.client.shapes import shaped
 from controlplane.client.tables import BOLD, DIM, YELLOW, Paper, cell
 
@@ -28,29 +30,38 @@ COLUMNS = {
 }  # fmt: skip
 
 
-def invoice(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    path = f"{organisation_read(options.org).path}/invoice"
-    query = _query(options)
-    if options.csv:
-        paper.say(*rest.text(path, **query, format="csv").splitlines())
-        return 0
-    found = shaped(rest.get(path, **query).body, AN_INVOICE)
-    if options.json:
-        paper.json(found)
-        return 0
-    rows = [[one[field] for field in COLUMNS.values()] for one in found["lines"]]
-    paper.table(list(COLUMNS), rows, empty="Nothing was asked in these days.")
-    paper.say("", *_summary(found, paper))
-    return 0
-
-
-def _query(options: argparse.Namespace) -> dict[str, str | int | None]:
-    if options.csv and options.json:
+@rest_command
+@org_argument
+@click.option("--month", type=amounts.month, help="2026-11; else this month so far")
+@click.option("--from", "first", type=amounts.day, help="the first day, in UTC")
+@click.option("--to", "last", type=amounts.day, help="the last day, in UTC")
+@click.option("--by", type=click.Choice(["namespace", "model"]), help="a line for each (namespace)")
+@click.option("--csv", "as_csv", is_flag=True, help="for spreadsheets: the lines, with exact amounts")
+def invoice(
+    session: Session,
+    org: str,
+    month: tuple[str, str] | None,
+    first: str | None,
+    last: str | None,
+    by: str | None,
+    as_csv: bool,
+) -> None:
+    path = f"{organisation_read(org).path}/invoice"
+    if as_csv and session.as_json:
         raise ClientError("--csv or --json: one of the two")
-    if options.month and (options.first or options.last):
+    if month and (first or last):
         raise ClientError("--month says both days: leave --from and --to out")
-    first, last = options.month or (options.first, options.last)
-    return {"from": first, "to": last, "by": options.by}
+    first, last = month or (first, last)
+    query = {"from": first, "to": last, "by": by}
+    if as_csv:
+        session.paper.say(*session.rest.text(path, **query, format="csv").splitlines())
+        return
+    found = shaped(session.rest.get(path, **query).body, AN_INVOICE)
+    if session.is_json(found):
+        return
+    rows = [[one[field] for field in COLUMNS.values()] for one in found["lines"]]
+    session.paper.table(list(COLUMNS), rows, empty="Nothing was asked in these days.")
+    session.paper.say("", *_summary(found, session.paper))
 
 
 def _summary(found: Mapping[str, Any], paper: Paper) -> Iterator[str]:

@@ -1,5 +1,7 @@
 """The policy fields as the help of commands lists them: what a file may set."""
 
+import click
+
 from engine_agent.contracts.policy_fields import FIELDS
 
 
@@ -8,3 +10,9 @@ def policy_fields_help() -> str:
     width = max(map(len, FIELDS))
     lines = (f"  {name:<{width}}  {field.label} ({field.values})" for name, field in FIELDS.items())
     return "\n".join(("policy fields:", *lines))
+
+
+def with_policy_fields(command: click.Command) -> click.Command:
+    """A command that takes such a file: its help ends with the fields."""
+    command.epilog = f"\b\n{policy_fields_help()}"  # click wraps no paragraph that begins so
+    return command

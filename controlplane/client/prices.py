@@ -1,15 +1,17 @@
 """`get prices` and `set-prices`: what tokens cost, from which day on, and what a file would change of that."""
 
-import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+import click
+
 from controlplane.client.asking import agreed
+from controlplane.client.command import FILE_HELP, Session, rest_command, yes_option
 from controlplane.client.errors import ClientError
 from controlplane.client.files import document_load
-from controlplane.client.rest import Rest, if_match
+from controlplane.client.rest import if_match
 from controlplane.client.shapes import shaped
 from controlplane.client.tables import DIM, GREEN, RED, YELLOW, Paper, cell
 
@@ -24,44 +26,40 @@ Price = Mapping[str, Any]
 Change = Mapping[str, Any]
 
 
-def prices(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    if options.place is not None:
-        raise ClientError(f"this takes no place, and {options.place!r} was given")
-    found = shaped(rest.get("/prices").body, PRICES)
-    if options.json:
-        paper.json(found)
-        return 0
-    rows = [_row(one, found["prices"]) for one in found["prices"][: options.limit]]
+def prices(session: Session, place: str | None, limit: int | None) -> None:
+    if place is not None:
+        raise ClientError(f"this takes no place, and {place!r} was given")
+    found, paper = shaped(session.rest.get("/prices").body, PRICES), session.paper
+    if session.is_json(found):
+        return
+    rows = [_row(one, found["prices"]) for one in found["prices"][:limit]]
     empty = "There are no prices yet: luminet set-prices -f FILE"
     paper.table(["MODEL", "FROM", "INPUT", "CACHED INPUT", "OUTPUT", "STATE"], rows, empty=empty)
     if rows:
         paper.say(paper.paint(f"{cell(found['currency'])} for a million tokens · revision {found['revision']}", DIM))
     if found["is_example"]:
         paper.say(paper.paint(EXAMPLES, YELLOW))
-    return 0
 
 
-def set_prices(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
+@rest_command
+@click.option("-f", "--file", required=True, metavar="FILE", help=FILE_HELP)
+@click.option("--dry-run", is_flag=True, help="show what would change; status 2 when something would")
+@yes_option
+def set_prices(session: Session, file: str, dry_run: bool, yes: bool) -> int:
     """What began before today and is not in the file stays as it is: it has been invoiced."""
-    answer = rest.get("/prices")
+    answer = session.rest.get("/prices")
     now = shaped(answer.body, PRICES)
-    wanted = _with_past(_read(options.file), now["prices"])
+    wanted = _with_past(_read(file), now["prices"])
     changes = _changes(now, wanted)
-    if not options.json:
-        paper.say(*(_line(one, paper) for one in changes) if changes else ["Nothing to change."])
-    if options.dry_run or not changes:
-        return _told(options, paper, {"changes": changes}, WOULD_CHANGE if changes else 0)
-    agreed(f"This changes what tokens cost: {len(changes)} changes", "prices", yes=options.yes)
-    done = shaped(rest.put("/prices", wanted, headers=if_match(answer)).body, PRICES)
-    if not options.json:
-        paper.say(f"The prices are at revision {done['revision']}.")
-    return _told(options, paper, done, 0)
-
-
-def _told(options: argparse.Namespace, paper: Paper, what: Any, status: int) -> int:
-    if options.json:
-        paper.json(what)
-    return status
+    if not session.as_json:
+        session.paper.say(*(_line(one, session.paper) for one in changes) if changes else ["Nothing to change."])
+    if dry_run or not changes:
+        session.show({"changes": changes})
+        return WOULD_CHANGE if changes else 0
+    agreed(f"This changes what tokens cost: {len(changes)} changes", "prices", yes=yes)
+    done = shaped(session.rest.put("/prices", wanted, headers=if_match(answer)).body, PRICES)
+    session.show(done, f"The prices are at revision {done['revision']}.")
+    return 0
 
 
 def _row(price: Price, every: Sequence[Price]) -> list[Any]:

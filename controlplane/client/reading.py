@@ -1,20 +1,23 @@
 """`get` and `whoami`: what there is, as tables for people and as JSON for programs."""
 
-import argparse
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+import click
+
+from controlplane.client import amounts
 from controlplane.client.alerts import alerts
+from controlplane.client.command import Session, rest_command
 from controlplane.client.errors import ClientError
 from controlplane.client.places import namespace_read, organisation_read, place_read
 from controlplane.client.prices import prices
-from controlplane.client.rest import Rest, segment
+from controlplane.client.rest import segment
 from controlplane.client.shapes import Shape, shaped
-from controlplane.client.tables import DIM, Paper, bound
+from controlplane.client.tables import DIM, bound
 
-Show = Callable[[argparse.Namespace, Rest, Paper], int]
+Show = Callable[[Session, str | None, int | None], None]
 A_POLICY = {"revision": int, "effective_hash": str, "policy": dict}
 AN_EFFECTIVE = {
     "policy": dict,
@@ -35,15 +38,13 @@ class Listing:
     columns: Mapping[str, str]  # head → field
     empty: str
 
-    def __call__(self, options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-        found = list(islice(rest.pages(self.path(options.place)), options.limit))
-        if options.json:
-            paper.json(found)
-        else:
-            shaped(found, [_shape(self.columns.values())])
-            rows = [[_at(one, field) for field in self.columns.values()] for one in found]
-            paper.table(list(self.columns), rows, empty=self.empty)
-        return 0
+    def __call__(self, session: Session, place: str | None, limit: int | None) -> None:
+        found = list(islice(session.rest.pages(self.path(place)), limit))
+        if session.is_json(found):
+            return
+        shaped(found, [_shape(self.columns.values())])
+        rows = [[_at(one, field) for field in self.columns.values()] for one in found]
+        session.paper.table(list(self.columns), rows, empty=self.empty)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,49 +54,42 @@ class Single:
     path: Path
     inside: str | None = None  # the member that holds what people want to see
 
-    def __call__(self, options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-        found = shaped(rest.get(self.path(options.place)).body, dict)
-        if options.json:
-            paper.json(found)
+    def __call__(self, session: Session, place: str | None, limit: int | None) -> None:
+        found = shaped(session.rest.get(self.path(place)).body, dict)
+        if session.as_json:
+            session.paper.json(found)
         elif self.inside is None:
-            paper.record(_pairs(found))
+            session.paper.record(list(found.items()))
         else:
             shaped(found, {"revision": int, self.inside: dict})
-            paper.record(_pairs({"revision": found["revision"], **found[self.inside]}))
-        return 0
+            session.paper.record([("revision", found["revision"]), *found[self.inside].items()])
 
 
-def _policy(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    found = shaped(rest.get(f"{place_read(options.place).path}/policy").body, A_POLICY)
-    if options.json:
-        paper.json(found)
-        return 0
-    paper.record([("revision", found["revision"]), ("effective_hash", found["effective_hash"])])
+def _policy(session: Session, place: str | None, limit: int | None) -> None:
+    found = shaped(session.rest.get(f"{place_read(place).path}/policy").body, A_POLICY)
+    if session.is_json(found):
+        return
+    session.paper.record([("revision", found["revision"]), ("effective_hash", found["effective_hash"])])
     models = shaped(found["policy"].get("models", {}), dict)
     rows = [[name, None, value] for name, value in found["policy"].items() if name != "models"]
     rows += [[name, model, value] for model, values in models.items() for name, value in shaped(values, dict).items()]
-    look = " ".join(["luminet get effective", *([options.place] if options.place else [])])
+    look = " ".join(["luminet get effective", *([place] if place else [])])
     empty = f"It says nothing itself: everything is inherited. What is in force: {look}"
-    paper.table(["FIELD", "MODEL", "VALUE"], rows, empty=empty)
-    return 0
+    session.paper.table(["FIELD", "MODEL", "VALUE"], rows, empty=empty)
 
 
-def _effective(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    found = shaped(
-        rest.get(f"{place_read(options.place).path}/policy/effective", model=options.model).body, AN_EFFECTIVE
-    )
-    if options.json:
-        paper.json(found)
-        return 0
+def _effective(session: Session, place: str | None, limit: int | None, model: str | None = None) -> None:
+    found = shaped(session.rest.get(f"{place_read(place).path}/policy/effective", model=model).body, AN_EFFECTIVE)
+    if session.is_json(found):
+        return
     rows = [
         [name, value, _origin(found, name), *_enforcement(found, name)]
         for name, value in found["policy"].items()
         if name != "models"
     ]
-    paper.table(["FIELD", "VALUE", "FROM", "ENFORCED", "WHY NOT"], rows, empty="")
+    session.paper.table(["FIELD", "VALUE", "FROM", "ENFORCED", "WHY NOT"], rows, empty="")
     levels = ", ".join(f"{one['level']} {one['revision']}" for one in found["levels"])
-    paper.say(paper.paint(f"revisions: {levels} · hash {found['effective_hash']}", DIM))
-    return 0
+    session.paper.say(session.paper.paint(f"revisions: {levels} · hash {found['effective_hash']}", DIM))
 
 
 def _enforcement(found: Mapping[str, Any], name: str) -> list[Any]:
@@ -108,16 +102,15 @@ def _enforcement(found: Mapping[str, Any], name: str) -> list[Any]:
     return [f"{grade}, by {told['enforcing']} of {told['agents']}" if told["agents"] else grade, told.get("why")]
 
 
-def _bounds(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    found = shaped(rest.get(f"{organisation_read(options.place).path}/bounds").body, {"revision": int, "bounds": dict})
-    if options.json:
-        paper.json(found)
-        return 0
-    paper.table(
-        ["FIELD", "ITS PEOPLE MAY CHOOSE"], [[name, bound(one)] for name, one in found["bounds"].items()], empty=""
-    )
-    paper.say(paper.paint(f"revision {found['revision']} · everything else only operators change", DIM))
-    return 0
+def _bounds(session: Session, place: str | None, limit: int | None) -> None:
+    path = f"{organisation_read(place).path}/bounds"
+    found = shaped(session.rest.get(path).body, {"revision": int, "bounds": dict})
+    if session.is_json(found):
+        return
+    rows = [[name, bound(one)] for name, one in found["bounds"].items()]
+    session.paper.table(["FIELD", "ITS PEOPLE MAY CHOOSE"], rows, empty="")
+    said = f"revision {found['revision']} · everything else only operators change"
+    session.paper.say(session.paper.paint(said, DIM))
 
 
 def _origin(found: Mapping[str, Any], name: str) -> str:
@@ -249,23 +242,25 @@ NOUNS: dict[str, Show] = {
 }  # fmt: skip
 
 
-def get(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    if options.model is not None and options.noun != "effective":
+@rest_command
+@click.argument("noun", metavar="WHAT", type=click.Choice(list(NOUNS)), help=", ".join(NOUNS))
+@click.argument("place", required=False, help="acme, acme/chat, or an id; none: the fleet")
+@click.option("--limit", type=amounts.count, metavar="N", help="of a list, the first so many")
+@click.option("--model", help="with effective: what is in force for this model")
+def get(session: Session, noun: str, place: str | None, limit: int | None, model: str | None) -> None:
+    if model is not None and noun != "effective":
         raise ClientError("--model goes with effective alone")
-    return NOUNS[options.noun](options, rest, paper)
-
-
-def whoami(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    found = shaped(rest.get("/whoami").body, dict)
-    if options.json:
-        paper.json(found)
+    if model is None:
+        NOUNS[noun](session, place, limit)
     else:
-        paper.record([("url", rest.url), *_pairs(found)])
-    return 0
+        _effective(session, place, limit, model)
 
 
-def _pairs(found: Mapping[str, Any]) -> Sequence[tuple[str, Any]]:
-    return list(found.items())
+@rest_command
+def whoami(session: Session) -> None:
+    found = shaped(session.rest.get("/whoami").body, dict)
+    if not session.is_json(found):
+        session.paper.record([("url", session.rest.url), *found.items()])
 
 
 def _shape(fields: Iterable[str]) -> Shape:

@@ -1,6 +1,5 @@
 """Which control plane is meant and who asks: from the environment, or from the stack that runs from this checkout."""
 
-import argparse
 import ipaddress
 import json
 import os
@@ -15,15 +14,15 @@ HERE = "http://127.0.0.1:8000"
 _TOKEN = re.compile(r"[\x21-\x7e]{1,512}")
 
 
-def connect(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> Rest:
-    url = (options.url or environ.get("LUMINET_URL", "")).strip()
+def connect(url: str | None, environ: Mapping[str, str] = os.environ, *, insecure: bool = False) -> Rest:
+    url = (url or environ.get("LUMINET_URL", "")).strip()
     token = environ.get("LUMINET_TOKEN", "").strip()
     if not token:
         stack_url, token = _stack_access(url)
         url = url or stack_url
     if not _TOKEN.fullmatch(token):
         raise ClientError("LUMINET_TOKEN is no token: letters, digits and no spaces are expected")
-    return Rest(url_checked(url or HERE, insecure=options.insecure), token)
+    return Rest(url_checked(url or HERE, insecure=insecure), token)
 
 
 def url_checked(url: str, *, insecure: bool) -> str:

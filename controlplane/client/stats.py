@@ -1,15 +1,16 @@
 """`luminet stats`: what was counted in a window, as a page for people, as JSON and as CSV for programs."""
 
-import argparse
 import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+import click
+
 from controlplane.client.calc_report import size
+from controlplane.client.command import Session, rest_command
 from controlplane.client.errors import ClientError
 from controlplane.client.places import Place, place_read
-from controlplane.client.rest import Rest
 from controlplane.client.shapes import shaped
 from controlplane.client.tables import BOLD, DIM, YELLOW, Paper, cell, plain
 
@@ -40,40 +41,55 @@ MONEY: Final = {"currency": str, "rounded": str, "is_example": bool, "without_pr
 SERIES: Final = {"step_seconds": int, "points": [{"requests": int, "hit_ratio": MAYBE}]}
 
 
-def stats(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    place = _place(options)
-    if options.csv and (options.json or options.watch):
+@rest_command
+@click.argument("place", required=False, help="acme or acme/chat; none: the fleet")
+@click.option("--window", type=click.Choice(list(STEPS)), default="24h", help="how far back from now (24h)")
+@click.option("--namespace", metavar="SLUG", help="the same as acme/SLUG")
+@click.option("--model", help="only of this model")
+@click.option("--csv", "as_csv", is_flag=True, help="for spreadsheets")
+@click.option("--watch", is_flag=True, help="again every two seconds, until Ctrl-C")
+def stats(
+    session: Session,
+    place: str | None,
+    window: str,
+    namespace: str | None,
+    model: str | None,
+    as_csv: bool,
+    watch: bool,
+) -> None:
+    where = _place(place, namespace)
+    if as_csv and (session.as_json or watch):
         raise ClientError("--csv goes with neither --json nor --watch")
     while True:
-        _shown(options, place, rest, paper)
-        if not options.watch:
-            return 0
-        rest.sleep(WATCH_SECONDS)
+        _show(session, where, window, model, as_csv=as_csv, clears=watch and sys.stdout.isatty())
+        if not watch:
+            return
+        session.rest.sleep(WATCH_SECONDS)
 
 
-def _place(options: argparse.Namespace) -> Place:
-    place = place_read(options.place)
-    if options.namespace is None:
+def _place(text: str | None, namespace: str | None) -> Place:
+    place = place_read(text)
+    if namespace is None:
         return place
     if not place.organisation or place.namespace:
         raise ClientError("--namespace goes with an organisation, as in: luminet stats acme --namespace chat")
-    return Place(place.organisation, options.namespace)
+    return Place(place.organisation, namespace)
 
 
-def _shown(options: argparse.Namespace, place: Place, rest: Rest, paper: Paper) -> None:
+def _show(session: Session, place: Place, window: str, model: str | None, *, as_csv: bool, clears: bool) -> None:
+    rest, paper = session.rest, session.paper
     path = f"{Place(place.organisation).path or '/fleet'}/stats"
-    query = {"window": options.window, "namespace": place.namespace or None, "model": options.model}
-    if options.csv:
+    query = {"window": window, "namespace": place.namespace or None, "model": model}
+    if as_csv:
         paper.say(*rest.text(path, **query, format="csv").splitlines())
         return
     found = shaped(rest.get(path, **query).body, _shape(place))
-    if options.json:
-        paper.json(found)
+    if session.is_json(found):
         return
-    series = shaped(rest.get(f"{path}/series", **query, step=STEPS[options.window]).body, SERIES)
-    if options.watch and sys.stdout.isatty():
+    series = shaped(rest.get(f"{path}/series", **query, step=STEPS[window]).body, SERIES)
+    if clears:
         print(CLEAR, end="")
-    _print(paper, place, options, found, series)
+    _print(paper, place, model, found, series)
 
 
 def _shape(place: Place) -> Mapping[str, Any]:
@@ -85,8 +101,8 @@ def _by(place: Place) -> str:
     return "namespace" if place.organisation else "organisation"
 
 
-def _print(paper: Paper, place: Place, options: argparse.Namespace, found: Any, series: Any) -> None:
-    head = f"{plain(place.name)}{f' · {plain(options.model)}' if options.model else ''}"
+def _print(paper: Paper, place: Place, model: str | None, found: Any, series: Any) -> None:
+    head = f"{plain(place.name)}{f' · {plain(model)}' if model else ''}"
     paper.say(f"{paper.paint(head, BOLD)} · {_covered(found)} · as of {cell(found['as_of'])}")
     for name, words in _headlines(found):
         paper.say(f"{paper.paint(f'{name:<14}', DIM)}{words}")
@@ -180,7 +196,8 @@ def _reasons(paper: Paper, missed: Mapping[str, Any]) -> None:
     counted = sorted(shaped(list(missed.items()), [object]), key=lambda one: -shaped(one[1], int, "answer.missed"))
     rows = [[reason, f"{tokens:,}"] for reason, tokens in counted if tokens]
     if rows:
-        _table(paper, ["MISSED BECAUSE", "TOKENS"], rows)
+        paper.say("")
+        paper.numbers(["MISSED BECAUSE", "TOKENS"], rows)
 
 
 def _parts(paper: Paper, by: str, parts: Sequence[Mapping[str, Any]]) -> None:
@@ -198,15 +215,8 @@ def _parts(paper: Paper, by: str, parts: Sequence[Mapping[str, Any]]) -> None:
     ]
     heads = [by.upper(), "HIT RATE", "REQUESTS", "PROMPT TOKENS", "CACHED", *held]
     if rows:
-        _table(paper, heads, rows)
-
-
-def _table(paper: Paper, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Numbers end where their column does."""
-    widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
-    aligned = [[one.rjust(widths[at]) if at else one for at, one in enumerate(row)] for row in (heads, *rows)]
-    paper.say("")
-    paper.table(aligned[0], aligned[1:], empty="")
+        paper.say("")
+        paper.numbers(heads, rows)
 
 
 def _bytes(number: int | None) -> str:

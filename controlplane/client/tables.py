@@ -46,6 +46,12 @@ class Paper:
         widths = [max(width(row[index]) for row in ([*heads], *cells)) for index in range(len(heads))]
         self.say(self.paint(_line(heads, widths), BOLD), *(_line(row, widths) for row in cells))
 
+    def numbers(self, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        """A table whose columns behind the first end together, as numbers do."""
+        widths = [max(len(row[at]) for row in (heads, *rows)) for at in range(len(heads))]
+        aligned = [[one.rjust(widths[at]) if at else one for at, one in enumerate(row)] for row in (heads, *rows)]
+        self.table(aligned[0], aligned[1:], empty="")
+
     def record(self, pairs: Sequence[tuple[str, Any]]) -> None:
         """One thing, a field a line."""
         longest = max((width(name) for name, _ in pairs), default=0)

@@ -1,16 +1,19 @@
 """`what-if`: a namespace's hit rate, memory and money under another time to live or limit, beside those it has."""
 
-import argparse
 from collections.abc import Mapping
 from typing import Any
 
+import click
+
+from controlplane.client import amounts
+from controlplane.client.command import Session, namespace_argument, rest_command
 from controlplane.client.places import namespace_read
-from controlplane.client.rest import Rest
 from controlplane.client.shapes import shaped
 from controlplane.client.stats import percent
 from controlplane.client.tables import DIM, Paper
 from engine_agent.contracts.policy_fields import LABELS
 
+TTL_MODES = ("sliding", "absolute")
 NUMBER = (int, float)
 FORETOLD = {
     "ttl_seconds": int,
@@ -27,24 +30,21 @@ MONEY = {"currency": str, "rounded": str, "is_example": bool, "without_price": [
 MIB = 2**20
 
 
-def what_if(options: argparse.Namespace, rest: Rest, paper: Paper) -> int:
-    place = namespace_read(options.place)
-    found = shaped(
-        rest.get(
-            f"{place.path}/what-if",
-            ttl_seconds=options.ttl,
-            ttl_mode=options.mode,
-            limit_share=None if options.limit is None else str(options.limit),
-        ).body,
-        ANSWER,
-    )
-    if options.json:
-        paper.json(found)
+@rest_command
+@namespace_argument
+@click.option("--ttl", type=amounts.ttl, metavar="SPAN", help="90 seconds, or 30m, 12h, 7d; else as it is")
+@click.option("--mode", type=click.Choice(TTL_MODES), help="whether a hit would renew it; else as it is")
+@click.option("--limit", type=amounts.share, help="of each pool, 0 to 1; else as it is")
+def what_if(session: Session, place: str, ttl: int | None, mode: str | None, limit: float | None) -> None:
+    share = None if limit is None else str(limit)
+    path = f"{namespace_read(place).path}/what-if"
+    found = shaped(session.rest.get(path, ttl_seconds=ttl, ttl_mode=mode, limit_share=share).body, ANSWER)
+    if session.as_json:
+        session.paper.json(found)
     elif not found["is_enough"]:
-        paper.say(f"Too little traffic to foretell anything: {shaped(found, {'why': str})['why']}.")
+        session.paper.say(f"Too little traffic to foretell anything: {shaped(found, {'why': str})['why']}.")
     else:
-        _table(shaped(found, {"now": FORETOLD, "then": FORETOLD}), paper)
-    return 0
+        _table(shaped(found, {"now": FORETOLD, "then": FORETOLD}), session.paper)
 
 
 def _table(found: Mapping[str, Any], paper: Paper) -> None:

@@ -1,11 +1,17 @@
-"""`luminet doctor`: finds out where it is, examines what is there, and says what is well, what is not, what to do."""
+"""`luminet doctor`: finds out where it is, examines what is there, and says what is well, what is not, what to do.
+
+It reads its arguments with the standard library: where nothing is installed it says so.
+"""
 
 import argparse
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
 
+from controlplane.client import amounts
 from controlplane.client.asking import working
 from controlplane.client.errors import ClientError
 from controlplane.client.session import url_checked
@@ -15,6 +21,37 @@ from controlplane.doctor import report
 from controlplane.doctor.checks import TITLES, checks_of
 from controlplane.doctor.examining import Examinations
 from controlplane.doctor.place import Place, place_find
+
+
+class Parser(argparse.ArgumentParser):
+    """A mistyped command ends with 1, as every other does."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(1, f"{self.prog}: {message}. See {self.prog} --help\n")
+
+
+def main(arguments: Sequence[str]) -> int:
+    return doctor(parser().parse_args(arguments))
+
+
+def parser() -> argparse.ArgumentParser:
+    about = "Say what is well here, what is not, and what to do."
+    doctor: argparse.ArgumentParser = Parser(prog="luminet doctor", description=about)
+    doctor.add_argument("area", nargs="*", type=_area, metavar="AREA", help=", ".join(TITLES) + "; none: all")
+    where = doctor.add_mutually_exclusive_group()
+    where.add_argument("--home", type=Path, metavar="DIR", help="of an agent or a gateway: examine that")
+    where.add_argument("--url", metavar="URL", help="of a control plane: examine that, from afar (LUMINET_URL)")
+    doctor.add_argument("--insecure", action="store_true", help="let the token travel over http to another machine")
+    doctor.add_argument("--seconds", type=amounts.seconds, default=7.0, help="how long a check may take (7)")
+    doctor.add_argument("--deep", action="store_true", help="walk the whole audit trail, too, however long that takes")
+    doctor.add_argument("--json", action="store_true", help="for programs")
+    return doctor
+
+
+def _area(text: str) -> str:
+    if text not in TITLES:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(TITLES)}")
+    return text
 
 
 def doctor(options: argparse.Namespace, environ: Mapping[str, str] = os.environ) -> int:

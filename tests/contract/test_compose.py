@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controlplane import cli
+from controlplane.commands import local
 from controlplane.database.roles import OWNER_URL, SUPERUSER_URL, URL, login_of
 from controlplane.settings.django import VISIBILITY_TIMEOUT_SECONDS
 from controlplane.settings.env import read_environment
@@ -31,7 +31,7 @@ from tests.compose import (
     seconds,
     variables_in,
 )
-from tests.luminet_command import luminet_parser
+from tests.luminet_command import understood
 
 EXAMPLE = CHECKOUT / "deploy" / ".env.example"
 BASE_URL = "https://luminet.example.com"
@@ -152,7 +152,7 @@ def test_every_command_is_one_luminet_has(subtests: pytest.Subtests) -> None:
     for name in CONTROL:
         with subtests.test(msg=name):
             program, *arguments = SERVICES[name]["command"]
-            assert (program, luminet_parser().parse_args(arguments).part) == ("luminet", name)
+            assert (program, understood(arguments)["part"]) == ("luminet", name)
 
 
 def test_what_keeps_running_is_asked_whether_it_works(subtests: pytest.Subtests) -> None:
@@ -163,11 +163,11 @@ def test_what_keeps_running_is_asked_whether_it_works(subtests: pytest.Subtests)
             assert kind in {"CMD", "CMD-SHELL"}
             assert seconds(check["start_interval"]) <= 1 < seconds(check["interval"]) <= 30
             if name in CONTROL:
-                assert (kind, program, luminet_parser().parse_args(arguments).part) == ("CMD", "luminet", name)
+                assert (kind, program, understood(arguments)["part"]) == ("CMD", "luminet", name)
 
 
 def test_every_part_of_the_control_plane_runs() -> None:
-    assert set(CONTROL) == set(cli.PARTS)
+    assert set(CONTROL) == set(local.PARTS)
 
 
 def test_the_logins_of_the_database_are_three() -> None:
@@ -326,7 +326,7 @@ def test_the_gateway_is_not_on_the_network_whose_proxies_the_web_believes() -> N
 def fleet_options(name: str) -> Any:
     program, door, *arguments = SERVICES[name]["command"]
     assert (program, door) == ("luminet", name.partition("-")[0])
-    luminet_parser().parse_args([door, *arguments])
+    understood([door, *arguments])
     return PARSERS[door]().parse_args(arguments)
 
 

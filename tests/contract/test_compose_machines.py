@@ -21,7 +21,7 @@ from tests.compose import (
     image_environment,
     seconds,
 )
-from tests.luminet_command import luminet_parser
+from tests.luminet_command import understood
 
 ENGINE_FILE = CHECKOUT / "docker-compose.engine.yml"
 AGENT_FILE = CHECKOUT / "docker-compose.agent.yml"
@@ -44,7 +44,7 @@ STAGES = dockerfile_stages()
 def agent_options(name: str) -> AgentOptions:
     program, door, *arguments = AGENTS[name]["command"]
     assert (program, door) == ("luminet", "agent")
-    luminet_parser().parse_args([door, *arguments])
+    understood([door, *arguments])
     return _read(*agent_parser().parse_known_args(arguments))
 
 

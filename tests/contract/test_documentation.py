@@ -1,10 +1,9 @@
-import argparse
 import re
 from pathlib import Path
 
 import pytest
 
-from controlplane.cli import parser
+from tests.luminet_command import commands
 
 CHECKOUT = Path(__file__).parents[2]
 PACKAGES = ("controlplane", "engine_agent", "kernels", "tenants")
@@ -12,16 +11,6 @@ SOURCES = [path for part in PACKAGES for path in (CHECKOUT / part).rglob("*.py")
 COMPOSE_FILES = sorted(CHECKOUT.glob("docker-compose*.yml"))
 OPERATIONS = (CHECKOUT / "docs" / "operations.md").read_text()
 SETTING = re.compile(r"LUMINET_[A-Z_]*[A-Z]")
-
-
-def commands(top: argparse.ArgumentParser, path: tuple[str, ...] = ("luminet",)) -> list[str]:
-    """Every command there is, spelled out."""
-    found = []
-    for action in top._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, sub in action.choices.items():
-                found += commands(sub, (*path, name))
-    return found or [" ".join(path)]
 
 
 def settings_in(text: str) -> set[str]:
@@ -52,7 +41,7 @@ def test_every_metric_is_documented() -> None:
 
 
 def test_every_command_is_documented() -> None:
-    found = commands(parser())
+    found = list(commands())
     assert "luminet stack up" in found
     assert [command for command in found if f"`{command}" not in OPERATIONS] == []
 

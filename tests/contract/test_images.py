@@ -28,7 +28,7 @@ from tests.compose import (
     is_ignored,
     stage_lineage,
 )
-from tests.luminet_command import luminet_parser
+from tests.luminet_command import understood
 
 STAGES = dockerfile_stages()
 assert STAGES, "a loop over none of them would check nothing"
@@ -111,7 +111,7 @@ def test_it_can_be_asked_whether_it_works(subtests: pytest.Subtests) -> None:
             check = json.loads(last(target, "HEALTHCHECK").partition("CMD ")[2])
             program, *arguments = check
             if program == "luminet":
-                assert luminet_parser().parse_args(arguments).part == "web"
+                assert understood(arguments)["part"] == "web"
             else:
                 port = re.search(r"127\.0\.0\.1:(\d+)/health", arguments[1])
                 assert port
@@ -197,7 +197,7 @@ def test_the_build_calls_nothing_that_is_not_there(subtests: pytest.Subtests) ->
             for command in (command for line in stage.all("RUN") for command in shell_commands(line)):
                 assert command[0] in PROGRAMS, command
                 if command[0] == "luminet":
-                    luminet_parser().parse_args(command[1:])  # SystemExit where there is no such command
+                    understood(command[1:])  # SystemExit where there is no such command
                 if command[0] in ("python", "python3", "/opt/venv/bin/python") and command[1] == "-c":
                     compile(command[2], "Dockerfile", "exec")
 

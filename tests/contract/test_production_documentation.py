@@ -8,8 +8,7 @@ import pytest
 
 import engine_agent.server.command
 import engine_agent.sidecar.command
-from tests.contract.test_documentation import commands
-from tests.luminet_command import luminet_parser
+from tests.luminet_command import commands, understood
 
 PAGE = (Path(__file__).parents[2] / "docs" / "production.md").read_text()
 BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
@@ -31,9 +30,9 @@ def luminet_words(line: str) -> list[str]:
 
 def is_understood(words: list[str]) -> bool:
     try:
-        options = luminet_parser().parse_args(words)
+        given = understood(words)
         if words[0] == "agent":
-            agent, others = engine_agent.sidecar.command.parser().parse_known_args(options.arguments)
+            agent, others = engine_agent.sidecar.command.parser().parse_known_args(given["arguments"])
             engine_agent.server.command.parser().parse_args(["--model", str(agent.model), *others])
     except SystemExit:
         return False
@@ -57,7 +56,7 @@ def test_one_that_does_not_exist_would_show() -> None:
 
 
 def test_every_command_named_in_the_text_exists() -> None:
-    known = [one.removeprefix("luminet ").split() for one in commands(luminet_parser())]
+    known = [one.removeprefix("luminet ").split() for one in commands()]
     for text in INLINE.findall(PAGE):
         words = luminet_words(text.replace("…", "X"))
         if not words:

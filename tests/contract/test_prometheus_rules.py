@@ -10,7 +10,7 @@ from controlplane.alerts.definitions import BUILT_IN, METRICS, WATCHDOGS
 from controlplane.alerts.generate import CHECKOUT, DOCS, PROMETHEUS, files
 from controlplane.alerts.grafana import CHOICES, PANELS, PROVISIONED, ROWS
 from controlplane.alerts.prometheus import RULES_FILE, prometheus_rules
-from controlplane.client.arguments import ALERT_METRICS
+from controlplane.client.alerts import METRICS as ALERT_METRICS
 from tests.promtool import judged
 
 FOLDER = CHECKOUT / PROMETHEUS

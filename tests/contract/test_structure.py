@@ -28,9 +28,25 @@ def test_the_web_loads_none_of_the_engines_libraries() -> None:
 
 
 def test_the_command_opens_without_loading_django_or_anything_else_installed() -> None:
-    code = "import sys; import controlplane.cli; controlplane.cli.parser(); "
-    names = ("django", "celery", "redis", "psycopg", "uvicorn", "psutil", *HEAVY)
-    assert run(f"{code} print([name for name in {names} if name in sys.modules])") == "[]"
+    code = """
+import contextlib, io, sys
+from controlplane.cli import main
+with contextlib.redirect_stdout(io.StringIO()):
+    assert [main(words) for words in (["--version"], ["--help"], ["create", "--help"])] == [0, 0, 0]
+"""
+    names = ("django", "celery", "redis", "psycopg", "uvicorn", "psutil", "rich", "yaml", "http.client", *HEAVY)
+    assert run(f"{code}print([name for name in {names} if name in sys.modules])") == "[]"
+
+
+def test_commands_of_the_data_plane_need_not_even_the_commands_parser() -> None:
+    code = """
+import sys
+sys.modules["click"] = None
+from controlplane.cli import main
+with __import__("contextlib").suppress(SystemExit):
+    main(["lint-prompt", "--help"])
+"""
+    assert run(code).startswith("usage: luminet lint-prompt")
 
 
 def test_the_engine_answers_where_there_is_nothing_that_only_developers_have() -> None:

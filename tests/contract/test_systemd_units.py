@@ -15,7 +15,7 @@ from engine_agent.sidecar.command import parser as agent_parser
 from engine_agent.sidecar.config import SidecarConfig
 from engine_agent.sidecar.engine_child import STOP_SECONDS
 from tests.compose import CHECKOUT, COMPOSE_FILE, compose_read, seconds
-from tests.luminet_command import luminet_parser
+from tests.luminet_command import understood
 
 FOLDER = CHECKOUT / "deploy" / "systemd"
 UNITS = sorted(path.name for path in FOLDER.iterdir())
@@ -69,7 +69,7 @@ def test_each_part_of_the_control_plane_is_one_luminet_has(subtests: pytest.Subt
     for part in ("web", "worker", "beat"):
         with subtests.test(msg=part):
             words = [word.replace("%i", part) for word in arguments(CONTROL)]
-            assert luminet_parser().parse_args(words).part == part
+            assert understood(words)["part"] == part
             assert f"luminet@{part}" in PRODUCTION
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from controlplane.cli import parser
 from controlplane.stack.ports import port_is_free
 from tests.e2e.stack import (
     CHECKOUT,
@@ -23,6 +22,7 @@ from tests.e2e.stack import (
     wait_serving,
     wait_until,
 )
+from tests.luminet_command import understood
 from tests.make import planned
 from tests.ports import free_engine_port, free_port, has_room
 
@@ -174,7 +174,7 @@ def test_the_docker_commands_name_what_exists() -> None:
         service, program, *arguments = line.removeprefix("docker compose exec ").split()
         assert service in services
         assert program == "luminet"
-        parser().parse_args(arguments)
+        understood(arguments)
 
 
 def test_down_stops_it_and_clean_deletes_it(shell: Shell, readers: Stack, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.client.calc_arguments import number_read, share_read, size_read
+from controlplane.client.calc_amounts import number_read, share_read, size_read
 from controlplane.client.calc_report import billions, count, gigabytes, size
 from kernels.calculator.accelerators import ACCELERATORS
 from kernels.calculator.asked import asked, document
@@ -189,8 +189,8 @@ def test_json_is_escaped_where_signs_are_lacking(monkeypatch: pytest.MonkeyPatch
 
 
 WRONG: dict[str, tuple[list[str], str]] = {
-    "nothing": ([], "one of the arguments --model --config --models is required"),
-    "two models": (["--model", "llama-3-8b", "--config", "x"], "not allowed with argument"),
+    "nothing": ([], "give one of --model, --config, --models"),
+    "two models": (["--model", "llama-3-8b", "--config", "x"], "give one of them"),
     "an unknown model": (["--model", "llama-9"], "model: 'llama-9' is not one of"),
     "an unknown format": (["--model", "llama-3-8b", "--kv-dtype", "fp6"], "--kv-dtype: 'fp6' is not one of"),
     "an unknown accelerator": (["--model", "llama-3-8b", "--accelerator", "tpu"], "accelerator: 'tpu' is not one of"),
@@ -222,7 +222,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     ),
     "weights said twice": (
         ["--model", "llama-3-8b", "--accelerator", "h200", "--weights", "1GB", "--weights-dtype", "fp8"],
-        "not allowed with argument",
+        "give one of them",
     ),
     "no such file": (["--config", "/nowhere/config.json"], "No such file"),
     "a folder": (["--config", "/"], "Is a directory"),

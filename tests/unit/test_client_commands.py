@@ -297,7 +297,7 @@ def test_a_mistake_of_our_own_is_not_blamed_on_the_server(monkeypatch: pytest.Mo
     def mistaken(*args: Any) -> int:
         raise TypeError("ours")
 
-    monkeypatch.setattr(reading, "whoami", mistaken)
+    monkeypatch.setattr(Rest, "get", mistaken)
     with pytest.raises(TypeError, match="ours"):
         run(["whoami"], file)
 

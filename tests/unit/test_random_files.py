@@ -25,7 +25,7 @@ from engine_agent.tools.replay import command as replay_command
 from tests.bad_bodies import ODD_TEXTS
 from tests.engines.snapshots import make_snapshot
 from tests.integration.test_gateway_process import SEALING, joined_before
-from tests.luminet_command import luminet_parser
+from tests.luminet_command import understood
 from tests.spoiling import hit, spoiled
 
 SEED, TIMES = 12, 150
@@ -139,7 +139,7 @@ def _engine(arguments: list[str]) -> object:
 
 
 DOORS: Mapping[str, tuple[Callable[[list[str]], object], tuple[str, ...]]] = {
-    "luminet": (lambda arguments: luminet_parser().parse_args(arguments), ("plan", "-f", "x", "get", "orgs", "stats")),
+    "luminet": (understood, ("plan", "-f", "x", "get", "orgs", "stats")),
     "gateway": (lambda arguments: gateway_command.parser().parse_args(arguments), ("--port", "1", "--label", "a=b")),
     "agent": (lambda arguments: agent_command.parser().parse_args(arguments), ("--model", "x", "--port", "8101")),
     "replay": (lambda arguments: replay_command.parser().parse_args(arguments), ("x", "--pool", "4k", "--ttl", "5m")),

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane.cli import AREAS
+from controlplane.cli import main
 from controlplane.client.tables import Paper
 from controlplane.doctor import report
 from controlplane.doctor.checks import TITLES, checks_of
@@ -113,5 +113,8 @@ def test_where_there_is_neither_checkout_nor_setting_it_says_how_to_be_told_what
     assert (found.status, "--home" in str(found.do)) == (Status.BROKEN, True)
 
 
-def test_the_command_and_the_checks_know_the_same_areas() -> None:
-    assert [*TITLES] == [*AREAS]
+def test_area_that_does_not_exist_is_refused_with_those_that_do(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["doctor", "weather"])
+    assert caught.value.code == 1
+    assert f"'weather' is none of {', '.join(TITLES)}" in capsys.readouterr().err

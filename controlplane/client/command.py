@@ -1,0 +1,91 @@
+"""What commands that ask a control plane have in common: options, and the session in which they ask and answer."""
+
+import functools
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from controlplane.client import amounts
+from controlplane.client.tables import Paper
+
+if TYPE_CHECKING:  # who asks nobody loads no HTTP
+    from controlplane.client.rest import Rest
+
+WAIT_SECONDS = "600"
+FILE_HELP = "YAML or JSON; - reads standard input"
+Options = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def together(*options: Options) -> Options:
+    """Several options that more than one command has."""
+    return lambda function: functools.reduce(lambda decorated, option: option(decorated), reversed(options), function)
+
+
+yes_option = click.option("--yes", is_flag=True, help="do not ask")
+json_option = click.option("--json", "as_json", is_flag=True, help="for programs")
+namespace_argument = click.argument("place", help="acme/chat")
+wait_options = together(
+    click.option("--wait", is_flag=True, help="until every agent has sent its receipt"),
+    click.option("--timeout", type=amounts.seconds, default=WAIT_SECONDS, help="wait no longer than this (600)"),
+)
+org_argument = click.argument("org")
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """One run of a command."""
+
+    rest: "Rest"
+    paper: Paper
+    as_json: bool
+
+    def show(self, answer: Any, *lines: str) -> None:
+        """The answer to programs, the lines to people."""
+        if not self.is_json(answer):
+            self.paper.say(*lines)
+
+    def is_json(self, answer: Any) -> bool:
+        """Whether a program reads this: then it has the answer now, and nothing more is to be printed."""
+        if self.as_json:
+            self.paper.json(answer)
+        return self.as_json
+
+
+def rest_command(function: Callable[..., int | None]) -> click.Command:
+    """A command that gets a session before what its own options say."""
+
+    @click.option("--url", help="the control plane; else LUMINET_URL, or the stack that runs from here")
+    @click.option("--insecure", is_flag=True, help="send the token in clear over http")
+    @json_option
+    @functools.wraps(function)
+    def run(url: str | None, insecure: bool, as_json: bool, **options: Any) -> int | None:
+        from controlplane.client.session import connect
+
+        with closing(connect(url, insecure=insecure)) as rest:
+            return function(Session(rest, Paper(), as_json), **options)
+
+    return click.command(run)
+
+
+def at_most_one(*options: str, required: bool = False) -> Callable[[click.Command], click.Command]:
+    """Of these options of the command one may be given, and one must be where it is required."""
+
+    def restrict(command: click.Command) -> click.Command:
+        names = {param.opts[0]: param.name or "" for param in command.params}
+        run = command.callback or (lambda **values: None)
+
+        def checked(**values: Any) -> Any:
+            given = [option for option in options if values[names[option]] not in (None, False)]
+            if len(given) > 1:
+                raise click.UsageError(f"{' and '.join(given)}: give one of them", click.get_current_context())
+            if required and not given:
+                raise click.UsageError(f"give one of {', '.join(options)}", click.get_current_context())
+            return run(**values)
+
+        command.callback = checked
+        return command
+
+    return restrict
