@@ -13,7 +13,7 @@ LUMINET = $(BIN)/python -m controlplane.cli
 PROCESSES ?= $(shell "$(PYTHON)" -c 'import os; print(min((os.cpu_count() or 1) + 1, 4))')
 PARALLEL = -n $(PROCESSES) --dist loadfile --max-worker-restart 0
 
-.PHONY: help up down clean quick test pictures durations coverage test-kernels test-vllm test-clients check audit ci format lint openapi alert-files bench performance soak mutations bench-gpu quality lock lockvllm locklitellm lockclients python
+.PHONY: help up down clean quick test pictures durations coverage test-kernels test-vllm test-clients check audit ci format lint openapi bench performance soak mutations bench-gpu quality lock lockvllm locklitellm lockclients python
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 16
@@ -82,9 +82,6 @@ format: python  ## put code and imports into shape
 
 openapi: python  ## write docs/openapi.json and the tables of docs/policies.md anew, which the tests compare with the code
 	@$(BOOTSTRAP) control dev && DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python -W error -m tests.openapi && exec $(BIN)/python -W error -m tests.policy_docs
-
-alert-files: python  ## write what is made of the alerts' definitions anew: Prometheus' rules, a dashboard, tables of docs/alerts.md
-	@$(BOOTSTRAP) control && exec $(BIN)/python -m controlplane.alerts.generate
 
 bench: python  ## measure; writes JSON, a table and plots to .luminet/bench (ROWS="W1 W2" picks, RESUME=1 goes on)
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.bench $(if $(RESUME),--resume) $(ROWS)

@@ -1,5 +1,7 @@
-"""What alerts can be about, and the rules that are there from the start. One place: the rules in the database, those of
-Prometheus, its tests and the tables of docs/alerts.md are all made of this. Pure.
+"""What alerts can be about, and the rules that are there from the start. Pure.
+
+The rules in the database are made of this. deploy/prometheus/luminet.rules.yml and docs/alerts.md say the same, and a
+test compares them.
 """
 
 from collections.abc import Mapping
@@ -188,8 +190,7 @@ METRICS: Final[Mapping[str, Metric]] = {
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """A rule that is always there; `prometheus` says the same to Prometheus, over metrics of docs/operations.md and
-    docs/engine.md, with `firing` being an example of series for which it fires."""
+    """A rule that is always there."""
 
     key: str
     name: str
@@ -199,57 +200,18 @@ class BuiltIn:
     clears_at: float
     for_seconds: int
     severity: Literal["page", "ticket"]
-    prometheus: str
-    firing: Mapping[str, str]
-    quiet: Mapping[str, str]
-    prometheus_for: str = "0s"
-    tested_at: str = "89m"  # how far into those series it is to fire
     least_prompt_tokens: int = 0
     clear_for_seconds: int = CLEAR_FOR_SECONDS
-
-    @property
-    def prometheus_name(self) -> str:
-        return "Luminet" + "".join(part.capitalize() for part in self.key.split("_"))
-
-
-def _told(key: str, *, firing: str = "0x10 1x90") -> tuple[str, dict[str, str], dict[str, str]]:
-    """What only the control plane knows: Prometheus asks how many of its alerts fire."""
-    series = f'luminet_alerts_firing{{rule="{key}"}}'
-    return f"max({series}) > 0", {series: firing}, {series: "0x90"}
 
 
 def _built_in(
     key: str, name: str, metric: str, threshold: float, seconds: int, severity: Literal["page", "ticket"] = "page"
 ) -> BuiltIn:
-    return BuiltIn(key, name, metric, "above", threshold, threshold, seconds, severity, *_told(key))
+    return BuiltIn(key, name, metric, "above", threshold, threshold, seconds, severity)
 
 
-_TENANT = 'organisation="acme",namespace="chat",model="m"'
-_EVICTED = 'luminet_evicted_blocks_total{reason="evicted"}'
 BUILT_IN: Final[tuple[BuiltIn, ...]] = (
-    BuiltIn(
-        "pool_full",
-        "A pool is almost full",
-        "pool_use",
-        "above",
-        0.90,
-        0.85,
-        300,
-        "page",
-        'sum by (instance) (luminet_pool_used_bytes{tier="device"} - luminet_pool_evictable_bytes{tier="device"})'
-        ' / sum by (instance) (luminet_pool_capacity_bytes{tier="device"}) > 0.9',
-        {
-            'luminet_pool_used_bytes{instance="a",model="m",tier="device"}': "99x90",
-            'luminet_pool_evictable_bytes{instance="a",model="m",tier="device"}': "80x10 4x80",
-            'luminet_pool_capacity_bytes{instance="a",model="m",tier="device"}': "100x90",
-        },
-        {
-            'luminet_pool_used_bytes{instance="a",model="m",tier="device"}': "99x90",
-            'luminet_pool_evictable_bytes{instance="a",model="m",tier="device"}': "80x90",
-            'luminet_pool_capacity_bytes{instance="a",model="m",tier="device"}': "100x90",
-        },
-        prometheus_for="5m",
-    ),
+    BuiltIn("pool_full", "A pool is almost full", "pool_use", "above", 0.90, 0.85, 300, "page"),
     BuiltIn(
         "hit_ratio_low",
         "A namespace misses more than it hits",
@@ -259,18 +221,6 @@ BUILT_IN: Final[tuple[BuiltIn, ...]] = (
         0.55,
         900,
         "ticket",
-        "sum by (organisation, namespace) (rate(luminet_cached_tokens_total[5m]))"
-        " / sum by (organisation, namespace) (rate(luminet_prompt_tokens_total[5m])) < 0.5"
-        " and sum by (organisation, namespace) (increase(luminet_prompt_tokens_total[15m])) >= 10000",
-        {
-            f'luminet_prompt_tokens_total{{{_TENANT},kv_dtype="bf16"}}': "0+6000x90",
-            f'luminet_cached_tokens_total{{{_TENANT},kv_dtype="bf16"}}': "0+1200x90",
-        },
-        {  # as few hits, of so little that it means nothing
-            f'luminet_prompt_tokens_total{{{_TENANT},kv_dtype="bf16"}}': "0+60x90",
-            f'luminet_cached_tokens_total{{{_TENANT},kv_dtype="bf16"}}': "0+1x90",
-        },
-        prometheus_for="15m",
         least_prompt_tokens=10_000,
     ),
     BuiltIn(
@@ -282,28 +232,8 @@ BUILT_IN: Final[tuple[BuiltIn, ...]] = (
         2.0,
         300,
         "ticket",
-        f"sum by (organisation, namespace) (rate({_EVICTED}[5m]))"
-        f" > 3 * sum by (organisation, namespace) (rate({_EVICTED}[24h]))"
-        f" and sum by (organisation, namespace) (increase({_EVICTED}[5m])) >= 100"
-        f" and sum by (organisation, namespace) ({_EVICTED} offset 24h) >= 0",  # else the mean is of less than a day
-        {f'luminet_evicted_blocks_total{{{_TENANT},reason="evicted"}}': "0+1x1500 1500+500x30"},
-        {f'luminet_evicted_blocks_total{{{_TENANT},reason="evicted"}}': "0+500x1530"},
-        tested_at="1529m",
-        prometheus_for="5m",
     ),
-    BuiltIn(
-        "preemptions",
-        "An engine puts requests back",
-        "preemptions",
-        "above",
-        0.0,
-        0.0,
-        0,
-        "ticket",
-        'sum by (instance) (increase(luminet_engine_warnings_total{reason="preemption"}[5m])) > 0',
-        {'luminet_engine_warnings_total{instance="a",model="m",reason="preemption"}': "0x50 0+1x40"},
-        {'luminet_engine_warnings_total{instance="a",model="m",reason="preemption"}': "7x90"},
-    ),
+    _built_in("preemptions", "An engine puts requests back", "preemptions", 0.0, 0, "ticket"),
     _built_in("agent_stale", "Nothing is heard of an agent", "silence", 10.0, 15),
     _built_in("drift", "An agent holds something else than it is to hold", "drift", 60.0, 0),
     _built_in("disk_full", "An agent waits for room on its disk", "disk_wait", 5.0, 0),
@@ -322,70 +252,12 @@ BUILT_IN: Final[tuple[BuiltIn, ...]] = (
         0.02,
         0,
         "page",
-        "max by (agent) (luminet_canary_timing_auc_low) > 0.55"
-        " or min by (agent) (luminet_canary_timing_auc_high) < 0.45",
-        {'luminet_canary_timing_auc_low{agent="agent-1"}': "0.6x90"},
-        {
-            'luminet_canary_timing_auc_low{agent="agent-1"}': "0.45x90",
-            'luminet_canary_timing_auc_high{agent="agent-1"}': "0.56x90",
-        },
     ),
     _built_in("integrity_failed", "An engine's books are wrong", "integrity", 0.0, 0),
     _built_in("rows_refused", "Rows of usage were refused", "refused_rows", 0.0, 0),
 )
 BUILT_IN_BY_KEY: Final = {one.key: one for one in BUILT_IN}
 OWN_RULES: Final = "own"  # what metrics call the rules that people made
-
-
-@dataclass(frozen=True, slots=True)
-class Watchdog:
-    """A rule of Prometheus alone: what the control plane cannot say of itself, or knows nothing of."""
-
-    name: str
-    says: str
-    next_step: str
-    severity: Literal["page", "ticket"]
-    prometheus: str
-    prometheus_for: str
-    firing: Mapping[str, str]
-    quiet: Mapping[str, str]
-
-
-_EVALUATED = "luminet_alerts_evaluated_timestamp_seconds"
-_UP = 'up{instance="agent-1",job="luminet-engine"}'
-_JOURNAL = 'luminet_journal_bytes{instance="a",model="m"}'
-WATCHDOGS: Final[tuple[Watchdog, ...]] = (
-    Watchdog(
-        "LuminetAlertsNotEvaluated",
-        "The control plane has not evaluated its own rules for 2 minutes",
-        "Look whether worker and beat run: `luminet health worker`, `luminet health beat`.",
-        "page",
-        f"time() - max({_EVALUATED}) > 120 or absent({_EVALUATED})",
-        "1m",
-        {_EVALUATED: "0x90"},
-        {_EVALUATED: "0+60x90"},
-    ),
-    Watchdog(
-        "LuminetTargetDown",
-        "A process of Luminet's does not answer Prometheus",
-        "Look whether it runs, and whether it has the token that Prometheus brings (`LUMINET_METRICS_TOKEN`).",
-        "ticket",
-        'up{job=~"luminet-.*"} == 0',
-        "2m",
-        {_UP: "1x20 0x70"},
-        {_UP: "1x90"},
-    ),
-    Watchdog(
-        "LuminetJournalFillsUp",
-        "An engine's journal on disk grows past 256 MB: nobody reads it off",
-        "Look whether the sidecar beside it runs and reaches the control plane; nothing is lost while there is room.",
-        "ticket",
-        "max by (instance) (luminet_journal_bytes) > 256e6",
-        "5m",
-        {_JOURNAL: "1000x20 300000000x70"},
-        {_JOURNAL: "1000x90"},
-    ),
-)
 
 
 def clears_at_default(comparison: Comparison, threshold: float) -> float:

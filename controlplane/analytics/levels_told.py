@@ -5,24 +5,22 @@ Older sidecars tell none of it. A piece that makes no sense is refused by itself
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 from uuid import UUID
 
-from controlplane.analytics.rows import MOST, MOST_BYTES, MOST_TOTAL, Problem, shown
+from msgspec import Meta, Struct
+
+from controlplane.analytics.rows import MOST_BYTES, MOST_TOTAL, Problem, Size, Tokens, shown, told_read
 from engine_agent.contracts.protocol import CANARIES
 
 OTHERS: Final = "*"  # namespaces that an engine no longer tells apart
-CAUSES: Final = ("quota", "pressure")
 MOST_PAIRS: Final = 4_096  # of a report: as many as an engine tells apart
 MOST_PINS: Final = 1_000
 MOST_FORMATS: Final = 16  # of a namespace
 MOST_TEXT: Final = 200
 MOST_SECONDS: Final = 10.0 * 366 * 86_400
 _FORMAT = re.compile(r"[a-z0-9_]{1,16}", re.ASCII)
-_PAIR: Final = frozenset({"victim", "by", "cause", "blocks", "bytes", "seconds_ago"})
-_PIN: Final = frozenset(
-    {"id", "namespace", "state", "is_warming", "wanted_tokens", "resident_tokens", "resident_bytes", "problem"}
-)
+_STORABLE: Final = r"\A[^\0\ud800-\udfff]*\Z"  # what a database takes: no NUL, no half of a character
 
 
 class Pair(NamedTuple):
@@ -41,16 +39,26 @@ class Lost(NamedTuple):
     at: float
 
 
-class PinTold(NamedTuple):
+class _Eviction(Struct):
+    victim: str
+    by: str
+    cause: Literal["quota", "pressure"]
+    blocks: Tokens
+    bytes: Annotated[int, Meta(ge=0, le=MOST_TOTAL)]
+    seconds_ago: Annotated[float, Meta(ge=0, le=MOST_SECONDS)]
+
+
+class PinTold(Struct):
     """Of one agent. `wanted_tokens` None: it cannot know yet."""
 
-    namespace: str
-    state: str
+    id: UUID
+    namespace: Annotated[str, Meta(max_length=64, pattern=_STORABLE)]
+    state: Annotated[str, Meta(max_length=20, pattern=_STORABLE)]
     is_warming: bool
-    wanted_tokens: int | None
-    resident_tokens: int
-    resident_bytes: int
-    problem: str
+    wanted_tokens: Size | None
+    resident_tokens: Size
+    resident_bytes: Size
+    problem: Annotated[str, Meta(max_length=MOST_TEXT, pattern=_STORABLE)]
 
 
 def list_read(field: str, told: Any, most: int) -> Sequence[Any] | Problem:
@@ -61,20 +69,13 @@ def list_read(field: str, told: Any, most: int) -> Sequence[Any] | Problem:
 
 def pair_read(field: str, told: Any, at: float) -> tuple[Pair, Lost] | Problem:
     """`at`: when it was told."""
-    if type(told) is not dict or not told.keys() >= _PAIR:
-        return Problem(field, f"must be an object of {', '.join(sorted(_PAIR))}")
-    for name in ("victim", "by"):
-        if not _is_namespace(told[name]):
-            return Problem(f"{field}.{name}", f"must be a namespace's id or {OTHERS}, found {shown(told[name])}")
-    if told["cause"] not in CAUSES:
-        return Problem(f"{field}.cause", f"must be one of {', '.join(CAUSES)}, found {shown(told['cause'])}")
-    for name, most in (("blocks", MOST), ("bytes", MOST_TOTAL)):
-        if type(told[name]) is not int or not 0 <= told[name] <= most:
-            return Problem(f"{field}.{name}", f"must be a whole number from 0 to {most}, found {shown(told[name])}")
-    ago = told["seconds_ago"]
-    if type(ago) not in (int, float) or not 0 <= ago <= MOST_SECONDS:
-        return Problem(f"{field}.seconds_ago", f"must be seconds, found {shown(ago)}")
-    return Pair(told["victim"], told["by"], told["cause"]), Lost(told["blocks"], told["bytes"], at - ago)
+    found = told_read(field, told, _Eviction)
+    if isinstance(found, Problem):
+        return found
+    for name, namespace in (("victim", found.victim), ("by", found.by)):
+        if not _is_namespace(namespace):
+            return Problem(f"{field}.{name}", f"must be a namespace's id or {OTHERS}, found {shown(namespace)}")
+    return Pair(found.victim, found.by, found.cause), Lost(found.blocks, found.bytes, at - found.seconds_ago)
 
 
 def formats_read(field: str, told: Any, resident_bytes: int) -> dict[str, int] | Problem:
@@ -91,48 +92,11 @@ def formats_read(field: str, told: Any, resident_bytes: int) -> dict[str, int] |
     return told
 
 
-def pin_read(field: str, told: Any) -> tuple[UUID, PinTold] | Problem:
-    if type(told) is not dict or not told.keys() >= _PIN:
-        return Problem(field, f"must be an object of {', '.join(sorted(_PIN))}")
-    pin = _uuid(told["id"])
-    if pin is None:
-        return Problem(f"{field}.id", f"must be a pin's id, found {shown(told['id'])}")
-    for name, most in (("namespace", 64), ("state", 20), ("problem", MOST_TEXT)):
-        if not _is_text(told[name], most):
-            return Problem(f"{field}.{name}", f"must be text of at most {most} characters, found {shown(told[name])}")
-    if type(told["is_warming"]) is not bool:
-        return Problem(f"{field}.is_warming", f"must be true or false, found {shown(told['is_warming'])}")
-    if problem := _sizes_problem(field, told):
-        return problem
-    return pin, PinTold(**{name: told[name] for name in PinTold._fields})
+def pin_read(field: str, told: Any) -> PinTold | Problem:
+    return told_read(field, told, PinTold)
 
 
-def _sizes_problem(field: str, told: Mapping[str, Any]) -> Problem | None:
-    sizes = {name: told[name] for name in ("wanted_tokens", "resident_tokens", "resident_bytes")}
-    if sizes["wanted_tokens"] is None:
-        del sizes["wanted_tokens"]
-    for name, size in sizes.items():
-        if type(size) is not int or not 0 <= size <= MOST_BYTES:
-            return Problem(f"{field}.{name}", f"must be a whole number from 0 to {MOST_BYTES}, found {shown(size)}")
-    return None
-
-
-def _is_text(told: Any, most: int) -> bool:
-    """That a database takes."""
-    is_short = type(told) is str and len(told) <= most and "\0" not in told
-    return is_short and not any("\ud800" <= one <= "\udfff" for one in told)
-
-
-def _uuid(told: Any) -> UUID | None:
-    try:
-        return UUID(told) if type(told) is str and len(told) <= 36 else None
-    except ValueError:
-        return None
-
-
-def _is_namespace(told: Any) -> bool:
-    if type(told) is not str:
-        return False
+def _is_namespace(told: str) -> bool:
     return told == OTHERS or told in CANARIES or (len(told) <= 18 and told.isascii() and told.isdecimal())
 
 

@@ -7,12 +7,15 @@ an agent may say.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from math import isfinite
-from typing import Any, Final, NamedTuple, get_args
+from typing import Annotated, Any, Final, NamedTuple
 
-from controlplane.analytics.columns import ADDED, BLOCK_COLUMNS, COUNT_BITS, MISSED_COLUMN
-from engine_agent.contracts.protocol import CANARIES
-from engine_agent.contracts.usage import CODES, COUNTS, KINDS, MINUTE_SECONDS
+from msgspec import Meta, Struct, defstruct
+from msgspec.structs import astuple
+
+from controlplane.analytics.columns import BLOCK_COLUMNS, COUNT_BITS, MISSED_COLUMN
+from engine_agent.contracts.protocol import CANARIES, MalformedMessage
+from engine_agent.contracts.typed import T, typed
+from engine_agent.contracts.usage import CODES, COUNTS, MINUTE_SECONDS, Kind
 from tenants.policy import KvDtype
 
 MOST: Final = 2**40  # of anything counted, in one row: more tokens than any engine computes in its life
@@ -23,10 +26,6 @@ MOST_MODEL_CHARACTERS: Final = 200
 OLDEST_SECONDS: Final = 48 * 3600
 AHEAD_SECONDS: Final = 5 * 60
 SET_BACK_SECONDS: Final = 48 * 3600  # that the control plane's clock may be set back, and no request is lost by it
-FIELDS: Final = frozenset(
-    {"minute", "organisation", "namespace", "model", "kv_dtype", "kind", "counts", "missed", "times"}
-)
-KV_DTYPES: Final = frozenset(get_args(KvDtype))
 HELD: Final = ("resident_bytes", "host_bytes", *BLOCK_COLUMNS)  # of a namespace on an engine, now
 POOL: Final = ("capacity_bytes", "used_bytes", "evictable_bytes")
 TOTALS: Final = ("requests", "prompt_tokens", "cached_tokens")
@@ -36,10 +35,11 @@ PROBE: Final = "probe"
 NO_ROW: Final = -1  # the place of what is wrong with a report itself
 LONGEST_SHOWN: Final = 60
 
-_COUNT_PLACES: Final = {name: ADDED.index(name) for name in COUNTS}
-_MISSED_PLACES: Final = {reason: ADDED.index(column) for reason, column in MISSED_COLUMN.items()}
-_PROMPT, _CACHED = ADDED.index("prompt_tokens"), ADDED.index("cached_tokens")
-_MISSED: Final = slice(min(_MISSED_PLACES.values()), max(_MISSED_PLACES.values()) + 1)
+_PROMPT, _CACHED = COUNTS.index("prompt_tokens"), COUNTS.index("cached_tokens")
+_NO_BLOCKS: Final = (0,) * len(BLOCK_COLUMNS)
+Tokens = Annotated[int, Meta(ge=0, le=MOST)]
+Size = Annotated[int, Meta(ge=0, le=MOST_BYTES)]
+_Total = Annotated[int, Meta(ge=0, le=MOST_TOTAL)]
 Owners = Mapping[str, int]  # whose each namespace is, by the id as it is told
 
 
@@ -77,44 +77,32 @@ class Judge:
     foreign: frozenset[str] = frozenset()  # namespaces that whoever tells is not to serve
 
     def row(self, told: Any) -> Counted | Problem:
-        if type(told) is not dict or told.keys() != FIELDS:
-            return _shape_problem(told)
-        problem = self._about_problem(told)
+        try:
+            row = typed(told, _Row, root="row")
+            counts = astuple(typed(row.counts, _Counts, "counts"))
+            missed = astuple(typed(row.missed, _Missed, "missed"))
+        except MalformedMessage as error:
+            return Problem(error.field, error.problem)
+        problem = self._about_problem(row) or _sum_problem(counts, missed)
         if problem is not None:
             return problem
-        added, times = [0] * len(ADDED), list[int]()
-        problem = (
-            _counts_problem("counts", told["counts"], _COUNT_PLACES, added)
-            or _counts_problem("missed", told["missed"], _MISSED_PLACES, added)
-            or _sum_problem(added)
-            or _times_problem(told["times"], times)
-        )
-        if problem is not None:
-            return problem
-        owner, namespace = self.owners[told["namespace"]], namespace_number(told["namespace"])
-        return Counted(
-            Key(owner, namespace, told["model"], told["kv_dtype"], told["kind"]), told["minute"], added, times
-        )
+        owner, namespace = self.owners[row.namespace], namespace_number(row.namespace)
+        added = [*counts, *missed, *_NO_BLOCKS]
+        times = [code << COUNT_BITS | count for code, count in row.times]
+        return Counted(Key(owner, namespace, row.model, row.kv_dtype, row.kind), row.minute, added, times)
 
-    def _about_problem(self, told: Mapping[str, Any]) -> Problem | None:
-        model, minute = told["model"], told["minute"]
-        if type(minute) is not int or minute % MINUTE_SECONDS:
-            return Problem("minute", f"must be unix seconds at which a minute begins, found {shown(minute)}")
-        if problem := self.time_problem("minute", minute, set_back=SET_BACK_SECONDS):
+    def _about_problem(self, row: "_Row") -> Problem | None:
+        if row.minute % MINUTE_SECONDS:
+            return Problem("minute", f"must be unix seconds at which a minute begins, found {shown(row.minute)}")
+        if problem := self.time_problem("minute", row.minute, set_back=SET_BACK_SECONDS):
             return problem
-        if problem := self.namespace_problem("namespace", told["namespace"]):
+        if problem := self.namespace_problem("namespace", row.namespace):
             return problem
-        is_canary = told["namespace"] in CANARY_NUMBERS
-        if told["organisation"] != (told["namespace"] if is_canary else str(self.owners[told["namespace"]])):
-            return Problem("organisation", f"must be the namespace's, found {shown(told['organisation'])}")
-        if type(model) is not str or not 0 < len(model) <= MOST_MODEL_CHARACTERS:
-            return Problem("model", f"must be text of 1 to {MOST_MODEL_CHARACTERS} characters, found {shown(model)}")
-        if type(told["kv_dtype"]) is not str or told["kv_dtype"] not in KV_DTYPES:
-            return Problem("kv_dtype", f"must be a KV format that we know, found {shown(told['kv_dtype'])}")
-        if is_canary and told["kind"] != PROBE:
-            return Problem("kind", f"must be {PROBE} where nobody is a customer, found {shown(told['kind'])}")
-        if told["kind"] not in KINDS:
-            return Problem("kind", f"must be one of {', '.join(KINDS)}, found {shown(told['kind'])}")
+        is_canary = row.namespace in CANARY_NUMBERS
+        if row.organisation != (row.namespace if is_canary else str(self.owners[row.namespace])):
+            return Problem("organisation", f"must be the namespace's, found {shown(row.organisation)}")
+        if is_canary and row.kind != PROBE:
+            return Problem("kind", f"must be {PROBE} where nobody is a customer, found {shown(row.kind)}")
         return None
 
     def counted_in(self, minute: int) -> int:
@@ -160,112 +148,96 @@ def shown(value: Any) -> str:
     return text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "…"
 
 
+def told_read(field: str, told: Any, type_: type[T]) -> T | Problem:
+    """Of that type, or what is wrong with it."""
+    try:
+        return typed(told, type_, field)
+    except MalformedMessage as error:
+        return Problem(error.field, error.problem)
+
+
 # Rows
 
 
-def _shape_problem(told: Any) -> Problem:
-    if type(told) is not dict:
-        return Problem("row", f"must be an object, found {shown(told)}")
-    for name in sorted(FIELDS - told.keys()):
-        return Problem(name, "is missing")
-    return Problem(shown(min(told.keys() - FIELDS))[:LONGEST_SHOWN].strip("'"), "is not a field we know")
+class _Row(Struct, forbid_unknown_fields=True):
+    minute: int
+    organisation: str
+    namespace: str
+    model: Annotated[str, Meta(min_length=1, max_length=MOST_MODEL_CHARACTERS)]
+    kv_dtype: KvDtype
+    kind: Kind
+    counts: Any
+    missed: Any
+    times: list[tuple[Annotated[int, Meta(ge=0, lt=CODES)], Annotated[int, Meta(gt=0, le=MOST_TIMES)]]]
 
 
-def _counts_problem(field: str, told: Any, places: Mapping[str, int], added: list[int]) -> Problem | None:
-    """Writes what is sound into `added`."""
-    if type(told) is not dict:
-        return Problem(field, f"must be an object, found {shown(told)}")
-    for name, value in told.items():
-        if name not in places:
-            return Problem(field, f"{shown(name)} is nothing that is counted")
-        if type(value) is not int or not 0 <= value <= MOST:
-            return Problem(f"{field}.{name}", f"must be a whole number from 0 to {MOST}, found {shown(value)}")
-        added[places[name]] = value
-    return None
+# Their members together are columns.ADDED, without blocks.
+_Counts = defstruct("Counts", [(name, Tokens, 0) for name in COUNTS], forbid_unknown_fields=True)
+_Missed = defstruct(
+    "Missed",
+    [(column, Tokens, 0) for column in MISSED_COLUMN.values()],
+    rename={column: reason for reason, column in MISSED_COLUMN.items()},
+    forbid_unknown_fields=True,
+)
 
 
-def _sum_problem(added: list[int]) -> Problem | None:
-    prompt, cached = added[_PROMPT], added[_CACHED]
+def _sum_problem(counts: tuple[int, ...], missed: tuple[int, ...]) -> Problem | None:
+    prompt, cached = counts[_PROMPT], counts[_CACHED]
     if cached > prompt:
         return Problem("counts.cached_tokens", f"must be at most the {prompt} prompt tokens, found {cached}")
-    missed = sum(added[_MISSED])
-    if missed > prompt - cached:
-        return Problem("missed", f"must come to at most the {prompt - cached} tokens not cached, found {missed}")
-    return None
-
-
-def _times_problem(told: Any, times: list[int]) -> Problem | None:
-    if type(told) is not list:
-        return Problem("times", f"must be a list, found {shown(told)}")
-    try:
-        for code, count in told:
-            if type(code) is not int or not 0 <= code < CODES:
-                return Problem("times", f"a code must be a whole number from 0 to {CODES - 1}, found {shown(code)}")
-            if type(count) is not int or not 0 < count <= MOST_TIMES:
-                return Problem("times", f"a count must be a whole number from 1 to {MOST_TIMES}, found {shown(count)}")
-            times.append(code << COUNT_BITS | count)
-    except (TypeError, ValueError):  # what is no pair does not come apart as one
-        return Problem("times", "must be pairs of a code and a count")
+    if sum(missed) > prompt - cached:
+        return Problem("missed", f"must come to at most the {prompt - cached} tokens not cached, found {sum(missed)}")
     return None
 
 
 # What reports tell besides rows
 
+HELD_NUMBERS: Final = defstruct(
+    "Held", [(name, Tokens if name in BLOCK_COLUMNS else Size) for name in HELD], forbid_unknown_fields=True
+)
+POOL_NUMBERS: Final = defstruct("Pool", [(name, Size) for name in POOL], forbid_unknown_fields=True)
 
-def numbers_read(field: str, told: Any, names: Iterable[str]) -> list[int] | Problem:
-    """An object of exactly these numbers, in this order: bytes, and blocks, of which there are fewer."""
-    wanted = tuple(names)
-    if type(told) is not dict or told.keys() != set(wanted):
-        return Problem(field, f"must be an object of {', '.join(wanted)}")
-    blocks = _all_counts(field, [told[name] for name in wanted if name in BLOCK_COLUMNS], MOST)
-    return blocks if isinstance(blocks, Problem) else _all_counts(field, [told[name] for name in wanted], MOST_BYTES)
+
+def numbers_read(field: str, told: Any, type_: type[Struct]) -> tuple[int, ...] | Problem:
+    """In the order of their type."""
+    found = told_read(field, told, type_)
+    return found if isinstance(found, Problem) else astuple(found)
 
 
 def total_read(field: str, told: Any) -> list[int] | Problem:
-    """By TOTALS."""
+    """By TOTALS. There are many of them, and a type takes twice as long."""
     if type(told) is not list or len(told) != len(TOTALS):
         return Problem(field, f"must be a list of {', '.join(TOTALS)}")
-    return _all_counts(field, told, MOST_TOTAL)
-
-
-def _all_counts(field: str, values: list[Any], most: int) -> list[int] | Problem:
-    for value in values:
-        if type(value) is not int or not 0 <= value <= most:
-            return Problem(field, f"must be whole numbers from 0 to {most}, found {shown(value)}")
-    return values
+    for value in told:
+        if type(value) is not int or not 0 <= value <= MOST_TOTAL:
+            return Problem(field, f"must be whole numbers from 0 to {MOST_TOTAL}, found {shown(value)}")
+    return told
 
 
 MOST_CURVES: Final = 32
 MOST_POINTS: Final = 64
-_CURVE: Final = frozenset({"ttl_mode", "limit_share", "hit_ratios", "resident_bytes"})
+_Numbers = Annotated[list[Annotated[float, Meta(ge=0, le=MOST_TOTAL)]], Meta(max_length=MOST_POINTS)]
+
+
+class _Curve(Struct, forbid_unknown_fields=True):
+    ttl_mode: Annotated[str, Meta(max_length=LONGEST_SHOWN)]
+    limit_share: Annotated[float, Meta(ge=0, le=MOST_TOTAL)] | None
+    hit_ratios: _Numbers
+    resident_bytes: _Numbers
+
+
+class _Gaps(Struct, forbid_unknown_fields=True):
+    prompt_tokens: _Total
+    ttls: _Numbers
+    curves: Annotated[list[_Curve], Meta(max_length=MOST_CURVES)]
 
 
 def gaps_problem(field: str, told: Any) -> Problem | None:
     """What is wrong with the curves of one namespace."""
-    if type(told) is not dict or told.keys() != {"prompt_tokens", "ttls", "curves"}:
-        return Problem(field, "must be an object of prompt_tokens, ttls, curves")
-    if type(told["prompt_tokens"]) is not int or not 0 <= told["prompt_tokens"] <= MOST_TOTAL:
-        return Problem(f"{field}.prompt_tokens", f"must be a whole number, found {shown(told['prompt_tokens'])}")
-    if not _are_numbers(told["ttls"]):
-        return Problem(f"{field}.ttls", f"must be at most {MOST_POINTS} numbers from 0")
-    curves, points = told["curves"], len(told["ttls"])
-    if type(curves) is not list or len(curves) > MOST_CURVES or not all(_is_curve(one, points) for one in curves):
-        return Problem(f"{field}.curves", f"must be at most {MOST_CURVES} curves of a number for each TTL")
+    gaps = told_read(field, told, _Gaps)
+    if isinstance(gaps, Problem):
+        return gaps
+    points = len(gaps.ttls)
+    if any(len(curve.hit_ratios) != points or len(curve.resident_bytes) != points for curve in gaps.curves):
+        return Problem(f"{field}.curves", "must have a number for each TTL")
     return None
-
-
-def _is_curve(told: Any, points: int) -> bool:
-    if type(told) is not dict or told.keys() != _CURVE:
-        return False
-    lines = (told["hit_ratios"], told["resident_bytes"])
-    is_told = type(told["ttl_mode"]) is str and len(told["ttl_mode"]) <= LONGEST_SHOWN
-    is_told = is_told and (told["limit_share"] is None or _is_number(told["limit_share"]))
-    return is_told and all(_are_numbers(one) and len(one) == points for one in lines)
-
-
-def _are_numbers(told: Any) -> bool:
-    return type(told) is list and len(told) <= MOST_POINTS and all(map(_is_number, told))
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) and 0 <= value <= MOST_TOTAL and isfinite(value)

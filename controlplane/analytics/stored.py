@@ -6,6 +6,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from django.db import connection, models
+from msgspec.structs import astuple
 
 from controlplane.analytics.adding import MOST_SUM, replaced_on_conflict, sums_on_conflict
 from controlplane.analytics.displaced import Bucket
@@ -200,15 +201,15 @@ def pins_put(pins: Mapping[str, tuple[float, Mapping[UUID, PinTold]]]) -> None:
     if not pins:
         return
     rows = [
-        (agent, pin, namespace_number(one.namespace), *one[1:], _moment(at))
+        (agent, pin.id, namespace_number(pin.namespace), *astuple(pin)[2:], _moment(at))
         for agent, (at, found) in pins.items()
-        for pin, one in found.items()
+        for pin in found.values()
     ]
     kept = [[agent for agent, *_ in rows], [pin for _, pin, *_ in rows]]
     _execute(PINS_FORGET, [sorted(pins), *kept])
     kinds = "agent text, pin_id uuid, namespace_id bigint, state text, is_warming boolean, wanted_tokens bigint"
     kinds += ", resident_tokens bigint, resident_bytes bigint, problem text, at timestamptz"
-    changed = replaced_on_conflict(("namespace_id", *PinTold._fields[1:], "at"))
+    changed = replaced_on_conflict(("namespace_id", *PinTold.__struct_fields__[2:], "at"))
     _upsert(PinHeld, kinds, rows, "agent, pin_id", changed)
 
 

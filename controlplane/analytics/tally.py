@@ -31,8 +31,9 @@ from controlplane.analytics.levels_told import (
 from controlplane.analytics.rows import (
     CANARY_NUMBERS,
     HELD,
+    HELD_NUMBERS,
     NO_ROW,
-    POOL,
+    POOL_NUMBERS,
     Counted,
     Judge,
     Key,
@@ -326,11 +327,11 @@ class Tally:
             where = f"pins.{place}"
             found = pin_read(where, one)
             if not isinstance(found, Problem):
-                found = self.judge.namespace_problem(f"{where}.namespace", found[1].namespace) or found
+                found = self.judge.namespace_problem(f"{where}.namespace", found.namespace) or found
             if isinstance(found, Problem):
                 self._refuse(agent, number, found, one)
             else:
-                pins[found[0]] = found[1]
+                pins[found.id] = found
         self.pins[agent] = at, pins
 
     def _listed(self, agent: str, number: int, told: Mapping[str, Any], name: str, most: int) -> Sequence[Any] | None:
@@ -355,7 +356,7 @@ class Tally:
         return found
 
     def _pool(self, agent: str, number: int, told: Mapping[str, Any]) -> None:
-        found = numbers_read("pool", told["pool"], POOL)
+        found = numbers_read("pool", told["pool"], POOL_NUMBERS)
         if isinstance(found, Problem):
             self._refuse(agent, number, found, told["pool"])
             return
@@ -367,12 +368,12 @@ class Tally:
     def _held(self, agent: str, number: int, told: Mapping[str, Any], namespace: Any, numbers: Any) -> int | None:
         """Which namespace it is."""
         where = f"namespaces.{shown(namespace)}"
-        found = self.judge.namespace_problem(where, namespace) or numbers_read(where, numbers, HELD)
+        found = self.judge.namespace_problem(where, namespace) or numbers_read(where, numbers, HELD_NUMBERS)
         if isinstance(found, Problem):
             self._refuse(agent, number, found, numbers)
             return None
         formats = self._formats(agent, number, told, namespace, found[0])
-        id_, held = int(namespace), Held(told["boot"], tuple(found), told["at"], formats)
+        id_, held = int(namespace), Held(told["boot"], found, told["at"], formats)
         news = self.residences.setdefault(agent, {})
         left = held.left_since(news.get(id_) or self.held.get(agent, {}).get(id_))
         news[id_] = held

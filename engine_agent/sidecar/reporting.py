@@ -5,8 +5,9 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from engine_agent.contracts.wire import MOST_REPORTS, Batch, batch_encode
 from engine_agent.sidecar.errors import ControlPlaneAway, ControlPlaneRefused

@@ -1,7 +1,6 @@
 """A whole `make up` under its demo's traffic, a real Prometheus that asks it as we configure it, and every picture of
 the dashboard: nothing is down, nothing is misspelt, and no picture is empty."""
 
-import json
 import os
 import signal
 from collections.abc import Iterator, Mapping
@@ -9,23 +8,22 @@ from typing import Any
 
 import pytest
 
-from controlplane.alerts.board.parts import TENANT
-from controlplane.alerts.grafana import CHOICES
 from controlplane.common.health import http_get
 from controlplane.stack.config import read_stack_config
 from tests.e2e.conftest import METRICS_TOKEN
 from tests.e2e.organisations import demo_traffic_switch
-from tests.e2e.stack import CHECKOUT, Stack
+from tests.e2e.stack import Stack
+from tests.grafana import CHOICES, PANELS
 from tests.prometheus import Prometheus, filled, prometheus_running, until
 from tests.promtool import complaints
 
 FACES = ("luminet-web", "luminet-gateway", "luminet-engine", "luminet-sidecar")
-DASHBOARD = json.loads((CHECKOUT / "deploy/grafana/luminet.json").read_text())
 QUERIES = {
-    f"{panel['title']}-{target['refId']}": target["expr"]
-    for panel in DASHBOARD["panels"]
-    for target in panel.get("targets", ())
+    f"{panel['id']} {panel['title']}-{target['refId']}": target["expr"]
+    for panel in PANELS
+    for target in panel["targets"]
 }
+CHOSEN = 'model=~"$model",instance=~"$engine",organisation=~"$organisation"'
 OF_VLLM = "metric names should not contain ':'"  # which is how vLLM calls them, and so do we what is the same
 
 
@@ -111,7 +109,7 @@ def test_every_rule_is_evaluated_without_an_error(prometheus: Prometheus) -> Non
 
 def test_there_is_something_to_choose_at_the_top(prometheus: Prometheus, subtests: pytest.Subtests) -> None:
     assert CHOICES
-    for name, _, metric, label in CHOICES:
+    for name, (metric, label) in CHOICES.items():
         with subtests.test(msg=name):
             until(lambda: prometheus.get(f"label/{label}/values", match=metric), lambda: f"no {name}")  # noqa: B023
 
@@ -121,7 +119,7 @@ def test_no_picture_is_empty(stack: Stack, prometheus: Prometheus, subtests: pyt
     assert len(QUERIES) > 50
     for name, expression in QUERIES.items():
         with subtests.test(msg=name):
-            see_numbers(stack, prometheus, filled(expression, {one: ".*" for one, *_ in CHOICES}))
+            see_numbers(stack, prometheus, filled(expression, dict.fromkeys(CHOICES, ".*")))
 
 
 def see_numbers(stack: Stack, prometheus: Prometheus, asked: str) -> None:
@@ -134,7 +132,7 @@ def see_numbers(stack: Stack, prometheus: Prometheus, asked: str) -> None:
 
 def test_what_is_chosen_at_the_top_leaves_out_the_rest(prometheus: Prometheus) -> None:
     chosen: dict[str, Any] = {"model": ".*", "gateway": ".*", "organisation": "acme", "engine": "agent-1"}
-    asked = f"sum by (instance, organisation) (luminet_prompt_tokens_total{{{TENANT}}})"
+    asked = f"sum by (instance, organisation) (luminet_prompt_tokens_total{{{CHOSEN}}})"
     until(lambda: prometheus.values(filled(asked, chosen)), lambda: "agent-1 had nothing of acme's")
     found = prometheus.get("query", query=filled(asked, chosen))["result"]
     assert [one["metric"] for one in found] == [{"instance": "agent-1", "organisation": "acme"}]

@@ -152,7 +152,7 @@ def test_a_bad_piece_costs_a_piece(chat: Namespace, noisy: Namespace) -> None:
     bad = {**lost(chat, noisy, 1), "blocks": -1}
     formats = {str(chat.pk): {"fp8": 1}}
     refused = store(levels(bad, lost(chat, noisy, 4), held={chat: 10, noisy: 7}, formats=formats, pins=[{}]))
-    assert sorted(one["field"] for one in refused) == ["evictions.0.blocks", f"formats.'{chat.pk}'", "pins.0"]
+    assert sorted(one["field"] for one in refused) == ["evictions.0.blocks", f"formats.'{chat.pk}'", "pins.0.id"]
     assert RefusedRow.objects.count() == 3
     assert blocks() == {(chat.pk, noisy.pk, "pressure"): 4}
     assert set(Residence.objects.values_list("resident_bytes", flat=True)) == {10, 7}

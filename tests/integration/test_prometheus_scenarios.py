@@ -4,25 +4,22 @@ import re
 import shutil
 from pathlib import Path
 
-from controlplane.alerts.generate import CHECKOUT, PROMETHEUS
-from controlplane.alerts.prometheus import RULES_FILE, prometheus_rules
+from tests.prometheus_rules import FOLDER, RULES, RULES_FILE, TESTS_FILE
 from tests.promtool import judged
-
-FOLDER = CHECKOUT / PROMETHEUS
 
 
 def test_every_rule_fires_in_its_scenario_and_is_quiet_in_the_other() -> None:
-    done = judged("test", "rules", "luminet.tests.yml", cwd=FOLDER)
+    done = judged("test", "rules", TESTS_FILE, cwd=FOLDER)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_rules_that_never_fire_would_be_found(tmp_path: Path) -> None:
     """Each scenario is about its own rule: with nothing in place of what they ask, every one of them fails."""
-    shutil.copy(FOLDER / "luminet.tests.yml", tmp_path)
+    shutil.copy(FOLDER / TESTS_FILE, tmp_path)
     rules = (FOLDER / RULES_FILE).read_text()
     spoilt, count = re.subn(r"expr: .*?(?=\n    for:)", "expr: vector(0) > 1", rules, flags=re.DOTALL)
     (tmp_path / RULES_FILE).write_text(spoilt)
-    done = judged("test", "rules", "luminet.tests.yml", cwd=tmp_path)
+    done = judged("test", "rules", TESTS_FILE, cwd=tmp_path)
     assert done.returncode != 0
-    assert count == len(prometheus_rules())
-    assert [one.name for one in prometheus_rules() if one.name not in done.stdout + done.stderr] == []
+    assert count == len(RULES)
+    assert [name for name in RULES if name not in done.stdout + done.stderr] == []

@@ -252,7 +252,7 @@ def test_a_bad_row_is_refused_by_name_and_the_rest_of_the_batch_is_kept() -> Non
         (2, 2, "minute"),
         (2, 3, "namespace"),
         (2, 4, "organisation"),
-        (2, 5, "times"),
+        (2, 5, "times.0.0"),
         (2, 6, "row"),
     ]
     assert minutes_sums(namespace.pk) == sums_of([good, good])
@@ -349,9 +349,12 @@ def test_however_absurd_two_engines_are_everybody_who_reads_gets_an_answer() -> 
 
 def test_more_than_any_machine_has_is_refused_and_no_blocks_are_lost_to_it() -> None:
     namespace, _ = place()
-    for absurd in (levels(namespace.pk, resident=2**50 + 1), levels(namespace.pk, evicted_blocks=2**40 + 1)):
-        (refused,) = store(absurd)
-        assert refused["field"] == f"namespaces.'{namespace.pk}'"
+    for name, absurd in (
+        ("resident_bytes", {"resident": 2**50 + 1}),
+        ("evicted_blocks", {"evicted_blocks": 2**40 + 1}),
+    ):
+        (refused,) = store(levels(namespace.pk, **absurd))
+        assert refused["field"] == f"namespaces.'{namespace.pk}'.{name}"
     assert not store(levels(namespace.pk, evicted_blocks=3))
     assert minutes_sums() == {"evicted_blocks": 3}
 

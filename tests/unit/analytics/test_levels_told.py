@@ -84,8 +84,8 @@ def test_formats_come_to_what_is_resident_or_are_refused() -> None:
 def test_a_pin_is_read_by_its_id() -> None:
     found = pin_read("pins.0", PIN)
     assert not isinstance(found, Problem)
-    assert found[0] == UUID(ID)
-    assert (found[1].state, found[1].wanted_tokens, found[1].resident_tokens) == ("active", 32, 16)
+    assert found.id == UUID(ID)
+    assert (found.state, found.wanted_tokens, found.resident_tokens) == ("active", 32, 16)
     missing = pin_read("pins.0", {**PIN, "state": "content_missing", "wanted_tokens": None})
     assert not isinstance(missing, Problem)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from controlplane.analytics.columns import ADDED, COUNT_BITS
 from controlplane.analytics.rows import (
     AHEAD_SECONDS,
-    FIELDS,
-    KV_DTYPES,
+    HELD,
+    HELD_NUMBERS,
     MOST,
     MOST_TIMES,
     OLDEST_SECONDS,
@@ -29,6 +29,7 @@ from controlplane.analytics.rows import (
 )
 from engine_agent.contracts.usage import CODES, COUNTS, KINDS, Row, row_document
 from engine_agent.contracts.wire import MISSED
+from tenants.policy import KvDtype
 from tests.case_names import case_name
 
 NOW = datetime(2026, 11, 22, 12, 30, 20, tzinfo=UTC)
@@ -81,27 +82,27 @@ BAD: list[tuple[Mapping[str, Any], str]] = [
     ({"kind": "cache"}, "kind"),
     ({"kind": []}, "kind"),
     ({"counts": []}, "counts"),
-    ({"counts": counts(tokens=1)}, "counts"),
+    ({"counts": counts(tokens=1)}, "counts.tokens"),
     ({"counts": counts(requests=-1)}, "counts.requests"),
     ({"counts": counts(requests=MOST + 1)}, "counts.requests"),
     ({"counts": counts(requests=10**5000)}, "counts.requests"),
     ({"counts": counts(requests=1.0)}, "counts.requests"),
     ({"counts": counts(requests=True)}, "counts.requests"),
     ({"counts": counts(cached_tokens=101)}, "counts.cached_tokens"),
-    ({"missed": {"gremlins": 1}}, "missed"),
+    ({"missed": {"gremlins": 1}}, "missed.gremlins"),
     ({"missed": {"cold": 61}}, "missed"),
     ({"missed": {"cold": 30, "evicted": 31}}, "missed"),
     ({"missed": {"cold": "1"}}, "missed.cold"),
     ({"times": {}}, "times"),
-    ({"times": [[CODES, 1]]}, "times"),
-    ({"times": [[-1, 1]]}, "times"),
-    ({"times": [[1, 0]]}, "times"),
-    ({"times": [[1, MOST_TIMES + 1]]}, "times"),
-    ({"times": [[1]]}, "times"),
-    ({"times": [[1, 2, 3]]}, "times"),
-    ({"times": [1]}, "times"),
-    ({"times": ["ab"]}, "times"),
-    ({"times": [{"a": 1, "b": 2}]}, "times"),
+    ({"times": [[CODES, 1]]}, "times.0.0"),
+    ({"times": [[-1, 1]]}, "times.0.0"),
+    ({"times": [[1, 0]]}, "times.0.1"),
+    ({"times": [[1, MOST_TIMES + 1]]}, "times.0.1"),
+    ({"times": [[1]]}, "times.0"),
+    ({"times": [[1, 2, 3]]}, "times.0"),
+    ({"times": [1]}, "times.0"),
+    ({"times": ["ab"]}, "times.0"),
+    ({"times": [{"a": 1, "b": 2}]}, "times.0"),
     ({"surprise": 1}, "surprise"),
 ]
 
@@ -115,7 +116,7 @@ def test_a_bad_row_is_refused_by_field(subtests: pytest.Subtests) -> None:
 
 
 def test_a_row_that_lacks_a_field_is_refused_by_it(subtests: pytest.Subtests) -> None:
-    for missing in sorted(FIELDS):
+    for missing in sorted(told()):
         with subtests.test(msg=missing):
             row = told()
             del row[missing]
@@ -136,7 +137,7 @@ def test_what_was_counted_before_the_clock_was_set_back_is_counted_now(ahead: in
 
 
 def test_every_kind_and_format_that_there_is_is_counted(subtests: pytest.Subtests) -> None:
-    for kv_dtype in sorted(KV_DTYPES):
+    for kv_dtype in get_args(KvDtype):
         for kind in KINDS:
             with subtests.test(msg=f"{kind}, {kv_dtype}"):
                 assert isinstance(JUDGE.row(told(kind=kind, kv_dtype=kv_dtype)), Counted)
@@ -152,7 +153,7 @@ def test_whatever_is_told_as_a_row_is_answered(row: Any) -> None:
     assert isinstance(JUDGE.row(row), Problem)
 
 
-@given(st.sampled_from(sorted(FIELDS)), Anything)
+@given(st.sampled_from(sorted(told())), Anything)
 def test_whatever_is_told_in_one_field_is_counted_as_it_is_or_refused_by_that_field(field: str, value: Any) -> None:
     found = JUDGE.row(told(**{field: value}))
     if isinstance(found, Problem):
@@ -182,8 +183,7 @@ def test_times_keep_their_codes_and_counts(times: list[tuple[int, int]]) -> None
 
 @given(Anything)
 def test_levels_and_totals_and_gaps_of_any_shape_are_answered(value: Any) -> None:
-    found = numbers_read("pool", value, ("a", "b"))
-    assert isinstance(found, Problem)
+    assert isinstance(numbers_read("held", value, HELD_NUMBERS), Problem)
     assert gaps_problem("gaps", value) is not None
     total = total_read("totals", value)
     assert isinstance(total, Problem) or len(total) == 3
@@ -195,20 +195,31 @@ def curves(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "changes",
+    ("changes", "field"),
     [
-        {"hit_ratios": [0.1]},
-        {"resident_bytes": [1, float("nan")]},
-        {"limit_share": "all"},
-        {"ttl_mode": None},
-        {"more": 1},
+        ({"hit_ratios": [0.1]}, ""),
+        ({"resident_bytes": [1, float("nan")]}, ".0.resident_bytes.1"),
+        ({"limit_share": "all"}, ".0.limit_share"),
+        ({"ttl_mode": None}, ".0.ttl_mode"),
+        ({"more": 1}, ".0.more"),
     ],
 )
-def test_curves_have_a_number_for_every_ttl(changes: dict[str, Any]) -> None:
+def test_curves_have_a_number_for_every_ttl(changes: dict[str, Any], field: str) -> None:
     assert gaps_problem("gaps", curves()) is None
     problem = gaps_problem("gaps", curves(**changes))
     assert problem is not None
-    assert problem.field == "gaps.curves"
+    assert problem.field == f"gaps.curves{field}"
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"), [({"host_bytes": True}, "host_bytes"), ({"evicted_blocks": MOST + 1}, "evicted_blocks")]
+)
+def test_a_number_out_of_bounds_is_refused_by_its_name(bad: dict[str, Any], field: str) -> None:
+    sound = dict.fromkeys(HELD, 1)
+    assert numbers_read("held", sound, HELD_NUMBERS) == (1,) * len(HELD)
+    problem = numbers_read("held", sound | bad, HELD_NUMBERS)
+    assert isinstance(problem, Problem)
+    assert problem.field == f"held.{field}"
 
 
 def test_what_is_shown_of_a_value_is_short_and_never_breaks() -> None:

@@ -1,0 +1,47 @@
+"""Values out of JSON against types, by msgspec: types that several messages share, and what is wrong, by its field.
+
+What a type does not name is ignored, unless it says `forbid_unknown_fields`. A whole number is taken where any number
+is, never the other way round, and true is no number.
+"""
+
+import re
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from engine_agent.contracts.protocol import MalformedMessage
+
+T = TypeVar("T")
+Id = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")]
+Hash = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+Short = Annotated[str, Meta(max_length=400)] | None
+Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Instant = Annotated[float, Meta(gt=-1e12, lt=1e12)]  # unix seconds
+Object = dict[str, Any]
+
+_PLACE = re.compile(r"(?P<problem>.*) - at (?:`key` in )?`\$(?P<path>[^`]*)`", re.DOTALL)
+_NAMED = re.compile(r"Object (?P<how>missing|contains unknown) (?:required )?field `(?P<name>.*)`", re.DOTALL)
+_HOW = {"missing": "is missing", "contains unknown": "is not a field we know"}
+LONGEST_PROBLEM = 200
+
+
+def typed(told: Any, type_: type[T], where: str = "", *, root: str = "message") -> T:
+    """The value as that type, or MalformedMessage naming the field below `where`, or `root` where there is none."""
+    try:
+        return msgspec.convert(told, type_)
+    except (ValueError, RecursionError) as error:
+        field, problem = _blamed(str(error), where)
+        raise MalformedMessage(field or root, problem) from None
+
+
+def _blamed(said: str, where: str) -> tuple[str, str]:
+    """Field and problem, out of msgspec's sentence: names in it may be anything that was sent."""
+    placed = _PLACE.fullmatch(said)
+    if placed:
+        said = placed["problem"]
+        where += re.sub(r"\[(\d+)\]", r".\1", placed["path"]).replace("[...]", ".*")
+    if named := _NAMED.fullmatch(said):
+        where, said = f"{where}.{ascii(named['name'][:80])[1:-1]}", _HOW[named["how"]]
+    problem = re.sub(r"[^ -~]", "?", said.replace("Expected ", "must be ", 1).replace(", got ", ", found ", 1))
+    return where.lstrip("."), problem[:LONGEST_PROBLEM]
