@@ -132,7 +132,7 @@ def run_demo_traffic() -> None:
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
     django.setup()
-    from controlplane.stack.demo_traffic import run
+    from controlplane.demo.traffic import run
 
     raise SystemExit(run())
 

@@ -20,7 +20,7 @@ def prepare() -> None:
     from django.utils import timezone
 
     from controlplane.alerts.evaluating import built_in_rules_ensure
-    from controlplane.stack.demo import demo_write
+    from controlplane.demo.seed import demo_write
 
     call_command("migrate", interactive=False, verbosity=0)
     application_grant(application)

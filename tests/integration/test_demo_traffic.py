@@ -10,10 +10,10 @@ from django.test import Client, override_settings
 
 from controlplane.analytics.demo_traffic import demo_traffic_now, demo_traffic_state
 from controlplane.common.health import DEMO_TRAFFIC_KEY, NotReady, demo_traffic_check, redis_client
+from controlplane.demo.memory import demo_keys_read
+from controlplane.demo.seed import demo_traffic_keys
 from controlplane.stack import up
 from controlplane.stack.config import StackConfig, read_stack_config
-from controlplane.stack.demo import demo_traffic_keys
-from controlplane.stack.demo_memory import demo_keys_read
 from controlplane.stack.services import Addresses
 from tenants.models import ApiKey, AuditRecord, Organisation, User
 from tests.api import Api, make_organisation, said

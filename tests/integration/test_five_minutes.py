@@ -17,11 +17,12 @@ from django.http import HttpResponse
 from django.test import Client, override_settings
 from django.utils import timezone
 
-from controlplane.dashboard.experiments import asking, five_minutes
+from controlplane.dashboard.experiments import asking
 from controlplane.dashboard.experiments.asking import CutShort, NotAnswered
-from controlplane.dashboard.experiments.kinds import fault, flood, hit, isolation, policy, prompt_fix
-from controlplane.dashboard.experiments.running import experiment_begin, experiment_told, left_put, left_take
-from controlplane.dashboard.experiments.trials import NotPossible, Step, Told
+from controlplane.demo.experiments import five_minutes
+from controlplane.demo.experiments.kinds import fault, flood, hit, isolation, policy, prompt_fix
+from controlplane.demo.experiments.running import experiment_begin, experiment_told, left_put, left_take
+from controlplane.demo.experiments.trials import NotPossible, Step, Told
 from controlplane.fleet.models import Agent
 from tenants.access import actor_for_operator
 from tenants.actor import Actor

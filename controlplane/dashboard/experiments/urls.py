@@ -2,8 +2,8 @@
 
 from django.urls import URLPattern, path
 
-from controlplane.dashboard.experiments.five_minutes import experiment_now, five_minutes
 from controlplane.dashboard.experiments.start import start
+from controlplane.demo.experiments.five_minutes import experiment_now, five_minutes
 
 urlpatterns: list[URLPattern] = [
     path("orgs/<slug:org>/start", start, name="start"),

@@ -10,13 +10,13 @@ from django.urls import reverse
 from controlplane.analytics.prices import price_list
 from controlplane.dashboard.frame.navigation import Link
 from controlplane.dashboard.frame.pages import operator_of, page
-from controlplane.dashboard.home.demo import demo_note
 from controlplane.dashboard.settings.rows import (
     policy_facts,
     policy_headline,
     prices_headline,
     tokens_headline,
 )
+from controlplane.demo.note import demo_note
 from tenants.access import OPERATE_ADMIN_READ, operator_tokens, permit
 from tenants.levels import FLEET, level_of
 from tenants.policy import effective_values

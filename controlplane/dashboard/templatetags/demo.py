@@ -4,12 +4,12 @@ from typing import Any
 
 from django import template
 
-from controlplane.dashboard.home.demo import demo_note as note_of
+from controlplane.demo.note import demo_note as note_of
 
 register = template.Library()
 
 
-@register.inclusion_tag("dashboard/home/_demo_traffic.html", takes_context=True)
+@register.inclusion_tag("demo/_demo_traffic.html", takes_context=True)
 def demo_note(context: Any) -> dict[str, Any]:
     user = context["request"].user
     is_operator = bool(user.is_authenticated and user.is_operator)

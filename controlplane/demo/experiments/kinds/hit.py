@@ -8,10 +8,10 @@ from typing import Final
 from controlplane.analytics.selectors import Scope, database_now, totals_counts
 from controlplane.analytics.windows import Window, floored
 from controlplane.dashboard.experiments.asking import Answer
-from controlplane.dashboard.experiments.engines import Counted, engines_counted
-from controlplane.dashboard.experiments.kinds.speaking import FIRST, long_prompt, speaking
 from controlplane.dashboard.experiments.sent import hit_ratio, speed_words
-from controlplane.dashboard.experiments.trials import About, Step
+from controlplane.demo.experiments.engines import Counted, engines_counted
+from controlplane.demo.experiments.kinds.speaking import FIRST, long_prompt, speaking
+from controlplane.demo.experiments.trials import About, Step
 from tenants.actor import Actor
 from tenants.models import Namespace
 

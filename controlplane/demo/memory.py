@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from controlplane.common.files import write_private
 from controlplane.stack.config import StackConfig
-from controlplane.stack.files import write_private
 from tenants.crypto import purpose_key
 from tenants.models import User
 

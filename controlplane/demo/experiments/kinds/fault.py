@@ -22,8 +22,8 @@ from django.db import DatabaseError, connection
 from controlplane.analytics.reconciliations import reconciliation_newest
 from controlplane.analytics.selectors import database_now
 from controlplane.dashboard.experiments.asking import CutShort, NotAnswered
-from controlplane.dashboard.experiments.kinds.speaking import FIRST, Voice, speaking
-from controlplane.dashboard.experiments.trials import About, NotPossible, Step
+from controlplane.demo.experiments.kinds.speaking import FIRST, Voice, speaking
+from controlplane.demo.experiments.trials import About, NotPossible, Step
 from tenants.actor import Actor
 
 ABOUT: Final = About(

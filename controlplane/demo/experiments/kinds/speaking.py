@@ -8,7 +8,7 @@ from typing import Final
 from controlplane.dashboard.experiments.asking import Answer, Gateway
 from controlplane.dashboard.experiments.short_keys import short_key
 from controlplane.dashboard.experiments.texts import fresh_text, words_for
-from controlplane.dashboard.experiments.trials import NotPossible
+from controlplane.demo.experiments.trials import NotPossible
 from controlplane.fleet.selectors import gateway_address
 from tenants.access import OPERATE, namespace_for, organisation_for
 from tenants.actor import Actor

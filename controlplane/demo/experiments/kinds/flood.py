@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from controlplane.dashboard.experiments.trials import About, NotPossible, Step
+from controlplane.demo.experiments.trials import About, NotPossible, Step
 from tenants.actor import Actor
 
 ABOUT: Final = About(

@@ -11,14 +11,14 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
+from controlplane.common.files import write_private
+from controlplane.demo.fleet import demo_fleet_seed
+from controlplane.demo.formats import demo_formats_seed
+from controlplane.demo.memory import Memory, Remembered, part, text
+from controlplane.demo.organisations import ORGANISATIONS, DemoOrganisation
+from controlplane.demo.prices import demo_prices_seed
 from controlplane.fleet.shipped import shipped_quality_ensure
 from controlplane.stack.config import StackConfig
-from controlplane.stack.demo_fleet import demo_fleet_seed
-from controlplane.stack.demo_formats import demo_formats_seed
-from controlplane.stack.demo_memory import Memory, Remembered, part, text
-from controlplane.stack.demo_organisations import ORGANISATIONS, DemoOrganisation
-from controlplane.stack.demo_prices import demo_prices_seed
-from controlplane.stack.files import write_private
 from controlplane.stack.fleet_services import runs_fleet
 from tenants.access import keys_of, members_of, operator_tokens, organisations_visible
 from tenants.actor import REST_SCOPES, Actor, ActorKind, Scope

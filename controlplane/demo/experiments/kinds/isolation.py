@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Final
 
-from controlplane.dashboard.experiments.kinds.speaking import FIRST, SECOND, long_prompt, speaking
 from controlplane.dashboard.experiments.sent import hit_ratio
-from controlplane.dashboard.experiments.trials import About, Step
+from controlplane.demo.experiments.kinds.speaking import FIRST, SECOND, long_prompt, speaking
+from controlplane.demo.experiments.trials import About, Step
 from tenants.actor import Actor
 
 ABOUT: Final = About(

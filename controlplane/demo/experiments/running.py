@@ -16,8 +16,8 @@ from django.db import connection
 
 from controlplane.common.health import redis_client
 from controlplane.dashboard.experiments.asking import NotAnswered
-from controlplane.dashboard.experiments.outliving import outliving_begin
-from controlplane.dashboard.experiments.trials import SILENT_SECONDS, NotPossible, Step, Told, told_read
+from controlplane.demo.experiments.outliving import outliving_begin
+from controlplane.demo.experiments.trials import SILENT_SECONDS, NotPossible, Step, Told, told_read
 from tenants.actor import Actor
 from tenants.errors import TenantsError
 

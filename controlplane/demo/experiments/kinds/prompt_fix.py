@@ -5,9 +5,9 @@ from typing import Final
 
 from controlplane.analytics.linting import prompts_linted
 from controlplane.dashboard.experiments.asking import Answer
-from controlplane.dashboard.experiments.kinds.speaking import FIRST, Messages, Voice, speaking
 from controlplane.dashboard.experiments.texts import fresh_text, words_for
-from controlplane.dashboard.experiments.trials import About, NotPossible, Step
+from controlplane.demo.experiments.kinds.speaking import FIRST, Messages, Voice, speaking
+from controlplane.demo.experiments.trials import About, NotPossible, Step
 from engine_agent.divergence.linting import Lint
 from engine_agent.divergence.prompt_texts import prompt_of
 from tenants.actor import Actor

@@ -11,10 +11,10 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 
-from controlplane.dashboard.experiments.kinds import fault, flood, hit, isolation, policy, prompt_fix
-from controlplane.dashboard.experiments.running import Experiment, experiment_begin, experiment_told
-from controlplane.dashboard.experiments.trials import About, Trial, headline, trial
 from controlplane.dashboard.frame.pages import FORMS, operator_of, page, part
+from controlplane.demo.experiments.kinds import fault, flood, hit, isolation, policy, prompt_fix
+from controlplane.demo.experiments.running import Experiment, experiment_begin, experiment_told
+from controlplane.demo.experiments.trials import About, Trial, headline, trial
 from tenants.access import OPERATE, permit
 from tenants.actor import Actor
 from tenants.errors import NotFound
@@ -43,8 +43,8 @@ def five_minutes(request: HttpRequest) -> HttpResponse:
     try:
         trials = [_trial(kind) for kind in EXPERIMENTS]
     except redis.RedisError:
-        return render(request, "dashboard/experiments/five_minutes.html", _context([], problem=NO_REDIS), status=503)
-    return render(request, "dashboard/experiments/five_minutes.html", _context(trials))
+        return render(request, "demo/five_minutes.html", _context([], problem=NO_REDIS), status=503)
+    return render(request, "demo/five_minutes.html", _context(trials))
 
 
 @part
@@ -60,7 +60,7 @@ def experiment_now(request: HttpRequest, kind: str) -> HttpResponse:
     context = {"trial": found, "swapped": True}
     if not found.is_running:  # then what the page says of all of them has changed
         context |= _context([_trial(one) for one in EXPERIMENTS])
-    return render(request, "dashboard/experiments/_trial.html", context)
+    return render(request, "demo/_trial.html", context)
 
 
 def _operator(request: HttpRequest) -> Actor:
@@ -77,7 +77,7 @@ def _begin(request: HttpRequest, actor: Actor, kind: str) -> HttpResponse:
     try:
         is_begun = experiment_begin(kind, EXPERIMENTS[kind][1], actor, outlives=kind in OUTLIVING)
     except redis.RedisError:
-        return render(request, "dashboard/experiments/five_minutes.html", _context([], problem=NO_REDIS), status=503)
+        return render(request, "demo/five_minutes.html", _context([], problem=NO_REDIS), status=503)
     if not is_begun:
         messages.warning(request, f"“{EXPERIMENTS[kind][0].title}” is under way already; below is how far it is.")
     return redirect(f"{reverse('five-minutes')}#{kind}")

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from django.utils import timezone
 
+from controlplane.common.files import write_private
 from controlplane.fleet.join_tokens import join_token_create, join_token_revoke
 from controlplane.fleet.models import Agent, JoinToken
 from controlplane.stack.config import AGENTS, GATEWAY, StackConfig, join_token_file
-from controlplane.stack.files import write_private
 from tenants.actor import Actor
 from tenants.crypto import secret_hash
 from tenants.services.namespaces import default_group

@@ -8,7 +8,8 @@ from typing import Final
 
 from django.db.models import Count, Max, Q, QuerySet
 
-from controlplane.dashboard.experiments.kinds.speaking import (
+from controlplane.dashboard.frame.words import counted, duration
+from controlplane.demo.experiments.kinds.speaking import (
     POLICY,
     Messages,
     Voice,
@@ -16,9 +17,8 @@ from controlplane.dashboard.experiments.kinds.speaking import (
     place_of,
     speaking,
 )
-from controlplane.dashboard.experiments.running import left_clear, left_put, left_take
-from controlplane.dashboard.experiments.trials import About, NotPossible, Step
-from controlplane.dashboard.frame.words import counted, duration
+from controlplane.demo.experiments.running import left_clear, left_put, left_take
+from controlplane.demo.experiments.trials import About, NotPossible, Step
 from controlplane.fleet.models import OperationStep
 from controlplane.rollouts.services import Outcome, policy_publish, policy_rollback
 from tenants.actor import Actor

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import redis
 
 from controlplane.common.health import DEMO_TRAFFIC_ALIVE_SECONDS, DEMO_TRAFFIC_KEY, redis_client
-from controlplane.stack.demo_chats import MOST_TOKENS, Customer, Messages, customers
+from controlplane.demo.chats import MOST_TOKENS, Customer, Messages, customers
 
 log = logging.getLogger("luminet.demo_traffic")
 USER_AGENT: Final = "luminet-demo-traffic"
@@ -211,9 +211,9 @@ def _keys() -> Callable[[], Mapping[str, str]]:
     """Of the file that the stack wrote, which is read again when it changes; without one, keys of our own making."""
     import os
 
+    from controlplane.demo.memory import demo_keys_read
+    from controlplane.demo.seed import demo_traffic_keys
     from controlplane.stack.config import read_stack_config
-    from controlplane.stack.demo import demo_traffic_keys
-    from controlplane.stack.demo_memory import demo_keys_read
 
     file, made = read_stack_config(os.environ).demo_file, dict[str, str]()
 

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-MODULE = "controlplane.dashboard.experiments.outliving"
+MODULE = "controlplane.demo.experiments.outliving"
 
 
 def outliving_begin(kind: str, user: str, address: str, request_id: str) -> None:
@@ -19,8 +19,8 @@ def main(arguments: list[str]) -> None:
     import django
 
     django.setup(set_prefix=False)
-    from controlplane.dashboard.experiments.five_minutes import EXPERIMENTS
-    from controlplane.dashboard.experiments.running import experiment_run, experiment_told
+    from controlplane.demo.experiments.five_minutes import EXPERIMENTS
+    from controlplane.demo.experiments.running import experiment_run, experiment_told
     from tenants.access import actor_for_operator
     from tenants.models import User
 
