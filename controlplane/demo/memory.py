@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.common.files import write_private
-from controlplane.stack.config import StackConfig
+from controlplane.demo.home import DemoHome
 from tenants.crypto import purpose_key
 from tenants.models import User
 
@@ -25,13 +25,13 @@ class Memory:
     proven: list[str] = field(default_factory=list)
 
     @classmethod
-    def read(cls, config: StackConfig) -> "Memory":
-        demo, proofs = _json(config.demo_file), _json(_proofs(config))
+    def read(cls, home: DemoHome) -> "Memory":
+        demo, proofs = _json(home.file), _json(home.proofs)
         demo = demo if isinstance(demo, dict) else {}
         return cls(part(demo, "operator"), _dicts(demo.get("orgs")), frozenset(_texts(proofs)))
 
-    def write(self, config: StackConfig) -> None:
-        write_private(_proofs(config), json.dumps(self.proven) + "\n")
+    def write(self, home: DemoHome) -> None:
+        write_private(home.proofs, json.dumps(self.proven) + "\n")
 
     def organisation(self, slug: str) -> Remembered:
         return next((one for one in self.orgs if one.get("slug") == slug), {})
@@ -72,10 +72,6 @@ def text(remembered: Remembered, name: str) -> str | None:
 def _proof(user: User, password: str) -> str:
     message = json.dumps([user.pk, user.password, password]).encode()
     return hmac.digest(purpose_key("pepper", "demo passwords"), message, "sha256").hex()
-
-
-def _proofs(config: StackConfig) -> Path:
-    return config.run / "demo-proofs.json"
 
 
 def _json(file: Path) -> Any:

@@ -1,8 +1,7 @@
-"""What the homes of a demonstration say of their numbers, and the switch of its traffic. Elsewhere it says nothing."""
+"""What pages say of the demo's traffic to operators, and its switch."""
 
 from dataclasses import dataclass
 
-from django.conf import settings
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -22,22 +21,15 @@ NOT_HERE = "No demo traffic runs here."
 
 
 @dataclass(frozen=True, slots=True)
-class Demo:
-    """`words` and the switch are for operators."""
-
+class TrafficNote:
     words: str
     is_here: bool
     is_on: bool
 
 
-def demo_note(*, is_operator: bool) -> Demo | None:
-    """None where nothing is to be said: in production."""
-    if not settings.ENVIRONMENT.is_demo:
-        return None
-    if not is_operator:
-        return Demo("", is_here=False, is_on=False)
+def traffic_note() -> TrafficNote:
     state = demo_traffic_state()
-    return Demo(NOT_HERE if state is None else WORDS[state], state is not None, demo_traffic_now().is_on)
+    return TrafficNote(NOT_HERE if state is None else WORDS[state], state is not None, demo_traffic_now().is_on)
 
 
 @page(methods=["POST"])

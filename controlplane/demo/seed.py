@@ -14,12 +14,11 @@ from django.utils import timezone
 from controlplane.common.files import write_private
 from controlplane.demo.fleet import demo_fleet_seed
 from controlplane.demo.formats import demo_formats_seed
+from controlplane.demo.home import DemoHome
 from controlplane.demo.memory import Memory, Remembered, part, text
 from controlplane.demo.organisations import ORGANISATIONS, DemoOrganisation
 from controlplane.demo.prices import demo_prices_seed
 from controlplane.fleet.shipped import shipped_quality_ensure
-from controlplane.stack.config import StackConfig
-from controlplane.stack.fleet_services import runs_fleet
 from tenants.access import keys_of, members_of, operator_tokens, organisations_visible
 from tenants.actor import REST_SCOPES, Actor, ActorKind, Scope
 from tenants.audit import audited
@@ -43,18 +42,18 @@ KEYS = {"api_key": ("demo, for inference", (Scope.INFER,)), "token": ("demo, for
 ORGANISATION_MADE = "organisation.create"
 
 
-def demo_write(config: StackConfig) -> None:
+def demo_write(home: DemoHome) -> None:
     """Seed what is missing and say how to get in. Files are written before the commit: whichever of the two a crash
     prevents, the next start finds either working secrets or none."""
-    memory = Memory.read(config)
+    memory = Memory.read(home)
     with audited():
-        demo = demo_seed(memory, gateway=config.gateway_url if runs_fleet(config) else None)
+        demo = demo_seed(memory, gateway=home.gateway)
         shipped_quality_ensure(actor=DEMO)
-        demo_formats_seed(config, actor=DEMO)
-        demo_fleet_seed(config, actor=DEMO)
+        demo_formats_seed(home, actor=DEMO)
+        demo_fleet_seed(home, actor=DEMO)
         demo_prices_seed(actor=DEMO, now=timezone.now())
-        write_private(config.demo_file, json.dumps(demo, indent=2) + "\n")
-        memory.write(config)
+        write_private(home.file, json.dumps(demo, indent=2) + "\n")
+        memory.write(home)
 
 
 def demo_seed(memory: Memory, *, gateway: str | None) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
@@ -160,7 +161,7 @@ class Traffic:
         self.tell(state)
 
 
-def run() -> int:
+def run(demo_file: Path) -> int:
     """The process, until somebody ends it."""
     from django.conf import settings  # with Django set up, which whoever calls has done
 
@@ -175,7 +176,7 @@ def run() -> int:
             Gateway(environment.demo_gateway),
             customers(seed=int(time.time())),
             is_on=_switch(),
-            keys=_keys(),
+            keys=_keys(demo_file),
             tell=lambda state: _told(client, state),
         ).run()
     return 0
@@ -207,15 +208,12 @@ def _switch() -> Callable[[], bool]:
     return is_on
 
 
-def _keys() -> Callable[[], Mapping[str, str]]:
+def _keys(file: Path) -> Callable[[], Mapping[str, str]]:
     """Of the file that the stack wrote, which is read again when it changes; without one, keys of our own making."""
-    import os
-
     from controlplane.demo.memory import demo_keys_read
     from controlplane.demo.seed import demo_traffic_keys
-    from controlplane.stack.config import read_stack_config
 
-    file, made = read_stack_config(os.environ).demo_file, dict[str, str]()
+    made = dict[str, str]()
 
     def keys() -> Mapping[str, str]:
         if file.exists():

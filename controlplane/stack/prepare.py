@@ -4,6 +4,7 @@ import os
 
 from controlplane.database.roles import SUPERUSER_URL, application_grant, owner_instead, roles_make_of
 from controlplane.stack.config import read_stack_config
+from controlplane.stack.demo_home import demo_home
 
 
 def prepare() -> None:
@@ -26,4 +27,4 @@ def prepare() -> None:
     application_grant(application)
     call_command("collectstatic", interactive=False, verbosity=0)
     built_in_rules_ensure(now=timezone.now())
-    demo_write(read_stack_config(os.environ))
+    demo_write(demo_home(read_stack_config(os.environ)))

@@ -15,6 +15,7 @@ from controlplane.fleet.join_tokens import join_token_spend
 from controlplane.fleet.models import Agent, JoinToken, QualityResult
 from controlplane.fleet.quality import results_read, served_by
 from controlplane.stack.config import StackConfig, folders_make, join_token_file, read_stack_config
+from controlplane.stack.demo_home import demo_home
 from tenants.access import actor_for_token
 from tenants.actor import SYSTEM
 from tenants.audit import audit_verify
@@ -41,7 +42,7 @@ def config(tmp_path: Path) -> StackConfig:
 
 
 def seed(config: StackConfig) -> dict[str, Any]:
-    demo_write(config)
+    demo_write(demo_home(config))
     demo: dict[str, Any] = json.loads(config.demo_file.read_text())
     return demo
 

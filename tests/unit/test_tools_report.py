@@ -106,7 +106,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path: Path, monkeypa
     def full(source: str, target: Path) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(report.os, "replace", full)
+    monkeypatch.setattr("engine_agent.tools.report.os.replace", full)
     with pytest.raises(OSError, match="disk full"):
         write_atomically(path, b"new")
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("latest.json", b"old")]

@@ -1,4 +1,4 @@
-"""Settings: the fleet's policy and the demo's traffic at a glance. Prices, tokens, groups and quality are beside it."""
+"""Settings: the fleet's policy at a glance. Prices, tokens, groups and quality are beside it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,6 @@ from controlplane.dashboard.settings.rows import (
     prices_headline,
     tokens_headline,
 )
-from controlplane.demo.note import demo_note
 from tenants.access import OPERATE_ADMIN_READ, operator_tokens, permit
 from tenants.levels import FLEET, level_of
 from tenants.policy import effective_values
@@ -49,6 +48,5 @@ def settings(request: HttpRequest) -> HttpResponse:
         "models": sorted(models),
         "prices": prices_headline(price_list()),
         "tokens": tokens_headline(operator_tokens().count()),
-        "demo": demo_note(is_operator=True),
     }
     return shown(request, "settings", context)
