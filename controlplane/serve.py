@@ -132,9 +132,10 @@ def run_demo_traffic() -> None:
 
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
     django.setup()
-    from controlplane.stack.demo_traffic import run
+    from controlplane.demo.traffic import run
+    from controlplane.stack.config import read_stack_config
 
-    raise SystemExit(run())
+    raise SystemExit(run(read_stack_config(os.environ).demo_file))
 
 
 PARTS: dict[str, Callable[[], None]] = {

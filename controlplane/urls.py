@@ -1,10 +1,12 @@
 """Which page answers where. Probes (`/healthz`, `/readyz`, `/metrics`) are in front of this, in probes.py."""
 
+from django.apps import apps
 from django.contrib import admin
 from django.urls import include, path
 
 urlpatterns = [
     path("", include("controlplane.dashboard.urls")),
+    *([path("", include("controlplane.demo.urls"))] if apps.is_installed("controlplane.demo") else []),
     path("admin/", admin.site.urls),
     path("api/v1/", include("controlplane.api.urls")),
 ]

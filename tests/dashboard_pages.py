@@ -29,7 +29,6 @@ PAGES = (
     Page("published", "everybody", "part", (NOWHERE,)),
     Page("namespace-ttl", "members", "deed", ("acme", "default")),
     Page("fleet-ttl", "operators", "deed"),
-    Page("demo-traffic", "operators", "deed"),
     Page("fleet", "operators"),
     Page("fleet-now", "operators", "part"),
     Page("sign-in", "outside"),
@@ -105,6 +104,10 @@ PAGES = (
     Page("settings-quality", "operators"),
     # starting
     Page("start", "members", "page", ("acme",)),
+)
+DEMO_PAGES = (
+    Page("demo-traffic", "operators", "deed"),
     Page("five-minutes", "operators"),
     Page("experiment-now", "operators", "part", ("hit",)),
 )
+ALL_PAGES = (*PAGES, *DEMO_PAGES)  # of a demonstration

@@ -20,10 +20,10 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
+from controlplane.common.files import write_private
 from controlplane.database.roles import URL
 from controlplane.settings.env import CHECKOUT
 from controlplane.stack.config import StackConfig, unprivileged_owner
-from controlplane.stack.files import write_private
 from controlplane.stack.postgres import DATABASE, ROLE, SUPERUSER
 from controlplane.stack.services import database_url
 from tests.passwords import POSTGRES_PASSWORD

@@ -1,4 +1,4 @@
-"""Whether the demo's traffic is wanted, and what it does. The process itself is in stack/demo_traffic.py.
+"""Whether the demo's traffic is wanted, and what it does. The process itself is in demo/traffic.py.
 
 What it sends is counted like anybody's: the numbers of the demo are measured, and before it started there are none.
 """

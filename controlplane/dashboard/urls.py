@@ -3,7 +3,7 @@
 from django.urls import include, path
 
 from controlplane.dashboard.accounts import links
-from controlplane.dashboard.home import demo, ttls, views
+from controlplane.dashboard.home import ttls, views
 from controlplane.dashboard.policies import published
 
 SUBJECTS = (
@@ -27,7 +27,6 @@ urlpatterns = [
     path("published/<uuid:rollout>", published.published, name="published"),
     path("orgs/<slug:org>/namespaces/<slug:ns>/ttl", ttls.namespace_ttl, name="namespace-ttl"),
     path("fleet/ttl", ttls.fleet_ttl, name="fleet-ttl"),
-    path("demo-traffic", demo.switch, name="demo-traffic"),
     path("sign-in", views.sign_in, name="sign-in"),
     path("sign-out", views.sign_out, name="sign-out"),
     path("account/password", views.password, name="password"),

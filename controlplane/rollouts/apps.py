@@ -16,7 +16,8 @@ class RolloutsConfig(AppConfig):
         from controlplane.rollouts.waking import after_commit
         from tenants import hooks
 
-        before_reading.append(gauges_refresh)
-        hooks.after_commit.append(after_commit)
-        hooks.publish_checks += [formats_check, enforcement_check]
-        hooks.levels_published.append(levels_published)
+        if gauges_refresh not in before_reading:
+            before_reading.append(gauges_refresh)
+            hooks.after_commit.append(after_commit)
+            hooks.publish_checks += [formats_check, enforcement_check]
+            hooks.levels_published.append(levels_published)

@@ -28,6 +28,7 @@ INSTALLED_APPS = [
     "controlplane.rollouts",
     "controlplane.alerts",
     "controlplane.dashboard",
+    *(["controlplane.demo"] if ENVIRONMENT.is_demo else []),
 ]
 MIDDLEWARE = [
     "controlplane.web.middleware.observe",

@@ -67,7 +67,7 @@ class Environment:
     metrics_dir: Path | None
     metrics_token: str | None = field(repr=False)
     api_requests_per_minute: int
-    is_demo: bool  # pages say what the demo's numbers are of
+    is_demo: bool  # whether controlplane.demo is installed
     demo_gateway: str | None  # where the demo's traffic goes
     anchors: AnchorSinks
     webhook_hosts: tuple[str, ...]  # that webhooks may reach wherever they are, also without TLS

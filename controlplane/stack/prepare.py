@@ -4,6 +4,7 @@ import os
 
 from controlplane.database.roles import SUPERUSER_URL, application_grant, owner_instead, roles_make_of
 from controlplane.stack.config import read_stack_config
+from controlplane.stack.demo_home import demo_home
 
 
 def prepare() -> None:
@@ -20,10 +21,10 @@ def prepare() -> None:
     from django.utils import timezone
 
     from controlplane.alerts.evaluating import built_in_rules_ensure
-    from controlplane.stack.demo import demo_write
+    from controlplane.demo.seed import demo_write
 
     call_command("migrate", interactive=False, verbosity=0)
     application_grant(application)
     call_command("collectstatic", interactive=False, verbosity=0)
     built_in_rules_ensure(now=timezone.now())
-    demo_write(read_stack_config(os.environ))
+    demo_write(demo_home(read_stack_config(os.environ)))

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from controlplane.common.files import write_private
 from controlplane.stack.child import Child, Service
-from controlplane.stack.files import write_private
 from controlplane.stack.leftovers import birth_of
 
 STOP_SECONDS = 3.5

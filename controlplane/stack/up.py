@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from http.client import HTTPException
 
+from controlplane.common.files import write_private
 from controlplane.common.health import http_get, loopback_address
 from controlplane.settings.env import CHECKOUT, read_environment
 from controlplane.stack.bootstrap import is_installed
@@ -16,7 +17,6 @@ from controlplane.stack.child import Child, Service
 from controlplane.stack.config import StackConfig, folders_make, unprivileged_owner
 from controlplane.stack.credentials import credentials_ensure
 from controlplane.stack.errors import ChildFailed, NoPulse, PortTaken, StackError
-from controlplane.stack.files import write_private
 from controlplane.stack.fleet_services import (
     demo_traffic_service,
     engine_packages_service,

@@ -20,7 +20,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from engine_agent.engine.config import ModelConfig
-from engine_agent.engine.errors import BadScales
+from engine_agent.engine.errors import BadModel
 from kernels.formats import KvFormat, VectorFormat
 from kernels.scales import LARGEST, ScaleSet
 
@@ -71,7 +71,7 @@ def save_calibration(found: Calibration, folder: Path) -> Path:
 
 
 def load_calibration(folder: Path, config: ModelConfig, *, model_revision: str) -> Calibration | None:
-    """What lies beside the model, if anything does. Raises BadScales for another model's, or what cannot be scales."""
+    """What lies beside the model, if anything does. Raises BadModel for another model's, or what cannot be scales."""
     path = folder / FILE
     if not path.exists():
         return None
@@ -80,9 +80,9 @@ def load_calibration(folder: Path, config: ModelConfig, *, model_revision: str) 
             details = _details(path, (file.metadata() or {}).get(DETAILS))
             tensors = {name: file.get_tensor(name) for name in _names_checked(path, file.keys())}
     except SafetensorError as problem:
-        raise BadScales(path, "", f"is no safetensors file: {problem}") from problem
+        raise BadModel(path, "", f"is no safetensors file: {problem}") from problem
     if details["model_revision"] != model_revision:
-        raise BadScales(
+        raise BadModel(
             path,
             "model_revision",
             f"expected {model_revision}, found {details['model_revision']}: calibrate this model",
@@ -99,26 +99,26 @@ def _details(path: Path, text: str | None) -> dict[str, Any]:
     try:
         details = json.loads(text or "")
     except ValueError as problem:
-        raise BadScales(path, DETAILS, "the metadata says nothing of whose scales these are") from problem
+        raise BadModel(path, DETAILS, "the metadata says nothing of whose scales these are") from problem
     wanted = {"schema": str, "model_revision": str, "text_sha256": str, "tokens": int}
     for name, kind in wanted.items():
         if not isinstance(details, dict) or type(details.get(name)) is not kind:
-            raise BadScales(path, f"{DETAILS}.{name}", "is missing in the metadata")
+            raise BadModel(path, f"{DETAILS}.{name}", "is missing in the metadata")
     if details["schema"] != SCHEMA:
-        raise BadScales(path, f"{DETAILS}.schema", f"expected {SCHEMA}, found {details['schema']}")
+        raise BadModel(path, f"{DETAILS}.schema", f"expected {SCHEMA}, found {details['schema']}")
     return dict(details)
 
 
 def _names_checked(path: Path, names: list[str]) -> Iterator[str]:
     if sorted(names) != sorted(TENSORS):
-        raise BadScales(path, "tensors", f"expected {', '.join(TENSORS)}, found {', '.join(sorted(names))}")
+        raise BadModel(path, "tensors", f"expected {', '.join(TENSORS)}, found {', '.join(sorted(names))}")
     yield from TENSORS
 
 
 def _tensor_checked(path: Path, name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
     if tensor.dtype != torch.float32 or tuple(tensor.shape) != shape:
-        raise BadScales(path, name, f"expected float32 {shape}, found {tensor.dtype} {tuple(tensor.shape)}")
+        raise BadModel(path, name, f"expected float32 {shape}, found {tensor.dtype} {tuple(tensor.shape)}")
     if not bool((tensor.abs() <= LARGEST).all()):
-        raise BadScales(path, name, f"holds a NaN, or a number beyond {LARGEST:g}")
+        raise BadModel(path, name, f"holds a NaN, or a number beyond {LARGEST:g}")
     if name != "key_mean" and not bool((tensor > 0).all()):
-        raise BadScales(path, name, f"holds {tensor.min().item():g}, and a scale is above 0")
+        raise BadModel(path, name, f"holds {tensor.min().item():g}, and a scale is above 0")

@@ -46,11 +46,3 @@ class BadSetting(EngineError):
     def __init__(self, field: str, problem: str) -> None:
         super().__init__(f"{field}: {problem}")
         self.field, self.problem = field, problem
-
-
-class BadScales(EngineError):
-    """A file of scales that is not this model's, or none at all."""
-
-    def __init__(self, file: Path | str, field: str, problem: str) -> None:
-        super().__init__(f"{file}: {field}: {problem}" if field else f"{file}: {problem}")
-        self.field = field

@@ -10,7 +10,8 @@ from pathlib import Path
 from engine_agent.divergence.chunks import chunk_places
 from engine_agent.divergence.linting import Excerpt, Lint, Tokenise, lint
 from engine_agent.divergence.prompt_texts import NoPrompt, PromptText, prompts_of_file
-from engine_agent.process.commands import Parser
+from engine_agent.process.commands import run
+from engine_agent.tools.options import new_parser
 
 ABOUT = "Find what varies inside prompts that are otherwise the same, and what moving it to the end would be worth."
 EXAMPLES = """examples:
@@ -26,23 +27,18 @@ MOST_BYTES = 64 * 2**20
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
-    try:
-        prompts = [prompt for file in options.files for prompt in _prompts(file)]
-        found = lint(prompts, _tokenise(options.model))
-    except (NoPrompt, OSError, UnicodeDecodeError, ModuleNotFoundError) as problem:
-        print(f"luminet lint-prompt: {problem}", file=sys.stderr)
-        return 1
+    return run(lambda: _linted(options), NoPrompt, UnicodeDecodeError, ModuleNotFoundError)
+
+
+def _linted(options: argparse.Namespace) -> int:
+    prompts = [prompt for file in options.files for prompt in _prompts(file)]
+    found = lint(prompts, _tokenise(options.model))
     print(json.dumps(asdict(found)) if options.json else report(found, is_estimated=options.model is None))
     return 2 if found.findings else 0
 
 
 def _parser() -> argparse.ArgumentParser:
-    top = Parser(
-        prog="luminet lint-prompt",
-        description=ABOUT,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    top = new_parser("luminet lint-prompt", ABOUT, EXAMPLES)
     top.add_argument("files", nargs="+", metavar="FILE", help="- is what comes in")
     top.add_argument("--model", type=Path, metavar="DIR", help="count by this model's tokenizer.json, not by words")
     top.add_argument("--json", action="store_true", help="for programs")

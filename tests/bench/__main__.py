@@ -12,17 +12,18 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from engine_agent.tools.report import wants_colour, write_atomically
 from tests.bench import machine
 from tests.bench.apart import run_apart
 from tests.bench.earlier import already_measured, earlier_runs, seconds_by_row
-from tests.bench.files import write_atomically, write_json
+from tests.bench.files import write_json
 from tests.bench.plots import write_plots
 from tests.bench.progress import Outlook, Progress
 from tests.bench.reading import newest_first
 from tests.bench.registry import REGISTRY, Registry, Row, UnknownRow, discover
 from tests.bench.results import RowResult, Run
 from tests.bench.running import RunOne, is_interrupted, run_row, run_rows
-from tests.bench.table import markdown, terminal, wants_colour
+from tests.bench.table import markdown, terminal
 
 ROWS = "tests.bench.rows"
 
@@ -137,7 +138,7 @@ def _keep(run: Run, out: Path) -> None:
     try:
         plots = write_plots(run, out)
     except Exception as problem:  # a picture must not cost the run its table
-        print(f"no plots: {problem} (matplotlib comes with the extra `bench`)", file=sys.stderr)
+        print(f"no plots: {problem}", file=sys.stderr)
     write_atomically(path.with_suffix(".md"), markdown(run, plots).encode())
     print(f"kept {path}, its .md and {2 * len(plots)} plots", file=sys.stderr)
     if not run.is_complete:

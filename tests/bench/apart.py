@@ -18,7 +18,8 @@ from pathlib import Path
 import psutil
 
 from controlplane.settings.env import CHECKOUT
-from tests.bench.files import row_json, write_atomically
+from engine_agent.tools.report import write_atomically
+from tests.bench.files import row_json
 from tests.bench.measuring import OnStep
 from tests.bench.progress import Progress
 from tests.bench.reading import row_of

@@ -1,32 +1,17 @@
 """What is kept of a run: JSON with every sample, written so that a reader never meets half a file."""
 
 import json
-import os
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from engine_agent.tools.report import write_atomically
 from tests.bench.figures import Figure, Series
 from tests.bench.measuring import METHODS
 from tests.bench.results import Circumstances, RowResult, Run
 from tests.bench.words import verdict
 
 SCHEMA_VERSION = 2
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """A reader finds the old file or the new one, never half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.chmod(temporary, 0o644)  # mkstemp's 0600 would hide the results from others
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
 
 
 def run_json(run: Run) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from engine_agent.tools.savings.machine import cpu_model, usable_cores
+
 ROOT = Path(__file__).resolve().parents[2]
 COMPARED_WITH = ("litellm", "numpy", "transformers", "triton")  # what pyproject.toml does not name but figures rest on
 
@@ -44,8 +46,8 @@ def commit_of(root: Path = ROOT) -> Commit:
 
 def this_machine() -> Machine:
     return Machine(
-        cpu=_cpu_model(),
-        cores=_usable_cores(),
+        cpu=cpu_model(),
+        cores=usable_cores(),
         memory_gib=round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
         os=_os_name(),
         kernel=platform.release(),
@@ -68,19 +70,6 @@ def _version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _cpu_model() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    text = cpuinfo.read_text(encoding="utf-8") if cpuinfo.exists() else ""
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1] if found else platform.processor() or platform.machine()
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _os_name() -> str:

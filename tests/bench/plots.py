@@ -1,19 +1,16 @@
 """A picture of each row: every sample, the middle half, the median and the target."""
 
-import importlib
-import io
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
+from engine_agent.tools.plots import BAD, MUTED, OK, OURS, SETTINGS, THEIRS, new_figure, tidy, write_figures
+from engine_agent.tools.report import format_number
 from tests.bench.figures import Figure, Series, Target
-from tests.bench.files import write_atomically
 from tests.bench.results import RowResult, Run
 from tests.bench.table import headline
-from tests.bench.words import format_number, target_text, verdict, with_unit
-
-OURS, THEIRS, OK, BAD, MUTED = "#0d78f2", "#8b3b18", "#1b7a43", "#b3261e", "#556172"  # the dashboard's tokens
+from tests.bench.words import target_text, verdict, with_unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +51,20 @@ def _axis(figure: Figure, series: Series) -> str:
 
 
 def write_plots(run: Run, out: Path) -> dict[str, str]:
-    """A PNG and an SVG for each row with figures; the PNG's name by row key. Raises ImportError without matplotlib."""
-    matplotlib = importlib.import_module("matplotlib")
-    figures = importlib.import_module("matplotlib.figure")
-    names = {}
-    with matplotlib.rc_context({"svg.hashsalt": "luminet", "font.size": 9, "axes.titlesize": 10}):
-        for result in (result for result in run.results if result.figures):
-            drawn = _draw(figures, result, footer=" · ".join(headline(run)[:2]))
-            for kind in ("png", "svg"):
-                content = io.BytesIO()
-                drawn.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
-                write_atomically(out / f"{run.stem}-{result.key}.{kind}", content.getvalue())
-            names[result.key] = f"{run.stem}-{result.key}.png"
-    return names
+    """An SVG and a PNG for each row with figures; the PNG's name by row key. Raises ToolError, OSError."""
+    footer = " · ".join(headline(run)[:2])
+    names = {result.key: f"{run.stem}-{result.key}" for result in run.results if result.figures}
+    drawings = {
+        names[result.key]: partial(_draw, result, footer=footer) for result in run.results if result.key in names
+    }
+    write_figures(out, drawings, {**SETTINGS, "axes.titlesize": 10, "axes.titleweight": "normal"})
+    return {key: f"{name}.png" for key, name in names.items()}
 
 
-def _draw(figures: ModuleType, result: RowResult, *, footer: str) -> Any:
+def _draw(result: RowResult, *, footer: str) -> Any:
     shown = panels(result)
     heights = [0.55 + 0.4 * len(panel.series) for panel in shown]
-    # No pyplot: it keeps every figure alive and picks a window system.
-    drawn = figures.Figure(figsize=(9, sum(heights) + 0.75 * len(shown) + 0.8), layout="constrained")
+    drawn = new_figure(9, sum(heights) + 0.75 * len(shown) + 0.8)
     drawn.get_layout_engine().set(h_pad=0.08, w_pad=0.12, hspace=0.05)
     drawn.suptitle(f"{result.key} · {result.title}", x=0.01, ha="left", fontsize=13, fontweight="bold")
     axes = drawn.subplots(len(shown), 1, squeeze=False, gridspec_kw={"height_ratios": heights})[:, 0]
@@ -95,9 +86,8 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
     axis.use_sticky_edges = False  # a bar that begins at the edge would otherwise cut its dots in half
     axis.set_title(panel.title, loc="left")
     axis.set_xlabel(panel.axis + _scale(axis, panel), loc="left")
-    axis.grid(axis="x", color="#dddddd", linewidth=0.6)
-    axis.set_axisbelow(True)
-    axis.spines[["top", "right", "left"]].set_visible(False)
+    tidy(axis, grid="x")
+    axis.spines["left"].set_visible(False)
     axis.tick_params(axis="y", length=0)
     if panel.target:
         _draw_target(axis, panel, panel.target)

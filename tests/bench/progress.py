@@ -5,9 +5,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
+from engine_agent.tools.report import format_duration
 from tests.bench.registry import Row
 from tests.bench.results import RowResult
-from tests.bench.words import format_duration
 
 
 class Progress:

@@ -1,18 +1,18 @@
 """The one table of a run, for the terminal and as Markdown."""
 
-import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import TextIO
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
+from engine_agent.tools.report import BOLD, DIM, GREEN, RED, aligned, format_number, painted
 from tests.bench.figures import Figure, Series
 from tests.bench.results import RowResult, Run
-from tests.bench.words import format_number, parameters_text, target_text, verdict, with_unit
+from tests.bench.words import parameters_text, target_text, verdict, with_unit
 
 HEADINGS = ("figure", "n", "median", "spread", "p5 – p95", "target", "verdict")
 PIPE = r"\|"
-NUMERIC = range(1, 6)  # the columns between figure and verdict are aligned to the right
-COLOURS = {"✓": "32", "✗": "31", "!": "31", "heading": "1", "muted": "2"}
+COLOURS = {"✓": GREEN, "✗": RED, "!": RED}  # of what begins so
+TEXTS = (0, len(HEADINGS) - 1)  # columns that are words
 
 
 def cells(figure: Figure) -> list[tuple[str, ...]]:
@@ -70,41 +70,31 @@ def _aims(result: RowResult) -> str:
     return " · ".join(aims + ([f"beside {result.beside}"] if result.beside else []))
 
 
-def wants_colour(stream: TextIO) -> bool:
-    return stream.isatty() and not os.environ.get("NO_COLOR")
-
-
 def terminal(run: Run, *, colour: bool) -> str:
     figures = [figure for result in run.results for figure in result.figures]
-    body = [line for figure in figures for line in cells(figure)]
-    widths = [max(len(line[column]) for line in [HEADINGS, *body]) for column in range(len(HEADINGS))]
-    lines = [*headline(run), versions_text(run), "", _painted(_aligned(HEADINGS, widths), "muted", colour)]
+    body = [(*cell, _marked(last, colour)) for figure in figures for *cell, last in cells(figure)]
+    headings, *drawn = (f"    {line}" for line in aligned([HEADINGS, *body], left=TEXTS, gap="   "))
+    lines = [*headline(run), versions_text(run), "", painted(headings, DIM, colour)]
+    rows = iter(drawn)
     for result in run.results:
-        lines += ["", *_terminal_row(result, widths, colour)]
+        lines += ["", *_terminal_row(result, rows, colour)]
     return "\n".join([*lines, "", tally(run)]) + "\n"
 
 
-def _terminal_row(result: RowResult, widths: Sequence[int], colour: bool) -> list[str]:
-    lines = [_painted(f"{result.key}  {result.title}", "heading", colour)]
+def _terminal_row(result: RowResult, rows: Iterator[str], colour: bool) -> list[str]:
+    """`rows` are those of the table, of which each figure takes its own."""
+    lines = [painted(f"{result.key}  {result.title}", BOLD, colour)]
     if aims := _aims(result):
-        lines.append(_painted(f"    {aims}", "muted", colour))
+        lines.append(painted(f"    {aims}", DIM, colour))
     for figure in result.figures:
-        for line in cells(figure):
-            # The verdict ends its line, so it can be coloured after the columns are aligned.
-            text, words = _aligned(line, widths), line[-1]
-            lines.append(text.removesuffix(words) + _painted(words, words[:1], colour))
+        lines += islice(rows, len(cells(figure)))
         if figure.parameters:
-            lines.append(_painted(f"      {parameters_text(figure)}", "muted", colour))
-    return lines + [f"    {_painted(f'{sign} {text}', sign, colour)}" for sign, text in remarks(result)]
+            lines.append(painted(f"      {parameters_text(figure)}", DIM, colour))
+    return lines + [f"    {_marked(f'{sign} {text}', colour)}" for sign, text in remarks(result)]
 
 
-def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
-    padded = [text.rjust(widths[c]) if c in NUMERIC else text.ljust(widths[c]) for c, text in enumerate(line)]
-    return f"    {'   '.join(padded)}".rstrip()
-
-
-def _painted(text: str, key: str, colour: bool) -> str:
-    return f"\x1b[{COLOURS[key]}m{text}\x1b[0m" if colour and key in COLOURS else text
+def _marked(text: str, colour: bool) -> str:
+    return painted(text, COLOURS[text[0]], colour) if text[:1] in COLOURS else text
 
 
 def markdown(run: Run, plots: Mapping[str, str]) -> str:
@@ -121,6 +111,6 @@ def markdown(run: Run, plots: Mapping[str, str]) -> str:
 
 def _markdown_table(figures: Sequence[Figure]) -> list[str]:
     body = [(*line, parameters_text(figure)) for figure in figures for line in cells(figure)]
-    rule = tuple("---:" if column in NUMERIC else "---" for column in range(len(HEADINGS) + 1))
+    rule = tuple("---:" if 0 < column < len(HEADINGS) - 1 else "---" for column in range(len(HEADINGS) + 1))
     table = [(*HEADINGS, "sizes"), rule, *body]
     return [f"| {' | '.join(cell.replace('|', PIPE) for cell in line)} |" for line in table] + [""]

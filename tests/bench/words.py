@@ -1,26 +1,9 @@
 """Numbers, targets and verdicts as people read them."""
 
-import math
-
+from engine_agent.tools.report import format_number
 from tests.bench.figures import Figure, Target
 
 SIGNS = {"<=": "≤", "<": "<", ">=": "≥", ">": ">", "==": "="}
-
-
-def format_number(value: float) -> str:
-    """Three significant digits, all digits of whole numbers, thousands separated: 0.0123, 1.40, 12,031."""
-    if value == int(value):
-        return f"{value:,.0f}"
-    decimals = min(max(0, 2 - math.floor(math.log10(abs(value)))), 9)
-    return f"{value:,.{decimals}f}"
-
-
-def format_duration(seconds: float) -> str:
-    """As somebody says it who waits: 40 s, 12 min, 1 h 24 min."""
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def with_unit(number: str, unit: str) -> str:

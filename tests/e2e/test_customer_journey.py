@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.dashboard_pages import PAGES
+from tests.dashboard_pages import ALL_PAGES
 from tests.dashboard_pages import Page as Listed
 from tests.e2e.organisations import (
     ask,
@@ -28,7 +28,7 @@ from tests.e2e.stack import Stack, wait_until
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
-ASKED = [one for one in PAGES if one.kind != "deed"]
+ASKED = [one for one in ALL_PAGES if one.kind != "deed"]
 OF_OPERATORS = [one for one in ASKED if one.audience == "operators"]
 OF_MEMBERS = [one for one in ASKED if one.audience == "members"]
 NAMES = ("Ada", "Grace", "Alan", "Edsger", "Barbara", "Donald", "Frances", "Ken", "Radia", "Leslie")

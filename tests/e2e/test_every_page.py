@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.dashboard_pages import NOWHERE, PAGES
+from tests.dashboard_pages import ALL_PAGES, NOWHERE
 from tests.dashboard_pages import Page as Listed
 from tests.e2e.pages import Scheme, expect, look_of, looker, sign_in, sign_in_as_member
 from tests.e2e.stack import Stack
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Request
 
 DOWNLOADS = {"stats-csv", "stats-parts-csv", "audit-export"}
-SHOWN = [one for one in PAGES if one.kind == "page" and NOWHERE not in one.arguments and one.view not in DOWNLOADS]
+SHOWN = [one for one in ALL_PAGES if one.kind == "page" and NOWHERE not in one.arguments and one.view not in DOWNLOADS]
 SHOWN = [one for one in SHOWN if one.audience != "outside"]
 MOST_BYTES = 150_000  # over the wire, of a page that nothing is cached of
 LOOKS: tuple[tuple[Scheme, str], ...] = (("light", "wide"), ("dark", "narrow"))

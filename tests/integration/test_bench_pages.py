@@ -14,8 +14,8 @@ from tests.dashboard_pages import PAGES
 from tests.factories import make_operator
 
 pytestmark = pytest.mark.django_db
-# Links that are spent, and what there is on demonstrations alone.
-REFUSALS = {"invitation": 404, "reset": 404, "five-minutes": 404, "experiment-now": 404, "settings-price-remove": 302}
+# Links that are spent, and nothing to remove.
+REFUSALS = {"invitation": 404, "reset": 404, "settings-price-remove": 302}
 UNCHANGED = 286  # by which a part says that it need not be asked again
 
 

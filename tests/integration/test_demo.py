@@ -10,11 +10,12 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from controlplane.demo.seed import OPERATOR_EMAIL, demo_write
 from controlplane.fleet.join_tokens import join_token_spend
 from controlplane.fleet.models import Agent, JoinToken, QualityResult
 from controlplane.fleet.quality import results_read, served_by
 from controlplane.stack.config import StackConfig, folders_make, join_token_file, read_stack_config
-from controlplane.stack.demo import OPERATOR_EMAIL, demo_write
+from controlplane.stack.demo_home import demo_home
 from tenants.access import actor_for_token
 from tenants.actor import SYSTEM
 from tenants.audit import audit_verify
@@ -41,7 +42,7 @@ def config(tmp_path: Path) -> StackConfig:
 
 
 def seed(config: StackConfig) -> dict[str, Any]:
-    demo_write(config)
+    demo_write(demo_home(config))
     demo: dict[str, Any] = json.loads(config.demo_file.read_text())
     return demo
 
@@ -250,7 +251,7 @@ def test_a_start_that_dies_before_the_commit_leaves_nothing_half_seeded(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("controlplane.stack.demo.bounds_put", dies)  # in the middle of the second organisation
+        patch.setattr("controlplane.demo.seed.bounds_put", dies)  # in the middle of the second organisation
         with pytest.raises(KeyboardInterrupt):
             seed(config)
     assert not any(rows().values())

@@ -1,22 +1,22 @@
 """The switch of the demo's traffic, by REST and by one click; whose keys it uses; and where it runs."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from django.conf import settings
-from django.test import Client, override_settings
+from django.test import Client
 
 from controlplane.analytics.demo_traffic import demo_traffic_now, demo_traffic_state
 from controlplane.common.health import DEMO_TRAFFIC_KEY, NotReady, demo_traffic_check, redis_client
+from controlplane.demo.memory import demo_keys_read
+from controlplane.demo.seed import demo_traffic_keys
 from controlplane.stack import up
 from controlplane.stack.config import StackConfig, read_stack_config
-from controlplane.stack.demo import demo_traffic_keys
-from controlplane.stack.demo_memory import demo_keys_read
 from controlplane.stack.services import Addresses
 from tenants.models import ApiKey, AuditRecord, Organisation, User
 from tests.api import Api, make_organisation, said
+from tests.demonstration import demonstration
 from tests.factories import actor_of
 
 pytestmark = pytest.mark.django_db
@@ -26,10 +26,6 @@ ADDRESSES = Addresses(web="http://127.0.0.1:8000", database_url="postgresql://x"
 def tell(state: str) -> None:
     with redis_client(settings.ENVIRONMENT.redis_url) as client:
         client.set(DEMO_TRAFFIC_KEY, state, ex=15)
-
-
-def demonstration() -> override_settings:
-    return override_settings(ENVIRONMENT=replace(settings.ENVIRONMENT, is_demo=True))
 
 
 # The switch
@@ -86,6 +82,7 @@ def test_both_homes_of_a_demonstration_say_what_the_numbers_are_of(
 ) -> None:
     for client in (operator_client, customer_client):
         assert "A demonstration" not in client.get("/").content.decode()
+        assert client.post("/demo-traffic", {"is_on": "no"}).status_code == 404
         with demonstration():
             page = client.get("/").content.decode()
         assert "small model, CPU, example prices" in page
@@ -101,6 +98,22 @@ def test_one_click_of_an_operator_stops_it_and_another_starts_it(operator_client
         assert not demo_traffic_now().is_on
         operator_client.post("/demo-traffic", {"is_on": "yes"})
     assert demo_traffic_now().is_on
+
+
+def test_the_settings_of_a_demonstration_have_the_switch_too(operator_client: Client) -> None:
+    tell("sends")
+    assert "demo traffic" not in operator_client.get("/settings").content.decode().lower()
+    with demonstration():
+        assert "Stop demo traffic" in operator_client.get("/settings").content.decode()
+        answer = operator_client.post("/demo-traffic", {"is_on": "no", "next": "/settings"}, follow=True)
+        assert "Start demo traffic" in answer.content.decode()
+        assert answer.request["PATH_INFO"] == "/settings"
+
+
+def test_only_the_sign_in_page_of_a_demonstration_says_where_its_password_is(client: Client) -> None:
+    assert "demo.json" not in client.get("/sign-in").content.decode()
+    with demonstration():
+        assert "demo.json" in client.get("/sign-in").content.decode()
 
 
 def test_where_none_runs_there_is_no_switch_to_click(operator_client: Client) -> None:

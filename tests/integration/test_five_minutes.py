@@ -7,39 +7,38 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.conf import settings
 from django.http import HttpResponse
-from django.test import Client, override_settings
+from django.test import Client
 from django.utils import timezone
 
-from controlplane.dashboard.experiments import asking, five_minutes
+from controlplane.dashboard.experiments import asking
 from controlplane.dashboard.experiments.asking import CutShort, NotAnswered
-from controlplane.dashboard.experiments.kinds import fault, flood, hit, isolation, policy, prompt_fix
-from controlplane.dashboard.experiments.running import experiment_begin, experiment_told, left_put, left_take
-from controlplane.dashboard.experiments.trials import NotPossible, Step, Told
+from controlplane.demo.experiments import five_minutes
+from controlplane.demo.experiments.kinds import fault, flood, hit, isolation, policy, prompt_fix
+from controlplane.demo.experiments.running import experiment_begin, experiment_told, left_put, left_take
+from controlplane.demo.experiments.trials import NotPossible, Step, Told
 from controlplane.fleet.models import Agent
 from tenants.access import actor_for_operator
 from tenants.actor import Actor
 from tenants.levels import Place, level_of
 from tenants.models import ApiKey, Namespace, Organisation, User
 from tests.api import make_organisation
+from tests.demonstration import demonstration
 from tests.factories import make_agent, make_operator, publish
 from tests.stand_in_gateway import StandIn, stand_in_gateway
 
 pytestmark = pytest.mark.django_db
 PAGE = "/five-minutes"
-DEMO = override_settings(ENVIRONMENT=replace(settings.ENVIRONMENT, is_demo=True))
 KINDS = ["hit", "isolation", "policy", "prompt", "flood", "fault"]
 
 
 @pytest.fixture
 def demo() -> Iterator[None]:
-    with DEMO:
+    with demonstration():
         yield
 
 

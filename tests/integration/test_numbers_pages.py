@@ -5,16 +5,14 @@ import html
 import io
 import json
 import re
-from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from django.conf import settings
 from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext, override_settings
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from controlplane.alerts.models import Alert
@@ -33,6 +31,7 @@ from tenants.services.namespaces import namespace_delete, namespaces_create
 from tenants.services.organisations import organisation_delete, organisation_update
 from tenants.services.policies import policy_publish
 from tests.api import Api, make_key, make_organisation, said
+from tests.demonstration import demonstration
 from tests.factories import make_agent
 from tests.usage_rows import Counted, counts, store, store_by_key, ttft
 
@@ -398,10 +397,10 @@ def test_the_overview_says_how_the_fleet_does(operator_client: Client) -> None:
     assert "Nothing to compare with yet the day before has not been counted" in words
 
 
-@pytest.mark.parametrize("is_demo", [True, False])
-def test_only_a_demonstration_leads_to_its_experiments(operator_client: Client, is_demo: bool) -> None:
-    with override_settings(ENVIRONMENT=replace(settings.ENVIRONMENT, is_demo=is_demo)):
-        assert ("five-minutes" in operator_client.get("/").content.decode()) == is_demo
+def test_only_a_demonstration_leads_to_its_experiments(operator_client: Client) -> None:
+    assert "five-minutes" not in operator_client.get("/").content.decode()
+    with demonstration():
+        assert "five-minutes" in operator_client.get("/").content.decode()
 
 
 def heard(name: str, **pool: int) -> None:

@@ -9,14 +9,16 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, reverse
 
 from controlplane.dashboard import urls
+from controlplane.demo import urls as demo_urls
 from tenants.models import Member, Organisation, User
 from tests.api import make_organisation
-from tests.dashboard_pages import PAGES, Page
+from tests.dashboard_pages import ALL_PAGES, DEMO_PAGES, PAGES, Page
+from tests.demonstration import demonstration
 
 pytestmark = pytest.mark.django_db
-INSIDE = [one for one in PAGES if one.audience != "outside" and one.kind != "deed"]
-OPERATORS = [one for one in PAGES if one.audience == "operators"]
-MEMBERS = [one for one in PAGES if one.audience == "members"]
+INSIDE = [one for one in ALL_PAGES if one.audience != "outside" and one.kind != "deed"]
+OPERATORS = [one for one in ALL_PAGES if one.audience == "operators"]
+MEMBERS = [one for one in ALL_PAGES if one.audience == "members"]
 REFUSED = (403, 404)
 
 
@@ -30,6 +32,13 @@ def named(patterns: Iterable[object]) -> Iterator[str]:
 
 def address(one: Page) -> str:
     return reverse(one.view, args=one.arguments)
+
+
+@pytest.fixture(autouse=True)
+def demo() -> Iterator[None]:
+    """It has all pages that there are."""
+    with demonstration():
+        yield
 
 
 @pytest.fixture
@@ -47,6 +56,7 @@ def stranger(customer_client: Client, acme: Organisation) -> Client:
 
 def test_every_address_is_in_the_list_once() -> None:
     assert sorted(named(urls.urlpatterns)) == sorted(one.view for one in PAGES)
+    assert sorted(named(demo_urls.urlpatterns)) == sorted(one.view for one in DEMO_PAGES)
 
 
 def test_nobody_sees_anything_without_signing_in(client: Client, acme: Organisation, subtests: pytest.Subtests) -> None:

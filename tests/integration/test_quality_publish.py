@@ -4,9 +4,9 @@ import pytest
 from pytest_django.live_server_helper import LiveServer
 
 from controlplane.fleet.models import QualityResult
+from engine_agent.tools.errors import ToolError
 from engine_agent.tools.quality.artefact import load_artefact
 from engine_agent.tools.quality.command import main
-from engine_agent.tools.quality.errors import CannotPublish
 from engine_agent.tools.quality.publishing import publish, publishing_checked
 from tests.api import make_key, make_operator_token, make_organisation
 from tests.factories import make_operator
@@ -27,13 +27,13 @@ def test_a_run_is_stored_under_the_name_it_is_served_under_and_once(live_server:
 
 def test_who_is_no_operator_reads_why_it_is_refused(live_server: LiveServer) -> None:
     token = make_key(make_organisation("acme"))
-    with pytest.raises(CannotPublish, match="403: Only operators"):
+    with pytest.raises(ToolError, match="403: Only operators"):
         publish(ARTEFACT, "my-model", url=live_server.url, token=token)
     assert not QualityResult.objects.exists()
 
 
 def test_where_nobody_listens_it_says_so() -> None:
-    with pytest.raises(CannotPublish, match=r"http://127\.0\.0\.1:9"):
+    with pytest.raises(ToolError, match=r"http://127\.0\.0\.1:9"):
         publish(ARTEFACT, "my-model", url="http://127.0.0.1:9", token="lmo_x")
 
 
@@ -49,7 +49,7 @@ def test_where_nobody_listens_it_says_so() -> None:
 def test_what_cannot_be_sent_is_said_before_anything_is_measured(
     is_quick: bool, environ: dict[str, str], words: str
 ) -> None:
-    with pytest.raises(CannotPublish, match=words):
+    with pytest.raises(ToolError, match=words):
         publishing_checked(is_quick, environ)
 
 

@@ -21,32 +21,17 @@ from tests.bench.factories import (
     results_of,
 )
 from tests.bench.figures import Figure, Target
-from tests.bench.files import write_atomically, write_json
+from tests.bench.files import write_json
 from tests.bench.measuring import Bench
 from tests.bench.noise import Listening
 from tests.bench.plots import is_in_reach, panels, write_plots
 from tests.bench.progress import Progress
 from tests.bench.reading import Unreadable, newest_first, read_run
-from tests.bench.table import markdown, terminal, wants_colour
-from tests.bench.words import format_number, target_text, verdict
+from tests.bench.table import markdown, terminal
+from tests.bench.words import target_text, verdict
+from tests.unit.test_client_terminal import Tty
 
 # --- what is shown ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (0.0, "0"),
-        (2.0, "2"),
-        (12031.0, "12,031"),
-        (1234.5, "1,234"),
-        (1.4, "1.40"),
-        (0.01234, "0.0123"),
-        (-2.5, "-2.50"),
-    ],
-)
-def test_numbers_show_three_significant_digits(value: float, text: str) -> None:
-    assert format_number(value) == text
 
 
 def test_a_verdict_says_by_how_much_a_figure_is_short(subtests: pytest.Subtests) -> None:
@@ -112,19 +97,6 @@ def test_colour_changes_nothing_but_colour() -> None:
     assert re.sub(r"\x1b\[\d+m", "", coloured) == plain
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
-def test_colour_is_for_terminals_that_did_not_decline_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    assert wants_colour(Terminal()) is True
-    assert wants_colour(io.StringIO()) is False
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert wants_colour(Terminal()) is False
-
-
 def test_markdown_escapes_pipes_and_shows_the_plot() -> None:
     figure = Bench("X1").record("a | b", unit="ms", values=[1.5])
     text = markdown(make_run(make_result(figure)), {"X1": "x1.png"})
@@ -133,7 +105,7 @@ def test_markdown_escapes_pipes_and_shows_the_plot() -> None:
 
 
 def test_progress_is_one_updating_line_on_a_terminal_and_a_line_per_figure_elsewhere() -> None:
-    live, plain = Terminal(), io.StringIO()
+    live, plain = Tty(), io.StringIO()
     for stream in (live, plain):
         bench = Bench("W1", on_step=Progress(stream).step)
         bench.measure("start", unit="s", sample=lambda: 1.0, repetitions=3)
@@ -181,19 +153,6 @@ def test_an_incomplete_run_is_kept_but_is_not_the_latest(tmp_path: Path) -> None
     run.is_complete = False
     assert json.loads(write_json(run, tmp_path).read_text())["is_complete"] is False
     assert not (tmp_path / "latest.json").exists()
-
-
-def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "latest.json"
-    write_atomically(path, b"old")
-
-    def full(source: str, target: Path) -> None:
-        raise OSError("disk full")
-
-    monkeypatch.setattr("tests.bench.files.os.replace", full)
-    with pytest.raises(OSError, match="disk full"):
-        write_atomically(path, b"new")
-    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("latest.json", b"old")]
 
 
 def test_a_comparison_is_plotted_as_two_sides_and_their_ratio() -> None:

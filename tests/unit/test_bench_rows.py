@@ -131,7 +131,7 @@ def without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ImportError("No module named 'matplotlib'")
         return real(name, package)
 
-    monkeypatch.setattr("tests.bench.plots.importlib.import_module", missing)
+    monkeypatch.setattr("engine_agent.tools.plots.importlib.import_module", missing)
 
 
 def bench(*argv: str, registry: Registry | None = None) -> int:
@@ -159,7 +159,8 @@ def test_without_matplotlib_the_rest_is_kept_and_one_line_says_so(
 ) -> None:
     assert bench("W1", "--out", str(tmp_path)) == 0
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "no plots" in line]
-    assert "matplotlib comes with the extra `bench`" in line
+    assert "plots need matplotlib" in line
+    assert "pip install" in line
     assert sorted(file.suffix for file in tmp_path.iterdir()) == [".json", ".json", ".md"]
 
 

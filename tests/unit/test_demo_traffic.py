@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from controlplane.stack.demo_chats import (
+from controlplane.demo.chats import (
     HELP_DESK,
     MOST_TOKENS,
     RULES,
@@ -20,8 +20,8 @@ from controlplane.stack.demo_chats import (
     NameFirst,
     customers,
 )
-from controlplane.stack.demo_organisations import ORGANISATIONS
-from controlplane.stack.demo_traffic import LOOK_SECONDS, MOST_PAUSE_SECONDS, USER_AGENT, Gateway, NotAnswered, Traffic
+from controlplane.demo.organisations import ORGANISATIONS
+from controlplane.demo.traffic import LOOK_SECONDS, MOST_PAUSE_SECONDS, USER_AGENT, Gateway, NotAnswered, Traffic
 from tests.misbehaving import misbehaving
 from tests.ports import free_port
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from controlplane.common.files import write_private
 from controlplane.common.health import loopback_address
 from controlplane.stack.child import Child, Service
 from controlplane.stack.config import folders_make, is_reachable_by_others, read_stack_config
 from controlplane.stack.credentials import APPLICATION_SECRETS, credentials_ensure, environment_lines
 from controlplane.stack.doors import clean, table
 from controlplane.stack.errors import AlreadyRunning, StackError
-from controlplane.stack.files import write_private
 from controlplane.stack.leftovers import end_leftovers, holder, is_alive, sole_stack
 from controlplane.stack.ports import port_is_free
 from controlplane.stack.terminal import Terminal

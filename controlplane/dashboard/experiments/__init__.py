@@ -1,1 +1,1 @@
-"""Get hits: snippets, a test request; and the experiments of five minutes."""
+"""Get hits: snippets, rules with one’s own numbers, and a test request."""

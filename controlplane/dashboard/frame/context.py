@@ -1,12 +1,10 @@
 """What every page's frame needs to know."""
 
-from django.conf import settings
 from django.http import HttpRequest
 
 from controlplane.common.version import version
 from controlplane.dashboard.frame.navigation import MOST_ORGANISATIONS, Group, customers_groups, operators_groups
 from controlplane.dashboard.frame.requests import user_of
-from controlplane.settings.env import is_loopback
 from tenants.access import memberships_of
 
 THEMES = ("system", "light", "dark")
@@ -34,5 +32,4 @@ def frame(request: HttpRequest) -> dict[str, object]:
         "navigation": lambda: navigation(request),  # asked for by pages with a frame alone
         "themes": THEMES,
         "luminet_version": version(),
-        "is_on_this_machine": is_loopback(settings.ALLOWED_HOSTS[0]),
     }

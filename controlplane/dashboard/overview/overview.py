@@ -3,7 +3,6 @@
 from datetime import datetime
 from typing import Any
 
-from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
@@ -64,7 +63,6 @@ def overview_of() -> dict[str, Any]:
             "now": reverse("overview-now"),
         },
         "told": live_message_of(found.stats),
-        "is_demo": settings.ENVIRONMENT.is_demo,
         "movers": overview_rows.movers(recent.movement()),
         **_pairs(found.stats["as_of"]),
     }

@@ -1,4 +1,4 @@
-"""Settings: the fleet's policy and the demo's traffic at a glance. Prices, tokens, groups and quality are beside it."""
+"""Settings: the fleet's policy at a glance. Prices, tokens, groups and quality are beside it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,6 @@ from django.urls import reverse
 from controlplane.analytics.prices import price_list
 from controlplane.dashboard.frame.navigation import Link
 from controlplane.dashboard.frame.pages import operator_of, page
-from controlplane.dashboard.home.demo import demo_note
 from controlplane.dashboard.settings.rows import (
     policy_facts,
     policy_headline,
@@ -49,6 +48,5 @@ def settings(request: HttpRequest) -> HttpResponse:
         "models": sorted(models),
         "prices": prices_headline(price_list()),
         "tokens": tokens_headline(operator_tokens().count()),
-        "demo": demo_note(is_operator=True),
     }
     return shown(request, "settings", context)

@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -12,20 +11,19 @@ from typing import Any
 import aiohttp
 
 from engine_agent.process.commands import run
+from engine_agent.tools.errors import ToolError
 from engine_agent.tools.loadgen.arrivals import arrival_seconds
 from engine_agent.tools.loadgen.asking import session
-from engine_agent.tools.loadgen.errors import BadOption, LoadError
 from engine_agent.tools.loadgen.finding import find_server
 from engine_agent.tools.loadgen.options import parser
 from engine_agent.tools.loadgen.outcome import Outcome
 from engine_agent.tools.loadgen.report import document, headline, table
-from engine_agent.tools.loadgen.running import OnAnswer, nobody_counts, send_at, send_together, timed
+from engine_agent.tools.loadgen.running import send_at, send_together, timed
 from engine_agent.tools.loadgen.server import Server
 from engine_agent.tools.loadgen.summary import summary_of
 from engine_agent.tools.loadgen.workloads import Asked, Vocabulary, random_prompts, shared_prefix_prompts, trace_prompts
-from engine_agent.tools.replay.errors import ReplayError
-from engine_agent.tools.replay.progress import Progress
 from engine_agent.tools.replay.trace import read_trace
+from engine_agent.tools.report import Progress, print_or_write, wants_colour
 
 REQUESTS = 100
 FAILED = 3
@@ -34,7 +32,7 @@ WARMUP_SEED = "warm-up"
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    return run(lambda: asyncio.run(_measured(options)), LoadError, ReplayError)
+    return run(lambda: asyncio.run(_measured(options)), ToolError)
 
 
 async def _measured(options: argparse.Namespace) -> int:
@@ -61,15 +59,15 @@ def _server(options: argparse.Namespace) -> Server:
 
 
 def workload_of(options: argparse.Namespace) -> list[Asked]:
-    """What the options ask for, with its times. Raises BadOption, ReplayError, OSError."""
+    """What the options ask for, with its times. Raises ToolError, OSError."""
     vocabulary = Vocabulary(*options.vocabulary)
     if (options.dataset == "trace") != (options.trace is not None):
-        raise BadOption("--trace", "goes with --dataset trace, and --dataset trace with it")
+        raise ToolError("--trace", "goes with --dataset trace, and --dataset trace with it")
     workload = _trace(options, vocabulary) if options.dataset == "trace" else _made(options, vocabulary)
     if options.longest:
         workload = [asked for asked in workload if len(asked.tokens) <= options.longest]
     if not workload:
-        raise BadOption("--longest", f"no prompt is as short as {options.longest:,} tokens")
+        raise ToolError("--longest", f"no prompt is as short as {options.longest:,} tokens")
     if options.rate:
         moments = arrival_seconds(len(workload), rate=options.rate, burstiness=options.burstiness, seed=options.seed)
         return timed(workload, moments)
@@ -114,29 +112,21 @@ def _warmup(options: argparse.Namespace, vocabulary: Vocabulary) -> list[Asked]:
 async def _sent(
     opened: aiohttp.ClientSession, server: Server, workload: Sequence[Asked], options: argparse.Namespace
 ) -> list[Outcome]:
-    progress = Progress(sys.stderr, len(workload))
-    on_answer: OnAnswer = (
-        (lambda answered: progress.show("answered", answered)) if sys.stderr.isatty() else nobody_counts
-    )
-    try:
+    with Progress(sys.stderr) as progress:
+
+        def on_answer(answered: int) -> None:
+            progress.show("answered", answered, len(workload))
+
         if options.concurrency:
             return await send_together(opened, server, workload, concurrency=options.concurrency, on_answer=on_answer)
         return await send_at(opened, server, workload, speed=options.speed, on_answer=on_answer)
-    finally:
-        progress.clear()
 
 
 def _say(options: argparse.Namespace, server: Server, outcomes: Sequence[Outcome]) -> None:
     summary = summary_of(outcomes)
     found = document(server, asked(options), summary, outcomes if options.details else ())
-    if options.json == Path("-"):
-        print(json.dumps(found))
-        return
-    print(headline(server, described(options, len(outcomes))), end="\n\n")
-    print(table(summary, is_colourful=sys.stdout.isatty() and not os.environ.get("NO_COLOR")))
-    if options.json:
-        options.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
-        print(f"wrote {options.json}", file=sys.stderr)
+    text = table(summary, is_colourful=wants_colour(sys.stdout))
+    print_or_write(f"{headline(server, described(options, len(outcomes)))}\n\n{text}", found, options.json)
 
 
 def asked(options: argparse.Namespace) -> dict[str, Any]:

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import aiohttp
 
+from engine_agent.tools.errors import ToolError
 from engine_agent.tools.loadgen.answer import shown
 from engine_agent.tools.loadgen.asking import FAILURES, ask, failure, refusal
-from engine_agent.tools.loadgen.errors import BadServer
 from engine_agent.tools.loadgen.server import Form, Server
 from engine_agent.tools.loadgen.workloads import Asked, Vocabulary
 
@@ -18,7 +18,7 @@ SECONDS = 30.0
 async def find_server(opened: aiohttp.ClientSession, server: Server, *, wants: str, vocabulary: Vocabulary) -> Server:
     """The same with the model it serves and a form that it takes. `wants` is auto, ids, text or chat.
 
-    Raises BadServer.
+    Raises ToolError.
     """
     if not server.model:
         server = replace(server, model=await _only_model(opened, server))
@@ -31,7 +31,7 @@ async def find_server(opened: aiohttp.ClientSession, server: Server, *, wants: s
                 return found
             return replace(found, form=replace(form, tokens_per_word=outcome.prompt_tokens / CALIBRATION_TOKENS))
         refused = refused or told(outcome.error or "", outcome.detail)
-    raise BadServer(server.path, refused)
+    raise ToolError(server.path, refused)
 
 
 def _forms(wants: str) -> list[Form]:
@@ -50,10 +50,10 @@ async def _only_model(opened: aiohttp.ClientSession, server: Server) -> str:
         ) as response:
             answer = await response.read()
             if response.status != 200:
-                raise BadServer(url, told(*refusal(response.status, answer)))
+                raise ToolError(url, told(*refusal(response.status, answer)))
         return str(json.loads(answer)["data"][0]["id"])
     except FAILURES as problem:
-        raise BadServer(url, told(*failure(problem))) from problem
+        raise ToolError(url, told(*failure(problem))) from problem
 
 
 def told(kind: str, detail: str) -> str:

@@ -2,18 +2,15 @@
 
 import argparse
 import json
-import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engine_agent.process.commands import Parser
 from engine_agent.tools.loadgen.server import checked_url
 from engine_agent.tools.loadgen.workloads import FIRST_TOKEN, LAST_TOKEN
+from engine_agent.tools.options import MOST, above_zero, float_read, new_parser, whole_read
 
 DATASETS = ("random", "shared-prefix", "trace")
 FORMS = ("auto", "ids", "text", "chat")
-MOST = 10**9
 ABOUT = "Ask an OpenAI server what a workload asks, and say how long its answers took."
 EXAMPLES = """examples:
   luminet bench --url http://127.0.0.1:8101/v1 --key "$KEY" --requests 50 --concurrency 8
@@ -25,12 +22,7 @@ status: 0 when every request was answered, 3 when some failed, 1 when something 
 
 
 def parser() -> argparse.ArgumentParser:
-    top = Parser(
-        prog="luminet bench",
-        description=ABOUT,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    top = new_parser("luminet bench", ABOUT, EXAMPLES)
     top.add_argument("--json", type=Path, metavar="FILE", help="write all figures there; - is standard output")
     top.add_argument("--details", action="store_true", help="with --json: every single request too")
     _server(top.add_argument_group("whom to ask"))
@@ -110,27 +102,9 @@ def object_read(text: str) -> dict[str, Any]:
     return found
 
 
-def whole_read(least: int) -> Callable[[str], int]:
-    """A whole number from `least`."""
-
-    def read(text: str) -> int:
-        if not text.isdecimal() or not least <= int(text[:20]) <= MOST:
-            raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from {least}")
-        return int(text)
-
-    return read
-
-
-def above_zero(text: str) -> float:
-    found = _float(text)
-    if not 0 < found < math.inf:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number above 0")
-    return found
-
-
 def rate_read(text: str) -> float:
     """`2.5`, `inf`."""
-    found = _float(text)
+    found = float_read(text)
     if not found > 0:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no rate above 0")
     return found
@@ -142,10 +116,3 @@ def range_read(text: str) -> tuple[int, int]:
     if not colon or not first.isdecimal() or not last.isdecimal() or not int(first) < int(last) <= MOST:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no range such as 100:999")
     return int(first), int(last)
-
-
-def _float(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan

@@ -7,9 +7,7 @@ from typing import Any
 from engine_agent.tools.loadgen.outcome import Outcome
 from engine_agent.tools.loadgen.server import Server
 from engine_agent.tools.loadgen.summary import PERCENTILES, Spread, Summary
-
-BOLD, DIM, BAD, PLAIN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[0m"
-NO_VALUE = "–"
+from engine_agent.tools.report import BOLD, RED, aligned, format_number, format_percent, painted
 
 
 def headline(server: Server, what: str) -> str:
@@ -22,9 +20,9 @@ def table(summary: Summary, *, is_colourful: bool = False) -> str:
     lines = [_counts(summary), *_cache(summary), ""]
     heads = ["", "n", "mean", *(f"P{percent}" for percent in PERCENTILES), "most"]
     body = [_cells(name, spread) for name, spread in _times(summary).items() if spread]
-    widths = [max(len(row[index]) for row in [heads, *body]) for index in range(len(heads))]
-    lines += [_painted(_row(heads, widths), BOLD, is_colourful), *(_row(row, widths) for row in body)]
-    return "\n".join([*lines, *(_painted(line, BAD, is_colourful) for line in _errors(summary))])
+    top, *rows = aligned([heads, *body])
+    lines += [painted(top, BOLD, is_colourful), *rows]
+    return "\n".join([*lines, *(painted(line, RED, is_colourful) for line in _errors(summary))])
 
 
 def document(
@@ -76,7 +74,7 @@ def _cache(summary: Summary) -> list[str]:
         return [f"{summary.prompt_tokens:,} prompt tokens; the server does not say how many came from its cache"]
     lines = [
         f"{summary.cached_tokens:,} of {summary.prompt_tokens:,} prompt tokens from cache, "
-        f"{100 * summary.hit_ratio:.1f} %"
+        f"{format_percent(summary.hit_ratio)}"
     ]
     if summary.miss_reasons:
         lines.append("miss reasons: " + ", ".join(f"{name} {count:,}" for name, count in summary.miss_reasons.items()))
@@ -98,17 +96,7 @@ def _times(summary: Summary) -> dict[str, Spread | None]:
 
 def _cells(name: str, spread: Spread) -> list[str]:
     times = [spread.mean, *(spread.percentiles[percent] for percent in PERCENTILES), spread.most]
-    return [name, f"{spread.n:,}", *(_number(1000 * seconds) for seconds in times)]
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
-
-
-def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
-    name, *numbers = cells
-    aligned = [number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True)]
-    return "  ".join([name.ljust(widths[0]), *aligned]).rstrip()
+    return [name, f"{spread.n:,}", *(format_number(1000 * seconds) for seconds in times)]
 
 
 def _errors(summary: Summary) -> list[str]:
@@ -127,7 +115,3 @@ def _milliseconds(spread: Spread | None) -> dict[str, float] | None:
     percentiles = {f"p{percent}": 1000 * value for percent, value in spread.percentiles.items()}
     ends = {"mean": 1000 * spread.mean, "min": 1000 * spread.least, "max": 1000 * spread.most}
     return {"n": spread.n, **ends, **percentiles}
-
-
-def _painted(text: str, colour: str, is_colourful: bool) -> str:
-    return f"{colour}{text}{PLAIN}" if is_colourful and text.strip() else text

@@ -14,8 +14,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_args
 
-from engine_agent.tools.quality.errors import BadArtefact
+from engine_agent.tools.errors import ToolError
 from engine_agent.tools.quality.gates import Verdict
+from engine_agent.tools.report import write_atomically
 from kernels.formats import FLOOR
 
 SCHEMA = "luminet/quality/1"
@@ -118,29 +119,29 @@ def document(artefact: Artefact) -> dict[str, Any]:
 def save_artefact(artefact: Artefact, folder: Path) -> Path:
     """Raises OSError."""
     path = folder / file_name(artefact.backend)
-    path.write_text(json.dumps(document(artefact), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    write_atomically(path, (json.dumps(document(artefact), indent=1, allow_nan=False) + "\n").encode())
     return path
 
 
 def load_artefact(folder: Path, *, backend: str, model_revision: str | None = None) -> Artefact:
-    """Raises BadArtefact for what was changed, is no artefact, or is of another backend or revision; OSError."""
+    """Raises ToolError for what was changed, is no artefact, or is of another backend or revision; OSError."""
     path = folder / file_name(backend)
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as problem:
-        raise BadArtefact(path, "", f"is no JSON: {problem}") from problem
+        raise ToolError(path, "", f"is no JSON: {problem}") from problem
     if not isinstance(content, dict):
-        raise BadArtefact(path, "", "is no JSON object")
+        raise ToolError(path, "", "is no JSON object")
     digest = content.pop("digest", None)
     if content.pop("schema", None) != SCHEMA:
-        raise BadArtefact(path, "schema", f"is not {SCHEMA}")
+        raise ToolError(path, "schema", f"is not {SCHEMA}")
     if digest != _digest({"schema": SCHEMA, **content}):
-        raise BadArtefact(path, "digest", "does not fit what the file says: it was changed after it was written")
+        raise ToolError(path, "digest", "does not fit what the file says: it was changed after it was written")
     found = _Reader(path).artefact(content)
     if found.backend != backend:
-        raise BadArtefact(path, "backend", f"expected {backend}, found {found.backend}")
+        raise ToolError(path, "backend", f"expected {backend}, found {found.backend}")
     if model_revision is not None and found.model_revision != model_revision:
-        raise BadArtefact(path, "model_revision", f"expected {model_revision}, found {found.model_revision}")
+        raise ToolError(path, "model_revision", f"expected {model_revision}, found {found.model_revision}")
     return found
 
 
@@ -169,7 +170,7 @@ class _Reader:
         for name, share in self._kept(f"{where}.needle", given["needle"], dict).items():
             self._kept(f"{where}.needle.{name}", share, float)
         if given["verdict"] not in VERDICTS:
-            raise BadArtefact(self._path, f"{where}.verdict", f"{given['verdict']!r} is none of {', '.join(VERDICTS)}")
+            raise ToolError(self._path, f"{where}.verdict", f"{given['verdict']!r} is none of {', '.join(VERDICTS)}")
         texts = {name: self._texts(f"{where}.{name}", given[name]) for name in TEXTS}
         figures = {name: Figures(**self._fields(f"{where}.axes.{name}", one, Figures)) for name, one in axes.items()}
         return Measurement(**{**given, "axes": figures, **texts})
@@ -183,15 +184,15 @@ class _Reader:
         prefix = f"{where}." if where else ""
         for one in fields(kind):
             if one.name not in given:
-                raise BadArtefact(self._path, prefix + one.name, "is missing")
+                raise ToolError(self._path, prefix + one.name, "is missing")
             if one.type in (str, int, float, bool):
                 self._kept(prefix + one.name, given[one.name], one.type)
         if strange := given.keys() - {one.name for one in fields(kind)}:
-            raise BadArtefact(self._path, prefix + min(strange), f"is no field of {SCHEMA}")
+            raise ToolError(self._path, prefix + min(strange), f"is no field of {SCHEMA}")
         return dict(given)
 
     def _kept(self, where: str, value: Any, kind: type) -> Any:
         is_right = type(value) is kind or (kind is float and type(value) is int)
         if not is_right or (kind is float and not math.isfinite(value)):
-            raise BadArtefact(self._path, where, f"{value!r} is no {kind.__name__}")
+            raise ToolError(self._path, where, f"{value!r} is no {kind.__name__}")
         return value

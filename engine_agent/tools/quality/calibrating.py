@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import sys
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -15,11 +14,13 @@ from engine_agent.engine.config import read_config
 from engine_agent.engine.errors import EngineError
 from engine_agent.engine.model import load_model
 from engine_agent.engine.weights import model_revision
-from engine_agent.process.commands import Parser, run
+from engine_agent.process.commands import run
+from engine_agent.tools.errors import ToolError
+from engine_agent.tools.options import new_parser
 from engine_agent.tools.quality.command import device_named
-from engine_agent.tools.quality.errors import BadText, QualityError
 from engine_agent.tools.quality.observing import calibrate
 from engine_agent.tools.quality.texts import Tokens, read_documents
+from engine_agent.tools.report import say_written
 from kernels.errors import KernelError
 from kernels.formats import KV_FORMATS
 from kernels.scales import NEUTRAL
@@ -31,11 +32,11 @@ LEAST = 64
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    return run(lambda: _calibrated(options), EngineError, QualityError, KernelError)
+    return run(lambda: _calibrated(options), EngineError, ToolError, KernelError)
 
 
 def parser() -> argparse.ArgumentParser:
-    top = Parser(prog="luminet calibrate", description=ABOUT)
+    top = new_parser("luminet calibrate", ABOUT)
     top.add_argument("model", metavar="MODEL_FOLDER", type=Path, help="a Hugging Face folder; the scales go into it")
     top.add_argument("text", metavar="TEXT_FILE", type=Path, help="plain text, or JSON lines with a text each")
     top.add_argument("--tokens", type=int, default=TOKENS, metavar="N", help=f"read at most so many ({TOKENS:,})")
@@ -57,7 +58,7 @@ def _calibrated(options: argparse.Namespace) -> int:
     documents = read_documents(options.text)
     sequences = sequences_of(Tokens(options.model), documents, length=window, most=options.tokens)
     if sequences.numel() < LEAST:
-        raise BadText(options.text, f"{sequences.numel()} tokens are too few to calibrate on; {LEAST} at least")
+        raise ToolError(options.text, f"{sequences.numel()} tokens are too few to calibrate on; {LEAST} at least")
     found = calibrate(
         load_model(options.model, device=options.device, most_positions=window),
         sequences,
@@ -75,7 +76,7 @@ def _calibrated(options: argparse.Namespace) -> int:
     )
     for name, digest in digests.items():
         print(f"{name:10}{digest}")
-    print(f"wrote {path}", file=sys.stderr)
+    say_written(path)
     return 0
 
 

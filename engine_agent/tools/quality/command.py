@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,14 +10,16 @@ from pathlib import Path
 import torch
 
 from engine_agent.engine.errors import EngineError
-from engine_agent.process.commands import Parser, run
+from engine_agent.process.commands import run
+from engine_agent.tools.errors import ToolError
+from engine_agent.tools.options import new_parser, whole_read
+from engine_agent.tools.plots import plotting_checked
 from engine_agent.tools.quality.artefact import Artefact, document, save_artefact
-from engine_agent.tools.quality.errors import QualityError
-from engine_agent.tools.quality.plots import plotting_checked, write_plots
+from engine_agent.tools.quality.plots import write_plots
 from engine_agent.tools.quality.publishing import publish, publishing_checked
 from engine_agent.tools.quality.report import headline, table
 from engine_agent.tools.quality.suite import QUICK, Plan, measure
-from engine_agent.tools.replay.progress import Progress
+from engine_agent.tools.report import Progress, say_written, wants_colour
 from kernels.errors import KernelError
 from kernels.formats import KV_FORMATS
 
@@ -35,26 +36,20 @@ EXAMPLES = """examples:
 status: 0 when the control was rejected, 3 when it was not and the run is blind, 1 when something is wrong.
 """
 BLIND = 3
-PARTS = 1_000  # of the progress line
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    return run(lambda: _measured(options), EngineError, QualityError, KernelError)
+    return run(lambda: _measured(options), EngineError, ToolError, KernelError)
 
 
 def parser() -> argparse.ArgumentParser:
-    top = Parser(
-        prog="luminet quality",
-        description=ABOUT,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    top = new_parser("luminet quality", ABOUT, EXAMPLES)
     top.add_argument("model", metavar="MODEL_FOLDER", nargs="?", type=Path, default=MODEL, help="the demo model")
     top.add_argument("--text", type=Path, default=TEXT, metavar="FILE", help="JSON lines with a text each, or one text")
     top.add_argument("--formats", type=_formats, metavar="A,B", help="only these, and what they are compared with")
-    top.add_argument("--documents", type=_whole, metavar="N", help="judge by so many documents (all)")
-    top.add_argument("--tokens", type=_whole, metavar="N", help=f"of each document ({Plan().tokens})")
+    top.add_argument("--documents", type=whole_read(2), metavar="N", help="judge by so many documents (all)")
+    top.add_argument("--tokens", type=whole_read(2), metavar="N", help=f"of each document ({Plan().tokens})")
     top.add_argument("--quick", action="store_true", help="little text: shows that all works, decides nothing")
     top.add_argument("--device", default="cpu", type=device_named, help="cpu or cuda")
     top.add_argument("--json", action="store_true", help="for programs")
@@ -80,12 +75,6 @@ def device_named(text: str) -> str:
     return text
 
 
-def _whole(text: str) -> int:
-    if not text.isdecimal() or int(text) < 2:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 1")
-    return int(text)
-
-
 def plan_of(options: argparse.Namespace) -> Plan:
     plan = QUICK if options.quick else Plan()
     given = {name: getattr(options, name) for name in ("formats", "documents", "tokens")}
@@ -97,22 +86,14 @@ def _measured(options: argparse.Namespace) -> int:
         plotting_checked()
     control_plane = publishing_checked(options.quick) if options.publish else None
     plan = plan_of(options)
-    progress = Progress(sys.stderr, PARTS)
-
-    def on_step(what: str, done: int, of: int) -> None:
-        progress.show(what, PARTS * done // of)
-
-    try:
-        artefact = measure(options.model, options.text, plan, device=options.device, on_step=on_step)
-    finally:
-        progress.clear()
+    with Progress(sys.stderr) as progress:
+        artefact = measure(options.model, options.text, plan, device=options.device, on_step=progress.show)
     if options.json:
         print(json.dumps(document(artefact)))
     else:
         print(headline(artefact), end="\n\n")
-        print(table(artefact, is_colourful=_wants_colour()))
-    for path in _written(options, plan, artefact):
-        print(f"wrote {path}", file=sys.stderr)
+        print(table(artefact, is_colourful=wants_colour(sys.stdout)))
+    say_written(*_written(options, plan, artefact))
     if control_plane is not None:
         url, token = control_plane
         stored = publish(artefact, options.publish, url=url, token=token)
@@ -129,7 +110,3 @@ def _written(options: argparse.Namespace, plan: Plan, artefact: Artefact) -> lis
         options.out.mkdir(parents=True, exist_ok=True)
     written = [save_artefact(artefact, folder)] if folder else []
     return written + (write_plots(artefact, options.plots) if options.plots else [])
-
-
-def _wants_colour() -> bool:
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

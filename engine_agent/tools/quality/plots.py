@@ -1,20 +1,14 @@
-"""One picture of a run, as SVG and PNG: bytes per token against what they cost, plain and with outliers.
+"""One picture of a run: bytes per token against what they cost, plain and with outliers."""
 
-matplotlib comes with the extra `bench` and is loaded only when a plot is asked for.
-"""
-
-import importlib
 from pathlib import Path
 from typing import Any
 
+from engine_agent.tools.plots import BAD, MUTED, OK, SETTINGS, WARN, new_figure, tidy, write_figures
 from engine_agent.tools.quality.artefact import Artefact, Figures, Measurement
-from engine_agent.tools.quality.errors import CannotPlot
 from engine_agent.tools.quality.gates import GATES
 from kernels.formats import BASELINE, CONTROL, EXACT, FLOOR
 
-COLOURS = {"passed": "#1b7a43", "failed": "#b3261e", "unresolved": "#8a5a00"}  # the dashboard's: ok, bad, warn
-MUTED, GRID = "#556172", "#dddddd"
-SETTINGS = {"svg.hashsalt": "luminet", "font.size": 9, "axes.titlesize": 11, "axes.titleweight": "bold"}
+COLOURS = {"passed": OK, "failed": BAD, "unresolved": WARN}
 LEAST = 1e-8  # nothing below is told from rounding
 AXES = ("plain", "outliers")
 Box = tuple[float, float, float, float]  # left, low, right, high
@@ -23,27 +17,9 @@ LETTER, POINT = 5.6 * PIXELS, 5 * PIXELS  # how wide
 OFFSETS = ((8, 0), (-8, 0), (0, 11), (0, -11), (8, 9), (-8, 9), (8, -9), (-8, -9))  # of a name, in points
 
 
-def plotting_checked() -> None:
-    """Before minutes are spent on what cannot be drawn. Raises CannotPlot."""
-    try:
-        importlib.import_module("matplotlib")
-    except ImportError as problem:
-        advice = "pip install -c constraints.txt -e '.[bench]'"
-        raise CannotPlot(f"plots need matplotlib, which is not installed here: {advice}") from problem
-
-
 def write_plots(artefact: Artefact, folder: Path) -> list[Path]:
-    """The paths written. Raises CannotPlot, OSError."""
-    plotting_checked()
-    matplotlib = importlib.import_module("matplotlib")
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"quality.{kind}" for kind in ("svg", "png")]
-    with matplotlib.rc_context(SETTINGS):
-        drawn = _drawn(artefact)
-        for path in paths:
-            metadata = {"Date": None} if path.suffix == ".svg" else None
-            drawn.savefig(path, format=path.suffix[1:], dpi=150, metadata=metadata)
-    return paths
+    """The paths written. Raises ToolError, OSError."""
+    return write_figures(folder, {"quality": lambda: _drawn(artefact)}, {**SETTINGS, "axes.titlesize": 11})
 
 
 def fact(artefact: Artefact) -> str:
@@ -58,8 +34,7 @@ def fact(artefact: Artefact) -> str:
 
 
 def _drawn(artefact: Artefact) -> Any:
-    # No pyplot: it keeps every figure alive and picks a window system.
-    drawn = importlib.import_module("matplotlib.figure").Figure(figsize=(11, 5.6), layout="constrained")
+    drawn = new_figure(11, 5.6)
     axes = drawn.subplots(1, 2, sharey=True)
     titles = (fact(artefact), "With outlier channels in every key (colours: verdicts without)")
     for axis, name, title in zip(axes, AXES, titles, strict=True):
@@ -78,9 +53,7 @@ def _panel(axis: Any, artefact: Artefact, name: str) -> None:
     axis.set_xscale("log")
     axis.set_yscale("log")
     axis.set_xlabel("bytes per token, keys and values of all layers, logarithmic", loc="left")
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.grid(color=GRID, linewidth=0.6)
-    axis.set_axisbelow(True)
+    tidy(axis, grid="both")
     shown = [one for one in artefact.measurements if one.kv_format != EXACT and name in one.axes]
     for one in shown:
         _point(axis, one, one.axes[name])

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from urllib.request import Request, build_opener
 
 from engine_agent.http.redirects import Stays
+from engine_agent.tools.errors import ToolError
 from engine_agent.tools.quality.artefact import Artefact, document
-from engine_agent.tools.quality.errors import CannotPublish
 
 PATH = "/api/v1/quality"
 SECONDS = 30
@@ -18,19 +18,19 @@ _OPENER = build_opener(Stays)
 
 
 def publishing_checked(is_quick: bool, environ: Mapping[str, str] = os.environ) -> tuple[str, str]:
-    """Where to and with which token, before minutes are spent on measuring. Raises CannotPublish."""
+    """Where to and with which token, before minutes are spent on measuring. Raises ToolError."""
     if is_quick:
-        raise CannotPublish("a quick run decides nothing: leave out --quick or --publish")
+        raise ToolError("a quick run decides nothing: leave out --quick or --publish")
     url, token = (environ.get(name, "").strip().rstrip("/") for name in ("LUMINET_URL", "LUMINET_TOKEN"))
     if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).netloc:
-        raise CannotPublish("--publish: LUMINET_URL is no http or https address of a control plane")
+        raise ToolError("--publish: LUMINET_URL is no http or https address of a control plane")
     if not token:
-        raise CannotPublish("--publish: LUMINET_TOKEN is not set; an operator's token is needed")
+        raise ToolError("--publish: LUMINET_TOKEN is not set; an operator's token is needed")
     return url, token
 
 
 def publish(artefact: Artefact, model: str, *, url: str, token: str) -> list[str]:
-    """Under the name that agents serve the model under: each format with what is stored of it. Raises CannotPublish."""
+    """Under the name that agents serve the model under: each format with what is stored of it. Raises ToolError."""
     told = document(artefact)
     request = Request(  # publishing_checked has looked at the scheme
         url + PATH,
@@ -45,9 +45,9 @@ def publish(artefact: Artefact, model: str, *, url: str, token: str) -> list[str
         with _OPENER.open(request, timeout=SECONDS) as answer:
             results = json.loads(answer.read())["results"]
     except HTTPError as refused:
-        raise CannotPublish(f"{url}: {_why(refused)}") from None
+        raise ToolError(f"{url}: {_why(refused)}") from None
     except (URLError, HTTPException, OSError, ValueError, KeyError) as problem:
-        raise CannotPublish(f"{url}: {problem}") from None
+        raise ToolError(f"{url}: {problem}") from None
     return [f"{one['kv_dtype']} {one['verdict']}" for one in results]
 
 

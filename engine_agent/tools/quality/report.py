@@ -1,17 +1,15 @@
 """What a run found as people read it: a line for each format and scale set, below it what did not pass, and why."""
 
-from collections.abc import Sequence
-
 from engine_agent.tools.quality.artefact import Artefact, Figures, Measurement
+from engine_agent.tools.report import BOLD, DIM, GREEN, NO_VALUE, RED, YELLOW, aligned, painted
 from kernels.formats import FLOOR
 
 HEADS = (
     "format", "scales", "B/token", "ΔPPL/token", "ΔPPL/byte", "95 %", "KL/token", "KL/byte", "KL p99", "top-1",
     "ΔPPL outliers", "KL outliers", "ΔPPL loud", "needle .9", ".95", "hit=miss", "verdict",
 )  # fmt: skip
-GAP = "  "
-COLOURS = {"passed": "\x1b[32m", "failed": "\x1b[31m", "unresolved": "\x1b[33m"}
-PLAIN, BOLD, DIM = "\x1b[0m", "\x1b[1m", "\x1b[2m"
+COLOURS = {"passed": GREEN, "failed": RED, "unresolved": YELLOW}
+TEXTS = (0, 1, len(HEADS) - 1)  # columns that are words
 CAPTION = (
     "ΔPPL in %, KL in nats, against bf16 (bf16 against fp32, fp32 against attention without pages). B/token: keys and\n"
     "values over all layers. Bounds and the interval are by byte of text, the rest by token. outliers: a few\n"
@@ -37,20 +35,10 @@ def headline(artefact: Artefact) -> str:
 
 
 def table(artefact: Artefact, *, is_colourful: bool = False) -> str:
-    rows = [_cells(one) for one in artefact.measurements]
-    widths = [max(len(row[index]) for row in [HEADS, *rows]) for index in range(len(HEADS))]
-
-    def line(cells: Sequence[str]) -> str:
-        left = [cell.ljust(width) for cell, width in zip(cells[:2], widths[:2], strict=True)]
-        right = [cell.rjust(width) for cell, width in zip(cells[2:-1], widths[2:-1], strict=True)]
-        return GAP.join([*left, *right, cells[-1]])
-
-    lines = [_painted(CAPTION, DIM, is_colourful), _painted(line(HEADS), BOLD, is_colourful)]
-    for one, cells in zip(artefact.measurements, rows, strict=True):
-        drawn = line(cells)
-        verdict = _painted(one.verdict, COLOURS[one.verdict], is_colourful)
-        lines.append(drawn[: len(drawn) - len(one.verdict)] + verdict)
-    return "\n".join([*lines, "", *remarks(artefact)])
+    rows = [_cells(one, is_colourful) for one in artefact.measurements]
+    heads, *lines = aligned([HEADS, *rows], left=TEXTS)
+    top = [painted(CAPTION, DIM, is_colourful), painted(heads, BOLD, is_colourful)]
+    return "\n".join([*top, *lines, "", *remarks(artefact)])
 
 
 def remarks(artefact: Artefact) -> list[str]:
@@ -66,7 +54,7 @@ def remarks(artefact: Artefact) -> list[str]:
     return found
 
 
-def _cells(one: Measurement) -> list[str]:
+def _cells(one: Measurement, is_colourful: bool) -> list[str]:
     plain, outliers, loud = (one.axes.get(axis) for axis in ("plain", "outliers", "loud"))
     assert plain is not None
     return [
@@ -81,16 +69,16 @@ def _cells(one: Measurement) -> list[str]:
         _small(plain.divergence_p99),
         f"{100 * plain.agreement:.2f} %",
         _delta(outliers),
-        _small(outliers.divergence) if outliers else "–",
+        _small(outliers.divergence) if outliers else NO_VALUE,
         _delta(loud),
         *(f"{100 * share:.1f}" for share in one.needle.values()),
         "yes" if one.hit_equals_miss else "no",
-        one.verdict,
+        painted(one.verdict, COLOURS[one.verdict], is_colourful),
     ]
 
 
 def _delta(figures: Figures | None) -> str:
-    return _signed(figures.delta_percent) if figures else "–"
+    return _signed(figures.delta_percent) if figures else NO_VALUE
 
 
 def _signed(value: float) -> str:
@@ -100,7 +88,3 @@ def _signed(value: float) -> str:
 
 def _small(value: float) -> str:
     return f"{value:.1e}"
-
-
-def _painted(text: str, colour: str, is_colourful: bool) -> str:
-    return f"{colour}{text}{PLAIN}" if is_colourful else text

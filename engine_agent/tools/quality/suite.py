@@ -24,8 +24,8 @@ from engine_agent.engine.calibration import Calibration, load_calibration, scale
 from engine_agent.engine.config import ModelConfig, read_config
 from engine_agent.engine.model import Model, load_model
 from engine_agent.engine.weights import model_revision
+from engine_agent.tools.errors import ToolError
 from engine_agent.tools.quality.artefact import Artefact, Figures, Measurement
-from engine_agent.tools.quality.errors import BadPlan
 from engine_agent.tools.quality.gates import (
     Finding,
     gate_of,
@@ -238,7 +238,7 @@ class Suite:
 def measure(
     folder: Path, text: Path, plan: Plan, *, device: str = "cpu", on_step: OnStep = lambda *_: None
 ) -> Artefact:
-    """The whole suite on the model in a folder. Raises EngineError, QualityError, OSError."""
+    """The whole suite on the model in a folder. Raises EngineError, ToolError, OSError."""
     with one_thread():
         return _measured(folder, text, plan, device, on_step)
 
@@ -282,12 +282,12 @@ def one_thread() -> Iterator[None]:
 
 
 def _plan_checked(plan: Plan, config: ModelConfig) -> None:
-    """Windows that the model can read, with tokens before those that are decoded. Raises BadPlan."""
+    """Windows that the model can read, with tokens before those that are decoded. Raises ToolError."""
     least, most = max(plan.decoded_tokens + 1, 2), config.max_positions
     if not least <= plan.tokens <= most:
-        raise BadPlan("tokens", plan.tokens, f"between {least} and the model's {most} positions")
+        raise ToolError("tokens", f"{plan.tokens} is not between {least} and the model's {most} positions")
     if most < HIT_TOKENS:
-        raise BadPlan("max_position_embeddings", most, f"at least {HIT_TOKENS}, which hits are tried out with")
+        raise ToolError("max_position_embeddings", f"{most} is below {HIT_TOKENS}, which hits are tried out with")
 
 
 def _prepared(

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from engine_agent.engine.config import CONFIG
-from engine_agent.tools.quality.errors import BadText
+from engine_agent.tools.errors import ToolError
 
 TOKENIZER = "tokenizer.json"
 
@@ -39,11 +39,11 @@ class Tokens:
     def __init__(self, folder: Path) -> None:
         path = folder / TOKENIZER
         if not path.exists():
-            raise BadText(folder, f"has no {TOKENIZER}")
+            raise ToolError(folder, f"has no {TOKENIZER}")
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
         except Exception as problem:  # the library raises nothing narrower
-            raise BadText(path, f"is no tokenizer: {problem}") from problem
+            raise ToolError(path, f"is no tokenizer: {problem}") from problem
         first = json.loads((folder / CONFIG).read_text(encoding="utf-8")).get("bos_token_id")
         self._first = first if type(first) is int else None
 
@@ -57,11 +57,11 @@ class Tokens:
 
 
 def read_documents(path: Path) -> list[str]:
-    """Raises BadText, OSError."""
+    """Raises ToolError, OSError."""
     try:
         content = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as problem:
-        raise BadText(path, f"is no UTF-8: {problem}") from problem
+        raise ToolError(path, f"is no UTF-8: {problem}") from problem
     if path.suffix != ".jsonl":
         return [content]
     documents = []
@@ -71,9 +71,9 @@ def read_documents(path: Path) -> list[str]:
         try:
             text = json.loads(line)["text"]
         except (ValueError, KeyError, TypeError) as problem:
-            raise BadText(path, f"line {number}: expected an object with a text") from problem
+            raise ToolError(path, f"line {number}: expected an object with a text") from problem
         if type(text) is not str:
-            raise BadText(path, f"line {number}: text: {type(text).__name__} is no text")
+            raise ToolError(path, f"line {number}: text: {type(text).__name__} is no text")
         documents.append(text)
     return documents
 
@@ -84,7 +84,7 @@ def windows(ids: Sequence[int], length: int) -> list[list[int]]:
 
 
 def read_texts(folder: Path, path: Path, *, length: int, documents: int | None, kept_back: int) -> Texts:
-    """The last `kept_back` documents calibrate; so many of the others are judged by. Raises BadText, OSError."""
+    """The last `kept_back` documents calibrate; so many of the others are judged by. Raises ToolError, OSError."""
     tokens, texts = Tokens(folder), read_documents(path)
     found = [cut for text in texts if (cut := windows(tokens.of(text), length))]
     if len(texts) == 1:
@@ -92,7 +92,7 @@ def read_texts(folder: Path, path: Path, *, length: int, documents: int | None, 
             [window] for cut in found for window in cut
         ]  # one text alone: its windows are all there is to draw from
     if len(found) < kept_back + 2:
-        raise BadText(path, f"{len(found)} documents of {length} tokens or more, and {kept_back + 2} are needed")
+        raise ToolError(path, f"{len(found)} documents of {length} tokens or more, and {kept_back + 2} are needed")
     judged, kept = found[: len(found) - kept_back][:documents], found[len(found) - kept_back :]
     owners = tuple(number for number, cut in enumerate(judged) for _ in cut)
     read = [window[1:] for cut in judged for window in cut]  # the first token of a window is given, not predicted

@@ -3,7 +3,6 @@
 import argparse
 import contextlib
 import json
-import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,11 +11,13 @@ from pathlib import Path
 from typing import TextIO
 
 from engine_agent.cache.errors import CacheError
-from engine_agent.process.commands import Parser, run
-from engine_agent.tools.replay.errors import BadOption, BadTrace, ReplayError
+from engine_agent.process.commands import run
+from engine_agent.tools.errors import ToolError
+from engine_agent.tools.options import new_parser, whole_read
+from engine_agent.tools.plots import plotting_checked
 from engine_agent.tools.replay.namespaces import flooded, namespaces_of, only, split
 from engine_agent.tools.replay.outcome import Outcome
-from engine_agent.tools.replay.plots import plotting_checked, write_plots
+from engine_agent.tools.replay.plots import write_plots
 from engine_agent.tools.replay.policies import (
     DEFAULT_TTLS,
     MODES,
@@ -31,13 +32,12 @@ from engine_agent.tools.replay.policies import (
     tokens_read,
     ttl_read,
     weight_read,
-    whole_read,
 )
-from engine_agent.tools.replay.progress import Progress
 from engine_agent.tools.replay.report import document, headline, table
 from engine_agent.tools.replay.running import replay
 from engine_agent.tools.replay.tokens import LEAST_BLOCK_TOKENS
 from engine_agent.tools.replay.trace import Request, read_trace
+from engine_agent.tools.report import Progress, say_written, wants_colour
 
 ABOUT = "Replay a request trace through the block manager and say what hit rate each policy would give."
 EXAMPLES = """examples:
@@ -50,16 +50,11 @@ COLUMNS_UNWATCHED = 120
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    return run(lambda: _replayed(options), ReplayError, CacheError)
+    return run(lambda: _replayed(options), ToolError, CacheError)
 
 
 def parser() -> argparse.ArgumentParser:
-    top = Parser(
-        prog="luminet replay",
-        description=ABOUT,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    top = new_parser("luminet replay", ABOUT, EXAMPLES)
     top.add_argument("trace", metavar="TRACE", help="JSON lines as in Mooncake's traces; - reads standard input")
     whole, block = whole_read(1), whole_read(LEAST_BLOCK_TOKENS)
     top.add_argument("--block-tokens", type=block, default=512, metavar="N", help="tokens behind each hash id (512)")
@@ -116,9 +111,9 @@ def _replayed(options: argparse.Namespace) -> int:
     else:
         columns = shutil.get_terminal_size((COLUMNS_UNWATCHED, 24)).columns
         print(headline(name, requests, options.block_tokens), end="\n\n")
-        print(table(outcomes, columns=columns, is_colourful=_wants_colour(sys.stdout)))
-    for path in write_plots(outcomes, options.plots) if options.plots else ():
-        print(f"wrote {path}", file=sys.stderr)
+        print(table(outcomes, columns=columns, is_colourful=wants_colour(sys.stdout)))
+    if options.plots:
+        say_written(*write_plots(outcomes, options.plots))
     return 0
 
 
@@ -126,8 +121,8 @@ def _requests(options: argparse.Namespace) -> list[Request]:
     with _opened(options.trace) as lines:
         try:
             requests = read_trace(lines, block_tokens=options.block_tokens, head=options.head)
-        except ReplayError as problem:
-            raise BadTrace(_name(options.trace), problem) from problem
+        except ToolError as problem:
+            raise ToolError(_name(options.trace), problem) from problem
     if options.split:
         requests = split(requests, options.split)
     if options.only:
@@ -167,7 +162,7 @@ def _setups(options: argparse.Namespace, namespaces: Sequence[str]) -> list[Setu
         for name in namespaces:
             setups[0].policy_of(name)
     except CacheError as problem:
-        raise BadOption("--reserved and --limit", str(problem)) from problem
+        raise ToolError("--reserved and --limit", str(problem)) from problem
     return setups
 
 
@@ -184,13 +179,13 @@ def _shares(options: argparse.Namespace, namespaces: Sequence[str]) -> dict[str,
     for option, given in (("--reserved", reserved), ("--limit", limit), ("--weight", weight)):
         for name in given:
             if options.one_cache:
-                raise BadOption(option, "goes with --one-cache as little as any share")
+                raise ToolError(option, "goes with --one-cache as little as any share")
             if not options.pool:
-                raise BadOption(option, "is a share of a pool, so it needs --pool")
+                raise ToolError(option, "is a share of a pool, so it needs --pool")
             if name not in namespaces:
-                raise BadOption(option, f"no request is of the namespace {name}")
+                raise ToolError(option, f"no request is of the namespace {name}")
     if sum(reserved.values()) > 1:
-        raise BadOption("--reserved", f"{sum(reserved.values()):g} together, and the pool is 1")
+        raise ToolError("--reserved", f"{sum(reserved.values()):g} together, and the pool is 1")
     return {
         name: Shares(reserved.get(name, 0.0), limit.get(name, 1.0), weight.get(name, 1.0))
         for name in {*reserved, *limit, *weight}
@@ -198,20 +193,13 @@ def _shares(options: argparse.Namespace, namespaces: Sequence[str]) -> dict[str,
 
 
 def _outcomes(requests: Sequence[Request], setups: Sequence[Setup]) -> list[Outcome]:
-    progress = Progress(sys.stderr, len(setups) * len(requests))
     outcomes = []
-    try:
+    with Progress(sys.stderr) as progress:
         for number, setup in enumerate(setups):
             what = f"{setup.label} ({number + 1} of {len(setups)})"
 
             def on_step(arrived: int, what: str = what, before: int = number * len(requests)) -> None:
-                progress.show(what, before + arrived)
+                progress.show(what, before + arrived, len(setups) * len(requests))
 
             outcomes.append(replay(requests, setup, on_step=on_step))
-    finally:
-        progress.clear()
     return outcomes
-
-
-def _wants_colour(stream: TextIO) -> bool:
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

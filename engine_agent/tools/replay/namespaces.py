@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 
-from engine_agent.tools.replay.errors import BadOption
+from engine_agent.tools.errors import ToolError
 from engine_agent.tools.replay.trace import LARGEST_ID, Request
 
 FLOODER = "flooder"
@@ -37,17 +37,17 @@ def conversation(request: Request, shared: set[int]) -> int:
 def only(requests: Sequence[Request], namespace: str) -> list[Request]:
     kept = [request for request in requests if request.namespace == namespace]
     if not kept:
-        raise BadOption("--only", f"{namespace} has no requests; there are {_names(requests)}")
+        raise ToolError("--only", f"{namespace} has no requests; there are {_names(requests)}")
     return kept
 
 
 def flooded(requests: Sequence[Request], times: float, *, block_tokens: int) -> list[Request]:
     """Beside them a flooder: so many times as many requests, evenly in time, all new, of their mean whole blocks."""
     if FLOODER in namespaces_of(requests):
-        raise BadOption("--flood", f"the trace has a namespace called {FLOODER}")
+        raise ToolError("--flood", f"the trace has a namespace called {FLOODER}")
     count = round(times * len(requests))
     if count > MOST_FLOOD_REQUESTS:
-        raise BadOption("--flood", f"{count:,} requests, expected at most {MOST_FLOOD_REQUESTS:,}")
+        raise ToolError("--flood", f"{count:,} requests, expected at most {MOST_FLOOD_REQUESTS:,}")
     blocks = max(1, sum(request.input_tokens for request in requests) // len(requests) // block_tokens)
     began, ended = requests[0].at_seconds, requests[-1].at_seconds
     flood = [

@@ -3,17 +3,15 @@
 import argparse
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from engine_agent.cache.policy import LONGEST_TTL_SECONDS, NamespacePolicy
 from engine_agent.contracts.policy_fields import TtlMode
-from engine_agent.tools.replay.words import TOKENS, amount
+from engine_agent.tools.report import TOKENS, format_amount
 
 MODES: tuple[TtlMode, ...] = ("sliding", "absolute")
 SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 MOST_POOL_TOKENS = 10**12
-_WHOLE = re.compile(r"[0-9]{1,9}")
 _NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 _SPAN = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)([smhd]?)")
 _SIZE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?)([kMG]?)")
@@ -54,7 +52,7 @@ class Setup:
 
     @property
     def label(self) -> str:
-        return self.ttl.label + (f", pool {amount(self.pool_tokens)}" if self.pool_tokens else "")
+        return self.ttl.label + (f", pool {format_amount(self.pool_tokens)}" if self.pool_tokens else "")
 
     def policy_of(self, namespace: str) -> NamespacePolicy:
         shares = self.shares.get(namespace, Shares())
@@ -126,17 +124,6 @@ def weight_read(text: str) -> tuple[str, float]:
     if not 0 < weight < math.inf:
         raise argparse.ArgumentTypeError(f"{text[:40]!r}: a weight is above 0")
     return name, weight
-
-
-def whole_read(least: int) -> Callable[[str], int]:
-    """A whole number from `least`."""
-
-    def read(text: str) -> int:
-        if not _WHOLE.fullmatch(text) or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from {least} to {10**9 - 1}")
-        return int(text)
-
-    return read
 
 
 def factor_read(text: str) -> float:

@@ -6,16 +6,25 @@ from typing import Any
 from engine_agent.tools.replay.namespaces import namespaces_of
 from engine_agent.tools.replay.outcome import Outcome, Tally
 from engine_agent.tools.replay.trace import Request
-from engine_agent.tools.replay.words import amount, percent, span
+from engine_agent.tools.report import (
+    BLUE,
+    BOLD,
+    DIM,
+    GAP,
+    NO_VALUE,
+    aligned,
+    format_amount,
+    format_duration,
+    format_percent,
+    painted,
+)
 
 REASONS = ("cold", "expired", "evicted", "quota", "purged", "dtype", "disabled", "refused", "tail")
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 CAPTION = "Share of prompt tokens served from cache, and why the rest missed."
-GAP = "  "
 WIDEST_BAR, NARROWEST_BAR = 24, 6
 MOST_NAMESPACES = 20
 MOST_MOMENTS = 600
-HIT, PLAIN, DIM, BOLD = "\x1b[34m", "\x1b[0m", "\x1b[2m", "\x1b[1m"
 
 Line = tuple[str, Tally, Outcome | None]
 
@@ -23,11 +32,12 @@ Line = tuple[str, Tally, Outcome | None]
 def headline(name: str, requests: Sequence[Request], block_tokens: int) -> str:
     """What was replayed."""
     names = namespaces_of(requests)
+    tokens = format_amount(sum(request.input_tokens for request in requests))
     return " · ".join(
         (
             name,
-            f"{len(requests):,} requests in {span(requests[-1].at_seconds - requests[0].at_seconds)}",
-            f"{amount(sum(request.input_tokens for request in requests))} prompt tokens in blocks of {block_tokens:,}",
+            f"{len(requests):,} requests in {format_duration(requests[-1].at_seconds - requests[0].at_seconds)}",
+            f"{tokens} prompt tokens in blocks of {block_tokens:,}",
             f"{len(names):,} namespaces" if len(names) > 1 else f"namespace {names[0]}",
         )
     )
@@ -39,16 +49,18 @@ def table(outcomes: Sequence[Outcome], *, columns: int, is_colourful: bool = Fal
     reasons = [one for one in REASONS if any(tally.missed_tokens[one] for _, tally, _ in lines)]
     heads = ["policy", "hits", "peak resident", *reasons]
     body = [_cells(line, reasons) for line in lines]
-    widths = [max(len(row[index]) for row in [heads, *body]) for index in range(len(heads))]
-    room = columns - sum(widths) - len(GAP) * len(heads)
+    room = columns - max(map(len, aligned([heads, *body]))) - len(GAP)
     bar_width = max(NARROWEST_BAR, min(WIDEST_BAR, room))
-    found = [_painted(CAPTION, DIM, is_colourful), _painted(_row(heads, "", widths, bar_width), BOLD, is_colourful)]
-    for (_, tally, outcome), cells in zip(lines, body, strict=True):
-        bar = _bar(tally.hit_ratio or 0.0, bar_width, is_unicode=is_unicode)
-        row = _row(cells, bar, widths, bar_width)
-        start = widths[0] + len(GAP)
-        painted = row[:start] + _painted(row[start : start + bar_width], HIT, is_colourful) + row[start + bar_width :]
-        found.append(painted if outcome else _painted(row, DIM, is_colourful))
+
+    def bar_of(tally: Tally, is_policy: bool) -> str:
+        bar = _bar(tally.hit_ratio or 0.0, bar_width, is_unicode=is_unicode).ljust(bar_width)
+        return painted(bar, BLUE, is_colourful and is_policy)
+
+    bars = [" " * bar_width, *(bar_of(tally, outcome is not None) for _, tally, outcome in lines)]
+    cells = [[name, bar, *numbers] for (name, *numbers), bar in zip([heads, *body], bars, strict=True)]
+    top, *rest = aligned(cells, left=(0, 1))
+    found = [painted(CAPTION, DIM, is_colourful), painted(top, BOLD, is_colourful)]
+    found += [painted(row, DIM, is_colourful and not outcome) for row, (_, _, outcome) in zip(rest, lines, strict=True)]
     return "\n".join([*found, *_remarks(outcomes)])
 
 
@@ -79,19 +91,13 @@ def _lines(outcomes: Sequence[Outcome]) -> list[Line]:
 
 def _cells(line: Line, reasons: Sequence[str]) -> list[str]:
     name, tally, outcome = line
-    peak = f"{amount(outcome.peak_resident_tokens)} tokens" if outcome else ""
-    return [name, percent(tally.hit_ratio), peak, *(_missed(tally, reason) for reason in reasons)]
+    peak = f"{format_amount(outcome.peak_resident_tokens)} tokens" if outcome else ""
+    return [name, format_percent(tally.hit_ratio), peak, *(_missed(tally, reason) for reason in reasons)]
 
 
 def _missed(tally: Tally, reason: str) -> str:
     tokens = tally.missed_tokens[reason]
-    return percent(tokens / tally.prompt_tokens) if tokens else "–"
-
-
-def _row(cells: Sequence[str], bar: str, widths: Sequence[int], bar_width: int) -> str:
-    name, *numbers = cells
-    aligned = [number.rjust(width) for number, width in zip(numbers, widths[1:], strict=True)]
-    return GAP.join([name.ljust(widths[0]), bar.ljust(bar_width), *aligned]).rstrip()
+    return format_percent(tokens / tally.prompt_tokens) if tokens else NO_VALUE
 
 
 def _bar(ratio: float, width: int, *, is_unicode: bool) -> str:
@@ -111,7 +117,7 @@ def _remarks(outcomes: Sequence[Outcome]) -> list[str]:
             its = "its tokens count" if refused == 1 else "their tokens count"
             remarks.append(f"{outcome.setup.label}: {_requests(refused)} never fitted; {its} as missed.")
         if waited := total.waited_requests:
-            longest = span(total.longest_wait_seconds)
+            longest = format_duration(total.longest_wait_seconds)
             remarks.append(f"{outcome.setup.label}: {_requests(waited)} waited for room, at most {longest}.")
         if stopped := total.preemptions:
             times = "once" if stopped == 1 else f"{stopped:,} times"
@@ -124,10 +130,6 @@ def _remarks(outcomes: Sequence[Outcome]) -> list[str]:
 
 def _requests(count: int) -> str:
     return f"{count:,} request{'s' if count != 1 else ''}"
-
-
-def _painted(text: str, colour: str, is_colourful: bool) -> str:
-    return f"{colour}{text}{PLAIN}" if is_colourful and text.strip() else text
 
 
 def _outcome_document(outcome: Outcome) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from engine_agent.tools.replay.errors import BadLine, EmptyTrace
+from engine_agent.tools.errors import ToolError
 
 DEFAULT_NAMESPACE = "default"
 LARGEST_ID = 2**62 - 1
@@ -31,7 +31,7 @@ class Request:
 
 
 def read_trace(lines: Iterable[str], *, block_tokens: int, head: int | None = None) -> list[Request]:
-    """The requests in the order of their time, the first `head` lines of them. Raises BadLine, or EmptyTrace."""
+    """The requests in the order of their time, the first `head` lines of them. Raises ToolError."""
     requests: list[Request] = []
     for number, line in enumerate(lines, 1):
         if head is not None and len(requests) >= head:
@@ -39,7 +39,7 @@ def read_trace(lines: Iterable[str], *, block_tokens: int, head: int | None = No
         if line.strip():
             requests.append(_request(number, line, block_tokens))
     if not requests:
-        raise EmptyTrace("there is no request in it")
+        raise ToolError("there is no request in it")
     requests.sort(key=lambda request: request.at_seconds)  # stable: lines of one moment stay in order
     return requests
 
@@ -60,23 +60,23 @@ def _fields(number: int, line: str) -> dict[str, Any]:
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as problem:
-        raise BadLine(number, "line", f"is no JSON: {problem}"[:200]) from problem
+        raise _bad(number, "line", f"is no JSON: {problem}"[:200]) from problem
     if not isinstance(fields, dict):
-        raise BadLine(number, "line", f"expected an object, found {_shown(fields)}")
+        raise _bad(number, "line", f"expected an object, found {_shown(fields)}")
     return fields
 
 
 def _milliseconds(number: int, fields: dict[str, Any]) -> float:
     found = _given(number, fields, "timestamp")
     if not _is_number(found) or not 0 <= found < math.inf:
-        raise BadLine(number, "timestamp", f"expected milliseconds from 0, found {_shown(found)}")
+        raise _bad(number, "timestamp", f"expected milliseconds from 0, found {_shown(found)}")
     return float(found)
 
 
 def _whole(number: int, fields: dict[str, Any], name: str, *, least: int) -> int:
     found = _given(number, fields, name)
     if not _is_whole(found) or not least <= found <= MOST_TOKENS:
-        raise BadLine(number, name, f"expected tokens, from {least} to {MOST_TOKENS}, found {_shown(found)}")
+        raise _bad(number, name, f"expected tokens, from {least} to {MOST_TOKENS}, found {_shown(found)}")
     return int(found)
 
 
@@ -84,28 +84,32 @@ def _hash_ids(number: int, fields: dict[str, Any], input_tokens: int, block_toke
     found = _given(number, fields, "hash_ids")
     full, rest = divmod(input_tokens, block_tokens)
     if not isinstance(found, list):
-        raise BadLine(number, "hash_ids", f"expected a list, found {_shown(found)}")
+        raise _bad(number, "hash_ids", f"expected a list, found {_shown(found)}")
     most = full + (rest > 0)
     if not full <= len(found) <= most:
         wanted = f"expected {most} ids for {input_tokens} tokens in blocks of {block_tokens}"
-        raise BadLine(number, "hash_ids", f"{wanted}, found {len(found)}")
+        raise _bad(number, "hash_ids", f"{wanted}, found {len(found)}")
     for index, one in enumerate(found):
         if not _is_whole(one) or not 0 <= one <= LARGEST_ID:
-            raise BadLine(number, f"hash_ids[{index}]", f"expected a number from 0 to 2^62 - 1, found {_shown(one)}")
+            raise _bad(number, f"hash_ids[{index}]", f"expected a number from 0 to 2^62 - 1, found {_shown(one)}")
     return array("Q", found)
 
 
 def _namespace(number: int, fields: dict[str, Any]) -> str:
     found = fields.get("namespace", DEFAULT_NAMESPACE)
     if not isinstance(found, str) or not 0 < len(found) <= 100 or not found.isprintable():
-        raise BadLine(number, "namespace", f"expected a name of up to 100 characters, found {_shown(found)}")
+        raise _bad(number, "namespace", f"expected a name of up to 100 characters, found {_shown(found)}")
     return found
 
 
 def _given(number: int, fields: dict[str, Any], name: str) -> Any:
     if name not in fields:
-        raise BadLine(number, name, "is missing")
+        raise _bad(number, name, "is missing")
     return fields[name]
+
+
+def _bad(line: int, field: str, problem: str) -> ToolError:
+    return ToolError(f"line {line}", field, problem)
 
 
 def _is_whole(found: object) -> bool:

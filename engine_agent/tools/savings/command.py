@@ -2,7 +2,6 @@
 
 import argparse
 import asyncio
-import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -11,28 +10,28 @@ from pathlib import Path
 
 from engine_agent.engine.config import read_config
 from engine_agent.engine.errors import EngineError
-from engine_agent.process.commands import Parser, run
+from engine_agent.process.commands import run
+from engine_agent.tools.errors import ToolError
 from engine_agent.tools.loadgen.asking import session
-from engine_agent.tools.loadgen.errors import LoadError
 from engine_agent.tools.loadgen.finding import find_server
-from engine_agent.tools.loadgen.options import FORMS, above_zero, range_read, url_read, whole_read
+from engine_agent.tools.loadgen.options import FORMS, range_read, url_read
 from engine_agent.tools.loadgen.server import Server
 from engine_agent.tools.loadgen.workloads import FIRST_TOKEN, LAST_TOKEN, Vocabulary
-from engine_agent.tools.replay.progress import Progress
+from engine_agent.tools.options import above_zero, new_parser, whole_read
+from engine_agent.tools.plots import plotting_checked
+from engine_agent.tools.report import Progress, print_or_write, say_written
 from engine_agent.tools.savings.capacity import Room, room_in
 from engine_agent.tools.savings.engine import cpu_seconds_of, engine_running
-from engine_agent.tools.savings.errors import SavingsError
 from engine_agent.tools.savings.machine import described
 from engine_agent.tools.savings.measuring import measure
 from engine_agent.tools.savings.plan import Plan, Prompts
-from engine_agent.tools.savings.plots import plotting_checked, write_plots
+from engine_agent.tools.savings.plots import write_plots
 from engine_agent.tools.savings.report import table
 from engine_agent.tools.savings.result import Result
 from kernels.formats import KV_FORMATS
 from kernels.layout import BLOCK_TOKENS, PageLayout
 
 POOL_BYTES = 256 * 2**20
-PARTS = 1_000  # of the progress line
 ABOUT = "Measure what prefix caching saves: time to first token, cost per request, and requests at once."
 EXAMPLES = """examples:
   luminet savings --model engine_agent/demo/model
@@ -45,16 +44,11 @@ other, then more and more at once. Nobody else should use the machine meanwhile.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
-    return run(lambda: _run(options), SavingsError, LoadError, EngineError)
+    return run(lambda: _run(options), ToolError, EngineError)
 
 
 def parser() -> argparse.ArgumentParser:
-    top = Parser(
-        prog="luminet savings",
-        description=ABOUT,
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    top = new_parser("luminet savings", ABOUT, EXAMPLES)
     where = top.add_mutually_exclusive_group(required=True)
     where.add_argument("--url", type=url_read, help="a server that runs, such as http://127.0.0.1:8101/v1")
     where.add_argument("--model", type=Path, metavar="PATH", help="start an engine for this model, and stop it again")
@@ -112,7 +106,9 @@ def _run(options: argparse.Namespace) -> int:
             if cpu_seconds_of(engine.pid) is not None:
                 cpu_seconds = lambda: cpu_seconds_of(engine.pid) or 0.0  # noqa: E731
         result = asyncio.run(measured(server, plan_of(options), options, cpu_seconds))
-    _say(options, result)
+    print_or_write(table(result), result.document(), options.json)
+    if options.plots:
+        say_written(*write_plots(result, options.plots))
     return 0
 
 
@@ -121,18 +117,11 @@ async def measured(
 ) -> Result:
     vocabulary = Vocabulary(*options.vocabulary)
     machine = described()
-    progress = Progress(sys.stderr, PARTS)
-
-    def on_step(what: str, done: int, of: int) -> None:
-        progress.show(what, PARTS * done // of or 1)
-
-    try:
+    with Progress(sys.stderr) as progress:
         async with session() as opened:
             server = await find_server(opened, server, wants=options.prompts, vocabulary=vocabulary)
             prompts = Prompts(plan, vocabulary)
-            found = await measure(opened, server, plan, prompts, cpu_seconds=cpu_seconds, on_step=on_step)
-    finally:
-        progress.clear()
+            found = await measure(opened, server, plan, prompts, cpu_seconds=cpu_seconds, on_step=progress.show)
     kv_dtype = found.sides["with"].outcomes[0].kv_dtype
     return Result(server, plan, found, machine, _room(options, plan, kv_dtype), kv_dtype)
 
@@ -151,15 +140,3 @@ def blocks_of(model: Path, kv_dtype: str | None, pool_bytes: int = POOL_BYTES) -
         return None
     config = read_config(model)
     return pool_bytes // PageLayout(KV_FORMATS[kv_dtype], config.layers, config.kv_heads, config.head_size).page_bytes
-
-
-def _say(options: argparse.Namespace, result: Result) -> None:
-    if options.json == Path("-"):
-        print(json.dumps(result.document()))
-    else:
-        print(table(result))
-        if options.json:
-            options.json.write_text(json.dumps(result.document(), indent=2) + "\n", encoding="utf-8")
-            print(f"wrote {options.json}", file=sys.stderr)
-    for path in write_plots(result, options.plots) if options.plots else ():
-        print(f"wrote {path}", file=sys.stderr)

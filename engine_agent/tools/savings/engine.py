@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine_agent.tools.savings.errors import SavingsError
+from engine_agent.tools.errors import ToolError
 
 READY_SECONDS = 120.0
 STOP_SECONDS = 20.0
@@ -29,7 +29,7 @@ class Engine:
 
 @contextmanager
 def engine_running(model: Path, options: Sequence[str] = ()) -> Iterator[Engine]:
-    """Alone, on a free port, with a state folder that goes when it ends. Raises SavingsError with its last words."""
+    """Alone, on a free port, with a state folder that goes when it ends. Raises ToolError with its last words."""
     with tempfile.TemporaryDirectory(prefix="luminet-savings-") as folder:
         state, log = Path(folder) / "state", Path(folder) / "log"
         arguments = ["--model", str(model), "--port", "0", "--state", str(state), *options]
@@ -55,7 +55,7 @@ def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
     while not (served := _SERVED.search(said := log.read_text(encoding="utf-8", errors="replace"))):
         if process.poll() is not None or time.monotonic() > deadline:
             why = "ended" if process.poll() is not None else f"does not serve after {READY_SECONDS:.0f} s"
-            raise SavingsError(f"the engine {why}: {' '.join(said.split())[-LAST_CHARACTERS:]}")
+            raise ToolError(f"the engine {why}: {' '.join(said.split())[-LAST_CHARACTERS:]}")
         time.sleep(POLL_SECONDS)
     return served[1]
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 import aiohttp
 
+from engine_agent.tools.errors import ToolError
 from engine_agent.tools.loadgen.asking import ask
 from engine_agent.tools.loadgen.outcome import Outcome
 from engine_agent.tools.loadgen.running import send_together
 from engine_agent.tools.loadgen.server import Server
 from engine_agent.tools.loadgen.summary import quantile, summary_of
 from engine_agent.tools.savings.capacity import most_within
-from engine_agent.tools.savings.errors import NotComparable, SavingsError
 from engine_agent.tools.savings.plan import SIDES, Plan, Prompts, Side
 
 LEAST_SHARE = 0.9  # of the template that a hit must find
@@ -69,7 +69,7 @@ async def measure(
     cpu_seconds: CpuSeconds | None = None,
     on_step: OnStep,
 ) -> Found:
-    """Raises NotComparable, or SavingsError where a request fails."""
+    """Raises ToolError."""
     sides: dict[Side, Measured] = {side: Measured() for side in SIDES}
     for side in SIDES:  # the template is computed once, and the server is warm
         _checked(await ask(opened, server, prompts.next(side)))
@@ -118,24 +118,24 @@ def trial_of(together: int, outcomes: Sequence[Outcome], bound_ms: float) -> Tri
 
 
 def check_sides(sides: dict[Side, Measured], plan: Plan) -> None:
-    """A side that did not do what its name says would be praised or blamed for nothing. Raises NotComparable."""
+    """A side that did not do what its name says would be praised or blamed for nothing. Raises ToolError."""
     cached = {side: [one.cached_tokens for one in found.outcomes] for side, found in sides.items()}
     told = {side: [tokens for tokens in all_ if tokens is not None] for side, all_ in cached.items()}
     if any(len(told[side]) < len(cached[side]) for side in SIDES):
-        raise NotComparable("the server does not say how many prompt tokens came from its cache (cached_tokens)")
+        raise ToolError("the server does not say how many prompt tokens came from its cache (cached_tokens)")
     # A template in text may be a few tokens longer or shorter than planned.
     prompt = quantile(sorted(one.prompt_tokens for one in sides["with"].outcomes), 0.5)
     least = LEAST_SHARE * plan.template_tokens * prompt / plan.prompt_tokens
     if (fewest := min(told["with"])) < least:
-        raise NotComparable(
+        raise ToolError(
             f"with caching, {fewest:,} of a template of {plan.template_tokens:,} tokens came from the cache: "
             "caching is off, or the pool is too small to keep the template beside one other prompt"
         )
     if (most := max(told["without"])) > (1 - LEAST_SHARE) * plan.prompt_tokens:
-        raise NotComparable(f"without caching, {most:,} tokens of a prompt that nobody had sent came from the cache")
+        raise ToolError(f"without caching, {most:,} tokens of a prompt that nobody had sent came from the cache")
 
 
 def _checked(outcome: Outcome) -> Outcome:
     if outcome.error is not None:
-        raise SavingsError(f"a request failed: {outcome.error}" + (f" ({outcome.detail})" if outcome.detail else ""))
+        raise ToolError(f"a request failed: {outcome.error}" + (f" ({outcome.detail})" if outcome.detail else ""))
     return outcome

@@ -1,26 +1,24 @@
 """A result as people read it: a table, then what its words mean."""
 
-from collections.abc import Sequence
-
+from engine_agent.tools.report import NO_VALUE, aligned, format_number, format_percent
 from engine_agent.tools.savings.confidence import LEVEL, Estimate
 from engine_agent.tools.savings.measuring import BOUND_FACTOR, BOUND_SHARE
 from engine_agent.tools.savings.plan import SIDES
 from engine_agent.tools.savings.result import Result, Saved
 
 HEADS = ("", "with caching", "without", "saved")
-COLUMN_GAP = "   "
+GAP = "   "
 
 
 def table(result: Result) -> str:
     rows = [_saved_row(saved) for saved in result.times]
     if result.cpu:
         rows.append(_saved_row(result.cpu))
-    rows += [_cost_row(result), _together_row(result)]
-    if result.room:
-        rows.append(_room_row(result))
-    widths = [max(len(row[index]) for row in [HEADS, *rows]) for index in range(len(HEADS))]
-    lines = [headline(result), "", *(_line(row, widths) for row in [HEADS, *rows]), "", *remarks(result)]
-    return "\n".join(lines)
+    with_, without = (result.found.sides[side].together for side in SIDES)
+    rows += [_cost_row(result), _count_row("requests at once, in time", with_, without)]
+    if room := result.room:
+        rows.append(_count_row("requests at once, in memory", room.with_caching, room.without_caching))
+    return "\n".join([headline(result), "", *aligned([HEADS, *rows], gap=GAP), "", *remarks(result)])
 
 
 def headline(result: Result) -> str:
@@ -60,34 +58,17 @@ def remarks(result: Result) -> list[str]:
 def _saved_row(saved: Saved) -> tuple[str, ...]:
     values = (_between(saved.sides[side], saved.unit) for side in SIDES)
     share = saved.share
-    return (saved.name, *values, f"{100 * share.value:.1f} % ({100 * share.low:.1f} – {100 * share.high:.1f})")
+    return (saved.name, *values, f"{format_percent(share.value)} ({100 * share.low:.1f} – {100 * share.high:.1f})")
 
 
 def _between(found: Estimate, unit: str) -> str:
-    return f"{_number(found.value)} {unit} ({_number(found.low)} – {_number(found.high)})"
+    return f"{format_number(found.value)} {unit} ({format_number(found.low)} – {format_number(found.high)})"
 
 
 def _cost_row(result: Result) -> tuple[str, ...]:
-    costs = (f"{result.cost(side):.3g}" for side in SIDES)
-    return ("cost of 1,000 requests", *costs, f"{100 * result.cost_saved:.1f} %")
+    costs = (format_number(result.cost(side)) for side in SIDES)
+    return ("cost of 1,000 requests", *costs, format_percent(result.cost_saved))
 
 
-def _together_row(result: Result) -> tuple[str, ...]:
-    with_, without = (result.found.sides[side].together for side in SIDES)
-    return ("requests at once, in time", f"{with_:,}", f"{without:,}", f"{with_ / without:.1f} ×" if without else "–")
-
-
-def _room_row(result: Result) -> tuple[str, ...]:
-    assert result.room is not None
-    with_, without = result.room.with_caching, result.room.without_caching
-    return ("requests at once, in memory", f"{with_:,}", f"{without:,}", f"{with_ / without:.1f} ×" if without else "–")
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.3g}"
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    name, *rest = cells
-    aligned = [cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True)]
-    return COLUMN_GAP.join([name.ljust(widths[0]), *aligned]).rstrip()
+def _count_row(name: str, with_: int, without: int) -> tuple[str, ...]:
+    return (name, f"{with_:,}", f"{without:,}", f"{with_ / without:.1f} ×" if without else NO_VALUE)

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from engine_agent.tools.report import write_atomically
 from tests.bench import machine
 from tests.bench.__main__ import default_out
 from tests.bench.earlier import KEPT
-from tests.bench.files import write_atomically
 from tests.bench.reading import Unreadable, read_run
 from tests.bench.report.kept import OtherMachine, kept_text, merged
 from tests.bench.report.notes import sections_in

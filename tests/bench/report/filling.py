@@ -9,9 +9,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from engine_agent.tools.report import format_number
 from tests.bench.figures import Figure, Series
 from tests.bench.results import RowResult
-from tests.bench.words import format_number, with_unit
+from tests.bench.words import with_unit
 
 NOT_MEASURED = "(not measured)"
 _PLACE = re.compile(r"\[\[(?:(?P<key>[A-Z]\d+): )?(?P<figure>[^\]|]+?)(?: \| (?P<what>[^\]]+))?\]\]")

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from engine_agent.tools.report import format_duration
 from tests.bench.figures import Figure
 from tests.bench.report.filling import Filling
 from tests.bench.report.notes import RowWords, Section
@@ -13,7 +14,7 @@ from tests.bench.report.standing import figures_text, is_shortened, short_figure
 from tests.bench.report.svg import Chart
 from tests.bench.report.tables import tables
 from tests.bench.results import RowResult, Run
-from tests.bench.words import format_duration, verdict
+from tests.bench.words import verdict
 
 FOLDER = "performance"  # of the pictures, beside the page
 SHOWN_VERSIONS = ("django", "torch", "transformers", "psycopg", "aiohttp", "uvicorn", "celery", "numpy")

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from engine_agent.tools.report import format_number
 from tests.bench.figures import Figure, Series
 from tests.bench.report.numbers import BY_KEY
 from tests.bench.report.svg import Bar, Chart
 from tests.bench.results import RowResult
-from tests.bench.words import format_number, with_unit
+from tests.bench.words import with_unit
 
 Rows = Mapping[str, RowResult]
 

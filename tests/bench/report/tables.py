@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from engine_agent.tools.report import format_number
 from tests.bench.figures import Figure
 from tests.bench.report.filling import value_of
 from tests.bench.results import RowResult
-from tests.bench.words import format_number, target_text, verdict, with_unit
+from tests.bench.words import target_text, verdict, with_unit
 
 HEADINGS = ("figure", "n", "median", "p5 – p95", "target", "")
 MANY = 12  # figures; of more, those without a target are folded away

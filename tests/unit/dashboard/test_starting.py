@@ -11,14 +11,14 @@ from django.conf import settings
 from django.test import override_settings
 
 from controlplane.dashboard.experiments.asking import Answer, NotAnswered, _answer, _event, _first_model, _refusal
-from controlplane.dashboard.experiments.engines import Counted, _metrics, counted_in
-from controlplane.dashboard.experiments.kinds.flood import flood_trace
 from controlplane.dashboard.experiments.rules import NOTHING, Own, rules
 from controlplane.dashboard.experiments.sent import pair_headline, sent_rows, speed_words
 from controlplane.dashboard.experiments.snippets import snippets
 from controlplane.dashboard.experiments.texts import fresh_text, words_for
-from controlplane.dashboard.experiments.trials import SILENT_SECONDS, About, Step, Told, headline, told_read, trial
 from controlplane.dashboard.home.customer import Fact
+from controlplane.demo.experiments.engines import Counted, _metrics, counted_in
+from controlplane.demo.experiments.kinds.flood import flood_trace
+from controlplane.demo.experiments.trials import SILENT_SECONDS, About, Step, Told, headline, told_read, trial
 
 ABOUT = About("hit", "Hit", "Twice.", "Undone.", "about 5 s")
 COLD = Answer(

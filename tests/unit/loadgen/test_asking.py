@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from engine_agent.tools.errors import ToolError
 from engine_agent.tools.loadgen.asking import ask, session
-from engine_agent.tools.loadgen.errors import BadServer
 from engine_agent.tools.loadgen.finding import find_server
 from engine_agent.tools.loadgen.outcome import Outcome
 from engine_agent.tools.loadgen.running import send_at, send_together, timed
@@ -155,7 +155,7 @@ async def test_chats_are_asked_as_chats() -> None:
 
 
 async def test_a_server_that_refuses_everything_is_named_with_its_reason() -> None:
-    with pytest.raises(BadServer, match=r"v1/completions: HTTP 401 invalid_api_key: Incorrect API key"):
+    with pytest.raises(ToolError, match=r"v1/completions: HTTP 401 invalid_api_key: Incorrect API key"):
         await found(Scripted(key="secret"))
 
 

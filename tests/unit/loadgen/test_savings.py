@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from engine_agent.engine.config import read_config
+from engine_agent.tools.errors import ToolError
 from engine_agent.tools.loadgen.outcome import Outcome
 from engine_agent.tools.loadgen.workloads import Vocabulary
 from engine_agent.tools.savings.capacity import most_within, room_in
 from engine_agent.tools.savings.command import blocks_of, main
 from engine_agent.tools.savings.confidence import estimate, percentile, reduction
 from engine_agent.tools.savings.engine import cpu_seconds_of, engine_running
-from engine_agent.tools.savings.errors import NotComparable, SavingsError
 from engine_agent.tools.savings.measuring import Measured, check_sides, trial_of
 from engine_agent.tools.savings.plan import SIDES, Plan, Prompts, Side
 from tests.unit.loadgen.openai_server import Scripted
@@ -112,7 +112,7 @@ def test_sides_that_do_what_their_names_say_may_be_compared() -> None:
     ],
 )
 def test_sides_that_do_not_are_not_compared(with_: int | None, without: int | None, complaint: str) -> None:
-    with pytest.raises(NotComparable, match=complaint):
+    with pytest.raises(ToolError, match=complaint):
         check_sides(sides(with_, without), PLAN)
 
 
@@ -158,7 +158,7 @@ def test_a_server_that_does_not_cache_is_not_praised(capsys: pytest.CaptureFixtu
 
 
 def test_an_engine_that_cannot_start_is_said_with_its_last_words(tmp_path: Path) -> None:
-    with pytest.raises(SavingsError, match=r"the engine ended: .*config\.json"), engine_running(tmp_path):
+    with pytest.raises(ToolError, match=r"the engine ended: .*config\.json"), engine_running(tmp_path):
         pytest.fail("it started")
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from engine_agent.tools.errors import ToolError
 from engine_agent.tools.quality.artefact import SCHEMA, Artefact, _digest, load_artefact, save_artefact
-from engine_agent.tools.quality.errors import BadArtefact
 from tests.unit.quality.making import make_artefact, make_measurement
 
 CHECKOUT = Path(__file__).parents[3]
@@ -41,7 +41,7 @@ def test_a_run_of_the_suite_comes_back_as_it_was_saved(artefact: Artefact, tmp_p
 
 def test_another_models_artefact_is_refused(tmp_path: Path) -> None:
     save_artefact(make_artefact(), tmp_path)
-    with pytest.raises(BadArtefact, match="model_revision: expected other, found aaaa"):
+    with pytest.raises(ToolError, match="model_revision: expected other, found aaaa"):
         load_artefact(tmp_path, backend=BACKEND, model_revision="other")
 
 
@@ -51,14 +51,14 @@ def test_another_models_artefact_is_refused(tmp_path: Path) -> None:
 def test_a_figure_changed_by_hand_is_noticed(old: str, new: str, tmp_path: Path) -> None:
     path = save_artefact(make_artefact(), tmp_path)
     path.write_text(path.read_text().replace(old, new, 1))
-    with pytest.raises(BadArtefact, match="digest: does not fit"):
+    with pytest.raises(ToolError, match="digest: does not fit"):
         load_artefact(tmp_path, backend=BACKEND)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3"])
 def test_what_is_no_object_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(text)
-    with pytest.raises(BadArtefact, match="is no JSON"):
+    with pytest.raises(ToolError, match="is no JSON"):
         load_artefact(tmp_path, backend=BACKEND)
 
 
@@ -82,7 +82,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 def test_what_is_no_artefact_is_refused_by_field(fields: dict[str, Any], problem: str, tmp_path: Path) -> None:
     save_artefact(make_artefact(), tmp_path)
     changed(tmp_path, **fields)
-    with pytest.raises(BadArtefact, match=problem):
+    with pytest.raises(ToolError, match=problem):
         load_artefact(tmp_path, backend=BACKEND)
 
 
@@ -107,7 +107,7 @@ def test_what_is_no_measurement_is_refused_by_field(
         place = place[name]
     place[path[-1]] = value
     changed(tmp_path, measurements=rows)
-    with pytest.raises(BadArtefact, match=problem):
+    with pytest.raises(ToolError, match=problem):
         load_artefact(tmp_path, backend=BACKEND)
 
 
@@ -147,7 +147,7 @@ def test_another_backends_artefact_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         load_artefact(tmp_path, backend="triton-cuda")
     path.rename(tmp_path / "quality-triton-cuda.json")
-    with pytest.raises(BadArtefact, match="backend: expected triton-cuda, found torch-cpu"):
+    with pytest.raises(ToolError, match="backend: expected triton-cuda, found torch-cpu"):
         load_artefact(tmp_path, backend="triton-cuda")
 
 

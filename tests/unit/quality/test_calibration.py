@@ -19,7 +19,7 @@ from engine_agent.engine.calibration import (
     save_calibration,
     scale_set,
 )
-from engine_agent.engine.errors import BadScales
+from engine_agent.engine.errors import BadModel
 from engine_agent.engine.model import Model, load_model
 from engine_agent.engine.weights import model_revision
 from engine_agent.tools.quality.calibrating import sequences_of
@@ -103,7 +103,7 @@ def test_a_folder_without_scales_has_none(tmp_path: Path, model: Model) -> None:
 
 def test_another_models_scales_are_refused(tmp_path: Path, model: Model, found: Calibration) -> None:
     save_calibration(found, tmp_path)
-    with pytest.raises(BadScales, match="model_revision: expected other, found r"):
+    with pytest.raises(BadModel, match="model_revision: expected other, found r"):
         load_calibration(tmp_path, model.config, model_revision="other")
 
 
@@ -126,7 +126,7 @@ def test_what_can_be_no_scales_is_refused_by_name(
     with safe_open(path, framework="pt") as file:
         details = file.metadata()
     save_file(load_file(path) | {name: wrong}, path, details)
-    with pytest.raises(BadScales, match=rf"{name}: {problem}"):
+    with pytest.raises(BadModel, match=rf"{name}: {problem}"):
         load_calibration(tmp_path, model.config, model_revision="r")
 
 
@@ -136,16 +136,16 @@ def test_scales_that_do_not_say_whose_they_are_are_refused(
 ) -> None:
     path = save_calibration(found, tmp_path)
     save_file(load_file(path), path, details)
-    with pytest.raises(BadScales, match=DETAILS):
+    with pytest.raises(BadModel, match=DETAILS):
         load_calibration(tmp_path, model.config, model_revision="r")
 
 
 def test_what_is_no_file_of_scales_is_refused(tmp_path: Path, model: Model) -> None:
     (tmp_path / FILE).write_bytes(b"nothing")
-    with pytest.raises(BadScales, match="is no safetensors file"):
+    with pytest.raises(BadModel, match="is no safetensors file"):
         load_calibration(tmp_path, model.config, model_revision="r")
     save_file({"other": torch.ones(1)}, tmp_path / FILE, {DETAILS: "{}"})
-    with pytest.raises(BadScales, match=r"luminet\.schema"):
+    with pytest.raises(BadModel, match=r"luminet\.schema"):
         load_calibration(tmp_path, model.config, model_revision="r")
 
 

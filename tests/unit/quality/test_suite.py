@@ -11,10 +11,10 @@ from controlplane.cli import main
 from engine_agent.engine.calibration import save_calibration, scale_set
 from engine_agent.engine.model import load_model
 from engine_agent.engine.weights import model_revision
+from engine_agent.tools.errors import ToolError
 from engine_agent.tools.quality import suite
 from engine_agent.tools.quality.artefact import Artefact, load_artefact
 from engine_agent.tools.quality.command import MODEL
-from engine_agent.tools.quality.errors import BadText
 from engine_agent.tools.quality.hits import hit_equals_miss
 from engine_agent.tools.quality.injection import NOTHING, Injection
 from engine_agent.tools.quality.metrics import Comparison
@@ -155,12 +155,12 @@ def test_one_long_text_is_cut_into_documents(folder: Path, tmp_path: Path) -> No
 def test_a_line_that_holds_no_text_is_named(line: str, folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "text.jsonl"
     path.write_text(f'{{"text": "fine"}}\n\n{line}\n')
-    with pytest.raises(BadText, match=r"text\.jsonl: line 3: "):
+    with pytest.raises(ToolError, match=r"text\.jsonl: line 3: "):
         read_texts(folder, path, length=10, documents=None, kept_back=1)
 
 
 def test_too_few_documents_are_counted(folder: Path) -> None:
-    with pytest.raises(BadText, match="0 documents of 9999 tokens or more, and 3 are needed"):
+    with pytest.raises(ToolError, match="0 documents of 9999 tokens or more, and 3 are needed"):
         read_texts(folder, folder / "heldout.jsonl", length=9999, documents=None, kept_back=1)
 
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from engine_agent.tools.replay.errors import BadOption
+from engine_agent.tools.errors import ToolError
 from engine_agent.tools.replay.namespaces import FLOODER, flooded, namespaces_of, only, split
 from engine_agent.tools.replay.trace import Request
 from tests.unit.replay.examples import BLOCK_TOKENS, made_up, public_trace
@@ -37,7 +37,7 @@ def test_only_one_namespace_is_left() -> None:
     requests = split(made_up(100), 3)
     assert {one.namespace for one in only(requests, "namespace-2")} == {"namespace-2"}
     with pytest.raises(
-        BadOption, match=r"^--only: acme has no requests; there are namespace-0, namespace-1, namespace-2$"
+        ToolError, match=r"^--only: acme has no requests; there are namespace-0, namespace-1, namespace-2$"
     ):
         only(requests, "acme")
 
@@ -69,7 +69,7 @@ def test_a_flooder_is_as_large_as_the_others_are_on_average() -> None:
 
 
 def test_a_flood_that_cannot_be_is_refused() -> None:
-    with pytest.raises(BadOption, match="expected at most"):
+    with pytest.raises(ToolError, match="expected at most"):
         flooded(made_up(10), 1e9, block_tokens=BLOCK_TOKENS)
-    with pytest.raises(BadOption, match=FLOODER):
+    with pytest.raises(ToolError, match=FLOODER):
         flooded([replace(one, namespace=FLOODER) for one in made_up(10)], 1, block_tokens=BLOCK_TOKENS)

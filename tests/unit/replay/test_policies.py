@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engine_agent.cache.policy import NamespacePolicy
+from engine_agent.tools.options import whole_read
 from engine_agent.tools.replay.policies import (
     DEFAULT_TTLS,
     Setup,
@@ -21,9 +22,7 @@ from engine_agent.tools.replay.policies import (
     tokens_read,
     ttl_read,
     weight_read,
-    whole_read,
 )
-from engine_agent.tools.replay.words import amount, percent, span
 
 
 @pytest.mark.parametrize(
@@ -89,12 +88,3 @@ def test_every_row_has_a_name_of_its_own() -> None:
     labels = [Setup(ttl, pool).label for ttl in DEFAULT_TTLS for pool in (None, 1_500_000)]
     assert len(set(labels)) == len(labels)
     assert Setup(Ttl("sliding", 1800), 1_500_000).label == "sliding 1,800 s, pool 1.50 M"
-
-
-def test_numbers_have_three_digits_and_a_unit() -> None:
-    tokens = (0, 1, 999, 1000, 9_994, 9_995, 99_940, 99_950, 999_499, 999_500, 10_900_000, 2.5e12)
-    assert [amount(one) for one in tokens] == [
-        *("0", "1", "999", "1.00 k", "9.99 k", "10.0 k", "99.9 k", "100 k", "999 k", "1.00 M", "10.9 M", "2500 G"),
-    ]
-    assert [percent(one) for one in (None, 0.0, 0.29295, 1.0)] == ["–", "0.0 %", "29.3 %", "100.0 %"]
-    assert [span(one) for one in (0.4, 119, 3537, 36_000)] == ["0 s", "119 s", "59 min", "10.0 h"]

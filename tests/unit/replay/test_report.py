@@ -1,21 +1,14 @@
 """The table, the JSON and the plots of outcomes that are made up."""
 
-import importlib
-import sys
 from collections import Counter
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
-
-from engine_agent.tools.replay.errors import CannotPlot
 from engine_agent.tools.replay.outcome import Moment, Outcome, Tally
-from engine_agent.tools.replay.plots import hit_rate_fact, plotting_checked, resident_fact, write_plots
+from engine_agent.tools.replay.plots import hit_rate_fact, resident_fact, write_plots
 from engine_agent.tools.replay.policies import Setup, Ttl
-from engine_agent.tools.replay.progress import Progress
 from engine_agent.tools.replay.report import document, headline, table
 from tests.unit.replay.examples import made_up
-from tests.unit.test_client_terminal import Tty
 
 
 def tally(cached: int, **missed: int) -> Tally:
@@ -146,35 +139,3 @@ def test_both_plots_are_drawn_as_svg_and_png(tmp_path: Path) -> None:
             assert path.read_bytes().startswith(b"\x89PNG")
     first = {path.name: path.read_bytes() for path in written}
     assert {path.name: path.read_bytes() for path in write_plots(several(), tmp_path / "new")} == first
-
-
-def test_without_matplotlib_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(CannotPlot, match=r"pip install .*\[bench\]"):
-        plotting_checked()
-
-
-def test_plots_leave_no_window_system_behind() -> None:
-    importlib.import_module("engine_agent.tools.replay.plots")
-    assert "matplotlib.pyplot" not in sys.modules
-
-
-# Progress.
-
-
-def test_a_terminal_shows_how_far_it_is_and_is_clean_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("engine_agent.tools.replay.progress.REDRAW_SECONDS", 0)
-    stream = Tty()
-    progress = Progress(stream, 200)
-    progress.show("sliding 300 s (1 of 2)", 50)
-    assert "sliding 300 s (1 of 2) · 25 % · " in stream.getvalue()
-    assert stream.getvalue().endswith(" s left")
-    progress.clear()
-    assert stream.getvalue().endswith("\r\x1b[2K")
-
-
-def test_where_nobody_watches_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(sys.stderr, 200)
-    progress.show("x", 50)
-    progress.clear()
-    assert capsys.readouterr().err == ""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine_agent.tools.replay.errors import BadLine, EmptyTrace, ReplayError
+from engine_agent.tools.errors import ToolError
 from engine_agent.tools.replay.tokens import answer_tokens, prompt_tokens
 from engine_agent.tools.replay.trace import LARGEST_ID, Request, read_trace
 from tests.unit.replay.examples import BLOCK_TOKENS, lines_of, made_up, public_trace
@@ -77,40 +77,39 @@ def test_what_is_written_is_read_again() -> None:
     ],
 )
 def test_a_bad_field_is_named_with_its_line(field: str, value: Any, said: str) -> None:
-    with pytest.raises(BadLine) as caught:
+    with pytest.raises(ToolError) as caught:
         read(GOOD, "", {**GOOD, field: value})
-    assert (caught.value.line, caught.value.field) == (3, field)
     assert str(caught.value).startswith(f"line 3: {field}: ")
     assert said in str(caught.value)
 
 
 @pytest.mark.parametrize("one", [-1, LARGEST_ID + 1, 1.5, "8", None, True])
 def test_a_bad_hash_id_is_named_with_its_place(one: Any) -> None:
-    with pytest.raises(BadLine, match=r"^line 1: hash_ids\[1\]: expected a number"):
+    with pytest.raises(ToolError, match=r"^line 1: hash_ids\[1\]: expected a number"):
         read({**GOOD, "hash_ids": [7, one, 9]})
 
 
 @pytest.mark.parametrize("field", sorted(GOOD))
 def test_a_missing_field_is_named(field: str) -> None:
-    with pytest.raises(BadLine, match=f"^line 1: {field}: is missing$"):
+    with pytest.raises(ToolError, match=f"^line 1: {field}: is missing$"):
         read({name: value for name, value in GOOD.items() if name != field})
 
 
 @pytest.mark.parametrize("line", ["{", "[" * 100_000, '"x"', "17", "\udcff", "9" * 5_000])
 def test_a_line_that_is_no_request_is_named(line: str) -> None:
-    with pytest.raises(BadLine, match=r"^line 2: line: ") as caught:
+    with pytest.raises(ToolError, match=r"^line 2: line: ") as caught:
         read(GOOD, line)
     assert len(str(caught.value)) < 300
 
 
 @given(st.text(max_size=60) | st.binary(max_size=60).map(lambda some: some.decode("utf-8", "surrogateescape")))
 def test_whatever_a_line_says_there_is_a_request_or_an_error_of_ours(line: str) -> None:
-    with pytest.raises(ReplayError):
+    with pytest.raises(ToolError):
         read(line)
 
 
 def test_a_trace_without_requests_is_an_error() -> None:
-    with pytest.raises(EmptyTrace):
+    with pytest.raises(ToolError, match="there is no request in it"):
         read("", "\n")
 
 

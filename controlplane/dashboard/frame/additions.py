@@ -1,0 +1,18 @@
+"""What other apps add to pages: the dashboard names the places, and knows none of those who fill them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal
+
+from django.apps import apps
+from django.http import HttpRequest
+
+Place = Literal["home", "overview", "settings", "sign in"]
+Addition = Callable[[HttpRequest], tuple[str, dict[str, Any]]]  # a template and its context
+
+
+def additions_at(place: Place, request: HttpRequest) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Of each installed app that has `page_additions`."""
+    for app in apps.get_app_configs():
+        additions: Mapping[Place, Addition] = getattr(app, "page_additions", {})
+        if place in additions:
+            yield additions[place](request)

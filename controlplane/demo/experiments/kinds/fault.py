@@ -1,0 +1,221 @@
+"""An engine is killed, then the web process, while requests go on: who answers, who comes back, what was counted.
+
+It runs in a process of its own, because it outlives the web process. What it kills the stack's supervisor starts again.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import DatabaseError, connection
+
+from controlplane.analytics.reconciliations import reconciliation_newest
+from controlplane.analytics.selectors import database_now
+from controlplane.dashboard.experiments.asking import CutShort, NotAnswered
+from controlplane.demo.experiments.kinds.speaking import FIRST, Voice, speaking
+from controlplane.demo.experiments.trials import About, NotPossible, Step
+from tenants.actor import Actor
+
+ABOUT: Final = About(
+    "fault",
+    "Fault: an engine is killed, then the web process",
+    "While one request after the other is sent, one engine gets SIGKILL, and when it is back, the process that serves "
+    "this very page. This page will lose its server for some seconds.",
+    "The stack’s supervisor starts both again.",
+    "about 2 min",
+)
+ENGINE, WEB = "agent-1-engine", "web"
+STATUS_SECONDS: Final = 20.0
+BACK_SECONDS: Final = 90.0
+RECONCILED_SECONDS: Final = 200.0  # compared once a minute, and what was lost is told again first
+PAUSE_SECONDS: Final = 0.25
+LOOK_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    name: str
+    pid: int
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    agent: str  # empty: not answered
+    why: str = ""
+    is_cut_short: bool = False  # under way when its engine died, and told so: nobody else can go on with its answer
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    at: datetime
+    tokens: int
+
+
+def fault(actor: Actor) -> Iterator[Step | None]:
+    for name in (ENGINE, WEB):
+        _running(_services(), name)
+    with speaking(actor, FIRST) as globex:
+        yield Step("Requests go out one after the other from here on, until the end.")
+        with _asking(globex) as asked:
+            _await(lambda: bool(asked), BACK_SECONDS, "The first request was not answered")
+            engine = yield from _killed(ENGINE, asked)
+            web = yield from _killed(WEB, asked)
+        every = [*engine, *web]
+    yield Step("Both are back, requests have ended and the key is revoked. Now everything must have been counted.")
+    found = yield from _reconciled(database_now())
+    is_shown = are_answered(engine, web) and found is not None and found.tokens == 0
+    compared = "nothing was compared in time" if found is None else f"{found.tokens:,} tokens apart in reconciliation"
+    yield Step(
+        "Nothing is left to undo: the supervisor has started both again.",
+        facts=[
+            ("While the engine was away", _words(engine), "requests that ended between the kill and its return"),
+            ("While the web was away", _words(web), "requests that ended between the kill and its return"),
+            ("Reconciliation", compared, "engines, ledger, minutes and pieces, compared after both were back"),
+        ],
+        facts_title="What was answered meanwhile, and whether all was counted",
+        verdict=f"Fault: {_counted(every)} meanwhile; {compared}",
+        tone="ok" if is_shown else "warn",
+    )
+
+
+def are_answered(engine: Sequence[Asked], web: Sequence[Asked]) -> bool:
+    """All but the one request that can have been under way when the engine was killed, if it was told so."""
+    cut_short = engine[0].is_cut_short if engine else False
+    return all(one.agent for one in [*engine[cut_short:], *web])
+
+
+def _killed(name: str, asked: Sequence[Asked]) -> Generator[Step | None, None, list[Asked]]:
+    """The generator's value: the requests that were under way or sent while it was away."""
+    service, before, began = _running(_services(), name), len(asked), time.monotonic()
+    _kill(service)
+    yield Step(f"{name}, process {service.pid}, got SIGKILL.")
+    end = began + BACK_SECONDS
+    while (back := _back(name, service.pid)) is None:
+        if time.monotonic() > end:
+            raise NotPossible(f"{name} did not come back within {BACK_SECONDS:.0f} s.")
+        yield None
+        time.sleep(LOOK_SECONDS)
+    meanwhile = list(asked[before:])
+    took = time.monotonic() - began
+    yield Step(f"{name} is back after {took:.1f} s as process {back.pid}. Meanwhile: {_words(meanwhile)}.")
+    return meanwhile
+
+
+def _kill(service: Service) -> None:
+    """Of this stack and of the same user; anything else raises."""
+    try:
+        os.kill(service.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError) as error:
+        raise NotPossible(f"{service.name} could not be killed: {error.strerror}.") from None
+
+
+def _back(name: str, old: int) -> Service | None:
+    found = next((one for one in _services() if one.name == name), None)
+    return found if found is not None and found.pid != old and found.state == "ready" else None
+
+
+def _running(services: Sequence[Service], name: str) -> Service:
+    found = next((one for one in services if one.name == name), None)
+    if found is None or found.state != "ready":
+        raise NotPossible(f"There is no {name} of an embedded stack that is ready here.")
+    return found
+
+
+def _services() -> list[Service]:
+    """As `luminet stack status` tells it: the control plane knows nothing else of the stack it may run in."""
+    command = [sys.executable, "-m", "controlplane.cli", "stack", "status", "--json"]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=STATUS_SECONDS, check=True)
+        return services_read(json.loads(done.stdout))
+    except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):
+        raise NotPossible("No embedded stack tells here what it runs.") from None
+
+
+def services_read(told: Any) -> list[Service]:
+    return [Service(str(one["name"]), int(one["pid"]), str(one["state"])) for one in told if one["pid"]]
+
+
+@contextmanager
+def _asking(voice: Voice) -> Iterator[Sequence[Asked]]:
+    """In a thread, a short request every moment; what became of each."""
+    asked: list[Asked] = []
+    is_over = threading.Event()
+
+    def ask() -> None:
+        while not is_over.wait(PAUSE_SECONDS):
+            try:
+                answer = voice.ask([{"role": "user", "content": f"Request {len(asked)}: are you there?"}])
+                asked.append(Asked(answer.header("agent")))
+            except NotAnswered as error:
+                asked.append(Asked("", str(error), is_cut_short=isinstance(error, CutShort)))
+
+    thread = threading.Thread(target=ask, daemon=True, name="five-minutes-asking")
+    thread.start()
+    try:
+        yield asked
+    finally:
+        is_over.set()
+        thread.join(timeout=STATUS_SECONDS)
+
+
+def _await(is_so: Callable[[], bool], seconds: float, words: str) -> None:
+    end = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > end:
+            raise NotPossible(f"{words} within {seconds:.0f} s.")
+        time.sleep(PAUSE_SECONDS)
+
+
+def _words(asked: Sequence[Asked]) -> str:
+    by = ", ".join(f"{many} by {agent}" for agent, many in sorted(Counter(_agents(asked)).items()))
+    why = next((one.why for one in asked if not one.agent and not one.is_cut_short), "")
+    said = f"{_counted(asked)}{f' ({by})' if by else ''}"
+    return f"{said}{f'; of the others the first: {why}' if why else ''}".rstrip(".")
+
+
+def _counted(asked: Sequence[Asked]) -> str:
+    cut_short = sum(one.is_cut_short for one in asked)
+    said = f"{len(_agents(asked))} of {len(asked)} requests answered"
+    return f"{said}, {cut_short} cut short by the kill and told so" if cut_short else said
+
+
+def _agents(asked: Sequence[Asked]) -> list[str]:
+    return [one.agent for one in asked if one.agent]
+
+
+def _reconciled(since: datetime) -> Generator[Step | None, None, Differences | None]:
+    """The generator's value: the first comparison after that in which nothing is apart, else the last there was."""
+    began = time.monotonic()
+    last: Differences | None = None
+    while time.monotonic() - began < RECONCILED_SECONDS:
+        found = _compared()
+        if found is not None and found.at > since and (last is None or found.at > last.at):
+            last = found
+            yield Step(f"Engines, ledger, minutes and pieces were compared: {found.tokens:,} tokens apart.")
+            if not found.tokens:
+                return last
+        yield None
+        time.sleep(LOOK_SECONDS)
+    return last
+
+
+def _compared() -> Differences | None:
+    try:
+        newest = reconciliation_newest()
+    except DatabaseError:
+        connection.close()
+        return None
+    if newest is None:
+        return None
+    return Differences(newest.at, sum(one["tokens"] for one in newest.totals.values()))

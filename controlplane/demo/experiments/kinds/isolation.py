@@ -1,0 +1,40 @@
+"""The identical prompt as another organisation: nothing of it may be served."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from controlplane.dashboard.experiments.sent import hit_ratio
+from controlplane.demo.experiments.kinds.speaking import FIRST, SECOND, long_prompt, speaking
+from controlplane.demo.experiments.trials import About, Step
+from tenants.actor import Actor
+
+ABOUT: Final = About(
+    "isolation",
+    "Isolation: the identical prompt as another organisation",
+    "Globex sends a prompt twice, so that it is in the cache. Then Initech sends the same bytes.",
+    "Both keys are revoked; the blocks expire like any others.",
+    "about 10 s",
+)
+TOKENS: Final = 2_000
+LEAST_HIT: Final = 0.9
+
+
+def isolation(actor: Actor) -> Iterator[Step]:
+    prompt = long_prompt(TOKENS)
+    with speaking(actor, FIRST) as globex, speaking(actor, SECOND) as initech:
+        yield Step(f"Keys of {globex.organisation.name} and {initech.organisation.name} were made.")
+        first = globex.ask(prompt)
+        yield Step(f"Globex sends {first.prompt_tokens:,} tokens: {first.hit} %.", [("Globex", first)])
+        again = globex.ask(prompt)
+        yield Step(f"Globex sends them again: {again.hit} %. They are in the cache.", [("Globex, again", again)])
+        other = initech.ask(prompt)
+        is_shown = hit_ratio(again) >= LEAST_HIT and other.cached_tokens == 0
+        yield Step(
+            f"Initech sends the very same bytes: {other.hit} %, {other.cached_tokens:,} tokens from cache.",
+            [("Initech", other)],
+            verdict=f"Isolation: {again.hit} % for Globex again, {other.hit} % for Initech with the same prompt",
+            tone="ok" if is_shown else "bad" if other.cached_tokens else "warn",
+        )
+        back = globex.ask(prompt)
+        yield Step(f"Globex once more: {back.hit} %. What it holds was not touched.", [("Globex, after that", back)])
+    yield Step("Both keys are revoked.")

@@ -1,0 +1,25 @@
+"""The process of an experiment that outlives the web process: told by its arguments which run it is and for whom."""
+
+import os
+import sys
+
+
+def main(arguments: list[str]) -> None:
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings.django")
+    import django
+
+    django.setup(set_prefix=False)
+    from controlplane.demo.experiments.registry import EXPERIMENTS
+    from controlplane.demo.experiments.running import experiment_run, experiment_told
+    from tenants.access import actor_for_operator
+    from tenants.models import User
+
+    kind, user, address, request_id = arguments
+    told = experiment_told(kind)
+    if told is not None and not told.is_over:
+        operator = User.objects.get(pk=user, is_operator=True, is_active=True)
+        experiment_run(told, EXPERIMENTS[kind][1], actor_for_operator(operator, address=address, request_id=request_id))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

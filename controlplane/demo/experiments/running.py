@@ -1,0 +1,123 @@
+"""Experiments under way: one of a kind at a time, each in a thread or, where it outlives this
+process, in one of its own. What it tells stays in Redis for a quarter of an hour."""
+
+import json
+import logging
+import secrets
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing
+from typing import Final
+
+import redis
+from django.conf import settings
+from django.db import connection
+
+from controlplane.common.health import redis_client
+from controlplane.dashboard.experiments.asking import NotAnswered
+from controlplane.demo.experiments.trials import SILENT_SECONDS, NotPossible, Step, Told, told_read
+from tenants.actor import Actor
+from tenants.errors import TenantsError
+
+log = logging.getLogger("luminet.five_minutes")
+KEPT_SECONDS: Final = 900
+PROCESS: Final = "controlplane.demo.experiments.outliving"  # run by name: it knows every experiment, and they us
+_BUSY, _LAST, _LEFT = (f"luminet:five-minutes:{one}:" for one in ("busy", "last", "left"))
+Experiment = Callable[[Actor], Iterator[Step | None]]  # None: still at it, with nothing to tell
+
+
+def experiment_begin(kind: str, experiment: Experiment, actor: Actor, *, outlives: bool = False) -> bool:
+    """False where one of its kind is under way."""
+    now, run = time.time(), secrets.token_urlsafe(16)
+    with _client() as client:
+        if not client.set(f"{_BUSY}{kind}", run, nx=True, ex=SILENT_SECONDS):
+            return False
+        told = Told(run, kind, now, now)
+        _keep(client, told)
+    if outlives:
+        _process_begin(kind, actor)
+        return True
+    threading.Thread(
+        target=experiment_run, args=(told, experiment, actor), daemon=True, name=f"five-minutes-{kind}"
+    ).start()
+    return True
+
+
+def _process_begin(kind: str, actor: Actor) -> None:
+    """It inherits the settings, and nothing else: no pipe that whoever watches the web process would wait for."""
+    nothing = subprocess.DEVNULL
+    command = [sys.executable, "-m", PROCESS, kind, actor.id, actor.address, actor.request_id]
+    subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=nothing, start_new_session=True)
+
+
+def experiment_told(kind: str) -> Told | None:
+    """What the newest of its kind has told."""
+    with _client() as client:
+        stored = client.get(f"{_LAST}{kind}")
+    return told_read(json.loads(stored)) if isinstance(stored, bytes) else None
+
+
+def left_put(kind: str, what: dict[str, object]) -> None:
+    """Before something is changed: how to change it back, for the next to do if this one cannot."""
+    with _client() as client:
+        client.set(f"{_LEFT}{kind}", json.dumps(what))
+
+
+def left_take(kind: str) -> dict[str, object] | None:
+    with _client() as client:
+        stored = client.get(f"{_LEFT}{kind}")
+    return json.loads(stored) if isinstance(stored, bytes) else None
+
+
+def left_clear(kind: str) -> None:
+    with _client() as client:
+        client.delete(f"{_LEFT}{kind}")
+
+
+def experiment_run(told: Told, experiment: Experiment, actor: Actor) -> None:
+    """To its end, whatever that is."""
+    problem = ""
+    try:
+        with closing(_steps(experiment, actor)) as steps:  # closing undoes what it did, whatever happened
+            for step in steps:
+                told.at = time.time()
+                if step is not None:
+                    told.add(step, now=told.at)
+                _told(told)
+    except (NotPossible, NotAnswered, TenantsError) as error:
+        problem = str(error)
+    except redis.RedisError:
+        problem = "Redis did not answer, which keeps what is told here."
+    except Exception:
+        log.exception("experiment failed", extra={"experiment": told.kind})
+        problem = "Something broke on our side, and what it is was logged."
+    finally:
+        told.end(problem, now=time.time())
+        try:
+            _told(told)
+            with _client() as client:
+                client.delete(f"{_BUSY}{told.kind}")
+        except redis.RedisError:
+            log.warning("experiment could not tell its end", extra={"experiment": told.kind})
+        connection.close()
+
+
+def _steps(experiment: Experiment, actor: Actor) -> Generator[Step | None, None, None]:
+    yield from experiment(actor)
+
+
+def _told(told: Told) -> None:
+    with _client() as client:
+        client.expire(f"{_BUSY}{told.kind}", SILENT_SECONDS)
+        _keep(client, told)
+
+
+def _keep(client: redis.Redis, told: Told) -> None:
+    client.set(f"{_LAST}{told.kind}", json.dumps(told.stored()), ex=KEPT_SECONDS)
+
+
+def _client() -> redis.Redis:
+    return redis_client(settings.ENVIRONMENT.redis_url)

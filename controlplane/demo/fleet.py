@@ -1,0 +1,51 @@
+"""How the demo's agents and gateway get in: a join token of its own for each that has not joined yet.
+
+It is bound to the name, so whoever has lost its credentials becomes the same agent again. Who was revoked stays out.
+"""
+
+from datetime import timedelta
+from pathlib import Path
+
+from django.utils import timezone
+
+from controlplane.common.files import write_private
+from controlplane.demo.home import DemoHome, Joiner
+from controlplane.fleet.join_tokens import join_token_create, join_token_revoke
+from controlplane.fleet.models import Agent, JoinToken
+from tenants.actor import Actor
+from tenants.crypto import secret_hash
+from tenants.services.namespaces import default_group
+
+CREDENTIALS = "credentials"  # the file in which whoever has joined keeps its own
+LASTS = timedelta(days=1)  # a first start may wait for a download
+
+
+def demo_fleet_seed(home: DemoHome, *, actor: Actor) -> None:
+    """A fresh token beside whoever needs one, written before the commit: one that is not committed opens nothing."""
+    for joiner in home.joiners:
+        agent = Agent.objects.filter(pk=joiner.name).first()
+        has_joined = agent is not None and (joiner.home / CREDENTIALS).exists()
+        if not has_joined and (agent is None or agent.revoked_at is None):
+            _token_seed(joiner, actor)
+
+
+def _token_seed(joiner: Joiner, actor: Actor) -> None:
+    name = joiner.name
+    living = JoinToken.objects.filter(agent=name, revoked_at=None, uses_left__gt=0, expires_at__gt=timezone.now())
+    if living.filter(hash=_hash_in(joiner.join_token)).exists():
+        return
+    for lost in living.filter(created_by=actor.name):
+        join_token_revoke(actor=actor, token=lost)
+    _, secret = join_token_create(
+        actor=actor, name=f"demo, {name}", group=default_group(), expires_in=LASTS, kind=joiner.kind, agent=name
+    )
+    joiner.home.mkdir(mode=0o700, exist_ok=True)
+    write_private(joiner.join_token, secret.secret + "\n")
+
+
+def _hash_in(file: Path) -> bytes:
+    """Of the token in it; of nothing where there is none, which is no token's."""
+    try:
+        return secret_hash(file.read_text(encoding="ascii").strip())
+    except (OSError, ValueError):
+        return secret_hash("")

@@ -1,0 +1,16 @@
+"""Which KV format the demo keeps where vLLM is among its agents: one that both of its backends may serve."""
+
+from controlplane.demo.home import DemoHome
+from tenants.actor import Actor
+from tenants.levels import FLEET, level_of
+from tenants.policy import Policy
+from tenants.services.policies import policy_publish
+
+NOTE = "fp8 was not measured on vLLM; bf16, which formats are measured against, may be served by both backends"
+POLICY = Policy(kv_dtype="bf16", request_kv_dtypes=["fp8", "int4"])
+
+
+def demo_formats_seed(home: DemoHome, *, actor: Actor) -> None:
+    """Published for the fleet where nobody has published anything for it: what its owner decided stays."""
+    if "vllm" in home.backends and level_of(FLEET).revision == 0:
+        policy_publish(actor=actor, place=FLEET, policy=POLICY, expected=frozenset({0}), note=NOTE)

@@ -1,0 +1,90 @@
+"""What an earlier start of the demo wrote down, read without trust, and which passwords are known to work still."""
+
+import hmac
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from controlplane.common.files import write_private
+from controlplane.demo.home import DemoHome
+from tenants.crypto import purpose_key
+from tenants.models import User
+
+Remembered = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Memory:
+    """`proven` are keyed hashes of password and stored hash together: scrypt is too slow to be asked at every start."""
+
+    operator: Remembered = field(default_factory=dict)
+    orgs: list[Remembered] = field(default_factory=list)
+    known: frozenset[str] = frozenset()
+    proven: list[str] = field(default_factory=list)
+
+    @classmethod
+    def read(cls, home: DemoHome) -> "Memory":
+        demo, proofs = _json(home.file), _json(home.proofs)
+        demo = demo if isinstance(demo, dict) else {}
+        return cls(part(demo, "operator"), _dicts(demo.get("orgs")), frozenset(_texts(proofs)))
+
+    def write(self, home: DemoHome) -> None:
+        write_private(home.proofs, json.dumps(self.proven) + "\n")
+
+    def organisation(self, slug: str) -> Remembered:
+        return next((one for one in self.orgs if one.get("slug") == slug), {})
+
+    def prove(self, user: User, password: str) -> str:
+        """Note that this is the user's password."""
+        self.proven.append(_proof(user, password))
+        return password
+
+    def password_of(self, user: User | None, remembered: Remembered) -> str | None:
+        """The one remembered, unless its owner has changed it: then it is theirs alone."""
+        password = text(remembered, "password")
+        if user is None or password is None or not user.is_active:
+            return None
+        works = _proof(user, password) in self.known or user.check_password(password)
+        return self.prove(user, password) if works else None
+
+
+def demo_keys_read(file: Path) -> dict[str, str]:
+    """The keys for inference that an earlier start wrote down, by organisation."""
+    demo = _json(file)
+    orgs = _dicts(demo.get("orgs")) if isinstance(demo, dict) else []
+    keys = {text(one, "slug"): text(one, "api_key") for one in orgs}
+    return {slug: key for slug, key in keys.items() if slug and key}
+
+
+def part(remembered: Remembered, name: str) -> Remembered:
+    found = remembered.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def text(remembered: Remembered, name: str) -> str | None:
+    """Every secret we make is ASCII, so whatever else stands there is none of ours."""
+    found = remembered.get(name)
+    return found if isinstance(found, str) and found.isascii() else None
+
+
+def _proof(user: User, password: str) -> str:
+    message = json.dumps([user.pk, user.password, password]).encode()
+    return hmac.digest(purpose_key("pepper", "demo passwords"), message, "sha256").hex()
+
+
+def _json(file: Path) -> Any:
+    """Nothing where it is missing or spoiled."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _dicts(found: Any) -> list[Remembered]:
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _texts(found: Any) -> Iterable[str]:
+    return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []

@@ -1,0 +1,186 @@
+"""The demo: an operator and three customers, seeded once, and the file that tells programs how to get in.
+
+What exists is left alone, also what its owner changed or deleted. Secrets are known from the earlier file only; one
+that does not work any more is replaced where that takes nothing from anybody (the demo's own keys), else left out.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from django.conf import settings
+from django.utils import timezone
+
+from controlplane.common.files import write_private
+from controlplane.demo.fleet import demo_fleet_seed
+from controlplane.demo.formats import demo_formats_seed
+from controlplane.demo.home import DemoHome
+from controlplane.demo.memory import Memory, Remembered, part, text
+from controlplane.demo.organisations import ORGANISATIONS, DemoOrganisation
+from controlplane.demo.prices import demo_prices_seed
+from controlplane.fleet.shipped import shipped_quality_ensure
+from tenants.access import keys_of, members_of, operator_tokens, organisations_visible
+from tenants.actor import REST_SCOPES, Actor, ActorKind, Scope
+from tenants.audit import audited
+from tenants.crypto import secret_hash
+from tenants.errors import EmailTaken, LimitReached
+from tenants.levels import Place
+from tenants.models import AuditRecord, Member, Organisation, User
+from tenants.policy import Policy
+from tenants.services.keys import key_create, key_revoke, operator_token_create, operator_token_revoke
+from tenants.services.members import invitation_accept, member_invite
+from tenants.services.namespaces import namespaces_create
+from tenants.services.organisations import bounds_put, organisation_create
+from tenants.services.people import operator_create, password_generate
+from tenants.services.policies import policy_publish
+
+OPERATOR_EMAIL = "operator@luminet.example"
+DEMO = Actor(ActorKind.SYSTEM, "demo", "Luminet's demo", REST_SCOPES)
+TOKEN_NAME = "demo"  # noqa: S105
+TRAFFIC_KEY = ("demo traffic", (Scope.INFER,))
+KEYS = {"api_key": ("demo, for inference", (Scope.INFER,)), "token": ("demo, for REST", sorted(REST_SCOPES))}
+ORGANISATION_MADE = "organisation.create"
+
+
+def demo_write(home: DemoHome) -> None:
+    """Seed what is missing and say how to get in. Files are written before the commit: whichever of the two a crash
+    prevents, the next start finds either working secrets or none."""
+    memory = Memory.read(home)
+    with audited():
+        demo = demo_seed(memory, gateway=home.gateway)
+        shipped_quality_ensure(actor=DEMO)
+        demo_formats_seed(home, actor=DEMO)
+        demo_fleet_seed(home, actor=DEMO)
+        demo_prices_seed(actor=DEMO, now=timezone.now())
+        write_private(home.file, json.dumps(demo, indent=2) + "\n")
+        memory.write(home)
+
+
+def demo_seed(memory: Memory, *, gateway: str | None) -> dict[str, Any]:
+    """What the demo holds. `gateway` is null where none runs."""
+    return {
+        "web": settings.ENVIRONMENT.base_url,
+        "gateway": gateway,
+        "operator": _operator(memory),
+        "orgs": list(_organisations_seed(memory) if _is_first() else _organisations_known(memory)),
+    }
+
+
+def demo_traffic_keys() -> dict[str, str]:
+    """Fresh keys for the demo's traffic where no file holds any, by organisation; the demo too, if nobody was here."""
+    with audited():
+        if _is_first():
+            for wanted in ORGANISATIONS:
+                _organisation_seed(wanted)
+    with audited():  # which organisations are ours stands in the trail, where it is once the first is committed
+        keys = {one.slug: _key_named(one, *TRAFFIC_KEY, None) for one in _demo_organisations()}
+    return {slug: key for slug, key in keys.items() if key}
+
+
+def _operator(memory: Memory) -> dict[str, str | None]:
+    """Password and token are null when their owner has changed the one or closed the account: then they are theirs."""
+    made = password_generate()
+    try:
+        operator = operator_create(email=OPERATOR_EMAIL, password=made, actor=DEMO)
+        password: str | None = memory.prove(operator, made)
+    except EmailTaken:
+        operator = User.objects.get(email=OPERATOR_EMAIL)
+        password = memory.password_of(operator, memory.operator)
+    may_act = operator.is_active and operator.is_operator
+    return {
+        "email": OPERATOR_EMAIL,
+        "password": password,
+        "token": _operator_token(operator, text(memory.operator, "token")) if may_act else None,
+    }
+
+
+def _operator_token(operator: User, remembered: str | None) -> str:
+    tokens = operator_tokens().filter(user=operator)
+    if remembered and tokens.filter(hash=secret_hash(remembered)).exists():
+        return remembered
+    for lost in tokens.filter(name=TOKEN_NAME, created_by=DEMO.name):
+        operator_token_revoke(actor=DEMO, token=lost)
+    return operator_token_create(actor=DEMO, user=operator, name=TOKEN_NAME, scopes=REST_SCOPES)[1].secret
+
+
+def _is_first() -> bool:
+    """Never once there has been an organisation: who deleted the demo's does not want them back."""
+    if Organisation.objects.exists():
+        return False
+    return not AuditRecord.objects.filter(verb=ORGANISATION_MADE).exists()
+
+
+def _organisations_seed(memory: Memory) -> Iterator[dict[str, Any]]:
+    for wanted in ORGANISATIONS:
+        organisation = _organisation_seed(wanted)
+        password = _member_seed(memory, organisation, wanted.email)
+        keys = {kind: _key(organisation, kind, None) for kind in KEYS}
+        yield {"slug": wanted.slug, **keys, "member": {"email": wanted.email, "password": password}}
+
+
+def _organisation_seed(wanted: DemoOrganisation) -> Organisation:
+    organisation = organisation_create(actor=DEMO, slug=wanted.slug, name=wanted.name)
+    made = namespaces_create(
+        actor=DEMO, organisation=organisation, wanted=[(one.slug, one.name, None) for one in wanted.namespaces]
+    )
+    published = [(Place(organisation), wanted.revisions)]
+    published += [(Place(organisation, row), one.revisions) for row, one in zip(made, wanted.namespaces, strict=True)]
+    for place, revisions in published:
+        for number, (note, said) in enumerate(revisions):
+            policy = Policy.model_validate(said)
+            policy_publish(actor=DEMO, place=place, policy=policy, expected=frozenset({number}), note=note)
+    if wanted.bounds is not None:
+        bounds_put(actor=DEMO, organisation=organisation, bounds=wanted.bounds, expected=None)
+    return organisation
+
+
+def _member_seed(memory: Memory, organisation: Organisation, email: str) -> str | None:
+    """Somebody who joined as people do. An account of that address that exists is not ours: it stays invited."""
+    _, link = member_invite(actor=DEMO, organisation=organisation, email=email, role=Member.Role.ADMIN)
+    if User.objects.filter(email=email).exists():
+        return None
+    password = password_generate()
+    user = invitation_accept(secret=link.secret, password=password, address="", now=timezone.now())
+    return memory.prove(user, password)
+
+
+def _organisations_known(memory: Memory) -> Iterator[dict[str, Any]]:
+    for organisation in _demo_organisations():
+        remembered = memory.organisation(organisation.slug)
+        keys = {kind: _key(organisation, kind, text(remembered, kind)) for kind in KEYS}
+        member = _member(memory, organisation, part(remembered, "member"))
+        yield {"slug": organisation.slug, **keys, "member": member}
+
+
+def _demo_organisations() -> list[Organisation]:
+    """Those this module made and nobody deleted. Their slugs alone would also fit what others made since."""
+    wanted = [one.slug for one in ORGANISATIONS]
+    living = organisations_visible(DEMO).filter(slug__in=wanted).order_by("slug")
+    made = AuditRecord.objects.filter(verb=ORGANISATION_MADE, actor_kind=DEMO.kind, actor_id=DEMO.id)
+    ours = set(made.filter(organisation_id__in=[one.pk for one in living]).values_list("organisation_id", flat=True))
+    return [one for one in living if one.pk in ours]
+
+
+def _key(organisation: Organisation, kind: str, remembered: str | None) -> str | None:
+    return _key_named(organisation, *KEYS[kind], remembered)
+
+
+def _key_named(organisation: Organisation, name: str, scopes: Sequence[str], remembered: str | None) -> str | None:
+    keys = keys_of(organisation)
+    if remembered and keys.filter(hash=secret_hash(remembered)).exists():
+        return remembered
+    for lost in keys.filter(name=name, created_by=DEMO.public_name).select_related("organisation"):
+        key_revoke(actor=DEMO, key=lost)
+    try:
+        return key_create(actor=DEMO, organisation=organisation, name=name, scopes=scopes)[1].secret
+    except LimitReached:
+        return None
+
+
+def _member(memory: Memory, organisation: Organisation, remembered: Remembered) -> dict[str, str | None]:
+    """Null for who was removed, and no password but one that works."""
+    email = next(one.email for one in ORGANISATIONS if one.slug == organisation.slug)
+    member = members_of(organisation).filter(email=email).select_related("user").first()
+    if member is None:
+        return {"email": None, "password": None}
+    return {"email": email, "password": memory.password_of(member.user, remembered)}

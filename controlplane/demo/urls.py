@@ -1,0 +1,12 @@
+"""The pages of a demonstration."""
+
+from django.urls import URLPattern, path
+
+from controlplane.demo.experiments.five_minutes import experiment_now, five_minutes
+from controlplane.demo.note import switch
+
+urlpatterns: list[URLPattern] = [
+    path("demo-traffic", switch, name="demo-traffic"),
+    path("five-minutes", five_minutes, name="five-minutes"),
+    path("five-minutes/now/<slug:kind>", experiment_now, name="experiment-now"),
+]

@@ -1,0 +1,39 @@
+"""What the commands of all tools share: their parsers, and numbers as people type them."""
+
+import argparse
+import math
+from collections.abc import Callable
+
+from engine_agent.process.commands import Parser
+
+MOST = 10**9
+
+
+def new_parser(prog: str, about: str, examples: str = "") -> Parser:
+    return Parser(prog=prog, description=about, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter)
+
+
+def whole_read(least: int) -> Callable[[str], int]:
+    """A whole number from `least`."""
+
+    def read(text: str) -> int:
+        if not (text.isascii() and text.isdecimal()) or not least <= int(text[:20]) <= MOST:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from {least}")
+        return int(text)
+
+    return read
+
+
+def above_zero(text: str) -> float:
+    number = float_read(text)
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number above 0")
+    return number
+
+
+def float_read(text: str) -> float:
+    """Not a number where it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
