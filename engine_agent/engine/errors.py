@@ -1,7 +1,5 @@
 """What can go wrong at an engine. What is wrong with a model's files or with a prompt, `prompts` finds as well."""
 
-from pathlib import Path
-
 from engine_agent.prompts.errors import BadModel as BadModel
 from engine_agent.prompts.errors import BadRequest as BadRequest
 from engine_agent.prompts.errors import EngineError as EngineError
