@@ -91,7 +91,7 @@ class TtlModes(_Choice):
 class KvDtypes(_Choice):
     """Only what is `allowed`."""
 
-    allowed: Annotated[list[KvDtype], Field(max_length=len(OFFERED))]  # type: ignore[assignment]
+    allowed: Annotated[list[KvDtype], Field(max_length=len(OFFERED))]
 
 
 class Offloads(_Choice):
