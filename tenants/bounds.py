@@ -80,7 +80,7 @@ class _Choice(BaseModel):
 class KvDtypes(_Choice):
     """Only what is `allowed`."""
 
-    allowed: Annotated[list[KvDtype], Field(max_length=len(OFFERED))]  # type: ignore[assignment]
+    allowed: Annotated[list[KvDtype], Field(max_length=len(OFFERED))]
 
 
 def _bound_type(field: PolicyField) -> type[BaseModel]:

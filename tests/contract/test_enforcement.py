@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from controlplane.fleet.about import About
+from engine_agent.backends.registry import backend_names
 from engine_agent.cache.policy import POLICY_FIELDS
 from engine_agent.contracts.enforcement import DECLARED_FIELDS, DERIVED_FIELDS, VALUES
 from engine_agent.contracts.policy_fields import LABELS, Offload
@@ -26,7 +26,7 @@ def test_every_backend_declares_every_field(subtests: pytest.Subtests) -> None:
 
 def test_every_reported_backend_is_here() -> None:
     named = {name.partition(",")[0].partition(" ")[0].lower() for name in BACKENDS}
-    assert named == {*get_args(About.model_fields["backend"].annotation)} - {"gateway"}
+    assert named == {*backend_names(), "simulated"}
 
 
 def test_reasons_are_given_for_all_but_enforced() -> None:
