@@ -57,9 +57,10 @@ def _validated() -> dict[str, Any]:
             Policy.model_validate({NAME: value})
             continue
         refused.append(value)
+    chains: dict[str, tuple[dict[str, Any], ...]] = {"fleet": (), "organisation": ({},), "namespace": ({}, {})}
     levels = {
         kind: [str(one) for one in draft_contradictions(Draft(above, {}, {NAME: 60}), [], actor=SYSTEM)]
-        for kind, above in (("fleet", ()), ("organisation", ({},)), ("namespace", ({}, {})))
+        for kind, above in chains.items()
     }
     longer = Draft((), {}, {NAME: 60, "ttl_seconds": 20, "max_age_seconds": 50})
     return {

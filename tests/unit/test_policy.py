@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from engine_agent.contracts.policy_fields import LEVELS
 from tenants.policy import (
     BUILT_IN,
     FIELDS,
-    LEVELS,
     MAX_MODELS,
     Policy,
     Values,
