@@ -18,8 +18,8 @@ from controlplane.stack.demo_formats import demo_formats_seed
 from controlplane.stack.demo_memory import Memory, Remembered, part, text
 from controlplane.stack.demo_organisations import ORGANISATIONS, DemoOrganisation
 from controlplane.stack.demo_prices import demo_prices_seed
-from controlplane.stack.files import write_private
 from controlplane.stack.fleet_services import runs_fleet
+from engine_agent.contracts.files import write_private
 from tenants.access import keys_of, members_of, operator_tokens, organisations_visible
 from tenants.actor import REST_SCOPES, Actor, ActorKind, Scope
 from tenants.audit import audited

@@ -12,7 +12,7 @@ from django.utils import timezone
 from controlplane.fleet.join_tokens import join_token_create, join_token_revoke
 from controlplane.fleet.models import Agent, JoinToken
 from controlplane.stack.config import AGENTS, GATEWAY, StackConfig, join_token_file
-from controlplane.stack.files import write_private
+from engine_agent.contracts.files import write_private
 from tenants.actor import Actor
 from tenants.crypto import secret_hash
 from tenants.services.namespaces import default_group

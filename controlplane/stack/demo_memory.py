@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.stack.config import StackConfig
-from controlplane.stack.files import write_private
+from engine_agent.contracts.files import write_private
 from tenants.crypto import purpose_key
 from tenants.models import User
 

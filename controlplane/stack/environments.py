@@ -18,7 +18,7 @@ from pathlib import Path
 
 from controlplane.stack import bootstrap
 from controlplane.stack.bootstrap import BootstrapError, Group, run_quietly, say, show_progress
-from controlplane.stack.files import write_private
+from engine_agent.contracts.files import write_private
 
 STAMP_NAME = "luminet-installed"
 PIP = (sys.executable, "-m", "pip")

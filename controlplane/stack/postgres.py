@@ -16,7 +16,7 @@ from typing import Any
 
 from controlplane.stack.config import StackConfig, Unprivileged, is_reachable_by_others
 from controlplane.stack.errors import StackError
-from controlplane.stack.files import write_private
+from engine_agent.contracts.files import write_private
 
 ROLE = "luminet"  # the application's login
 OWNER = "luminet_owner"  # of the tables

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from controlplane.stack.config import StackConfig
 from controlplane.stack.errors import StackError
-from controlplane.stack.files import write_private
+from engine_agent.contracts.files import write_private
 
 
 def wheel_binary() -> Path:

@@ -16,7 +16,6 @@ from controlplane.stack.child import Child, Service
 from controlplane.stack.config import StackConfig, folders_make, unprivileged_owner
 from controlplane.stack.credentials import credentials_ensure
 from controlplane.stack.errors import ChildFailed, NoPulse, PortTaken, StackError
-from controlplane.stack.files import write_private
 from controlplane.stack.fleet_services import (
     demo_traffic_service,
     engine_packages_service,
@@ -42,6 +41,7 @@ from controlplane.stack.supervisor import Reporter, Supervisor
 from controlplane.stack.terminal import Terminal
 from controlplane.stack.vllm_ready import vllm_ensure
 from controlplane.stack.welcome import welcome
+from engine_agent.contracts.files import write_private
 
 NEEDED_BYTES = 300_000_000
 PULSE_SECONDS = 30.0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from controlplane.stack.bootstrap import CHECKOUT, BootstrapError, Group, empty, only_one_installer, say
 from controlplane.stack.environments import STAMP_NAME, Environment, Step, Unavailable, in_one_line, pins_write
-from controlplane.stack.files import write_private
+from engine_agent.contracts.files import write_private
 
 HERE = Path(__file__).parent
 VERSION = "0.29.1"

@@ -17,10 +17,10 @@ from controlplane.stack.config import folders_make, is_reachable_by_others, read
 from controlplane.stack.credentials import APPLICATION_SECRETS, credentials_ensure, environment_lines
 from controlplane.stack.doors import clean, table
 from controlplane.stack.errors import AlreadyRunning, StackError
-from controlplane.stack.files import write_private
 from controlplane.stack.leftovers import end_leftovers, holder, is_alive, sole_stack
 from controlplane.stack.ports import port_is_free
 from controlplane.stack.terminal import Terminal
+from engine_agent.contracts.files import write_private
 from tests.ports import free_port
 
 SLEEP = (sys.executable, "-c", "import time; print('hello', flush=True); time.sleep(60)")
