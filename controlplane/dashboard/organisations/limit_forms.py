@@ -16,7 +16,7 @@ from controlplane.dashboard.organisations.amounts import (
     weight_read,
     weight_text,
 )
-from controlplane.dashboard.organisations.forms import revision_field
+from controlplane.dashboard.organisations.forms import OrganisationsForm, revision_field
 from tenants.bounds import ALL_DTYPES, Bounds
 from tenants.limits import Limits
 from tenants.listing import Holdings
@@ -137,7 +137,7 @@ def headline(name: str, limits: Limits, bounds: Bounds) -> str:
 # As operators set them
 
 
-class LimitsForm(forms.Form):
+class LimitsForm(OrganisationsForm):
     revision = revision_field()
 
     def __init__(self, *args: Any, held: Holdings, **more: Any) -> None:
@@ -175,7 +175,7 @@ def _whole(text: str) -> int | None:
     return int(digits) if digits.isascii() and digits.isdigit() else None
 
 
-class BoundsForm(forms.Form):
+class BoundsForm(OrganisationsForm):
     """Of each policy field whether the organisation's members may change it, and how far."""
 
     revision = revision_field()
