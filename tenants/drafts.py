@@ -4,6 +4,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from engine_agent.contracts.policy_fields import FIELDS, LEVELS
+from engine_agent.contracts.words import listed
 from tenants.actor import Actor
 from tenants.bounds import Bounds, out_of_bounds
 from tenants.errors import FieldProblem
@@ -62,8 +63,7 @@ def _contradictions_below(draft: Draft, below: Iterable[Below], actor: Actor) ->
             if actor.may_see(one.namespace_id):
                 names.append(f"{one.organisation}/{one.namespace}")
     for problem, names in by_problem.items():
-        more = f" and {len(names) - NAMED_AT_MOST} more" if len(names) > NAMED_AT_MOST else ""
-        where = ", ".join(names[:NAMED_AT_MOST]) + more or "another namespace"
+        where = listed(names, NAMED_AT_MOST) or "another namespace"
         yield FieldProblem(problem.field, f"in {where}: {problem.message}")
 
 

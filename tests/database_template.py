@@ -20,12 +20,12 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from controlplane.common.files import write_private
 from controlplane.database.roles import URL
 from controlplane.settings.env import CHECKOUT
 from controlplane.stack.config import StackConfig, unprivileged_owner
 from controlplane.stack.postgres import DATABASE, ROLE, SUPERUSER
 from controlplane.stack.services import database_url
+from engine_agent.contracts.files import write_private
 from tests.passwords import POSTGRES_PASSWORD
 from tests.ports import free_port
 from tests.servers import postgres_running, temporary_home

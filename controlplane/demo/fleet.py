@@ -8,10 +8,10 @@ from pathlib import Path
 
 from django.utils import timezone
 
-from controlplane.common.files import write_private
 from controlplane.demo.home import DemoHome, Joiner
 from controlplane.fleet.join_tokens import join_token_create, join_token_revoke
 from controlplane.fleet.models import Agent, JoinToken
+from engine_agent.contracts.files import write_private
 from tenants.actor import Actor
 from tenants.crypto import secret_hash
 from tenants.services.namespaces import default_group

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from controlplane.common.files import write_private
 from controlplane.demo.home import DemoHome
+from engine_agent.contracts.files import write_private
 from tenants.crypto import purpose_key
 from tenants.models import User
 

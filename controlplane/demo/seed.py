@@ -11,7 +11,6 @@ from typing import Any
 from django.conf import settings
 from django.utils import timezone
 
-from controlplane.common.files import write_private
 from controlplane.demo.fleet import demo_fleet_seed
 from controlplane.demo.formats import demo_formats_seed
 from controlplane.demo.home import DemoHome
@@ -19,6 +18,7 @@ from controlplane.demo.memory import Memory, Remembered, part, text
 from controlplane.demo.organisations import ORGANISATIONS, DemoOrganisation
 from controlplane.demo.prices import demo_prices_seed
 from controlplane.fleet.shipped import shipped_quality_ensure
+from engine_agent.contracts.files import write_private
 from tenants.access import keys_of, members_of, operator_tokens, organisations_visible
 from tenants.actor import REST_SCOPES, Actor, ActorKind, Scope
 from tenants.audit import audited

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from controlplane.fleet.quality import Results, Served, results_read, served_in
 from engine_agent.contracts.policy_fields import FORMAT_FIELDS
+from engine_agent.contracts.words import listed
 from tenants.actor import Actor, ActorKind
 from tenants.drafts import Draft
 from tenants.errors import FieldProblem, UnenforcedField
@@ -177,18 +178,13 @@ def _formats_of(served: Sequence[Served]) -> str:
     for one in served:
         by_agent.setdefault(one.agent, set()).update(one.formats)
     named = [f"{agent} can do {', '.join(sorted(formats)) or 'nothing'}" for agent, formats in by_agent.items()]
-    return "; ".join(named[:NAMED_AT_MOST]) + _more(len(named))
+    return listed(named, NAMED_AT_MOST, "; ")
 
 
 def _results_of(served: Sequence[Served], kv_dtype: str, results: Results) -> str:
     said = list(dict.fromkeys(results.why_not(one, kv_dtype) for one in served))
-    return "; ".join(said[:NAMED_AT_MOST]) + _more(len(said))
+    return listed(said, NAMED_AT_MOST, "; ")
 
 
 def _names(served: Sequence[Served]) -> str:
-    agents = list(dict.fromkeys(one.agent for one in served))
-    return ", ".join(agents[:NAMED_AT_MOST]) + _more(len(agents))
-
-
-def _more(number: int) -> str:
-    return f" and {number - NAMED_AT_MOST} more" if number > NAMED_AT_MOST else ""
+    return listed(list(dict.fromkeys(one.agent for one in served)), NAMED_AT_MOST)

@@ -13,6 +13,7 @@ from controlplane.fleet.enforcement import NOT_REPORTED, Serving, Together, toge
 from controlplane.rollouts.checks import NAMED_AT_MOST, Judgement
 from engine_agent.contracts.enforcement import VALUES, Graded
 from engine_agent.contracts.policy_fields import FORMAT_FIELDS  # judged in checks.py, with their quality results
+from engine_agent.contracts.words import listed
 from tenants.actor import Actor
 from tenants.drafts import Draft
 from tenants.errors import FieldProblem, UnenforcedField
@@ -116,9 +117,4 @@ def reasons_words(result: Together, actor: Actor) -> str:
     """Why not, with the agents for an operator."""
     if not actor.is_operator:
         return "; ".join(result.reasons)
-    return "; ".join(f"{_named(agents)}: {why}" for why, agents in result.reasons.items())
-
-
-def _named(agents: Sequence[str]) -> str:
-    more = f" and {len(agents) - NAMED_AT_MOST} more" if len(agents) > NAMED_AT_MOST else ""
-    return ", ".join(agents[:NAMED_AT_MOST]) + more
+    return "; ".join(f"{listed(agents, NAMED_AT_MOST)}: {why}" for why, agents in result.reasons.items())

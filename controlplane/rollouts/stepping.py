@@ -9,6 +9,7 @@ from typing import Literal
 
 from controlplane.rollouts.guards import Finding
 from controlplane.rollouts.spec import EVERYBODY, LabelStep, Step
+from engine_agent.contracts.words import listed
 
 NAMED_AT_MOST = 5
 Integrity = Literal["not asked", "running", "passed", "failed", "unknown"]
@@ -239,9 +240,5 @@ def _of_agents(words: str, agents: Sequence[Awaited]) -> tuple[str, str]:
     """Naming them, and in full: what an agent says of itself may name what another organisation has there."""
     names = [one.agent for one in agents]
     explained = [f"{one.agent} ({one.why})" if one.why else one.agent for one in agents]
-    return words.format(_listed(names)), words.format(_listed(explained)) if explained != names else ""
-
-
-def _listed(agents: Sequence[str]) -> str:
-    more = f" and {len(agents) - NAMED_AT_MOST} more" if len(agents) > NAMED_AT_MOST else ""
-    return ", ".join(agents[:NAMED_AT_MOST]) + more
+    more = words.format(listed(explained, NAMED_AT_MOST)) if explained != names else ""
+    return words.format(listed(names, NAMED_AT_MOST)), more

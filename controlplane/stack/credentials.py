@@ -5,7 +5,7 @@ import secrets
 from collections.abc import Callable
 from pathlib import Path
 
-from controlplane.common.files import write_private
+from engine_agent.contracts.files import write_private
 
 
 def random_key() -> str:

@@ -16,9 +16,9 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
-from controlplane.common.files import write_private
 from controlplane.stack import bootstrap
 from controlplane.stack.bootstrap import BootstrapError, Group, run_quietly, say, show_progress
+from engine_agent.contracts.files import write_private
 
 STAMP_NAME = "luminet-installed"
 PIP = (sys.executable, "-m", "pip")

@@ -14,9 +14,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from controlplane.common.files import write_private
 from controlplane.stack.config import StackConfig, Unprivileged, is_reachable_by_others
 from controlplane.stack.errors import StackError
+from engine_agent.contracts.files import write_private
 
 ROLE = "luminet"  # the application's login
 OWNER = "luminet_owner"  # of the tables

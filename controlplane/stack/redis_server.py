@@ -3,9 +3,9 @@
 import importlib.util
 from pathlib import Path
 
-from controlplane.common.files import write_private
 from controlplane.stack.config import StackConfig
 from controlplane.stack.errors import StackError
+from engine_agent.contracts.files import write_private
 
 
 def wheel_binary() -> Path:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from controlplane.common.files import write_private
 from controlplane.stack.child import Child, Service
 from controlplane.stack.leftovers import birth_of
+from engine_agent.contracts.files import write_private
 
 STOP_SECONDS = 3.5
 KILL_SECONDS = 1.0

@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping
 from http.client import HTTPException
 
-from controlplane.common.files import write_private
 from controlplane.common.health import http_get, loopback_address
 from controlplane.settings.env import CHECKOUT, read_environment
 from controlplane.stack.bootstrap import is_installed
@@ -42,6 +41,7 @@ from controlplane.stack.supervisor import Reporter, Supervisor
 from controlplane.stack.terminal import Terminal
 from controlplane.stack.vllm_ready import vllm_ensure
 from controlplane.stack.welcome import welcome
+from engine_agent.contracts.files import write_private
 
 NEEDED_BYTES = 300_000_000
 PULSE_SECONDS = 30.0

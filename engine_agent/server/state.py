@@ -2,12 +2,11 @@
 
 import fcntl
 import json
-import os
 import secrets
-import tempfile
 from pathlib import Path
 from typing import Any, TextIO
 
+from engine_agent.contracts.files import write_private
 from engine_agent.engine.errors import EngineError
 
 SHORTEST_SECRET = 16
@@ -70,17 +69,3 @@ def read_secret(path: Path, *, least: int) -> bytes:
     if len(found) < least:
         raise BadState(path, f"has {len(found)} bytes, needs at least {least}")
     return found
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replace `path` in one step, readable by its owner alone."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from engine_agent.contracts.words import listed
 from tenants.actor import Actor
 from tenants.errors import FieldProblem, SharesExceeded
 from tenants.levels import FLEET, namespaces_below
@@ -59,14 +60,13 @@ def shares_problem(promise: Promise, *, actor: Actor) -> FieldProblem:
     """Operators read who holds what. An organisation reads of its own holdings only, a bound key of its namespaces'."""
     is_own = own_holdings(actor)
     visible = [(held, share) for held, share in promise.holders if is_own is None or is_own(held)]
-    named = ", ".join(f"{held.name} {share:.1%}" for held, share in visible[:NAMED_AT_MOST])
-    more = f" and {len(visible) - NAMED_AT_MOST} more" if len(visible) > NAMED_AT_MOST else ""
+    named = listed([f"{held.name} {share:.1%}" for held, share in visible], NAMED_AT_MOST)
     may_read_model = actor.is_operator or any(promise.model in held.by_model for held, _ in visible)
     model = f" for the model {promise.model}" if promise.model and may_read_model else ""
     if actor.is_operator:
         total = f"reservations and pins would add up to {promise.total:.1%} of each pool{model}"
-        return FieldProblem("policy.reserved_share", f"{total}, {PROMISED_AT_MOST:.0%} is the most: {named}{more}")
+        return FieldProblem("policy.reserved_share", f"{total}, {PROMISED_AT_MOST:.0%} is the most: {named}")
     return FieldProblem(
         "policy.reserved_share",
-        f"there is not that much left to promise{model}; you would hold {named}{more}: ask your operator for more",
+        f"there is not that much left to promise{model}; you would hold {named}: ask your operator for more",
     )

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from controlplane.common.files import write_private
 from controlplane.stack.bootstrap import CHECKOUT, BootstrapError, Group, empty, only_one_installer, say
 from controlplane.stack.environments import STAMP_NAME, Environment, Step, Unavailable, in_one_line, pins_write
+from engine_agent.contracts.files import write_private
 
 HERE = Path(__file__).parent
 VERSION = "0.29.1"

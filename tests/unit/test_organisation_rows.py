@@ -8,9 +8,9 @@ from django.core.exceptions import ValidationError
 from controlplane.analytics.invoices import Invoice, Line
 from controlplane.analytics.money import Cost, Price, Tokens
 from controlplane.analytics.owned import Owned
-from controlplane.dashboard.organisations import front_rows, key_rows, list_rows, member_rows
+from controlplane.dashboard.frame.paging import PAGE, Asked, asked, pager
+from controlplane.dashboard.organisations import front_rows, key_rows, list_rows, member_words
 from controlplane.dashboard.organisations.limit_forms import BoundsForm, bound_rows
-from controlplane.dashboard.organisations.paging import PAGE, Asked, asked, pager
 from controlplane.dashboard.policies.form_fields import DurationField, NumberField, PercentField
 from tenants.bounds import BUILT_IN_BOUNDS, Bounds, SecondsRange
 from tenants.limits import Limits
@@ -92,13 +92,13 @@ def test_nothing_typed_is_no_bound() -> None:
 
 def test_pages_keep_what_was_looked_for() -> None:
     of = asked({"find": " a&b ", "order": "-hit", "page": "2"}, orders=("name", "-hit"))
-    found = pager(of, 2 * PAGE + 1)
+    found = pager(of, range(2 * PAGE + 1))
     assert found.words == "51 to 100 of 101"
-    assert (found.start, found.end) == (50, 100)
+    assert list(found) == [*range(50, 100)]
     assert found.previous == "?find=a%26b&order=-hit"
     assert found.next == "?find=a%26b&order=-hit&page=3"
-    assert pager(of, 0).words == "none"
-    assert not pager(of, PAGE).has_others
+    assert pager(of, []).words == "none"
+    assert not pager(of, range(PAGE)).has_others
 
 
 # The list
@@ -178,12 +178,12 @@ def price(*, is_example: bool) -> Price:
 def test_a_month_adds_up_days_and_says_what_its_amounts_are_worth() -> None:
     real = front_rows.month(invoice(line("m", price(is_example=False)), line("m", price(is_example=False), day=2)))
     assert real.title == "November comes to EUR 2.01 so far; caching saved EUR 1.00"
-    assert (real.note, len(real.lines), real.lines[0].requests, real.lines[0].amount) == ("", 1, "20", "EUR 2.01")
+    assert (real.note, len(real.lines), real.lines[0].requests, real.lines[0].amount) == ("", 1, 20, Decimal("2.010"))
     example = front_rows.month(invoice(line("m", price(is_example=True)), line("n", None)))
     assert example.title.startswith("At example prices, November comes to EUR 1.01")
     assert "nobody is charged these amounts" in example.note
     assert "Without a price, and not in the sum: n." in example.note
-    assert [one.amount for one in example.lines] == ["EUR 1.01", "no price"]
+    assert [one.amount for one in example.lines] == [Decimal("1.005"), None]
     assert front_rows.month(invoice()).title == "Nothing to pay for in November so far"
 
 
@@ -243,7 +243,7 @@ def test_a_key_whose_namespaces_are_gone_is_for_none() -> None:
     ],
 )
 def test_the_headline_of_members_says_who_has_joined(total: int, invited: int, said: str) -> None:
-    assert member_rows.headline(total, invited, "") == said
+    assert member_words.headline(total, invited, "") == said
 
 
 # Bounds

@@ -11,7 +11,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from controlplane.common.files import write_private
 from controlplane.common.health import loopback_address
 from controlplane.stack.child import Child, Service
 from controlplane.stack.config import folders_make, is_reachable_by_others, read_stack_config
@@ -21,6 +20,7 @@ from controlplane.stack.errors import AlreadyRunning, StackError
 from controlplane.stack.leftovers import end_leftovers, holder, is_alive, sole_stack
 from controlplane.stack.ports import port_is_free
 from controlplane.stack.terminal import Terminal
+from engine_agent.contracts.files import write_private
 from tests.ports import free_port
 
 SLEEP = (sys.executable, "-c", "import time; print('hello', flush=True); time.sleep(60)")

@@ -1,6 +1,8 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from django.template.loader import render_to_string
+
 from controlplane.dashboard.audit.rows import MOST_CHANGES, MOST_WORDS, TrailChange, changes_of, trail_row
 
 
@@ -70,5 +72,12 @@ def test_a_deed_that_nobody_has_named_still_reads() -> None:
 
 
 def test_what_is_not_the_readers_is_empty() -> None:
-    row = trail_row(seen(seq=None, hash=None))
-    assert (row.seq, row.hash, row.address, row.request_id) == (None, "", "", "")
+    told = {"seq": 7, "address": "10.0.0.9", "request_id": "r-1"}
+    whole, part = (
+        render_to_string("dashboard/audit/_trail.html", {"rows": [trail_row(seen(**more))]})
+        for more in (told, dict.fromkeys(told))
+    )
+    for words in ("record 7", "10.0.0.9", "r-1"):
+        assert words in whole
+        assert words not in part
+    assert "None" not in part

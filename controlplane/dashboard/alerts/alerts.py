@@ -4,7 +4,6 @@ from datetime import timedelta
 from functools import reduce
 from operator import or_
 from typing import Any
-from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import messages
@@ -18,10 +17,10 @@ from controlplane.alerts import selectors, services
 from controlplane.alerts.definitions import METRICS
 from controlplane.alerts.models import Alert
 from controlplane.alerts.views import alert_shown
-from controlplane.dashboard.alerts.forms import AcknowledgeForm, RefusableForm, SilenceForm
-from controlplane.dashboard.alerts.rows import AlertRow, alert_row, event_row, headline, is_late
+from controlplane.dashboard.alerts.forms import AcknowledgeForm, AlertForm, SilenceForm
+from controlplane.dashboard.alerts.rows import AlertRow, event_words, headline, is_late
 from controlplane.dashboard.frame.pages import FORMS, actors_of, page, part
-from controlplane.dashboard.frame.paging import pager
+from controlplane.dashboard.frame.paging import page_asked, pager
 from controlplane.dashboard.frame.requests import user_of
 from controlplane.live.selectors import pulse_latest
 from tenants.access import PUBLISH, STATS_READ, permit, permit_anywhere
@@ -49,28 +48,28 @@ def alerts_now(request: HttpRequest) -> HttpResponse:
 
 def _listed(request: HttpRequest, actors: list[Actor]) -> dict[str, Any]:
     now = timezone.now()
-    query = {name: request.GET.get(name, "") for name in ("state", "page")}
-    query["state"] = query["state"] if query["state"] in STATES else ""
+    state = request.GET.get("state", "")
+    of = page_asked(request.GET, state=state if state in STATES else "")
     visible = _visible(actors)
     counts = selectors.alerts_counts(visible, now=now)
-    is_over = query["state"] == "over"
+    is_over = state == "over"
     rows = (
         visible.filter(state=Alert.State.RESOLVED).order_by("-number")
         if is_over
         else selectors.alerts_worst_first(visible, now=now)
     )
-    pages = pager(query, counts["over" if is_over else "firing"])
+    pages = pager(of, rows, counts["over" if is_over else "firing"])
     evaluation = selectors.evaluation_newest()
     return {
         "headline": headline(counts),
         "counts": counts,
-        "rows": [_row(one, actors, now) for one in rows[pages.start : pages.end]],
+        "rows": [_row(one, actors, now) for one in pages],
         "pager": pages,
         "is_over": is_over,
         "evaluated_at": evaluation and evaluation.at,
         "is_late": evaluation is not None and is_late(evaluation.at, now),
         "is_operator": user_of(request).is_operator,
-        "now_address": f"{reverse('alerts-now')}?{urlencode({name: said for name, said in query.items() if said})}",
+        "now_address": f"{reverse('alerts-now')}{of.query(page=of.page)}",
     }
 
 
@@ -132,8 +131,8 @@ def _page(
     actor: Actor,
     found: Alert,
     *,
-    acknowledge: RefusableForm | None = None,
-    silence: RefusableForm | None = None,
+    acknowledge: AlertForm | None = None,
+    silence: AlertForm | None = None,
     status: int = 200,
 ) -> HttpResponse:
     now = timezone.now()
@@ -141,8 +140,8 @@ def _page(
     seen = alert_shown(found, events, actor)
     may = _may(actor)
     context: dict[str, Any] = {
-        "alert": alert_row(seen, by_operator=found.by_operator, now=now),
-        "events": [event_row(one, METRICS[found.metric].unit) for one in reversed(seen["history"])],
+        "alert": AlertRow(seen, found.by_operator, now),
+        "events": [(one, *event_words(one, METRICS[found.metric].unit)) for one in reversed(seen["history"])],
         "rule": seen["rule_id"],
         "acknowledge": acknowledge or AcknowledgeForm(),
         "silence": silence or SilenceForm(),
@@ -185,4 +184,4 @@ def _found(actors: list[Actor], alert_id: UUID) -> tuple[Actor, Alert]:
 
 def _row(found: Alert, actors: list[Actor], now: Any) -> AlertRow:
     actor = next(one for one in actors if one.organisation_id in (None, found.organisation_id))
-    return alert_row(alert_shown(found, [], actor), by_operator=found.by_operator, now=now)
+    return AlertRow(alert_shown(found, [], actor), found.by_operator, now)

@@ -1,7 +1,7 @@
 """What is typed about alerts: notes, silences, and rules with their numbers in the units people think in. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from decimal import Decimal
 from hashlib import sha256
 from typing import Any, Final
@@ -10,9 +10,9 @@ from django import forms
 
 from controlplane.alerts.definitions import METRICS
 from controlplane.dashboard.alerts.rows import NAMES, unit_words
+from controlplane.dashboard.frame.forms import ConfirmForm, RefusableForm, typed_field
 from controlplane.dashboard.frame.words import duration
 from engine_agent.contracts.protocol import canonical_json
-from tenants.errors import FieldProblem
 
 HOUR: Final = 3600
 SILENCES = (
@@ -21,20 +21,13 @@ SILENCES = (
     (str(24 * HOUR), "24 hours"),
     (str(30 * 24 * HOUR - 60), "until it is lifted, 30 days at most"),
 )
-FIELDS = {
-    "name": "name",
-    "metric": "metric",
-    "comparison": "comparison",
-    "threshold": "threshold",
-    "clears_at": "clears_at",
+PLACES = {
     "for_seconds": "lasting",
     "clear_for_seconds": "clear_for",
     "least_prompt_tokens": "least",
     "webhook_url": "webhook",
     "rotate_secret": "new_secret",
-    "place": "place",
     "group": "place",
-    "note": "note",
     "until": "seconds",
 }
 SIZES = {"s": 1, "min": 60, "h": HOUR, "d": 24 * HOUR}
@@ -43,19 +36,11 @@ _LASTING = re.compile(r"(?:[0-9]{1,9}\s*(?:s|min|h|d)\s*)+")
 _PART = re.compile(r"([0-9]+)\s*(s|min|h|d)")
 
 
-class RefusableForm(forms.Form):
-    def refuse(self, problems: Iterable[FieldProblem]) -> None:
-        """What a service has against it, beside the field that it is about, with what was typed."""
-        for one in problems:
-            field = FIELDS.get(one.field)
-            said = one.message if one.message.endswith((".", "!", "?")) else f"{one.message}."
-            if field not in self.fields:
-                self.add_error(None, f"{one.field}: {said}")
-                continue
-            self.add_error(field, f"{self.fields[field].label}: {said}")
+class AlertForm(RefusableForm):
+    places = PLACES
 
 
-class AcknowledgeForm(RefusableForm):
+class AcknowledgeForm(AlertForm):
     note = forms.CharField(
         label="What is being done about it",
         required=False,
@@ -64,7 +49,7 @@ class AcknowledgeForm(RefusableForm):
     )
 
 
-class SilenceForm(RefusableForm):
+class SilenceForm(AlertForm):
     seconds = forms.ChoiceField(
         label="Tell nobody for",
         choices=SILENCES,
@@ -103,7 +88,7 @@ class LastingField(forms.CharField):
         return sum(int(count) * SIZES[unit] for count, unit in _PART.findall(typed))
 
 
-class RuleForm(RefusableForm):
+class RuleForm(AlertForm):
     """`seen`: which rule the page has shown. What somebody else set meanwhile is not overwritten unseen."""
 
     name = forms.CharField(label="Name", max_length=400, help_text="What is the matter when it fires.")
@@ -179,22 +164,12 @@ class RuleForm(RefusableForm):
         }
 
 
-class DeleteForm(forms.Form):
-    typed = forms.CharField(
-        max_length=400, widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
-    )
+class DeleteForm(ConfirmForm):
+    typed = typed_field(400)
 
-    def __init__(self, *args: Any, name: str, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.name = name
-        self.fields["typed"].label = f"Type {name} to confirm"
-        self.fields["typed"].error_messages["required"] = f"Type {name} to confirm. Nothing has happened."
 
-    def clean_typed(self) -> str:
-        typed: str = self.cleaned_data["typed"]
-        if typed != self.name:
-            raise forms.ValidationError(f"“{typed}” is not {self.name}. Nothing has happened.")
-        return typed
+def ending_form(name: str, sent: Any = None) -> DeleteForm:
+    return DeleteForm(sent, name=name, prefix="end")
 
 
 def rule_initial(seen: Mapping[str, Any]) -> dict[str, Any]:

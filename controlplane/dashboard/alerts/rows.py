@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from controlplane.alerts.definitions import BUILT_IN_BY_KEY, METRICS, Comparison, value_words
+from controlplane.alerts.definitions import BUILT_IN_BY_KEY, METRICS, Comparison, Metric, value_words
 from controlplane.alerts.words import condition_words
+from controlplane.dashboard.frame.states import Tag
 from controlplane.dashboard.frame.words import counted, duration
 
 EVALUATED_WITHIN: Final = timedelta(minutes=2)  # after that, what fires may be old
-PLAIN_UNITS = {"share": "%", "seconds": "s", "times": "times", "count": "", "tokens": "tokens"}
 NAMES: Mapping[str, str] = {
     "pool_use": "Pool in use",
     "hit_ratio": "Hit rate",
@@ -45,77 +45,55 @@ EVENTS = {
 
 @dataclass(frozen=True, slots=True)
 class AlertRow:
-    id: str
-    name: str
-    place: str
-    metric: str
-    word: str
-    tone: str
-    value: str
-    threshold: str
-    words: str
-    next_step: str
-    since: datetime
-    over_at: datetime | None
-    acknowledged_by: str
-    acknowledged_at: datetime | None
-    note: str
-    silenced_until: datetime | None
-    is_firing: bool
+    """`view`: what alerts.views.alert_shown lets this reader have."""
+
+    view: Mapping[str, Any]
     is_of_operators: bool
+    now: datetime
+
+    @property
+    def is_firing(self) -> bool:
+        return bool(self.view["state"] == "firing")
+
+    @property
+    def silenced_until(self) -> datetime | None:
+        until: datetime | None = self.view["silenced_until"]
+        return until if until and until > self.now else None
+
+    @property
+    def metric(self) -> str:
+        return NAMES.get(self.view["metric"], self.view["metric"])
+
+    @property
+    def state(self) -> Tag:
+        """What it asks of whoever looks, in a word."""
+        if not self.is_firing:
+            return Tag("over", "ok")
+        if self.silenced_until:
+            return Tag("silenced", "info")
+        if self.view["acknowledged"]:
+            return Tag("acknowledged", "info")
+        built_in = BUILT_IN_BY_KEY.get(self.view["built_in"] or "")
+        is_urgent = built_in is not None and built_in.severity == "page"
+        return Tag("cannot wait", "bad") if is_urgent else Tag("fires", "warn")
+
+    @property
+    def next_step(self) -> str:
+        return str(self.view["next_step"]).replace("`", "")
+
+    @property
+    def value(self) -> str:
+        return value_words(self.view["unit"], self.view["value"]) if self.view["has_data"] else "no data now"
+
+    @property
+    def threshold(self) -> str:
+        return f"{self.view['comparison']} {value_words(self.view['unit'], self.view['threshold'])}"
 
 
-@dataclass(frozen=True, slots=True)
-class EventRow:
-    what: str
-    at: datetime
-    by: str
-    words: str
-
-
-def alert_row(seen: Mapping[str, Any], *, by_operator: bool, now: datetime) -> AlertRow:
-    is_firing = seen["state"] == "firing"
-    silenced = seen["silenced_until"] if seen["silenced_until"] and seen["silenced_until"] > now else None
-    told = seen["acknowledged"]
-    word, tone = _state(seen, is_firing, silenced)
-    return AlertRow(
-        id=str(seen["id"]),
-        name=seen["rule"],
-        place=seen["place"],
-        metric=NAMES.get(seen["metric"], seen["metric"]),
-        word=word,
-        tone=tone,
-        value=value_words(seen["unit"], seen["value"]) if seen["has_data"] else "no data now",
-        threshold=f"{seen['comparison']} {value_words(seen['unit'], seen['threshold'])}",
-        words=seen["words"],
-        next_step=seen["next_step"].replace("`", ""),
-        since=seen["since"],
-        over_at=seen["resolved_at"],
-        acknowledged_by=told["by"] if told else "",
-        acknowledged_at=told["at"] if told else None,
-        note=told["note"] if told else "",
-        silenced_until=silenced,
-        is_firing=is_firing,
-        is_of_operators=by_operator,
-    )
-
-
-def _state(seen: Mapping[str, Any], is_firing: bool, silenced: datetime | None) -> tuple[str, str]:
-    """What it asks of whoever looks, in a word."""
-    if not is_firing:
-        return "over", "ok"
-    if silenced:
-        return "silenced", "info"
-    if seen["acknowledged"]:
-        return "acknowledged", "info"
-    built_in = BUILT_IN_BY_KEY.get(seen["built_in"] or "")
-    return ("cannot wait", "bad") if built_in and built_in.severity == "page" else ("fires", "warn")
-
-
-def event_row(seen: Mapping[str, Any], unit: Any) -> EventRow:
+def event_words(seen: Mapping[str, Any], unit: Any) -> tuple[str, str]:
+    """What happened, and what is to be said of it."""
     value = "" if seen["value"] is None else f"at {value_words(unit, seen['value'])}"
-    words = " · ".join(part for part in (value, seen["words"] or "") if part)
-    return EventRow(EVENTS.get(seen["what"], seen["what"]), seen["at"], seen["by"] or "Luminet", words)
+    return EVENTS.get(seen["what"], seen["what"]), " · ".join(filter(None, (value, seen["words"])))
 
 
 def headline(counts: Mapping[str, int]) -> str:
@@ -137,38 +115,28 @@ def is_late(evaluated_at: datetime | None, now: datetime) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class RuleRow:
-    id: str
-    name: str
-    place: str
-    metric: str
-    condition: str
-    clears: str
-    is_built_in: bool
-    is_on: bool
-    webhook: str
-    by: str
-    at: datetime
-    more: str
+    """`view`: what alerts.views.rule_view says."""
 
+    view: Mapping[str, Any]
 
-def rule_row(seen: Mapping[str, Any]) -> RuleRow:
-    unit = seen["unit"]
-    least = f"only with {seen['least_prompt_tokens']:,} prompt tokens in 15 min" if seen["least_prompt_tokens"] else ""
-    return RuleRow(
-        id=str(seen["id"]),
-        name=seen["name"],
-        place=seen["place"],
-        metric=NAMES.get(seen["metric"], seen["metric"]),
-        condition=condition(seen["metric"], seen["comparison"], seen["threshold"], seen["for_seconds"]),
-        clears=f"over at {value_words(unit, seen['clears_at'])}"
-        + (f" for {duration(seen['clear_for_seconds'])}" if seen["clear_for_seconds"] else ""),
-        is_built_in=seen["built_in"] is not None,
-        is_on=seen["enabled"],
-        webhook=seen["webhook_url"] or "",
-        by=seen["created_by"],
-        at=seen["created_at"],
-        more=least,
-    )
+    @property
+    def metric(self) -> str:
+        return NAMES.get(self.view["metric"], self.view["metric"])
+
+    @property
+    def condition(self) -> str:
+        return condition(self.view["metric"], self.view["comparison"], self.view["threshold"], self.view["for_seconds"])
+
+    @property
+    def clears(self) -> str:
+        lasts = self.view["clear_for_seconds"]
+        over = f"over at {value_words(self.view['unit'], self.view['clears_at'])}"
+        return f"{over} for {duration(lasts)}" if lasts else over
+
+    @property
+    def more(self) -> str:
+        least = self.view["least_prompt_tokens"]
+        return f"only with {least:,} prompt tokens in 15 min" if least else ""
 
 
 def condition(metric: str, comparison: Comparison, threshold: float, seconds: int) -> str:
@@ -179,29 +147,15 @@ def condition(metric: str, comparison: Comparison, threshold: float, seconds: in
 def rules_headline(rules: Sequence[RuleRow], total: int) -> str:
     if not total:
         return "There is no rule yet"
-    off = sum(not one.is_on for one in rules)
+    off = sum(not one.view["enabled"] for one in rules)
     what = f"{counted(total, 'rule')} {'says' if total == 1 else 'say'} what is an alert"
     return f"{what}; {off} of those here {'is' if off == 1 else 'are'} off" if off else what
 
 
-@dataclass(frozen=True, slots=True)
-class MetricRow:
-    name: str
-    label: str
-    unit: str
-    subject: str
-    about: str
-
-
-def metric_rows(*, is_operator: bool) -> list[MetricRow]:
-    """What there can be rules about."""
-    return [
-        MetricRow(
-            one.name, NAMES.get(one.name, one.name), unit_words(one.unit), one.subject, one.about.replace("`", "")
-        )
-        for one in METRICS.values()
-        if is_operator or one.is_for_customers
-    ]
+def metrics_known(*, is_operator: bool) -> list[tuple[Metric, str, str]]:
+    """What there can be rules about, each with its name for people and its unit."""
+    known = [one for one in METRICS.values() if is_operator or one.is_for_customers]
+    return [(one, NAMES.get(one.name, one.name), unit_words(one.unit)) for one in known]
 
 
 def unit_words(unit: str) -> str:

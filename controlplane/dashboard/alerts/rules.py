@@ -15,10 +15,11 @@ from django.views.decorators.cache import never_cache
 from controlplane.alerts import selectors, services
 from controlplane.alerts.models import AlertRule
 from controlplane.alerts.views import rule_view
-from controlplane.dashboard.alerts.forms import DeleteForm, RuleForm, rule_initial, rule_mark
-from controlplane.dashboard.alerts.rows import metric_rows, rule_row, rules_headline
+from controlplane.dashboard.alerts.forms import RuleForm, ending_form, rule_initial, rule_mark
+from controlplane.dashboard.alerts.rows import RuleRow, metrics_known, rules_headline
+from controlplane.dashboard.frame.forms import ConfirmForm
 from controlplane.dashboard.frame.pages import FORMS, actors_of, page
-from controlplane.dashboard.frame.paging import pager
+from controlplane.dashboard.frame.paging import page_asked, pager
 from controlplane.dashboard.frame.requests import user_of
 from tenants.access import (
     MANAGE,
@@ -98,7 +99,7 @@ def _update(request: HttpRequest, actor: Actor, found: AlertRule) -> HttpRespons
 
 
 def _delete(request: HttpRequest, actor: Actor, found: AlertRule) -> HttpResponse:
-    form = DeleteForm(request.POST, name=found.name, prefix="end")
+    form = ending_form(found.name, request.POST)
     if form.is_valid():
         try:
             services.rule_delete(actor=actor, rule=found)
@@ -119,14 +120,13 @@ def _list(
     status: int = 200,
 ) -> HttpResponse:
     rows = _visible(actors).order_by("number")
-    is_operator, total = user_of(request).is_operator, rows.count()
-    pages = pager({"page": request.GET.get("page", "")}, total)
-    found = [rule_row(rule_view(one)) for one in rows[pages.start : pages.end]]
+    is_operator, pages = user_of(request).is_operator, pager(page_asked(request.GET), rows)
+    found = [RuleRow(rule_view(one)) for one in pages]
     context: dict[str, Any] = {
-        "headline": rules_headline(found, total),
+        "headline": rules_headline(found, pages.total),
         "rows": found,
         "pager": pages,
-        "metrics": metric_rows(is_operator=is_operator),
+        "metrics": metrics_known(is_operator=is_operator),
         "form": form or RuleForm(is_operator=is_operator),
         "shown": shown,
         "why_not": _why_not(actors),
@@ -141,18 +141,18 @@ def _rule(
     found: AlertRule,
     *,
     form: RuleForm | None = None,
-    ending: DeleteForm | None = None,
+    ending: ConfirmForm | None = None,
     shown: Shown | None = None,
     status: int = 200,
 ) -> HttpResponse:
     view = rule_view(found)
     firing = found.alerts.filter(state="firing").count()
     context = {
-        "rule": rule_row(view),
+        "rule": RuleRow(view),
         "firing": firing,
         "form": form or RuleForm(initial=rule_initial(view), is_operator=actor.is_operator, fixed=view),
         "seen": rule_mark(view),
-        "ending": ending or DeleteForm(name=found.name, prefix="end"),
+        "ending": ending or ending_form(found.name),
         "shown": shown,
         "is_operator": actor.is_operator,
     }

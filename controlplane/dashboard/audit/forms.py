@@ -8,28 +8,10 @@ from urllib.parse import urlencode
 from django import forms
 
 from controlplane.dashboard.audit.rows import DEEDS
+from controlplane.dashboard.frame.forms import DayField
 from tenants.listing import TrailSought
 
 MOST_WORDS: Final = 100
-DAY = {"type": "date"}
-
-
-class DayField(forms.DateField):
-    """A whole day in UTC. What is no day is named."""
-
-    def __init__(self, **more: Any) -> None:
-        super().__init__(
-            required=False,
-            input_formats=["%Y-%m-%d"],
-            widget=forms.DateInput(attrs=DAY, format="%Y-%m-%d"),
-            **more,
-        )
-
-    def to_python(self, value: Any) -> Any:
-        try:
-            return super().to_python(value)
-        except forms.ValidationError:
-            raise forms.ValidationError(f"{self.label}: “{value}” is no day, as 2026-11-24.") from None
 
 
 class AuditForm(forms.Form):
@@ -40,8 +22,8 @@ class AuditForm(forms.Form):
     )
     who = forms.CharField(label="By whom", required=False)
     org = forms.CharField(label="Organisation", required=False)
-    since = DayField(label="From (UTC)")
-    until = DayField(label="To, inclusive (UTC)")
+    since = DayField(label="From (UTC)", required=False)
+    until = DayField(label="To, inclusive (UTC)", required=False)
     find = forms.CharField(
         label="Text", required=False, help_text="In the verb, what it was done to, the request id or the address."
     )

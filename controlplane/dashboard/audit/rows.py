@@ -1,12 +1,8 @@
-"""Records of the audit trail as pages show them: who did what to what, and what it was before and after. Pure.
-
-`trail_row` takes what tenants.audit.record_seen says: of what is for operators alone it knows only what it is given.
-"""
+"""Records of the audit trail as pages show them: who did what to what, and what it was before and after. Pure."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from controlplane.dashboard.policies.fields import POLICY_PATH, value_words, what_words
@@ -79,39 +75,25 @@ class TrailChange:
 
 @dataclass(frozen=True, slots=True)
 class TrailRow:
-    """`seq`, `address`, `request_id` and `hash` are empty where they are not the reader's to know."""
+    """`view`: a record as tenants.audit.record_seen says it, without what is not the reader's to know."""
 
-    at: datetime
-    who: str
-    kind: str
-    deed: str
-    verb: str
-    target: str
-    changes: tuple[TrailChange, ...]
+    view: Mapping[str, Any]
+    changes: Sequence[TrailChange]
     unshown: int
-    seq: int | None
-    address: str
-    request_id: str
-    hash: str
+
+    @property
+    def kind(self) -> str:
+        return KINDS.get(self.view["actor"]["kind"], self.view["actor"]["kind"])
+
+    @property
+    def deed(self) -> str:
+        verb: str = self.view["verb"]
+        return DEEDS.get(verb) or verb.replace(".", " ").replace("-", " ").capitalize()
 
 
 def trail_row(seen: Mapping[str, Any]) -> TrailRow:
-    changes = tuple(changes_of(seen["before"], seen["after"]))
-    verb = seen["verb"]
-    return TrailRow(
-        at=seen["at"],
-        who=seen["actor"]["name"],
-        kind=KINDS.get(seen["actor"]["kind"], seen["actor"]["kind"]),
-        deed=DEEDS.get(verb) or verb.replace(".", " ").replace("-", " ").capitalize(),
-        verb=verb,
-        target=seen["target"],
-        changes=changes[:MOST_CHANGES],
-        unshown=max(0, len(changes) - MOST_CHANGES),
-        seq=seen["seq"],
-        address=seen["address"] or "",
-        request_id=seen["request_id"] or "",
-        hash=seen["hash"] or "",
-    )
+    changes = list(changes_of(seen["before"], seen["after"]))
+    return TrailRow(seen, changes[:MOST_CHANGES], max(0, len(changes) - MOST_CHANGES))
 
 
 def changes_of(before: Any, after: Any) -> Iterator[TrailChange]:

@@ -16,7 +16,7 @@ from controlplane.dashboard.calculator.forms import (
     calculator_form,
     model_names,
 )
-from controlplane.dashboard.calculator.rows import Counted, counted_rows, measured_facts
+from controlplane.dashboard.calculator.rows import Counted, counted_rows
 from controlplane.dashboard.frame.pages import page
 from controlplane.fleet.quality import newest_results
 from kernels.calculator.calculating import calculate
@@ -62,8 +62,7 @@ def _counted(form: CalculatorForm) -> Counted | None:
     except InvalidArgument as error:
         form.refuse(error)
         return None
-    results = newest_results(model_names(form))
-    return counted_rows(_name(form), question, answer, [measured_facts(one) for one in results])
+    return counted_rows(_name(form), question, answer, list(newest_results(model_names(form))))
 
 
 def _name(form: CalculatorForm) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Final
 from django import forms
 from django.http import QueryDict
 
+from controlplane.dashboard.frame.forms import WordField
 from kernels.calculator.accelerators import ACCELERATORS, GB
 from kernels.calculator.asked import asked
 from kernels.calculator.question import WEIGHT_BITS, Question
@@ -103,17 +104,6 @@ class ParametersField(forms.CharField):
         if not found:
             raise forms.ValidationError(f"{self.label}: “{typed}” is not a number, as 8.03B or 8030000000.")
         return int(Decimal(found[1]) * _SIZES[found[2]])
-
-
-class WordField(forms.ChoiceField):
-    """One of those there are; what is none of them is named."""
-
-    def clean(self, value: Any) -> Any:
-        try:
-            return super().clean(value)
-        except forms.ValidationError:
-            known = ", ".join(name for name, _ in self.choices if name)  # type: ignore[misc,union-attr]
-            raise forms.ValidationError(f"{self.label}: “{str(value)[:80]}” is none of {known}.") from None
 
 
 class CalculatorForm(forms.Form):

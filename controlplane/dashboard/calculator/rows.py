@@ -1,63 +1,22 @@
 """What the calculator answers, as its page words it: exact bytes, what fits of them, and what is only a bound. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from controlplane.dashboard.frame.charts import bytes_text, value_text
+from controlplane.dashboard.frame.charts import bytes_text
+from controlplane.dashboard.frame.states import Stat
+from controlplane.dashboard.frame.tiles import NONE
 from controlplane.dashboard.frame.words import counted
+from controlplane.dashboard.settings.rows import divergence_words
+from controlplane.fleet.models import QualityResult
 from controlplane.fleet.quality import DEFAULT
 from kernels.calculator.answer import Answer, FormatRow, Machine
 from kernels.calculator.question import Question
-from kernels.formats import BASELINE
 from kernels.shapes import ModelShape
 
-DASH: Final = "–"
 GB: Final = 10**9
-VERDICTS = {
-    "passed": ("passed", "ok"),
-    "failed": ("failed", "bad"),
-    "unresolved": ("left open", "warn"),
-    "overridden": ("let through unmeasured", "warn"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Quality:
-    """What was measured here of one format on the model, and of nothing else."""
-
-    word: str
-    tone: str
-    more: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class FormatFacts:
-    name: str
-    is_usual: bool
-    token_bytes: str
-    token_size: str
-    percent_of_largest: float
-    ratio: str
-    request_bytes: str
-    request_size: str
-    all_bytes: str
-    all_size: str
-    tokens_fit: str
-    requests_fit: str
-    fits: str
-    fits_tone: str
-    rate_one: str
-    rate_all: str
-    rate_full: str
-    qualities: tuple[Quality, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Stat:
-    label: str
-    value: str
-    note: str
+Qualities = Sequence[tuple[QualityResult, str]]  # what was measured here of one format on the model, in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +25,7 @@ class Counted:
 
     headline: str
     stats: tuple[Stat, ...]
-    rows: tuple[FormatFacts, ...]
+    rows: Sequence[tuple[FormatRow, float, Qualities]]  # each with its bytes in percent of the largest
     notes: tuple[str, ...]
     bytes_title: str
     fit_title: str
@@ -74,14 +33,14 @@ class Counted:
     has_machine: bool
 
 
-def counted_rows(name: str, question: Question, answer: Answer, measured: Sequence[Mapping[str, str]]) -> Counted:
-    """`measured`: results of the quality suite, as kv_dtype, verdict, backend and revision."""
+def counted_rows(name: str, question: Question, answer: Answer, measured: Sequence[QualityResult]) -> Counted:
+    """`measured`: results of the quality suite on the model."""
     usual = _usual(answer.rows)
     most = max((row.bytes_per_token for row in answer.rows), default=0)
     return Counted(
         headline=_headline(name, answer, usual),
         stats=_stats(question.shape, answer, usual),
-        rows=tuple(_facts(row, usual, most, measured) for row in answer.rows),
+        rows=[(row, 100 * row.bytes_per_token / (most or 1), _qualities(row, measured)) for row in answer.rows],
         notes=_notes(answer),
         bytes_title=_bytes_title(name, answer, usual),
         fit_title="" if answer.machine is None else _fit_title(answer),
@@ -143,7 +102,7 @@ def _request_stat(answer: Answer, usual: FormatRow) -> Stat:
 def _machine_stat(answer: Answer) -> Stat:
     machine = answer.machine
     if machine is None:
-        return Stat("Room for the cache", DASH, "Choose an accelerator to see what fits.")
+        return Stat("Room for the cache", NONE, "Choose an accelerator to see what fits.")
     said = f" ({machine.weights_dtype})" if machine.weights_dtype else ""
     note = (
         f"each: {gigabytes(machine.memory_bytes)} × {machine.memory_utilisation:g} − weights "
@@ -158,7 +117,7 @@ def _prefix_stat(answer: Answer, usual: FormatRow) -> Stat:
     saved = alone - usual.bytes_at_concurrency
     requests = counted(answer.concurrency, "request")
     if not answer.shared_prefix_tokens or answer.concurrency < 2:
-        return Stat("Prefix reuse saves", DASH, "Give a shared prefix and more than one request at once.")
+        return Stat("Prefix reuse saves", NONE, "Give a shared prefix and more than one request at once.")
     note = f"{answer.shared_prefix_tokens:,} tokens of {requests} held once in {usual.kv_dtype}: {saved:,} bytes"
     return Stat("Prefix reuse saves", bytes_text(saved), note)
 
@@ -184,59 +143,9 @@ def _fit_title(answer: Answer) -> str:
     return f"{asked} {verb} in {len(fitting)} of {len(answer.rows)} formats, not in {rest}"
 
 
-def _facts(row: FormatRow, usual: FormatRow, most: int, measured: Sequence[Mapping[str, str]]) -> FormatFacts:
-    rates = row.tokens_per_second
-    return FormatFacts(
-        name=row.kv_dtype,
-        is_usual=row is usual,
-        token_bytes=f"{row.bytes_per_token:,} B",
-        token_size=_size(row.bytes_per_token),
-        percent_of_largest=round(100 * row.bytes_per_token / most, 2) if most else 0,
-        ratio=f"{row.times_smaller:.2f} × smaller than bf16"
-        if row.kv_dtype != BASELINE
-        else "what others compare with",
-        request_bytes=f"{row.bytes_per_request:,} B",
-        request_size=_size(row.bytes_per_request),
-        all_bytes=f"{row.bytes_at_concurrency:,} B",
-        all_size=_size(row.bytes_at_concurrency),
-        tokens_fit=_count(row.tokens_that_fit),
-        requests_fit=_count(row.requests_that_fit),
-        fits="fits" if row.concurrency_fits else "does not fit",
-        fits_tone="ok" if row.concurrency_fits else "bad",
-        rate_one=_count(rates.one_request),
-        rate_all=_count(rates.at_concurrency),
-        rate_full=_count(rates.full_pool),
-        qualities=_qualities(row.kv_dtype, measured),
-    )
-
-
-def _size(number: int) -> str:
-    """Beside the exact bytes, where it says something else."""
-    return bytes_text(number) if number >= 1024 else ""
-
-
-def _count(number: float | None) -> str:
-    return DASH if number is None else value_text("count", float(int(number)))
-
-
-def _qualities(kv_dtype: str, measured: Sequence[Mapping[str, str]]) -> tuple[Quality, ...]:
-    found = [one for one in measured if one["kv_dtype"] == kv_dtype]
-    if not found:
-        return (Quality("not measured here", "info"),)
-    return tuple(
-        Quality(*VERDICTS.get(one["verdict"], (one["verdict"], "info")), more=f"on {one['backend']}, {one['figures']}")
-        if one["figures"]
-        else Quality(*VERDICTS.get(one["verdict"], (one["verdict"], "info")), more=f"on {one['backend']}")
-        for one in found
-    )
-
-
-def measured_facts(result: Any) -> dict[str, str]:
-    """Of one result: what it says, with the number that decides."""
-    low, high = (result.figures.get(f"byte_divergence_{end}") for end in ("low", "high"))
-    has_numbers = isinstance(low, int | float) and isinstance(high, int | float)
-    said = f"divergence {low:.2g} to {high:.2g} a byte" if has_numbers else ""
-    return {"kv_dtype": result.kv_dtype, "verdict": result.verdict, "backend": result.backend, "figures": said}
+def _qualities(row: FormatRow, measured: Sequence[QualityResult]) -> Qualities:
+    found = [one for one in measured if one.kv_dtype == row.kv_dtype]
+    return [(one, ", ".join(filter(None, (f"on {one.backend}", divergence_words(one.figures))))) for one in found]
 
 
 def _notes(answer: Answer) -> tuple[str, ...]:

@@ -1,20 +1,21 @@
 """One agent as its page shows it: what it is to hold and holds, what it can do, how isolated it is, what may be done.
 Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from controlplane.analytics.agents import Hits
-from controlplane.dashboard.fleet.rows import ISOLATION, TONES, Tag, backend_words, sync_tag
+from controlplane.dashboard.fleet.rows import backend_words, pairs_words, sync_tag
 from controlplane.dashboard.frame.charts import bytes_text
-from controlplane.dashboard.frame.tiles import rate
-from controlplane.dashboard.frame.words import counted, duration
+from controlplane.dashboard.frame.deeds import Deed
+from controlplane.dashboard.frame.states import Stat, Tag
+from controlplane.dashboard.frame.tiles import NONE, rate_text
+from controlplane.dashboard.frame.words import counted, duration, sentence
 from controlplane.dashboard.policies.enforcement_words import enforcement_facts, labels_words, unenforced
 from controlplane.fleet.agents import SECONDS
-from controlplane.fleet.canaries import ADVANTAGE, Isolation
+from controlplane.fleet.canaries import ADVANTAGE, Timing
+from controlplane.fleet.models import OperationStep
 from controlplane.fleet.quality import format_words
 from engine_agent.contracts.policy_fields import LABELS
 
@@ -42,58 +43,6 @@ DEED_WORDS = {
     "warm_pins": "Warm pins",
 }
 STATE_WORDS = {"publish": "Hold what was published", "purge": "Purge, and prove it"}
-STEP_STATES = {"waiting": Tag("awaited", "info"), "done": Tag("proved", "ok"), "failed": Tag("failed", "bad")}
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """A snapshot, by its hash; `since` None: never."""
-
-    title: str
-    generation: int
-    hash: str
-    since: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class Wrong:
-    title: str
-    why: str
-    since: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Stat:
-    label: str
-    value: str
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class AgentNow:
-    headline: str
-    advice: str
-    state: Tag
-    sync: Tag
-    sync_title: str
-    snapshots: tuple[Held, ...]
-    wrongs: tuple[Wrong, ...]
-    stats: tuple[Stat, ...]
-    seen_at: datetime | None
-
-
-def agent_now(seen: Seen, hits: Hits, pool_percent: int | None, engine_hash: str | None) -> AgentNow:
-    return AgentNow(
-        headline=headline(seen),
-        advice=_advice(seen),
-        state=Tag(seen["state"], TONES.get(seen["state"], "info")),
-        sync=_sync(seen),
-        sync_title=_sync_title(seen),
-        snapshots=tuple(_snapshots(seen, engine_hash)),
-        wrongs=tuple(_wrongs(seen["conditions"])),
-        stats=tuple(_stats(seen, hits, pool_percent)),
-        seen_at=seen["last_seen_at"],
-    )
 
 
 def headline(seen: Seen) -> str:
@@ -110,24 +59,20 @@ def headline(seen: Seen) -> str:
     return f"{name} is {state} and {holds}"
 
 
-def _advice(seen: Seen) -> str:
+def advice(seen: Seen) -> str:
     what = "A gateway" if seen["kind"] == "gateway" else f"An engine ({backend_words(seen) or 'backend not reported'})"
     said = f"{what} of the group {seen['group']}."
     if seen["not_enforced"] and not seen["conditions"]:
         told = "; ".join(f"{LABELS[one['field']]}: {one['why']}" for one in seen["not_enforced"])
         return f"{said} It does not enforce {told}."
-    if seen["why"]:
-        return f"{seen['why'][:1].upper()}{seen['why'][1:]}."
-    return f"{said} Nothing is wrong with it."
+    return sentence(f"{seen['why']}.") if seen["why"] else f"{said} Nothing is wrong with it."
 
 
-def _sync(seen: Seen) -> Tag:
-    if seen["state"] == "revoked":
-        return Tag("holds nothing of ours", "info")
-    return sync_tag(seen)
+def sync(seen: Seen) -> Tag:
+    return Tag("holds nothing of ours", "info") if seen["state"] == "revoked" else sync_tag(seen)
 
 
-def _sync_title(seen: Seen) -> str:
+def sync_title(seen: Seen) -> str:
     if seen["state"] == "revoked":
         return "What it held when it was taken out"
     if seen["in_sync"]:
@@ -139,90 +84,71 @@ def _sync_title(seen: Seen) -> str:
     return f"It holds generation {seen['applied_generation']} of {seen['desired_generation']}"
 
 
-def _snapshots(seen: Seen, engine_hash: str | None) -> Iterator[Held]:
-    yield Held("Is to hold", seen["desired_generation"], seen["desired_hash"] or "", seen["desired_at"])
-    yield Held("Acknowledged", seen["applied_generation"], seen["applied_hash"] or "", seen["applied_at"])
+def snapshots(seen: Seen, engine_hash: str | None) -> Iterator[tuple[str, int, str | None, datetime | None]]:
+    """Of each its title, generation, hash and since when; the moment is None where it never was."""
+    yield "Is to hold", seen["desired_generation"], seen["desired_hash"], seen["desired_at"]
+    yield "Acknowledged", seen["applied_generation"], seen["applied_hash"], seen["applied_at"]
     if seen["kind"] == "engine" and engine_hash != seen["applied_hash"]:
-        yield Held("Its engine says", 0, engine_hash or "", None)
+        yield "Its engine says", 0, engine_hash, None
 
 
-def _wrongs(conditions: Mapping[str, Mapping[str, str]]) -> Iterator[Wrong]:
+def wrongs(conditions: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str, str]]:
+    """Title, why, and since when."""
     for kind, one in conditions.items():
-        yield Wrong(CONDITIONS.get(kind, kind), one["why"], datetime.fromisoformat(one["since"]))
+        yield CONDITIONS.get(kind, kind), one["why"], one["since"]
 
 
-def _stats(seen: Seen, hits: Hits, pool_percent: int | None) -> Iterator[Stat]:
-    running, waiting = seen["running"], seen["waiting"]
-    if seen["kind"] == "engine":
+def stats(seen: Seen, hits: Hits, pool_percent: int | None) -> Iterator[Stat]:
+    is_engine = seen["kind"] == "engine"
+    if is_engine:
         requests = f"{hits.requests:,} request{'' if hits.requests == 1 else 's'}"
         asked = f"1 h · {requests} · {hits.prompt_tokens:,} prompt tokens"
-        value = rate(hits.cached_tokens, hits.prompt_tokens)
-        yield Stat("Hit rate", f"{value} %" if hits.prompt_tokens else value, asked)
-    yield Stat("Answering", "–" if running is None else f"{running:,}", "requests now, by its last heartbeat")
-    yield Stat("Waiting in it", "–" if waiting is None else f"{waiting:,}", "requests now, by its last heartbeat")
-    if seen["kind"] == "engine":
-        percent = "–" if pool_percent is None else f"{pool_percent} %"
+        yield Stat("Hit rate", rate_text(hits.cached_tokens, hits.prompt_tokens), asked)
+    yield Stat("Answering", _known(seen["running"]), "requests now, by its last heartbeat")
+    yield Stat("Waiting in it", _known(seen["waiting"]), "requests now, by its last heartbeat")
+    if is_engine:
+        percent = NONE if pool_percent is None else f"{pool_percent} %"
         yield Stat("Pool used", percent, "now, by its last heartbeat")
     else:
-        spooled = seen["spooled"]
-        yield Stat("Reports it still has", "–" if spooled is None else f"{spooled:,}", "not delivered yet")
+        yield Stat("Reports it still has", _known(seen["spooled"]), "not delivered yet")
+
+
+def _known(number: int | None) -> str:
+    return NONE if number is None else f"{number:,}"
 
 
 # What it is
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    name: str
-    value: str
-
-
-def facts(seen: Seen) -> list[Fact]:
-    found = [
-        Fact("Kind", f"{seen['kind']} · {backend_words(seen) or 'backend not reported'}"),
-        Fact("Group", seen["group"]),
-        Fact("Labels", ", ".join(f"{name}={value}" for name, value in sorted(seen["labels"].items())) or "none"),
-        Fact("Address", seen["address"] or "not told"),
-        Fact("Version", seen["version"] or "not told"),
-    ]
+def facts(seen: Seen) -> Iterator[tuple[str, str]]:
+    yield "Kind", f"{seen['kind']} · {backend_words(seen) or 'backend not reported'}"
+    yield "Group", seen["group"]
+    yield "Labels", pairs_words(seen["labels"]) or "none"
+    yield "Address", seen["address"] or "not told"
+    yield "Version", seen["version"] or "not told"
     if seen["kind"] == "engine":
-        found += _engine_facts(seen)
+        yield from _engine_facts(seen)
     skew, spooled = seen["clock_skew_seconds"], seen["spooled"]
     way = "ahead of" if skew > 0 else "behind"
-    return [
-        *found,
-        Fact("Clock", f"{abs(skew) * 1000:,.0f} ms {way} ours" if abs(skew) >= 0.001 else "as ours"),
-        Fact("Spool", "not told" if spooled is None else f"{counted(spooled, 'report')} not delivered yet"),
-        Fact("Joined with", seen["enrolled_by"] or "not kept"),
-    ]
+    yield "Clock", f"{abs(skew) * 1000:,.0f} ms {way} ours" if abs(skew) >= 0.001 else "as ours"
+    yield "Spool", "not told" if spooled is None else f"{counted(spooled, 'report')} not delivered yet"
+    yield "Joined with", seen["enrolled_by"] or "not kept"
 
 
-def _engine_facts(seen: Seen) -> Iterator[Fact]:
-    on = seen["accelerator"]
-    yield Fact("Accelerator", f"{on['name']}, {bytes_text(on['memory_bytes'])}" if on else "none: CPU")
+def _engine_facts(seen: Seen) -> Iterator[tuple[str, str]]:
+    on, pool = seen["accelerator"], seen["pool"]
+    yield "Accelerator", f"{on['name']}, {bytes_text(on['memory_bytes'])}" if on else "none: CPU"
     for model in seen["models"] or []:
         said = f"{model['name']} · {model['context_tokens']:,} tokens of context · revision {model['revision'][:12]}"
-        yield Fact("Model", said)
-    yield Fact("Formats", ", ".join(format_words(one, seen["computed_as"]) for one in seen["kv_dtypes"]) or "none told")
-    yield from (Fact(*told) for told in enforcement_facts(seen["enforcement"]))
-    pool = seen["pool"]
-    yield Fact("Pool", f"{bytes_text(pool['capacity_bytes'])} · blocks of {pool['block_tokens']} tokens")
+        yield "Model", said
+    yield "Formats", ", ".join(format_words(one, seen["computed_as"]) for one in seen["kv_dtypes"]) or "none told"
+    yield from enforcement_facts(seen["enforcement"])
+    yield "Pool", f"{bytes_text(pool['capacity_bytes'])} · blocks of {pool['block_tokens']} tokens"
     sizes = ", ".join(f"{name} {bytes_text(size)}" for name, size in sorted(pool["block_bytes"].items()))
-    yield Fact("A block takes", sizes or "not told")
+    yield "A block takes", sizes or "not told"
 
 
 # The isolation canary
-
-
-@dataclass(frozen=True, slots=True)
-class CanaryFacts:
-    title: str
-    state: Tag
-    rounds: tuple[tuple[str, str, str], ...]  # outcome, how many, what it means
-    timing: str
-    failure: str
-    failed_at: datetime | None
-    told_at: datetime | None
 
 
 CANARY = {
@@ -239,62 +165,25 @@ OUTCOMES = {
 }
 
 
-def canary(found: Isolation) -> CanaryFacts:
-    timing = found.timing
+def timing_words(timing: Timing | None) -> str:
     if timing is None:
-        told = "Nothing is said of time yet: that takes 30 pairs of answers from one gateway."
-    else:
-        lies = f"AUC {timing.auc:.3f}, 99.9 % interval {timing.low:.3f} to {timing.high:.3f}, of {timing.pairs:,} pairs"
-        verdict = "time tells" if timing.advantage > ADVANTAGE else "nothing proves that time tells"
-        told = f"{lies}: {verdict}. 0.5 is no advantage; beyond {ADVANTAGE:g} from it is one."
-    return CanaryFacts(
-        title=CANARY[found.state],
-        state=ISOLATION[found.state],
-        rounds=tuple((name, f"{found.rounds[name]:,}", meaning) for name, meaning in OUTCOMES.items()),
-        timing=told,
-        failure=found.failure or "",
-        failed_at=found.failed_at,
-        told_at=found.at,
-    )
+        return "Nothing is said of time yet: that takes 30 pairs of answers from one gateway."
+    lies = f"AUC {timing.auc:.3f}, 99.9 % interval {timing.low:.3f} to {timing.high:.3f}, of {timing.pairs:,} pairs"
+    verdict = "time tells" if timing.advantage > ADVANTAGE else "nothing proves that time tells"
+    return f"{lies}: {verdict}. 0.5 is no advantage; beyond {ADVANTAGE:g} from it is one."
 
 
 # What it was told to do
 
 
-@dataclass(frozen=True, slots=True)
-class StepRow:
-    operation: UUID
-    what: str
-    scope: str
-    state: Tag
-    receipt: str
-    at: datetime
-    by: str
-
-
-def step_rows(steps: Iterable[Any]) -> list[StepRow]:
-    """`steps`: rows of fleet.models.OperationStep, with their operations."""
-    return [
-        StepRow(
-            operation=one.operation_id,
-            what=_deed_words(one.deed, one.operation.kind),
-            scope=one.operation.scope,
-            state=STEP_STATES[one.state],
-            receipt=_receipt(one.receipt, one.attempts),
-            at=one.done_at or one.operation.created_at,
-            by=one.operation.created_by,
-        )
-        for one in steps
-    ]
-
-
-def _deed_words(deed: str, kind: str) -> str:
-    if deed == "state":
+def step_words(step: OperationStep) -> str:
+    kind = step.operation.kind
+    if step.deed == "state":
         return STATE_WORDS.get(kind, f"Hold what {kind.replace('_', ' ')} left behind")
-    return DEED_WORDS.get(deed, deed.replace("_", " "))
+    return DEED_WORDS.get(step.deed, step.deed.replace("_", " "))
 
 
-def _receipt(receipt: Mapping[str, Any] | None, attempts: int) -> str:
+def receipt_words(receipt: Mapping[str, Any] | None, attempts: int) -> str:
     if receipt is None:
         return f"told {counted(attempts, 'time')}, no receipt yet" if attempts else "no receipt yet"
     said = list[str]()
@@ -310,18 +199,6 @@ def _receipt(receipt: Mapping[str, Any] | None, attempts: int) -> str:
 
 
 # What may be done with it
-
-
-@dataclass(frozen=True, slots=True)
-class Deed:
-    name: str
-    label: str
-    consequence: str
-    confirm: str = ""
-
-    @property
-    def is_danger(self) -> bool:
-        return bool(self.confirm)
 
 
 def seen_as(*, is_draining: bool, is_revoked: bool) -> str:

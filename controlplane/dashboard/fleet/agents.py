@@ -10,11 +10,28 @@ from django.utils import timezone
 
 from controlplane.analytics.agents import Hits, hits_of_agents, hits_over, pool_over, pools_held
 from controlplane.dashboard.fleet.agent_charts import WINDOWS, charts, window_asked
-from controlplane.dashboard.fleet.agent_facts import agent_now, canary, deeds, facts, seen_as, step_rows
+from controlplane.dashboard.fleet.agent_facts import (
+    CANARY,
+    OUTCOMES,
+    advice,
+    deeds,
+    facts,
+    headline,
+    receipt_words,
+    seen_as,
+    snapshots,
+    stats,
+    step_words,
+    sync,
+    sync_title,
+    timing_words,
+    wrongs,
+)
 from controlplane.dashboard.fleet.pools import NOTHING, held_rows, pool
+from controlplane.dashboard.frame.deeds import not_confirmed, problems_words
 from controlplane.dashboard.frame.pages import FORMS, operator_of, page, part
 from controlplane.fleet import agents, selectors
-from controlplane.fleet.canaries import NEVER, isolations_read
+from controlplane.fleet.canaries import NEVER, Isolation, isolations_read
 from controlplane.fleet.enforcement import enforcement_view
 from controlplane.fleet.in_force import fields_in_force
 from controlplane.fleet.models import Agent, OperationStep
@@ -61,7 +78,7 @@ def agent_deed(request: HttpRequest, agent_id: str, deed: str) -> HttpResponse:
         try:
             operation = DEEDS[deed](actor=actor, agent=found)
         except (Conflict, InvalidFields) as error:
-            refused = " ".join(f"{one.message[:1].upper()}{one.message[1:]}." for one in error.problems)
+            refused = problems_words(error.problems)
         else:
             if operation is not None:
                 return redirect("operation", operation.pk)
@@ -74,11 +91,7 @@ def agent_deed(request: HttpRequest, agent_id: str, deed: str) -> HttpResponse:
 def _refused(found: Agent, deed: str, seen: str, typed: str) -> str:
     if seen != _seen(found):
         return "The agent is not as this page showed it any more. Look how it is now; nothing was done."
-    if deed == "revoke" and typed != found.pk:
-        return (
-            f"“{typed[:80]}” is not {found.pk}: nothing was done." if typed else f"Type {found.pk}: nothing was done."
-        )
-    return ""
+    return not_confirmed(typed, found.pk) if deed == "revoke" else ""
 
 
 def _seen(found: Agent) -> str:
@@ -123,10 +136,25 @@ def _now(found: Agent) -> dict[str, Any]:
     return {
         "agent": found,
         "view": view,
-        "now": agent_now(view, hits, filled.percent, found.heartbeat.get("engine", {}).get("hash")),
+        "headline": headline(view),
+        "advice": advice(view),
+        "sync": sync(view),
+        "sync_title": sync_title(view),
+        "snapshots": snapshots(view, found.heartbeat.get("engine", {}).get("hash")),
+        "wrongs": wrongs(view["conditions"]),
+        "stats": stats(view, hits, filled.percent),
         "pool": filled if is_engine else None,
         "held": held_rows(held, view["pool"]["capacity_bytes"], view["computed_as"]),
-        "canary": canary(isolations_read([found.pk], now=now).get(found.pk, NEVER)) if is_engine else None,
-        "steps": step_rows(steps),
+        **(_canary(isolations_read([found.pk], now=now).get(found.pk, NEVER)) if is_engine else {}),
+        "steps": [(one, step_words(one), receipt_words(one.receipt, one.attempts)) for one in steps],
         "observed_at": now,
+    }
+
+
+def _canary(found: Isolation) -> dict[str, Any]:
+    return {
+        "canary": found,
+        "canary_title": CANARY[found.state],
+        "rounds": [(name, found.rounds[name], meaning) for name, meaning in OUTCOMES.items()],
+        "timing": timing_words(found.timing),
     }

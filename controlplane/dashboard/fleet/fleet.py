@@ -1,6 +1,6 @@
 """The Fleet page: every agent with what it holds and what is wrong with it, and the rollouts under way."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -15,25 +15,23 @@ from controlplane.dashboard.fleet.pools import KINDS, fleet_bar, legend
 from controlplane.dashboard.fleet.rows import (
     NO_HITS,
     AgentRow,
-    RolloutRow,
     advice,
-    agent_row,
     headline,
-    rollout_row,
     troubles,
     worst_first,
 )
-from controlplane.dashboard.fleet.token_rows import commands
+from controlplane.dashboard.fleet.token_words import commands
 from controlplane.dashboard.frame.pages import operator_of, page, part
 from controlplane.dashboard.policies.enforcement_words import with_fleet_words
-from controlplane.dashboard.rollouts.rollouts import acknowledgements
+from controlplane.dashboard.rollouts.rollouts import rollout_rows
+from controlplane.dashboard.rollouts.rows import RolloutRow
 from controlplane.fleet import selectors
 from controlplane.fleet.canaries import NEVER, isolations_read
 from controlplane.fleet.in_force import fields_in_force
 from controlplane.fleet.views import agent_view
 from controlplane.live.selectors import pulse_latest
 from controlplane.rollouts.selectors import rollouts_open
-from controlplane.rollouts.views import rollout_view, rollouts_shown
+from controlplane.rollouts.views import rollouts_shown
 
 MOST_SHOWN = 200
 MOST_ROLLOUTS = 20
@@ -87,11 +85,11 @@ def _agents(views: Sequence[dict[str, Any]], pools: FleetPools, now: datetime) -
     names = [one["id"] for one in views]
     probed, hits = isolations_read(names, now=now), hits_of_agents(names, now=now)
     rows = [
-        agent_row(
+        AgentRow(
             one,
             probed.get(one["id"], NEVER),
-            hits=hits.get(one["id"], NO_HITS),
-            pool=fleet_bar(one["pool"], pools.by_agent.get(one["id"], ()), pools.top, one["computed_as"]),
+            hits.get(one["id"], NO_HITS),
+            fleet_bar(one["pool"], pools.by_agent.get(one["id"], ()), pools.top, one["computed_as"]),
         )
         for one in views
     ]
@@ -100,7 +98,4 @@ def _agents(views: Sequence[dict[str, Any]], pools: FleetPools, now: datetime) -
 
 def _rollouts(now: datetime) -> list[RolloutRow]:
     """The newest of those under way: the page of rollouts has all."""
-    rows: Iterable[Any] = rollouts_shown(rollouts_open().order_by("-created_at"))[:MOST_ROLLOUTS]
-    found = [rollout_view(one, one.findings, is_operator=True) for one in rows]
-    counts = acknowledgements([one["operation"] for one in found if one["operation"]])
-    return [rollout_row(one, counts.get(one["operation"], {"done": 0, "all": 0}), now=now) for one in found]
+    return rollout_rows(rollouts_shown(rollouts_open().order_by("-created_at"))[:MOST_ROLLOUTS], now=now)

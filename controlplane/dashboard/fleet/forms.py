@@ -6,6 +6,7 @@ from typing import Any
 
 from django import forms
 
+from controlplane.dashboard.frame.forms import PLAIN, RefusableForm
 from controlplane.fleet.join_tokens import MOST_USES
 
 LASTS = (
@@ -16,10 +17,11 @@ LASTS = (
     ("31536000", "365 days"),
 )
 LONGEST = 200  # more than a service takes, so that it is the service that says how much is too much
-PLAIN = {"autocomplete": "off", "spellcheck": "false"}
 
 
-class JoinTokenForm(forms.Form):
+class JoinTokenForm(RefusableForm):
+    names_fields = False
+
     name = forms.CharField(
         label="Name",
         max_length=LONGEST,

@@ -13,14 +13,14 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 
 from controlplane.dashboard.fleet.forms import JoinTokenForm
-from controlplane.dashboard.fleet.token_rows import NewToken, headline, new_token, token_row
+from controlplane.dashboard.fleet.token_words import commands, ending, headline, whom
+from controlplane.dashboard.frame.forms import ConfirmForm
 from controlplane.dashboard.frame.pages import FORMS, operator_of, page
+from controlplane.dashboard.frame.paging import asked, pager
 from controlplane.dashboard.frame.words import made_before
-from controlplane.dashboard.organisations.common import REFUSED, Refusal, refuse
-from controlplane.dashboard.organisations.forms import ConfirmForm
-from controlplane.dashboard.organisations.paging import asked, pager
+from controlplane.dashboard.organisations.common import REFUSED, Refusal
 from controlplane.fleet import selectors
-from controlplane.fleet.join_tokens import join_token_create, join_token_revoke
+from controlplane.fleet.join_tokens import join_token_create, join_token_revoke, join_token_state
 from controlplane.fleet.models import JoinToken
 from tenants.access import group_for, groups
 from tenants.actor import Actor
@@ -48,12 +48,12 @@ def _create(request: HttpRequest, actor: Actor) -> HttpResponse:
         try:
             made = _made(actor, form)
         except Refusal as error:
-            refuse(form, error.problems)
+            form.refuse(error.problems)
         except IdempotencyKeyReused:
             form.add_error(None, "A token was made with this form already. Send it again to make another one.")
         else:
             if not isinstance(made, JoinToken):
-                return _page(request, made=new_token(*made, address=address_of_ours(request)), status=201)
+                return _page(request, made=made, status=201)
             form.add_error(None, made_before(f"The join token {made.name} ({made.prefix}…)"))
     return _page(request, form=form, status=REFUSED)
 
@@ -91,7 +91,7 @@ def _revoke(request: HttpRequest, actor: Actor) -> HttpResponse:
     token = _chosen(request.POST.get("token", ""))
     form = _confirming(token, request.POST)
     if not form.is_valid():
-        return _page(request, ending=(token, form), status=REFUSED)
+        return _page(request, revoking=(token, form), status=REFUSED)
     join_token_revoke(actor=actor, token=token)
     messages.success(
         request, f"The join token {token.name} ({token.prefix}…) is revoked: nobody joins with it any more."
@@ -103,26 +103,29 @@ def _page(
     request: HttpRequest,
     *,
     form: JoinTokenForm | None = None,
-    made: NewToken | None = None,
-    ending: tuple[JoinToken, ConfirmForm] | None = None,
+    made: tuple[JoinToken, str] | None = None,
+    revoking: tuple[JoinToken, ConfirmForm] | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    now, tokens = timezone.now(), selectors.join_tokens()
-    pages = pager(asked(request.GET.dict()), tokens.count())
-    rows = [token_row(one, now=now) for one in tokens.order_by("-created_at", "pk")[pages.start : pages.end]]
-    if ending is None and "revoke" in request.GET:
+    now, tokens = timezone.now(), selectors.join_tokens().order_by("-created_at", "pk")
+    pages = pager(asked(request.GET.dict()), tokens)
+    rows = [(one, join_token_state(one, now=now), whom(one)) for one in pages]
+    if revoking is None and "revoke" in request.GET:
         token = _chosen(request.GET["revoke"])
-        ending = (token, _confirming(token))
+        revoking = (token, _confirming(token))
     context: dict[str, Any] = {
-        "headline": headline(rows, pages.total),
+        "headline": headline([state for _, state, _ in rows], pages.total),
         "pager": pages,
         "rows": rows,
         "form": form or token_form(),
         "once": uuid4(),
-        "made": made,
-        "ending": ending and token_row(ending[0], now=now),
-        "ending_form": ending and ending[1],
     }
+    if made is not None:
+        token, secret = made
+        context |= {"made": token, "secret": secret}
+        context["commands"] = commands(address_of_ours(request), secret, kind=token.kind, agent=token.agent)
+    if revoking is not None:
+        context |= {"ending": revoking[0], "ending_words": ending(revoking[0]), "ending_form": revoking[1]}
     return render(request, "dashboard/fleet/join_tokens.html", context, status=status)
 
 

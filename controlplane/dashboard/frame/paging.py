@@ -1,50 +1,85 @@
-"""Which page of a list an address asks for, and the way to the ones beside it. Pure."""
+"""What somebody looks for in a list, in which order, and which page of it: as an address says it. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 from urllib.parse import urlencode
 
+from django.core.paginator import Page, Paginator
+
 PAGE: Final = 50
+MOST_WORDS: Final = 100
 MOST_PAGES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Pager:
-    """`words`: "1 to 50 of 1,003"; links are None where there is no such page."""
+class Asked:
+    """As the address says it; nonsense in it is as if nothing had been said. `others`: what else stays as it is."""
 
-    words: str
-    start: int
-    previous: str | None
-    next: str | None
+    find: str = ""
+    order: str = ""
+    page: int = 1
+    others: Mapping[str, str] = field(default_factory=dict)
+
+    def query(self, *, page: int = 1, order: str | None = None) -> str:
+        said = {"find": self.find, "order": self.order if order is None else order, **self.others}
+        return f"?{urlencode({name: value for name, value in {**said, 'page': page - 1 and page}.items() if value})}"
+
+
+class Pager(Page[Any]):
+    """A page, with the way to those beside it. `words`: "1 to 50 of 1,003"."""
+
+    paginator: "Pages"
 
     @property
-    def end(self) -> int:
-        return self.start + PAGE
+    def total(self) -> int:
+        return self.paginator.count
+
+    @property
+    def words(self) -> str:
+        return f"{self.start_index():,} to {self.end_index():,} of {self.total:,}" if self.total else "none"
+
+    @property
+    def previous(self) -> str:
+        return self.paginator.asked.query(page=self.number - 1) if self.has_previous() else ""
+
+    @property
+    def next(self) -> str:
+        return self.paginator.asked.query(page=self.number + 1) if self.has_next() else ""
 
     @property
     def has_others(self) -> bool:
-        return self.previous is not None or self.next is not None
+        return self.has_other_pages()
 
 
-def pager(query: Mapping[str, str], total: int) -> Pager:
-    """Whoever asks for a page that is not there gets the last one; everything else that was asked for stays."""
-    pages = max(1, -(-total // PAGE))
-    page = min(_page(query.get("page", "")), pages)
-    start = (page - 1) * PAGE
-    return Pager(
-        words=f"{start + 1:,} to {min(start + PAGE, total):,} of {total:,}" if total else "none",
-        start=start,
-        previous=_address(query, page - 1) if page > 1 else None,
-        next=_address(query, page + 1) if page < pages else None,
+class Pages(Paginator):  # type: ignore[type-arg]
+    def __init__(self, rows: Any, asked: Asked) -> None:
+        super().__init__(rows, PAGE)
+        self.asked = asked
+
+    def _get_page(self, *args: Any, **kwargs: Any) -> Pager:
+        return Pager(*args, **kwargs)
+
+
+def asked(query: Mapping[str, str], *, orders: tuple[str, ...] = ("",), **others: str) -> Asked:
+    """The first order is what holds where none is asked for."""
+    order, page = query.get("order", ""), query.get("page", "")
+    return Asked(
+        find=query.get("find", "").replace("\0", "").strip()[:MOST_WORDS],
+        order=order if order in orders else orders[0],
+        page=min(int(page), MOST_PAGES) if page.isascii() and page.isdigit() and len(page) < 10 and int(page) else 1,
+        others=others,
     )
 
 
-def _page(text: str) -> int:
-    is_number = text.isascii() and text.isdigit() and len(text) < 10
-    return max(1, min(int(text), MOST_PAGES)) if is_number else 1
+def page_asked(query: Mapping[str, str], **others: str) -> Asked:
+    """Of a list that nobody looks through."""
+    return asked({"page": query.get("page", "")}, **others)
 
 
-def _address(query: Mapping[str, str], page: int) -> str:
-    said = {name: value for name, value in query.items() if name != "page" and value}
-    return f"?{urlencode({**said, 'page': page})}"
+def pager(of: Asked, rows: Any, total: int | None = None) -> Pager:
+    """Whoever asks for a page that is not there any more gets the last one. `total`: where it is known already."""
+    pages = Pages(rows, of)
+    if total is not None:
+        pages.count = total
+    return pages.get_page(of.page)  # type: ignore[return-value]

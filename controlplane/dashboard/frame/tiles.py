@@ -89,6 +89,11 @@ def rate(cached_tokens: int, prompt_tokens: int) -> str:
     return f"{tenths // 10}.{tenths % 10}"
 
 
+def rate_text(cached_tokens: int, prompt_tokens: int) -> str:
+    """With its unit: "71.2 %"."""
+    return f"{rate(cached_tokens, prompt_tokens)} %" if prompt_tokens else NONE
+
+
 def change(told: Mapping[str, Any]) -> Change:
     """Only against a day before that was counted whole, and of requests enough to compare."""
     now, before = told["hit_ratio"], told["hit_ratio_before"]

@@ -46,6 +46,15 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def sentence(said: str) -> str:
+    """With a capital at its beginning and something at its end."""
+    return f"{said[:1].upper()}{ended(said)[1:]}"
+
+
+def ended(said: str) -> str:
+    return said if said.endswith((".", "!", "?")) else f"{said}."
+
+
 def span(lasts: timedelta) -> str:
     """Whole hours or days in words: "24 hours", "7 days"."""
     hours = lasts // timedelta(hours=1)

@@ -11,28 +11,14 @@ LEAST_POINTS = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One part that varies."""
-
-    advice: str
-    values: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stretch:
-    where: str
-    share: str
-
-
-@dataclass(frozen=True, slots=True)
 class Diagnosis:
     slug: str
     title: str
     points: int  # that moving what varies would bring in the sample
     basis: str
     as_of: datetime | None
-    findings: tuple[Found, ...]
-    partings: tuple[Stretch, ...]
+    findings: Sequence[tuple[str, str]]  # of each part that varies: what to do, and what it varies by
+    partings: Sequence[Mapping[str, Any]]
 
     @property
     def is_sampled(self) -> bool:
@@ -46,11 +32,8 @@ def diagnosis(slug: str, told: Mapping[str, Any]) -> Diagnosis:
         points=_points(told),
         basis=_basis(told),
         as_of=told["as_of"],
-        findings=tuple(Found(one["advice"], _values(one)) for one in told["findings"]),
-        partings=tuple(
-            Stretch(f"token {one['token']:,} to {one['until']:,}", f"{one['share']:.0%}".replace("%", " %"))
-            for one in told["partings"]
-        ),
+        findings=[(one["advice"], _values(one)) for one in told["findings"]],
+        partings=told["partings"],
     )
 
 

@@ -5,13 +5,11 @@ Customers learn what their own traffic took and what fleet pressure did; names o
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
 from controlplane.analytics.evictions import Pair, Taken
-from controlplane.dashboard.frame.charts import bytes_text, share_text
+from controlplane.dashboard.frame.charts import share_text
 
 MOST_SHOWN = 10
-CAUSES = {"pressure": "the pool was full", "quota": "its own limit"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,35 +21,6 @@ class Pressed:
     untold: int
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
-    """What left, and by whose doing."""
-
-    word: str
-    blocks: str
-    meaning: str
-
-
-@dataclass(frozen=True, slots=True)
-class PairRow:
-    """`percent` of all that the table is of."""
-
-    name: str
-    note: str
-    blocks: str
-    size: str
-    share: str
-    percent: int
-    cause: str
-    last_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Pairs:
-    title: str
-    rows: tuple[PairRow, ...]
-
-
 def pressed(blocks_left: Mapping[str, int], told: Taken) -> Pressed:
     """Never more than left: what was counted by the minute and what is told in pairs begin at different moments."""
     evicted = blocks_left["evicted"]
@@ -60,8 +29,8 @@ def pressed(blocks_left: Mapping[str, int], told: Taken) -> Pressed:
     return Pressed(own, others, evicted - own - others)
 
 
-def losses(blocks_left: Mapping[str, int], told: Taken, *, whose: str) -> list[Loss]:
-    """`whose`: "your" to its own people, "its" to others."""
+def losses(blocks_left: Mapping[str, int], told: Taken, *, whose: str) -> list[tuple[str, int, str]]:
+    """What left, and by whose doing. `whose`: "your" to its own people, "its" to others."""
     found = pressed(blocks_left, told)
     own = blocks_left["quota"] + found.own
     rows = [
@@ -71,7 +40,7 @@ def losses(blocks_left: Mapping[str, int], told: Taken, *, whose: str) -> list[L
         ("By its time to live", blocks_left["expired"], "nobody used it again in time"),
         ("By a purge", blocks_left["purged"], "somebody purged it"),
     ]
-    return [Loss(word, f"{number:,}", meaning) for word, number, meaning in rows if number or word != "In a full pool"]
+    return [row for row in rows if row[1] or row[0] != "In a full pool"]
 
 
 def title(blocks_left: Mapping[str, int], told: Taken, *, slug: str, window: str, whose: str) -> str:
@@ -94,48 +63,32 @@ def _blocks(number: int) -> str:
 # Pairs, for operators
 
 
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """`total`: blocks of all pairs there are; shown are the first of them."""
+
+    title: str
+    rows: Sequence[Pair] = ()
+    total: int = 0
+
+
 def evicted_by(found: Sequence[Pair], *, slug: str, window: str) -> Pairs:
     """Who took from it: others, and itself."""
-    total = sum(one.blocks for one in found)
-    rows = tuple(_row(one, one.by, total, is_own=one.by_id == one.victim_id) for one in found[:MOST_SHOWN])
-    if not rows:
-        return Pairs(f"No agent told that anybody evicted blocks of {slug} in {window}", ())
+    if not found:
+        return Pairs(f"No agent told that anybody evicted blocks of {slug} in {window}")
     most = "Its own traffic" if found[0].by_id == found[0].victim_id else found[0].by
-    return Pairs(f"{most} evicted most of {slug}: {_of(found[0], total)}", rows)
+    return _pairs(found, f"{most} evicted most of {slug}")
 
 
 def evicts(found: Sequence[Pair], *, slug: str, window: str) -> Pairs:
-    total = sum(one.blocks for one in found)
-    rows = tuple(_row(one, one.victim, total) for one in found[:MOST_SHOWN])
-    if not rows:
-        return Pairs(f"{slug} evicted nobody else in {window}", ())
-    return Pairs(f"{slug} evicted {found[0].victim} most: {_of(found[0], total)}", rows)
+    if not found:
+        return Pairs(f"{slug} evicted nobody else in {window}")
+    return _pairs(found, f"{slug} evicted {found[0].victim} most")
 
 
-def _of(one: Pair, total: int) -> str:
-    return f"{_blocks(one.blocks)}, {share_text(one.blocks, total)} of these"
-
-
-def _row(one: Pair, name: str, total: int, *, is_own: bool = False) -> PairRow:
-    return PairRow(
-        name=name,
-        note="its own traffic" if is_own else "",
-        blocks=f"{one.blocks:,}",
-        size=bytes_text(one.bytes),
-        share=share_text(one.blocks, total),
-        percent=round(100 * one.blocks / total) if total else 0,
-        cause=CAUSES[one.cause],
-        last_at=one.last_at,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class FleetRow:
-    """Who took, which the row names, from `victim`."""
-
-    victim: str
-    address: str  # of the victim's page; "" where there is none
-    row: PairRow
+def _pairs(found: Sequence[Pair], begin: str) -> Pairs:
+    total, most = sum(one.blocks for one in found), found[0].blocks
+    return Pairs(f"{begin}: {_blocks(most)}, {share_text(most, total)} of these", found[:MOST_SHOWN], total)
 
 
 def fleet_title(found: Sequence[Pair]) -> str:
@@ -143,9 +96,3 @@ def fleet_title(found: Sequence[Pair]) -> str:
         return "No namespace evicted another"
     most = found[0]
     return f"{most.by} evicted {most.victim} most: {_blocks(most.blocks)}"
-
-
-def fleet_rows(found: Sequence[Pair], addresses: Mapping[int, str]) -> list[FleetRow]:
-    """`percent` is of the largest pair."""
-    largest = max((one.blocks for one in found), default=0)
-    return [FleetRow(one.victim, addresses.get(one.victim_id, ""), _row(one, one.by, largest)) for one in found]

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.dashboard.frame.charts import Bar, Chart, Mark, Series, bytes_text, share_text
+from controlplane.dashboard.frame.states import Stat
 from controlplane.dashboard.frame.tiles import LEAST_POINTS, LEAST_REQUESTS, measured, noun, rate
 from controlplane.dashboard.frame.words import counted, duration
 from controlplane.dashboard.namespaces.reasons import token_bar
@@ -13,23 +14,6 @@ from controlplane.dashboard.policies.fields import value_words, what_words
 from tenants.policy import Change
 
 MOST_MARKS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class Stat:
-    label: str
-    value: str
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """What one agent holds of it."""
-
-    agent: str
-    amount: str
-    share: str
-    told_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +146,12 @@ def in_force(values: Mapping[str, Any], so_far: str = "") -> str:
     return f"Blocks live {duration(values['ttl_seconds'])} {after}{age} · {values['kv_dtype']} · {share}{kept}{so_far}."
 
 
-def held_rows(residences: Sequence[tuple[str, int, datetime]]) -> list[Held]:
-    """The most first."""
-    total = sum(size for _, size, _ in residences)
-    most_first = sorted(residences, key=lambda one: (-one[1], one[0]))
-    return [Held(agent, bytes_text(size), share_text(size, total), at) for agent, size, at in most_first if size]
+def held_most_first(residences: Sequence[tuple[str, int, datetime]]) -> list[tuple[str, int, datetime]]:
+    """Agents that hold something: which, how many bytes, and when it was told."""
+    return sorted((one for one in residences if one[1]), key=lambda one: (-one[1], one[0]))
 
 
-def held_title(rows: Sequence[Held]) -> str:
-    if not rows:
+def held_title(agents: int) -> str:
+    if not agents:
         return "No agent holds anything of it now"
-    return f"{counted(len(rows), 'agent')} {'holds' if len(rows) == 1 else 'hold'} blocks of it"
+    return f"{counted(agents, 'agent')} {'holds' if agents == 1 else 'hold'} blocks of it"

@@ -1,19 +1,19 @@
 """What is typed on the pages of caches. Limits here keep nonsense out; services decide."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from django import forms
 from pydantic import TypeAdapter, ValidationError
 
-from tenants.errors import FieldProblem
+from controlplane.dashboard.frame.forms import LARGEST_REVISION, ConfirmForm, RefusableForm, typed_field
+from controlplane.dashboard.frame.words import sentence
 from tenants.fields import NAME_LENGTH
 from tenants.policy import ModelName
 from tenants.services.pins import MAX_CONTENT_BYTES
 
-LARGEST_REVISION = 2**31 - 1
 MOST_MESSAGES = 1_000
 MOST_ROLE = 40
 MOST_DEPTH = 32
@@ -21,23 +21,12 @@ MOST_LINTED = 400_000
 _MODEL: TypeAdapter[str] = TypeAdapter(ModelName)
 
 
-class RefusableForm(forms.Form):
-    """`places`: what services call a field, and what it is called here."""
-
-    places: Mapping[str, str] = {}
-
-    def refuse(self, problems: Iterable[FieldProblem]) -> None:
-        """What a service has against it, beside the field that it is about."""
-        for one in problems:
-            field = self.places.get(one.field)
-            said = one.message if one.message.endswith((".", "!", "?")) else f"{one.message}."
-            self.add_error(field, f"{said[:1].upper()}{said[1:]}")
+class PlainForm(RefusableForm):
+    names_fields = names_others = False
 
 
-class NamespaceForm(RefusableForm):
+class NamespaceForm(PlainForm):
     """`revision`: which one the page has shown."""
-
-    places = {"name": "name"}
 
     name = forms.CharField(
         label="Name",
@@ -48,24 +37,17 @@ class NamespaceForm(RefusableForm):
     revision = forms.IntegerField(min_value=0, max_value=LARGEST_REVISION, widget=forms.HiddenInput)
 
 
-class ConfirmedForm(RefusableForm):
+class ConfirmedForm(ConfirmForm):
     """For what cannot be undone: the name of what it is done to, typed."""
 
-    confirm = forms.CharField(
-        max_length=200, strip=True, widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
-    )
+    names_fields = names_others = False
+    missing = "Type {name}: nothing has been done yet."
+    different = "“{typed}” is not {name}: nothing has been done."
 
-    def __init__(self, *args: Any, slug: str, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._slug = slug
-        self.fields["confirm"].label = f"Type {slug} to confirm"
-        self.fields["confirm"].error_messages["required"] = f"Type {slug}: nothing has been done yet."
+    typed = typed_field(200)
 
-    def clean_confirm(self) -> str:
-        typed: str = self.cleaned_data["confirm"]
-        if typed != self._slug:
-            raise forms.ValidationError(f"“{typed}” is not {self._slug}: nothing has been done.")
-        return typed
+    def add_prefix(self, field_name: str) -> str:
+        return super().add_prefix("confirm" if field_name == "typed" else field_name)
 
 
 class NamespaceDeleteForm(ConfirmedForm):
@@ -78,10 +60,10 @@ class PurgeForm(ConfirmedForm):
     )
 
 
-class PinForm(RefusableForm):
+class PinForm(PlainForm):
     """Content is taken, and never shown by any page after it was accepted."""
 
-    places = {"name": "name", "expires_at": "expires_at", "messages": "content", "prompt": "content"}
+    places = {"messages": "content", "prompt": "content"}
 
     name = forms.CharField(label="Name", max_length=NAME_LENGTH)
     model = forms.CharField(
@@ -130,7 +112,7 @@ class PinForm(RefusableForm):
                 json.dumps(told["read"], ensure_ascii=False).encode()
             except (ValueError, RecursionError) as problem:
                 said = str(problem) if isinstance(problem, BadMessages) else "this holds what is no text"
-                self.add_error("content", f"{said[:1].upper()}{said[1:]}.")
+                self.add_error("content", sentence(said))
         return told
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.urls import reverse
 
 from controlplane.analytics.columns import MISSED_COLUMN
 from controlplane.analytics.diagnostics import diagnostics_of
@@ -33,15 +32,14 @@ COLUMNS = ("requests", "prompt_tokens", "cached_tokens", *MISSED_COLUMN.values()
 
 
 @dataclass(frozen=True, slots=True)
-class NamespaceRow:
+class NamespaceMisses:
+    """`by_reason`: tokens missed for the main reason, where there is one."""
+
     slug: str
-    address: str
-    policy_address: str
-    missed: str
-    of_prompt: str
+    prompt: int
+    missed: int
     reason: str
-    reason_share: str
-    leads: str
+    by_reason: int
 
 
 @page()
@@ -69,8 +67,9 @@ def misses(request: HttpRequest, org: str) -> HttpResponse:
         if prompt
         else None,
         "reasons": reason_rows(missed, lost),
+        "missed": sum(missed.values()),
         "reasons_title": reasons_title(missed),
-        "rows": [_row(org, slugs[pk], counted_by[pk]) for pk in worst[:MOST_SHOWN]],
+        "rows": [_row(slugs[pk], counted_by[pk]) for pk in worst[:MOST_SHOWN]],
         "unshown": max(0, len(worst) - MOST_SHOWN),
         "diagnoses": diagnoses,
         "summary": summary(diagnoses),
@@ -98,16 +97,8 @@ def _missed(counts: Counts) -> int:
     return sum(counts[column] for column in MISSED_COLUMN.values())
 
 
-def _row(org: str, slug: str, counts: Counts) -> NamespaceRow:
+def _row(slug: str, counts: Counts) -> NamespaceMisses:
     missed = {reason: counts[column] for reason, column in MISSED_COLUMN.items()}
     total, reason = sum(missed.values()), main_reason(missed)
-    return NamespaceRow(
-        slug=slug,
-        address=reverse("namespace", args=[org, slug]),
-        policy_address=reverse("namespace-policy", args=[org, slug]),
-        missed=f"{total:,}",
-        of_prompt=share_text(total, counts["prompt_tokens"]),
-        reason=REASONS[reason].label if reason else "nothing but ends of prompts" if total else "nothing missed",
-        reason_share=share_text(missed[reason], total) if reason else "",
-        leads=REASONS[reason].leads if reason else "",
-    )
+    label = REASONS[reason].label if reason else "nothing but ends of prompts" if total else "nothing missed"
+    return NamespaceMisses(slug, counts["prompt_tokens"], total, label, missed[reason] if reason else 0)

@@ -19,7 +19,7 @@ from controlplane.dashboard.namespaces import evictions as words
 from controlplane.dashboard.namespaces.facts import (
     Revised,
     headline,
-    held_rows,
+    held_most_first,
     held_title,
     in_force,
     origin_bar,
@@ -97,7 +97,7 @@ def _scope(found: Inside) -> Scope:
 
 def _now(found: Inside, window: str) -> dict[str, Any]:
     stats = stats_answer(_scope(found), window, by_key=False)
-    held = held_rows(residences_of(found.namespace))
+    held = held_most_first(residences_of(found.namespace))
     return {
         "window": window,
         "window_words": WINDOWS[window],
@@ -106,7 +106,8 @@ def _now(found: Inside, window: str) -> dict[str, Any]:
         "facts": stats_row(stats),
         "bar": origin_bar(stats),
         "held": held,
-        "held_title": held_title(held),
+        "resident": sum(size for _, size, _ in held),
+        "held_title": held_title(len(held)),
         "as_of": stats["as_of"],
     }
 
@@ -142,9 +143,9 @@ def namespace_edit(request: HttpRequest, org: str, ns: str) -> HttpResponse:
     found = inside(request, org, ns, MANAGE if request.method == "POST" else READ)
     namespace = found.namespace
     named = NamespaceForm(initial={"name": namespace.name})
-    ending = NamespaceDeleteForm(slug=namespace.slug)
+    ending = NamespaceDeleteForm(name=namespace.slug)
     if request.method == "POST" and request.POST.get("deed") == "delete":
-        ending = NamespaceDeleteForm(request.POST, slug=namespace.slug)
+        ending = NamespaceDeleteForm(request.POST, name=namespace.slug)
         if ending.is_valid():
             answer = _delete(found, ending)
             if answer is not None:
@@ -154,14 +155,13 @@ def namespace_edit(request: HttpRequest, org: str, ns: str) -> HttpResponse:
         if named.is_valid() and _renamed(found, named):
             messages.success(request, f"{namespace.slug} has its new name.")
             return redirect("namespace", org, ns)
-    held = held_rows(residences_of(namespace))
     context = {
         **namespace_frame(request, found),
         "named": named,
         "ending": ending,
         "is_default": namespace.slug == DEFAULT,
         "may_manage": may(found.actor, MANAGE, namespace.organisation),
-        "held_title": held_title(held),
+        "held_title": held_title(len(held_most_first(residences_of(namespace)))),
         "pins": namespace.pins.count(),
         "is_refused": named.is_bound or ending.is_bound,
     }

@@ -10,11 +10,13 @@ from django.urls import reverse
 from controlplane.dashboard.frame.pages import actors_of, page, part
 from controlplane.dashboard.frame.requests import STOP_ASKING
 from controlplane.dashboard.namespaces.frames import Within, organisation_frame
-from controlplane.dashboard.namespaces.operation_facts import Told, told
+from controlplane.dashboard.namespaces.operation_words import advice, title
 from tenants.access import operation_for
 from tenants.actor import Actor
 from tenants.errors import NotFound
 from tenants.models import Operation
+
+MOST_SHOWN = 200
 
 
 @page()
@@ -23,7 +25,7 @@ def operation(request: HttpRequest, operation: UUID) -> HttpResponse:
     return render(
         request,
         "dashboard/namespaces/operation.html",
-        {"operation": found, "told": _told(found), **_frame(request, actor, found)},
+        {**operation_context(found), **_frame(request, actor, found)},
     )
 
 
@@ -34,12 +36,11 @@ def operation_now(request: HttpRequest, operation: UUID) -> HttpResponse:
         _, found = _found(request, operation)
     except NotFound:  # not theirs any more: what stands there stays, and nobody asks on
         return HttpResponse(status=STOP_ASKING, headers={"HX-Reswap": "none"})
-    now = _told(found)
-    if request.GET.get("seen") == str(now.seen) and not now.is_over:
+    now = operation_context(found)
+    if request.GET.get("seen") == str(now["seen"]) and not now["is_over"]:
         return HttpResponse(status=204)
-    status = STOP_ASKING if now.is_over else 200
-    context = {"operation": found, "told": now, "swapped": True}
-    return render(request, "dashboard/namespaces/_operation.html", context, status=status)
+    status = STOP_ASKING if now["is_over"] else 200
+    return render(request, "dashboard/namespaces/_operation.html", {**now, "swapped": True}, status=status)
 
 
 def _found(request: HttpRequest, pk: UUID) -> tuple[Actor, Operation]:
@@ -52,14 +53,20 @@ def _found(request: HttpRequest, pk: UUID) -> tuple[Actor, Operation]:
     raise NotFound("operation")
 
 
-def _told(found: Operation) -> Told:
-    return told(
-        kind=found.kind,
-        scope=found.scope,
-        state=found.state,
-        receipts=found.receipts,
-        awaited=found.awaited_agents,
-    )
+def operation_context(found: Operation) -> dict[str, Any]:
+    """Who is awaited first, then the newest receipts. `seen`: how many receipts this page has shown."""
+    receipts, awaited = found.receipts, found.awaited_agents
+    shown = awaited[:MOST_SHOWN]
+    return {
+        "operation": found,
+        "title": title(kind=found.kind, scope=found.scope, state=found.state, receipts=receipts, awaited=awaited),
+        "advice": advice(kind=found.kind, receipts=receipts, awaited=awaited),
+        "awaited": shown,
+        "receipts": receipts[::-1][: MOST_SHOWN - len(shown)],
+        "unshown": max(0, len(receipts) + len(awaited) - MOST_SHOWN),
+        "seen": len(receipts),
+        "is_over": found.state != Operation.State.RUNNING,
+    }
 
 
 def _frame(request: HttpRequest, actor: Actor, found: Operation) -> dict[str, Any]:

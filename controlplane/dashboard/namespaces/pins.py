@@ -1,7 +1,5 @@
 """Pins of a namespace: listed, made and taken away. What they hold is never shown again."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -14,9 +12,8 @@ from django.utils import timezone
 
 from controlplane.analytics.held import pins_held
 from controlplane.analytics.models import PinHeld
-from controlplane.dashboard.fleet.rows import Tag
-from controlplane.dashboard.frame.charts import bytes_text
 from controlplane.dashboard.frame.pages import FORMS, page
+from controlplane.dashboard.frame.states import Tag, tag_of
 from controlplane.dashboard.frame.words import counted
 from controlplane.dashboard.namespaces.forms import ConfirmedForm, PinForm
 from controlplane.dashboard.namespaces.frames import Inside, inside, may, namespace_frame
@@ -29,41 +26,6 @@ from tenants.selectors import policy_in_force
 from tenants.services.pins import pin_create, pin_delete
 
 ON_A_PAGE = 50
-KINDS = {"messages": "messages", "prompt": "text", "token_ids": "tokens"}
-
-
-STATES = {
-    "content_missing": Tag("content missing", "warn"),
-    "over_budget": Tag("no room", "warn"),
-    "expired": Tag("ended", "warn"),
-    "disabled": Tag("caching is off", "warn"),
-    "refused": Tag("refused", "bad"),
-    "purged": Tag("purged", "warn"),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class PinOnAgent:
-    """As it last told."""
-
-    agent: str
-    state: Tag
-    amount: str
-    why: str
-    told_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class PinRow:
-    id: UUID
-    name: str
-    model: str
-    holds: str
-    state: Tag
-    expires_at: datetime | None
-    created_by: str
-    created_at: datetime
-    agents: tuple[PinOnAgent, ...] = ()
 
 
 @page(methods=FORMS)
@@ -87,13 +49,16 @@ def _listed(found: Inside, number: str) -> dict[str, Any]:
     )
     now = timezone.now()
     policy = policy_in_force(Place(found.namespace.organisation, found.namespace)).effective.values
-    total = shown.paginator.count
+    total, has_room = shown.paginator.count, policy["pin_share"] > 0
     engines = agents_living().filter(group=found.namespace.group_id, kind="engine")
     abouts = list(engines.values_list("about", flat=True))
     models = sorted({one["name"] for about in abouts for one in about.get("models", [])})
     held = pins_held(found.namespace, [one.pk for one in shown])
     return {
-        "rows": [pin_row(one, has_room=policy["pin_share"] > 0, now=now, held=held.get(one.pk, ())) for one in shown],
+        "rows": [
+            (pin, pin_tag(pin, has_room=has_room, now=now), [(one, held_tag(one)) for one in held.get(pin.pk, ())])
+            for pin in shown
+        ],
         "shown": shown,
         "headline": headline(total, policy["pin_share"], len(abouts), found.namespace.slug),
         "is_without_room": total > 0 and not policy["pin_share"],
@@ -111,35 +76,18 @@ def headline(total: int, share: float, agents: int, slug: str) -> str:
     return f"{counted(total, 'pin')} {is_} wanted on {counted(agents, 'agent')}, in at most {room}"
 
 
-def pin_row(pin: Pin, *, has_room: bool, now: datetime, held: Sequence[PinHeld] = ()) -> PinRow:
-    has_ended = pin.expires_at is not None and pin.expires_at <= now
-    wanted = Tag("wanted", "ok") if has_room else Tag("no room", "warn")
-    return PinRow(
-        id=pin.pk,
-        name=pin.name,
-        model=pin.model,
-        holds=f"{bytes_text(pin.content_bytes)} of {KINDS[pin.content_kind]}",
-        state=Tag("ended", "warn") if has_ended else wanted,
-        expires_at=pin.expires_at,
-        created_by=pin.created_by,
-        created_at=pin.created_at,
-        agents=tuple(map(pin_on_agent, held)),
-    )
+def pin_tag(pin: Pin, *, has_room: bool, now: datetime) -> Tag:
+    if pin.expires_at is not None and pin.expires_at <= now:
+        return Tag("ended", "warn")
+    return Tag("wanted", "ok") if has_room else Tag("no room", "warn")
 
 
-def pin_on_agent(held: PinHeld) -> PinOnAgent:
-    there = f"{held.resident_tokens:,}"
-    if held.wanted_tokens is not None and held.resident_tokens < held.wanted_tokens:
-        there = f"{there} of {held.wanted_tokens:,}"
-    amount = f"{there} tokens, {bytes_text(held.resident_bytes)}" if held.wanted_tokens is not None else ""
-    return PinOnAgent(held.agent, pin_state(held), amount, held.problem, held.at)
-
-
-def pin_state(held: PinHeld) -> Tag:
+def held_tag(held: PinHeld) -> Tag:
+    """As an agent last told."""
     if held.is_warming:
         return Tag("being warmed", "info")
     if held.state != "active":
-        return STATES.get(held.state, Tag(held.state, "info"))
+        return tag_of("pin", held.state)
     if held.wanted_tokens is not None and held.resident_tokens >= held.wanted_tokens:
         return Tag("held", "ok")
     return Tag("held in part", "warn") if held.resident_tokens else Tag("waits to be warmed", "warn")
@@ -167,15 +115,10 @@ def _made(found: Inside, form: PinForm) -> bool:
 def pin_end(request: HttpRequest, org: str, ns: str, pin: UUID) -> HttpResponse:
     found = inside(request, org, ns, PUBLISH)
     pinned = pin_for(found.namespace, pin)
-    is_sent = request.method == "POST"
-    form = ConfirmedForm(request.POST, slug=pinned.name) if is_sent else ConfirmedForm(slug=pinned.name)
+    form = ConfirmedForm(request.POST if request.method == "POST" else None, name=pinned.name)
     if form.is_bound and form.is_valid():
         pin_delete(actor=found.actor, pin=pinned)
         messages.success(request, f"{pinned.name} is not pinned any more.")
         return redirect("pins", org, ns)
-    context = {
-        **namespace_frame(request, found),
-        "pin": pin_row(pinned, has_room=True, now=timezone.now()),
-        "form": form,
-    }
+    context = {**namespace_frame(request, found), "pin": pinned, "form": form}
     return render(request, "dashboard/namespaces/pin_end.html", context, status=422 if form.is_bound else 200)

@@ -1,7 +1,5 @@
 """Purging a namespace, or all of an organisation's: what will go, on whose word, and then the receipts."""
 
-from typing import Any
-
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -11,7 +9,7 @@ from controlplane.analytics.selectors import Scope, residence_by
 from controlplane.dashboard.frame.charts import bytes_text
 from controlplane.dashboard.frame.pages import FORMS, page
 from controlplane.dashboard.frame.words import counted
-from controlplane.dashboard.namespaces.facts import held_rows
+from controlplane.dashboard.namespaces.facts import held_most_first
 from controlplane.dashboard.namespaces.forms import PurgeForm
 from controlplane.dashboard.namespaces.frames import (
     inside,
@@ -20,7 +18,6 @@ from controlplane.dashboard.namespaces.frames import (
     organisation_frame,
     within,
 )
-from controlplane.dashboard.namespaces.operation_facts import STATES
 from tenants.access import MANAGE, MANAGE_READ, PUBLISH, READ, namespaces_visible, pins_of
 from tenants.models import Operation, Pin
 from tenants.services.operations import purge
@@ -41,13 +38,13 @@ def namespace_purge(request: HttpRequest, org: str, ns: str) -> HttpResponse:
             include_pins=form.cleaned_data["include_pins"],
         )
         return redirect("operation", operation.pk)
-    held = held_rows(residences := residences_of(namespace))
+    held = held_most_first(residences_of(namespace))
     pins = pins_of(namespace).count()
     context = {
         **namespace_frame(request, found),
         "form": form,
         "held": held,
-        "headline": headline(namespace.slug, sum(size for _, size, _ in residences), len(held)),
+        "headline": headline(namespace.slug, sum(size for _, size, _ in held), len(held)),
         "pins": _pins_words(pins),
         "may_purge": may(found.actor, PUBLISH, namespace.organisation),
         "may_purge_all": may(found.actor, MANAGE, namespace.organisation),
@@ -82,7 +79,7 @@ def organisation_purge(request: HttpRequest, org: str) -> HttpResponse:
 
 
 def _form(request: HttpRequest, slug: str) -> PurgeForm:
-    return PurgeForm(request.POST, slug=slug) if request.method == "POST" else PurgeForm(slug=slug)
+    return PurgeForm(request.POST if request.method == "POST" else None, name=slug)
 
 
 def headline(slug: str, resident: int, agents: int) -> str:
@@ -95,6 +92,5 @@ def _pins_words(pins: int) -> str:
     return f"{counted(pins, 'pin')} {'is' if pins == 1 else 'are'} there." if pins else "There are no pins."
 
 
-def _recent(operations: "QuerySet[Operation]") -> list[dict[str, Any]]:
-    rows = operations.filter(kind="purge").order_by("-created_at")[:MOST_OPERATIONS]
-    return [{"id": one.pk, "at": one.created_at, "by": one.created_by, "state": STATES[one.state]} for one in rows]
+def _recent(operations: "QuerySet[Operation]") -> "QuerySet[Operation]":
+    return operations.filter(kind="purge").order_by("-created_at")[:MOST_OPERATIONS]

@@ -89,33 +89,11 @@ REASONS: Mapping[str, Reason] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ReasonRow:
-    label: str
-    kind: str
-    tokens: str
-    of_missed: str
-    meaning: str
-    advice: str
-    leads: str
-
-
-def reason_rows(missed: Mapping[str, int], pressed: Taken) -> list[ReasonRow]:
-    """Those that there were, the largest first; the tail, about which nothing can be done, last.
-
-    `pressed`: the blocks of the same window that gave way.
-    """
-    total = sum(missed.values())
+def reason_rows(missed: Mapping[str, int], pressed: Taken) -> list[tuple[str, Reason, int]]:
+    """Label, reason and tokens of those that there were, the largest first; the tail, about which nothing can be done,
+    last. `pressed`: the blocks of the same window that gave way."""
     return [
-        ReasonRow(
-            label=evicted_label(pressed) if name == "evicted" else REASONS[name].label,
-            kind=REASONS[name].kind,
-            tokens=f"{tokens:,}",
-            of_missed=share_text(tokens, total),
-            meaning=REASONS[name].meaning,
-            advice=REASONS[name].advice,
-            leads=REASONS[name].leads,
-        )
+        (evicted_label(pressed) if name == "evicted" else REASONS[name].label, REASONS[name], tokens)
         for name, tokens in ordered(missed)
     ]
 

@@ -8,7 +8,7 @@ from controlplane.analytics.owned import by_namespace
 from controlplane.dashboard.frame.charts import bytes_text
 from controlplane.dashboard.frame.pages import FORMS, actor_within, operator_of, page
 from controlplane.dashboard.frame.words import counted
-from controlplane.dashboard.organisations.common import REFUSED, outdated, shown
+from controlplane.dashboard.organisations.common import REFUSED, shown
 from controlplane.dashboard.organisations.forms import EndingForm
 from tenants.access import OPERATE, organisation_for
 from tenants.errors import StaleRevision
@@ -26,7 +26,7 @@ def organisation_delete(request: HttpRequest, org: str) -> HttpResponse:
         try:
             operation = delete(actor=actor, organisation=found, expected=frozenset({form.cleaned_data["revision"]}))
         except StaleRevision as error:
-            outdated(form, error, "this organisation")
+            form.outdated(error, "this organisation")
             found = organisation_for(actor, org, OPERATE)
         else:
             told = f"{found.name} ({found.slug}) is deleted: its keys have stopped, and nothing it cached can match."

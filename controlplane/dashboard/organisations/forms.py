@@ -1,11 +1,12 @@
 """What people type about organisations, cleaned. Limits here only keep nonsense out; services decide."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime, time, timedelta
+from datetime import datetime
 from typing import Any
 
 from django import forms
 
+from controlplane.dashboard.frame.forms import LARGEST_REVISION, ConfirmForm, RefusableForm, after
 from tenants.models import Member
 
 NAME = 200  # more than a service takes, so that it is the service that says how much is too much
@@ -26,42 +27,28 @@ BROKEN = "This form came back incomplete: reload the page and send it again."
 FEW = 20  # namespaces that are chosen by ticking them; more are typed
 
 
+class OrganisationsForm(RefusableForm):
+    names_fields = False
+
+
 def revision_field() -> forms.IntegerField:
     """Which one the page has shown."""
     messages = dict.fromkeys(("required", "invalid", "min_value", "max_value"), BROKEN)
-    return forms.IntegerField(min_value=0, max_value=2**31 - 1, widget=forms.HiddenInput, error_messages=messages)
+    return forms.IntegerField(
+        min_value=0, max_value=LARGEST_REVISION, widget=forms.HiddenInput, error_messages=messages
+    )
 
 
-class OrganisationForm(forms.Form):
+class OrganisationForm(OrganisationsForm):
     slug = forms.CharField(
         label="Slug", max_length=NAME, help_text=SLUG_HINT, widget=forms.TextInput(attrs={"autocomplete": "off"})
     )
     name = forms.CharField(label="Name", max_length=NAME, help_text="As people call it. It can be changed later.")
 
 
-class RenameForm(forms.Form):
+class RenameForm(OrganisationsForm):
     name = forms.CharField(label="Name", max_length=NAME)
     revision = revision_field()
-
-
-class ConfirmForm(forms.Form):
-    """The name of what is about to end, typed: nobody ends something while meaning another."""
-
-    typed = forms.CharField(
-        max_length=300, strip=True, widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"})
-    )
-
-    def __init__(self, *args: Any, name: str, what: str, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.name = name
-        self.fields["typed"].label = f"Type {name} to confirm"
-        self.fields["typed"].error_messages["required"] = f"Type {name}, {what}, to confirm."
-
-    def clean_typed(self) -> str:
-        typed: str = self.cleaned_data["typed"]
-        if typed != self.name:
-            raise forms.ValidationError(f"“{typed}” is not {self.name}. Nothing has happened.")
-        return typed
 
 
 class EndingForm(ConfirmForm):
@@ -70,7 +57,7 @@ class EndingForm(ConfirmForm):
     revision = revision_field()
 
 
-class NamespaceForm(forms.Form):
+class NamespaceForm(OrganisationsForm):
     """`groups`: slugs of agent groups; for operators alone to choose."""
 
     slug = forms.CharField(
@@ -88,9 +75,11 @@ class NamespaceForm(forms.Form):
             del self.fields["group"]
 
 
-class KeyForm(forms.Form):
+class KeyForm(OrganisationsForm):
     """`slugs`: the organisation's namespaces, at most one more than FEW of them. `once`: of a form that is sent twice
     there is one key."""
+
+    places = {"expires_at": "ends"}
 
     name = forms.CharField(label="Name", max_length=NAME, help_text="What uses it, as “production” or “nightly evals”.")
     scopes = forms.MultipleChoiceField(
@@ -131,21 +120,17 @@ class KeyForm(forms.Form):
         return sorted(set(said if self.is_short else said.replace(",", " ").split()))
 
     def clean_ends(self) -> datetime | None:
-        day = self.cleaned_data["ends"]
-        try:
-            return None if day is None else datetime.combine(day, time(), UTC) + timedelta(days=1)
-        except OverflowError:
-            raise forms.ValidationError(
-                "That is the last day there is. Leave it empty for a key that never ends."
-            ) from None
+        return after(
+            self.cleaned_data["ends"], "That is the last day there is. Leave it empty for a key that never ends."
+        )
 
 
-class InviteForm(forms.Form):
+class InviteForm(OrganisationsForm):
     email = forms.CharField(
         label="E-mail address", max_length=300, widget=forms.EmailInput(attrs={"autocomplete": "off"})
     )
     role = forms.ChoiceField(label="Role", choices=ROLES, initial=Member.Role.VIEWER)
 
 
-class RoleForm(forms.Form):
+class RoleForm(OrganisationsForm):
     role = forms.ChoiceField(label="Role", choices=ROLES)

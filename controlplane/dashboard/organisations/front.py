@@ -11,23 +11,24 @@ from django.urls import reverse
 from django.utils import timezone
 
 from controlplane.analytics.invoices import invoice
-from controlplane.analytics.owned import by_namespace
+from controlplane.analytics.owned import Owned, by_namespace
 from controlplane.dashboard.frame.pages import FORMS, actor_within, page
-from controlplane.dashboard.organisations.common import REFUSED, Refusal, outdated, refuse, shown
+from controlplane.dashboard.frame.paging import asked, pager
+from controlplane.dashboard.organisations.common import REFUSED, Refusal, shown
 from controlplane.dashboard.organisations.forms import EndingForm, NamespaceForm, RenameForm
 from controlplane.dashboard.organisations.front_rows import (
+    NamespaceRow,
     headline,
     limits_line,
     month,
-    namespace_row,
     namespaces_title,
     stats,
 )
-from controlplane.dashboard.organisations.paging import asked, pager
 from engine_agent.contracts.policy_fields import LABELS
 from tenants.access import MANAGE, OPERATE, READ, group_for, groups, organisation_for, permit
 from tenants.actor import Actor, Scope
 from tenants.errors import NotFound, StaleRevision
+from tenants.homes import NamespaceHome
 from tenants.limits import limits_of
 from tenants.listing import holdings_of, namespaces_found, namespaces_in_force
 from tenants.models import Organisation
@@ -61,7 +62,7 @@ def _create_namespace(request: HttpRequest, actor: Actor, found: Organisation) -
             group = group_for(told["group"]) if told.get("group") else None
             made = namespace_create(actor=actor, organisation=found, slug=told["slug"], name=told["name"], group=group)
         except Refusal as error:
-            refuse(form, error.problems)
+            form.refuse(error.problems)
         else:
             messages.success(request, f"The namespace {made.slug} is there. It inherits this organisation’s policy.")
             return None
@@ -77,9 +78,9 @@ def _rename(request: HttpRequest, actor: Actor, found: Organisation) -> forms.Fo
                 actor=actor, organisation=found, expected=frozenset({told["revision"]}), name=told["name"]
             )
         except Refusal as error:
-            refuse(form, error.problems)
+            form.refuse(error.problems)
         except StaleRevision as error:
-            outdated(form, error, "this organisation")
+            form.outdated(error, "this organisation")
         else:
             messages.success(request, f"It is called {changed.name} now.")
             return None
@@ -98,12 +99,12 @@ def _lift(request: HttpRequest, actor: Actor, found: Organisation) -> forms.Form
     return form if not form.is_valid() or not _state_set(request, actor, found, form, "active") else None
 
 
-def _state_set(request: HttpRequest, actor: Actor, found: Organisation, form: forms.Form, state: str) -> bool:
+def _state_set(request: HttpRequest, actor: Actor, found: Organisation, form: EndingForm, state: str) -> bool:
     try:
         expected = frozenset({form.cleaned_data["revision"]})
         organisation_update(actor=actor, organisation=found, expected=expected, state=state)
     except StaleRevision as error:
-        outdated(form, error, "this organisation")
+        form.outdated(error, "this organisation")
         return False
     is_over = state == "suspended"
     told = "is suspended. Gateways refuse its keys as soon as they hold the change." if is_over else "is active again."
@@ -119,10 +120,9 @@ DEEDS: dict[str, Deed] = {"namespace": _create_namespace, "rename": _rename, "su
 def _page(request: HttpRequest, actor: Actor, found: Organisation, tried: Tried, *, status: int = 200) -> HttpResponse:
     of = asked(request.GET.dict())
     spaces = namespaces_found(actor, found, of.find)
-    owned, total = by_namespace(found.pk), spaces.count()
-    pages, today = pager(of, total), timezone.now().date()
+    owned, pages, today = by_namespace(found.pk), pager(of, spaces), timezone.now().date()
     may_manage = actor.has(Scope.ADMIN)
-    held = holdings_of(found)
+    held, paid = holdings_of(found), invoice(found, today.replace(day=1), today, by="model")
     context: dict[str, Any] = {
         "labels": LABELS,
         "headline": headline(found, owned, held.namespaces),
@@ -130,13 +130,14 @@ def _page(request: HttpRequest, actor: Actor, found: Organisation, tried: Tried,
         "as_of": owned.as_of,
         "of": of,
         "pager": pages,
-        "namespaces_title": namespaces_title(total, of.find),
-        "rows": [namespace_row(one, found.slug, owned) for one in namespaces_in_force(spaces[pages.start : pages.end])],
+        "namespaces_title": namespaces_title(pages.total, of.find),
+        "rows": [_row(one, owned) for one in namespaces_in_force(pages.object_list)],
         "limits": limits_line(limits_of(found.limits)),
         "held": held,
         "may_manage": may_manage,
         "may_write": may_manage and (actor.is_operator or not found.is_suspended),
-        "month": month(invoice(found, today.replace(day=1), today, by="model")),
+        "month": month(paid),
+        "currency": paid.currency,
         "addresses": {
             name: reverse(name, args=[found.slug]) for name in ("keys", "members", "limits", "start", "misses")
         },
@@ -145,6 +146,10 @@ def _page(request: HttpRequest, actor: Actor, found: Organisation, tried: Tried,
         **_forms(actor, found, tried),
     }
     return shown(request, "front", actor, found, context, status=status)
+
+
+def _row(one: NamespaceHome, owned: Owned) -> NamespaceRow:
+    return NamespaceRow(one, owned.of(one.namespace.pk), owned.resident.get(one.namespace.pk, 0))
 
 
 def _forms(actor: Actor, found: Organisation, tried: Tried) -> dict[str, forms.Form]:

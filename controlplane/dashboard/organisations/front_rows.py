@@ -3,16 +3,17 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
-
-from django.urls import reverse
+from decimal import Decimal
 
 from controlplane.analytics.invoices import Invoice
 from controlplane.analytics.money import displayed, total
 from controlplane.analytics.owned import Owned
 from controlplane.dashboard.frame.charts import bytes_text
-from controlplane.dashboard.frame.tiles import LEAST_REQUESTS, measured, rate
+from controlplane.dashboard.frame.states import Stat
+from controlplane.dashboard.frame.tiles import LEAST_REQUESTS, measured, rate_text
 from controlplane.dashboard.frame.words import ORIGINS, counted
 from controlplane.dashboard.home.customer import Fact, lifetime
+from controlplane.dashboard.organisations.list_rows import Counts, is_little
 from tenants.homes import NamespaceHome
 from tenants.limits import Limits
 from tenants.models import Organisation
@@ -25,35 +26,38 @@ RATES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Stat:
-    """A number with its unit, and on what it stands."""
-
-    label: str
-    value: str
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
 class NamespaceRow:
-    slug: str
-    name: str
-    address: str
-    lifetime: Fact
-    dtype: Fact
-    hit: str
-    requests: str
-    is_little: bool
-    resident: str
+    home: NamespaceHome
+    counts: Counts
+    resident: int
+
+    @property
+    def slug(self) -> str:
+        return self.home.namespace.slug
+
+    @property
+    def lifetime(self) -> Fact:
+        return lifetime(self.home.effective)
+
+    @property
+    def dtype(self) -> Fact:
+        return Fact(self.home.effective.values["kv_dtype"], ORIGINS[self.home.effective.origin["kv_dtype"]])
+
+    @property
+    def is_little(self) -> bool:
+        return is_little(self.counts)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLine:
+    """Of one model all its days together. `amount` None: it has no price."""
+
     model: str
-    requests: str
-    prompt: str
-    cached: str
-    generated: str
-    amount: str
+    requests: int
+    prompt: int
+    cached: int
+    generated: int
+    amount: Decimal | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,18 +80,16 @@ def headline(organisation: Organisation, owned: Owned, namespaces: int) -> str:
         return f"{name} has {counted(namespaces, 'namespace')} and no request in the last 24 h"
     if sums["requests"] < LEAST_REQUESTS or not sums["prompt_tokens"]:
         return f"{name} has had {counted(sums['requests'], 'request')} in the last 24 h so far"
-    found, window = (
-        rate(sums["cached_tokens"], sums["prompt_tokens"]),
-        measured(owned.covered_seconds, owned.window_seconds),
-    )
-    return f"{name} has {found} % of its prompt tokens served from cache, over {window}"
+    found = rate_text(sums["cached_tokens"], sums["prompt_tokens"])
+    window = measured(owned.covered_seconds, owned.window_seconds)
+    return f"{name} has {found} of its prompt tokens served from cache, over {window}"
 
 
 def stats(owned: Owned) -> list[Stat]:
     sums = owned.total
     window = measured(owned.covered_seconds or owned.window_seconds, owned.window_seconds)
     cached, prompt = sums["cached_tokens"], sums["prompt_tokens"]
-    hit = f"{rate(cached, prompt)} %" if prompt else "–"
+    hit = rate_text(cached, prompt)
     return [
         Stat(f"Hit rate, {window}", hit, f"{cached:,} of {prompt:,} prompt tokens"),
         Stat(f"Requests, {window}", f"{sums['requests']:,}", "answered by engines, all namespaces"),
@@ -100,22 +102,6 @@ def limits_line(limits: Limits) -> str:
     """ "600 requests a minute, no limit on tokens"."""
     said = [f"{value:,} {words}" for field, words in RATES if (value := getattr(limits, field)) is not None]
     return ", ".join(said) or "no limit on requests or tokens"
-
-
-def namespace_row(one: NamespaceHome, org: str, owned: Owned) -> NamespaceRow:
-    counts = owned.of(one.namespace.pk)
-    found = rate(counts["cached_tokens"], counts["prompt_tokens"])
-    return NamespaceRow(
-        slug=one.namespace.slug,
-        name=one.namespace.name,
-        address=reverse("namespace", args=[org, one.namespace.slug]),
-        lifetime=lifetime(one.effective),
-        dtype=Fact(one.effective.values["kv_dtype"], ORIGINS[one.effective.origin["kv_dtype"]]),
-        hit=f"{found} %" if counts["prompt_tokens"] else "–",
-        requests=counted(counts["requests"], "request"),
-        is_little=0 < counts["requests"] < LEAST_REQUESTS,
-        resident=bytes_text(owned.resident.get(one.namespace.pk, 0)),
-    )
 
 
 def namespaces_title(total: int, find: str) -> str:
@@ -147,18 +133,16 @@ def month(found: Invoice) -> Month:
 
 
 def _model_lines(found: Invoice) -> Iterator[ModelLine]:
-    """Of each model all its days together."""
     for model in sorted({line.model for line in found.lines}):
         lines = [line for line in found.lines if line.model == model]
         amounts = [line.cost.amount for line in lines if line.cost is not None]
-        is_priced = amounts and found.currency is not None
         yield ModelLine(
             model=model,
-            requests=f"{sum(line.requests for line in lines):,}",
-            prompt=f"{sum(line.tokens.prompt for line in lines):,}",
-            cached=f"{sum(line.tokens.cached for line in lines):,}",
-            generated=f"{sum(line.tokens.generated for line in lines):,}",
-            amount=f"{found.currency} {displayed(total(amounts), found.currency or '')}" if is_priced else "no price",
+            requests=sum(line.requests for line in lines),
+            prompt=sum(line.tokens.prompt for line in lines),
+            cached=sum(line.tokens.cached for line in lines),
+            generated=sum(line.tokens.generated for line in lines),
+            amount=total(amounts) if amounts and found.currency is not None else None,
         )
 
 

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from controlplane.analytics.by_key import Asked
-from controlplane.dashboard.fleet.rows import Tag
-from controlplane.dashboard.frame.tiles import rate
+from controlplane.dashboard.frame.states import Tag
 from controlplane.dashboard.frame.words import counted
-from tenants.models import ApiKey, Organisation
+from engine_agent.contracts.words import listed
+from tenants.models import ApiKey
 
 SOON: Final = timedelta(days=14)
 MOST_SLUGS: Final = 5
@@ -17,54 +17,29 @@ MOST_SLUGS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    id: str
-    name: str
-    prefix: str
-    scopes: str
-    namespaces: str
-    created_at: datetime
-    created_by: str
-    asked: str  # at gateways, in 24 h
-    rate: str
-    last_used_at: datetime | None
-    last_used_where: str
-    unused: str  # instead of when it was used
-    expires_at: datetime | None
-    state: Tag
+    """`asked`: at gateways, in 24 h. `slugs`: of namespaces that are there, by id."""
 
+    key: ApiKey
+    slugs: Mapping[int, str]
+    asked: Asked
+    is_suspended: bool
+    now: datetime
 
-@dataclass(frozen=True, slots=True)
-class NewKey:
-    """A key at the only moment its secret is shown. `snippet`: what to do with it first."""
+    @property
+    def may_infer(self) -> bool:
+        return "infer" in self.key.scopes
 
-    name: str
-    prefix: str
-    secret: str
-    snippet: str
-    then: str
+    @property
+    def namespaces(self) -> str:
+        return bound_words(self.key.namespace_ids, self.slugs)
 
+    @property
+    def last_used(self) -> tuple[datetime | None, str]:
+        return last_used(self.key.last_used_at, self.asked.last_at)
 
-def key_row(
-    key: ApiKey, slugs: Mapping[int, str], asked: Asked, *, organisation: Organisation, now: datetime
-) -> KeyRow:
-    last_at, where = last_used(key.last_used_at, asked.last_at)
-    may_infer = "infer" in key.scopes
-    return KeyRow(
-        id=str(key.pk),
-        name=key.name,
-        prefix=f"{key.prefix}…",
-        scopes=", ".join(key.scopes),
-        namespaces=bound_words(key.namespace_ids, slugs),
-        created_at=key.created_at,
-        created_by=key.created_by,
-        asked=counted(asked.counts["requests"], "request") if may_infer else "may not infer",
-        rate=rate_words(asked.counts["cached_tokens"], asked.counts["prompt_tokens"]),
-        last_used_at=last_at,
-        last_used_where=where,
-        unused="not known to be used" if may_infer else "never",
-        expires_at=key.expires_at,
-        state=state(key.expires_at, is_suspended=organisation.is_suspended, now=now),
-    )
+    @property
+    def state(self) -> Tag:
+        return state(self.key.expires_at, is_suspended=self.is_suspended, now=self.now)
 
 
 def last_used(at_api: datetime | None, at_gateway: datetime | None) -> tuple[datetime | None, str]:
@@ -74,19 +49,11 @@ def last_used(at_api: datetime | None, at_gateway: datetime | None) -> tuple[dat
     return at_api, "at the REST API" if at_api else ""
 
 
-def rate_words(cached: int, prompt: int) -> str:
-    return f"{rate(cached, prompt)} % from the cache" if prompt else ""
-
-
 def bound_words(ids: list[int] | None, slugs: Mapping[int, str]) -> str:
     """Those deleted since are gone, and widen nothing."""
     if ids is None:
         return "all, later ones too"
-    found = sorted(slugs[one] for one in ids if one in slugs)
-    if not found:
-        return "none that is left"
-    more = f" and {len(found) - MOST_SLUGS:,} more" if len(found) > MOST_SLUGS else ""
-    return f"{', '.join(found[:MOST_SLUGS])}{more}"
+    return listed(sorted(slugs[one] for one in ids if one in slugs), MOST_SLUGS) or "none that is left"
 
 
 def state(expires_at: datetime | None, *, is_suspended: bool, now: datetime) -> Tag:
@@ -108,8 +75,8 @@ def headline(total: int, find: str) -> str:
     return f"{counted(total, 'key')} can act for this organisation"
 
 
-def new_key(key: ApiKey, secret: str, *, gateway: str, web: str) -> NewKey:
-    """`gateway`, `web`: where this installation listens; the gateway's is empty where none has joined."""
+def snippet(key: ApiKey, secret: str, *, gateway: str, web: str) -> str:
+    """What to do first with a new key. `gateway`, `web`: where this installation listens; empty where none does."""
     if "infer" in key.scopes:
         base = gateway or "https://your-gateway"
         lines = (f"export OPENAI_BASE_URL={base}/v1", f"export OPENAI_API_KEY={secret}")
@@ -117,4 +84,4 @@ def new_key(key: ApiKey, secret: str, *, gateway: str, web: str) -> NewKey:
     else:
         lines = (f"export LUMINET_URL={web}", f"export LUMINET_TOKEN={secret}")
         then = "luminet get namespaces"
-    return NewKey(key.name, f"{key.prefix}…", secret, "\n".join(lines), then)
+    return "\n".join((*lines, then))

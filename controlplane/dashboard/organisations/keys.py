@@ -13,12 +13,13 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 
 from controlplane.analytics.by_key import keys_asked
+from controlplane.dashboard.frame.forms import ConfirmForm
 from controlplane.dashboard.frame.pages import FORMS, actor_within, page
+from controlplane.dashboard.frame.paging import asked, pager
 from controlplane.dashboard.frame.words import made_before
-from controlplane.dashboard.organisations.common import REFUSED, Refusal, refuse, shown
-from controlplane.dashboard.organisations.forms import FEW, ConfirmForm, KeyForm
-from controlplane.dashboard.organisations.key_rows import NewKey, headline, key_row, new_key
-from controlplane.dashboard.organisations.paging import asked, pager
+from controlplane.dashboard.organisations.common import REFUSED, Refusal, shown
+from controlplane.dashboard.organisations.forms import FEW, KeyForm
+from controlplane.dashboard.organisations.key_rows import KeyRow, headline, snippet
 from controlplane.fleet.selectors import gateway_address
 from tenants.access import MANAGE, MANAGE_READ, key_for, namespace_slugs, namespaces_visible, organisation_for
 from tenants.actor import Actor
@@ -45,12 +46,12 @@ def _create(request: HttpRequest, actor: Actor, found: Organisation) -> HttpResp
         try:
             made = _made(actor, found, form)
         except Refusal as error:
-            refuse(form, _ours(error.problems))
+            form.refuse(error.problems)
         except IdempotencyKeyReused:
             form.add_error(None, "A key was made with this form already. Send it again to make another one.")
         else:
             if not isinstance(made, ApiKey):
-                return _page(request, actor, found, made=_new_key(request, *made), status=201)
+                return _page(request, actor, found, made=made, status=201)
             form.add_error(None, made_before(f"The key {made.name} ({made.prefix}…)"))
     return _page(request, actor, found, form=form, status=REFUSED)
 
@@ -93,14 +94,13 @@ def _page(
     found: Organisation,
     *,
     form: KeyForm | None = None,
-    made: NewKey | None = None,
+    made: tuple[ApiKey, str] | None = None,
     ending: tuple[ApiKey, ConfirmForm] | None = None,
     status: int = 200,
 ) -> HttpResponse:
     of, now = asked(request.GET.dict()), timezone.now()
-    rows = keys_found(found, of.find)
-    pages = pager(of, rows.count())
-    page_of = list(rows[pages.start : pages.end])
+    pages = pager(of, keys_found(found, of.find))
+    page_of = list(pages)
     slugs = namespace_slugs({one for key in page_of for one in key.namespace_ids or ()})
     if ending is None and "revoke" in request.GET:
         key = _chosen(found, request.GET["revoke"])
@@ -110,13 +110,16 @@ def _page(
         "headline": headline(pages.total, of.find),
         "of": of,
         "pager": pages,
-        "rows": [key_row(key, slugs, asking[key.pk], organisation=found, now=now) for key in page_of],
+        "rows": [KeyRow(key, slugs, asking[key.pk], found.is_suspended, now) for key in page_of],
         "form": form or KeyForm(slugs=_slugs(actor, found)),
         "once": uuid4(),
-        "made": made,
-        "ending": ending and key_row(ending[0], slugs, asking[ending[0].pk], organisation=found, now=now),
-        "ending_form": ending and ending[1],
     }
+    if made is not None:
+        context |= {"made": made[0], "secret": made[1], "snippet": _snippet(request, *made)}
+    if ending is not None:
+        key = ending[0]
+        context["ending"] = KeyRow(key, slugs, asking[key.pk], found.is_suspended, now)
+        context["ending_form"] = ending[1]
     return shown(request, "keys", actor, found, context, status=status)
 
 
@@ -145,10 +148,5 @@ def _namespaces(actor: Actor, found: Organisation, slugs: Sequence[str]) -> list
     return chosen
 
 
-def _ours(problems: Sequence[FieldProblem]) -> list[FieldProblem]:
-    names = {"expires_at": "ends"}
-    return [FieldProblem(names.get(one.field, one.field), one.message) for one in problems]
-
-
-def _new_key(request: HttpRequest, key: ApiKey, secret: str) -> NewKey:
-    return new_key(key, secret, gateway=gateway_address() or "", web=request.build_absolute_uri("/").rstrip("/"))
+def _snippet(request: HttpRequest, key: ApiKey, secret: str) -> str:
+    return snippet(key, secret, gateway=gateway_address() or "", web=request.build_absolute_uri("/").rstrip("/"))

@@ -7,7 +7,7 @@ from typing import Any, Final
 from django import forms
 from pydantic import ValidationError
 
-from controlplane.dashboard.organisations.forms import revision_field
+from controlplane.dashboard.organisations.forms import OrganisationsForm, revision_field
 from controlplane.dashboard.policies.fields import choices_of
 from controlplane.dashboard.policies.form_fields import VALUE_FIELDS, ValueField
 from engine_agent.contracts.policy_fields import FIELDS, LABELS
@@ -102,7 +102,7 @@ def headline(name: str, limits: Limits, bounds: Bounds) -> str:
 # As operators set them
 
 
-class LimitsForm(forms.Form):
+class LimitsForm(OrganisationsForm):
     revision = revision_field()
 
     def __init__(self, *args: Any, held: Holdings, **more: Any) -> None:
@@ -140,7 +140,7 @@ def _whole(text: str) -> int | None:
     return int(digits) if digits.isascii() and digits.isdigit() else None
 
 
-class BoundsForm(forms.Form):
+class BoundsForm(OrganisationsForm):
     """Of each policy field whether the organisation's members may change it, and how far."""
 
     revision = revision_field()

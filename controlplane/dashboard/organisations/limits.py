@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from controlplane.dashboard.frame.pages import FORMS, actor_within, page
-from controlplane.dashboard.organisations.common import REFUSED, Refusal, outdated, refuse, shown
+from controlplane.dashboard.organisations.common import REFUSED, Refusal, shown
 from controlplane.dashboard.organisations.limit_forms import (
     BoundsForm,
     LimitsForm,
@@ -39,7 +39,7 @@ def limits(request: HttpRequest, org: str) -> HttpResponse:
     found, what = organisation_for(actor, org, OPERATE), request.POST.get("do", "")
     if what not in ("limits", "bounds"):
         raise NotFound("page")
-    form = (
+    form: LimitsForm | BoundsForm = (
         LimitsForm(request.POST, held=holdings_of(found), prefix="limits")
         if what == "limits"
         else BoundsForm(request.POST, prefix="bounds")
@@ -50,7 +50,7 @@ def limits(request: HttpRequest, org: str) -> HttpResponse:
     return _page(request, actor, organisation_for(actor, org, READ), {what: form}, status=REFUSED)
 
 
-def _set(actor: Actor, found: Organisation, form: forms.Form) -> bool:
+def _set(actor: Actor, found: Organisation, form: LimitsForm | BoundsForm) -> bool:
     told = form.cleaned_data
     expected = frozenset({told["revision"]})
     try:
@@ -59,9 +59,9 @@ def _set(actor: Actor, found: Organisation, form: forms.Form) -> bool:
         else:
             bounds_put(actor=actor, organisation=found, bounds=told["bounds"], expected=expected)
     except Refusal as error:
-        refuse(form, error.problems)
+        form.refuse(error.problems)
     except StaleRevision as error:
-        outdated(form, error, "these")
+        form.outdated(error, "these")
     return form.is_valid()
 
 

@@ -4,13 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from controlplane.dashboard.fleet.rows import Tag
-from controlplane.dashboard.frame.tiles import LEAST_REQUESTS, rate
+from controlplane.dashboard.frame.paging import Asked
+from controlplane.dashboard.frame.tiles import LEAST_REQUESTS
 from controlplane.dashboard.frame.words import counted
-from controlplane.dashboard.organisations.paging import Asked
 from tenants.listing import Listed
 
-STATES: Final = {"active": Tag("active", "ok"), "suspended": Tag("suspended", "warn"), "deleted": Tag("deleted", "bad")}
 BY_NUMBERS: Final = ("hit", "tokens", "requests")
 ORDERS: Final = ("name", "-name", "hit", "-hit", "tokens", "-tokens", "requests", "-requests", "state", "-state")
 COLUMNS: Final = (
@@ -29,18 +27,6 @@ class Head:
     address: str
     direction: str  # ascending, descending, or nothing
     is_number: bool
-
-
-@dataclass(frozen=True, slots=True)
-class OrganisationRow:
-    slug: str
-    name: str
-    state: Tag
-    namespaces: str
-    hit: str
-    is_little: bool
-    tokens: str
-    requests: str
 
 
 def ordered(rows: Sequence[Listed], order: str, counts: Mapping[int, Counts]) -> list[Listed]:
@@ -64,18 +50,9 @@ def ratio(counts: Counts) -> float | None:
     return counts["cached_tokens"] / counts["prompt_tokens"] if counts["prompt_tokens"] else None
 
 
-def organisation_row(row: Listed, namespaces: int, counts: Counts) -> OrganisationRow:
-    found = rate(counts["cached_tokens"], counts["prompt_tokens"])
-    return OrganisationRow(
-        slug=row.slug,
-        name=row.name,
-        state=STATES[row.state],
-        namespaces=f"{namespaces:,}",
-        hit=f"{found} %" if counts["prompt_tokens"] else "–",
-        is_little=0 < counts["requests"] < LEAST_REQUESTS,
-        tokens=f"{counts['prompt_tokens']:,}",
-        requests=f"{counts['requests']:,}",
-    )
+def is_little(counts: Counts) -> bool:
+    """Whether a rate of so few requests says nothing yet."""
+    return 0 < counts["requests"] < LEAST_REQUESTS
 
 
 def heads(of: Asked) -> list[Head]:

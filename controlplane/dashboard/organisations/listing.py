@@ -8,20 +8,21 @@ from django.shortcuts import redirect, render
 
 from controlplane.analytics.owned import by_organisation
 from controlplane.dashboard.frame.pages import FORMS, operator_of, page
-from controlplane.dashboard.organisations.common import REFUSED, Refusal, refuse
+from controlplane.dashboard.frame.paging import asked, pager
+from controlplane.dashboard.organisations.common import REFUSED, Refusal
 from controlplane.dashboard.organisations.forms import OrganisationForm
 from controlplane.dashboard.organisations.list_rows import (
     BY_NUMBERS,
     ORDERS,
+    Counts,
     headline,
     heads,
+    is_little,
     measured,
     ordered,
-    organisation_row,
 )
-from controlplane.dashboard.organisations.paging import asked, pager
 from tenants.access import OPERATE, permit
-from tenants.listing import namespaces_counted, organisations_found
+from tenants.listing import Listed, namespaces_counted, organisations_found
 from tenants.services.organisations import organisation_create
 
 
@@ -30,21 +31,24 @@ def organisations(request: HttpRequest) -> HttpResponse:
     """What is counted is asked of those on the page alone, unless the order is by it."""
     actor, of = operator_of(request), asked(request.GET.dict(), orders=ORDERS)
     found = organisations_found(actor, of.find)
-    pages = pager(of, len(found))
     owned = by_organisation() if of.order.removeprefix("-") in BY_NUMBERS else None
-    rows = ordered(found, of.order, {} if owned is None else owned.counts)[pages.start : pages.end]
-    owned = owned or by_organisation([row.pk for row in rows])
-    spaces = namespaces_counted([row.pk for row in rows])
+    pages = pager(of, ordered(found, of.order, {} if owned is None else owned.counts))
+    owned = owned or by_organisation([row.pk for row in pages])
+    spaces = namespaces_counted([row.pk for row in pages])
     context: dict[str, Any] = {
         "headline": headline(len(found), sum(row.state == "suspended" for row in found), of),
         "advice": measured(owned.window_seconds, owned.covered_seconds),
         "as_of": owned.as_of,
         "of": of,
         "heads": heads(of),
-        "rows": [organisation_row(row, spaces.get(row.pk, 0), owned.of(row.pk)) for row in rows],
+        "rows": [_row(row, spaces.get(row.pk, 0), owned.of(row.pk)) for row in pages],
         "pager": pages,
     }
     return render(request, "dashboard/organisations/list.html", context)
+
+
+def _row(row: Listed, namespaces: int, counts: Counts) -> tuple[Listed, int, Counts, bool]:
+    return row, namespaces, counts, is_little(counts)
 
 
 @page(methods=FORMS)
@@ -56,7 +60,7 @@ def organisation_new(request: HttpRequest) -> HttpResponse:
         try:
             made = organisation_create(actor=actor, **form.cleaned_data)
         except Refusal as error:
-            refuse(form, error.problems)
+            form.refuse(error.problems)
         else:
             messages.success(request, f"{made.name} is there, with the namespace default. Next: a key for it.")
             return redirect("organisation", made.slug)

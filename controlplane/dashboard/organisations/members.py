@@ -9,11 +9,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.views.decorators.cache import never_cache
 
+from controlplane.dashboard.frame.deeds import problems_words
+from controlplane.dashboard.frame.forms import ConfirmForm
 from controlplane.dashboard.frame.pages import FORMS, actor_within, page
-from controlplane.dashboard.organisations.common import REFUSED, Refusal, refuse, shown
-from controlplane.dashboard.organisations.forms import ConfirmForm, InviteForm, RoleForm
-from controlplane.dashboard.organisations.member_rows import ShownLink, headline, member_row, shown_link
-from controlplane.dashboard.organisations.paging import asked, pager
+from controlplane.dashboard.frame.paging import asked, pager
+from controlplane.dashboard.organisations.common import REFUSED, Refusal, shown
+from controlplane.dashboard.organisations.forms import InviteForm, RoleForm
+from controlplane.dashboard.organisations.member_words import headline, is_reader, link_words, may_words
 from tenants.access import MANAGE, MANAGE_READ, member_for, organisation_for
 from tenants.actor import Actor, ActorKind
 from tenants.errors import NotFound
@@ -50,7 +52,7 @@ def _invite(request: HttpRequest, actor: Actor, found: Organisation) -> HttpResp
         try:
             member, link = member_invite(actor=actor, organisation=found, **form.cleaned_data)
         except Refusal as error:
-            refuse(form, error.problems)
+            form.refuse(error.problems)
         else:
             return _page(request, actor, found, link=_link(link, member.email), status=201)
     return _page(request, actor, found, form=form, status=REFUSED)
@@ -62,7 +64,7 @@ def _role(request: HttpRequest, actor: Actor, member: Member) -> HttpResponse:
         try:
             changed = member_update(actor=actor, member=member, role=form.cleaned_data["role"])
         except Refusal as error:
-            refuse(form, error.problems)
+            form.refuse(error.problems)
         else:
             messages.success(request, f"{changed.email} is {changed.role} now.")
             return _afterwards(actor, changed, found, is_still_admin=changed.role == Member.Role.ADMIN)
@@ -75,7 +77,7 @@ def _remove(request: HttpRequest, actor: Actor, member: Member) -> HttpResponse:
         try:
             member_remove(actor=actor, member=member)
         except Refusal as error:
-            form.add_error(None, " ".join(f"{one.message[0].upper()}{one.message[1:]}." for one in error.problems))
+            form.add_error(None, problems_words(error.problems))
         else:
             messages.success(request, f"{member.email} sees nothing of {found.name} any more.")
             return redirect("home") if _is_self(actor, member) else redirect("members", found.slug)
@@ -94,7 +96,7 @@ def _page(
     found: Organisation,
     *,
     form: InviteForm | None = None,
-    link: ShownLink | None = None,
+    link: dict[str, Any] | None = None,
     chosen: Member | None = None,
     role_form: RoleForm | None = None,
     end_form: ConfirmForm | None = None,
@@ -102,7 +104,7 @@ def _page(
 ) -> HttpResponse:
     of = asked(request.GET.dict())
     rows = members_found(found, of.find)
-    pages = pager(of, rows.count())
+    pages = pager(of, rows)
     reader = actor.id if actor.kind is ActorKind.MEMBER else ""
     if chosen is None and "member" in request.GET:
         chosen = _chosen(found, request.GET["member"])
@@ -110,13 +112,15 @@ def _page(
         "headline": headline(pages.total, rows.filter(joined_at=None).count(), of.find),
         "of": of,
         "pager": pages,
-        "rows": [member_row(one, reader=reader) for one in rows[pages.start : pages.end]],
+        "rows": [(one, may_words(one), is_reader(one, reader)) for one in pages],
         "form": form or InviteForm(),
         "link": link,
     }
     if chosen is not None:
         context |= {
-            "chosen": member_row(chosen, reader=reader),
+            "chosen": chosen,
+            "chosen_may": may_words(chosen),
+            "is_reader": is_reader(chosen, reader),
             "may_link": actor.is_operator or not chosen.has_joined,
             "role_form": role_form or RoleForm(initial={"role": chosen.role}, prefix="role"),
             "end_form": end_form or _confirming(chosen),
@@ -139,5 +143,8 @@ def _is_self(actor: Actor, member: Member) -> bool:
     return actor.kind is ActorKind.MEMBER and actor.id == str(member.user_id)
 
 
-def _link(link: NewLink, email: str) -> ShownLink:
-    return shown_link(link.purpose, email, f"{settings.ENVIRONMENT.base_url}{link.path}", link.expires_at)
+def _link(link: NewLink, email: str) -> dict[str, Any]:
+    """A link at the only moment it is shown."""
+    title, what = link_words(link.purpose, email)
+    url = f"{settings.ENVIRONMENT.base_url}{link.path}"
+    return {"title": title, "url": url, "expires_at": link.expires_at, "what": what}

@@ -4,9 +4,9 @@ from django.http import HttpRequest, HttpResponse
 
 from controlplane.dashboard.audit.rows import trail_row
 from controlplane.dashboard.frame.pages import actor_within, page
+from controlplane.dashboard.frame.paging import asked, pager
 from controlplane.dashboard.frame.words import counted
 from controlplane.dashboard.organisations.common import shown
-from controlplane.dashboard.organisations.paging import asked, pager
 from tenants.access import MANAGE_READ, organisation_for
 from tenants.audit import record_seen
 from tenants.listing import records_found
@@ -17,12 +17,12 @@ def organisation_audit(request: HttpRequest, org: str) -> HttpResponse:
     actor = actor_within(request, org)
     found, of = organisation_for(actor, org, MANAGE_READ), asked(request.GET.dict())
     records = records_found(actor, found, of.find)
-    pages = pager(of, records.count())
+    pages = pager(of, records)
     about = f"about “{of.find}”" if of.find else f"in {found.name}"
     context = {
         "headline": f"{counted(pages.total, 'thing')} {'was' if pages.total == 1 else 'were'} done {about}",
         "of": of,
         "pager": pages,
-        "rows": [trail_row(record_seen(one, actor)) for one in records[pages.start : pages.end]],
+        "rows": [trail_row(record_seen(one, actor)) for one in pages],
     }
     return shown(request, "trail", actor, found, context)

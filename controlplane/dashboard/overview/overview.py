@@ -19,7 +19,7 @@ from controlplane.analytics.windows import window_of
 from controlplane.dashboard.analytics import facts
 from controlplane.dashboard.analytics.reading import read
 from controlplane.dashboard.frame.pages import operator_of, part
-from controlplane.dashboard.namespaces.evictions import fleet_rows, fleet_title
+from controlplane.dashboard.namespaces.evictions import fleet_title
 from controlplane.dashboard.overview import rows as overview_rows
 from controlplane.fleet import selectors
 from controlplane.fleet.cadence import cadence_seconds
@@ -71,7 +71,11 @@ def overview_of() -> dict[str, Any]:
 def _pairs(now: datetime) -> dict[str, Any]:
     found = pairs_of_fleet(window_of(WINDOW, now), most=overview_rows.MOST_LINES)
     pages = {pk: _page("namespace", *slugs) for pk, *slugs in namespaces_there({one.victim_id for one in found})}
-    return {"pairs_title": fleet_title(found), "pairs": fleet_rows(found, pages)}
+    return {
+        "pairs_title": fleet_title(found),
+        "pairs": [(one, pages.get(one.victim_id, "")) for one in found],
+        "largest": max((one.blocks for one in found), default=0),
+    }
 
 
 def watched_of(actor: Actor) -> dict[str, Any]:

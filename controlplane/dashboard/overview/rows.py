@@ -6,31 +6,24 @@ from datetime import datetime
 from typing import Any
 
 from controlplane.analytics.movers import Moved, Movement
-from controlplane.dashboard.fleet.rows import TONES, Tag, sync_tag
+from controlplane.dashboard.fleet.rows import percent_used, sync_tag
 from controlplane.dashboard.frame.charts import bytes_text
-from controlplane.dashboard.frame.tiles import LEAST_POINTS, measured, rate
+from controlplane.dashboard.frame.states import Tag, tag_of
+from controlplane.dashboard.frame.tiles import LEAST_POINTS, measured
 from controlplane.dashboard.frame.words import counted, duration
 from controlplane.dashboard.policies.enforcement_words import with_fleet_words
 from controlplane.dashboard.policies.fields import reason_words
 
 MOST_POOLS = 8
 MOST_LINES = 5
-
-
-@dataclass(frozen=True, slots=True)
-class PoolRow:
-    agent: str
-    percent: int | None
-    words: str
-    state: Tag
-    sync: Tag
+Seen = Mapping[str, Any]  # what fleet.views.agent_view says
 
 
 @dataclass(frozen=True, slots=True)
 class Pools:
     title: str
     note: str
-    rows: tuple[PoolRow, ...]
+    rows: Sequence[tuple[Seen, int | None, Tag]]  # agents, how full each is in percent, whether it is in sync
     unshown: int
 
 
@@ -54,31 +47,20 @@ class Lines:
 
 
 @dataclass(frozen=True, slots=True)
-class MoverRow:
-    slug: str
-    arrow: str
-    way: str
-    points: str
-    now: str
-    before: str
-    prompt_tokens: str
-
-
-@dataclass(frozen=True, slots=True)
 class Movers:
     """`as_of`: they are counted anew once a minute, and may be older than what stands beside them."""
 
     title: str
     note: str
     as_of: datetime
-    rows: tuple[MoverRow, ...]
+    rows: Sequence[tuple[Moved, float]] = ()  # with by how many points, whichever way
 
 
 def pools(agents: Sequence[Mapping[str, Any]]) -> Pools:
     """Engines' pools, the fullest of many, in the order of names: none moves. And who of all agents is in sync."""
     engines = [one for one in agents if one["kind"] == "engine"]
-    fullest = sorted(engines, key=lambda one: (-(_percent(one) or 0), one["id"]))[:MOST_POOLS]
-    rows = tuple(_pool_row(one) for one in sorted(fullest, key=lambda one: one["id"]))
+    fullest = sorted(engines, key=lambda one: (-(percent_used(one["pool"]) or 0), one["id"]))[:MOST_POOLS]
+    rows = [(one, percent_used(one["pool"]), sync_tag(one)) for one in sorted(fullest, key=lambda one: one["id"])]
     return Pools(with_fleet_words(sync_title(agents), agents), _pools_note(engines), rows, len(engines) - len(rows))
 
 
@@ -90,28 +72,11 @@ def sync_title(agents: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _pools_note(engines: Sequence[Mapping[str, Any]]) -> str:
-    told = [one["pool"] for one in engines if _percent(one) is not None]
+    told = [one["pool"] for one in engines if percent_used(one["pool"]) is not None]
     if not told:
         return "no pool has been told of"
     used, capacity = (sum(one[name] for one in told) for name in ("used_bytes", "capacity_bytes"))
     return f"pools hold {bytes_text(used)} of {bytes_text(capacity)}, {100 * used // capacity} %"
-
-
-def _pool_row(agent: Mapping[str, Any]) -> PoolRow:
-    percent, pool = _percent(agent), agent["pool"]
-    words = f"{bytes_text(pool['used_bytes'])} of {bytes_text(pool['capacity_bytes'])}" if percent is not None else ""
-    return PoolRow(
-        agent=agent["id"],
-        percent=percent,
-        words=words or "not told yet",
-        state=Tag(agent["state"], TONES.get(agent["state"], "info")),
-        sync=sync_tag(agent),
-    )
-
-
-def _percent(agent: Mapping[str, Any]) -> int | None:
-    used, capacity = agent["pool"]["used_bytes"], agent["pool"]["capacity_bytes"]
-    return round(100 * used / capacity) if used is not None and capacity else None
 
 
 def rollouts(found: Sequence[Mapping[str, Any]], total: int, addresses: Sequence[str]) -> Lines:
@@ -120,7 +85,7 @@ def rollouts(found: Sequence[Mapping[str, Any]], total: int, addresses: Sequence
             id=str(one["id"]),
             title=f"{one['place']}, revision {one['revision']}",
             words=reason_words(one["why"]).removesuffix(".") or f"step {one['step'] + 1} of {len(one['steps'])}",
-            tag=Tag(one["state"], TONES.get(one["state"], "info")),
+            tag=tag_of("rollout", one["state"]),
             since=one["created_at"],
             address=address,
         )
@@ -152,25 +117,11 @@ def movers(found: Movement) -> Movers:
     if found.covered_seconds < found.window_seconds:
         known = measured(found.covered_seconds, found.window_seconds)
         words = "has not been counted" if not found.covered_seconds else f"has been counted for {known}"
-        return Movers("Nothing to compare with yet", f"the day before {words}", found.as_of, ())
+        return Movers("Nothing to compare with yet", f"the day before {words}", found.as_of)
     moved = [one for one in found.rows if abs(one.points) >= LEAST_POINTS]
     if not moved:
-        return Movers("No organisation’s hit rate moved", note, found.as_of, ())
+        return Movers("No organisation’s hit rate moved", note, found.as_of)
     most = moved[0]
     way = "gained" if most.points > 0 else "lost"
-    return Movers(
-        f"{most.slug} {way} most: {abs(most.points):.1f} points", note, found.as_of, tuple(map(_mover, moved))
-    )
-
-
-def _mover(one: Moved) -> MoverRow:
-    arrow, way = ("▲", "up") if one.points > 0 else ("▼", "down")
-    return MoverRow(
-        slug=one.slug,
-        arrow=arrow,
-        way=way,
-        points=f"{abs(one.points):.1f} points",
-        now=f"{rate(one.now['cached_tokens'], one.now['prompt_tokens'])} %",
-        before=f"{rate(one.before['cached_tokens'], one.before['prompt_tokens'])} %",
-        prompt_tokens=f"{one.now['prompt_tokens']:,}",
-    )
+    title = f"{most.slug} {way} most: {abs(most.points):.1f} points"
+    return Movers(title, note, found.as_of, [(one, abs(one.points)) for one in moved])

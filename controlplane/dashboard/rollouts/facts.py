@@ -1,17 +1,19 @@
 """One rollout as its page shows it: steps, guards with numbers, agents, what became of it, what may be done. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from controlplane.dashboard.fleet.rows import GUARDS, Tag
 from controlplane.dashboard.frame.charts import Bar, bar
+from controlplane.dashboard.frame.deeds import Deed
+from controlplane.dashboard.frame.states import Tag, tag_of
 from controlplane.dashboard.frame.words import counted, duration
 from controlplane.dashboard.policies.fields import reason_words
 from controlplane.dashboard.policies.previews import DiffLine, said_between
 from controlplane.dashboard.rollouts import words
 from controlplane.dashboard.rollouts.words import Seen
+from engine_agent.contracts.words import listed
 
 MOST_AGENTS = 200
 MOST_NAMED = 8
@@ -37,59 +39,32 @@ class GuardRow:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class AgentOf:
-    id: str
-    kind: str
-    state: Tag
-    why: str
+def rollout_now(seen: Seen, *, now: datetime) -> dict[str, Any]:
+    """What moves while it is under way. `seen`: what rollouts.views.rollout_detail says."""
+    agents = sorted(seen["agents"], key=_most_awaited)
+    reached, done = sum(one.reached for one in agents), sum(one.reached and one.acknowledged for one in agents)
+    counts = {"reached": reached, "acknowledged": done}
+    return {
+        "headline": words.headline(seen, **counts, total=len(agents)),
+        "why": reason_words(seen["why"]),
+        "next": words.what_next(seen, **counts, now=now),
+        "state": words.state_tag(seen, now),
+        "seen": seen_as(seen),
+        "is_over": not words.is_open(seen),
+        "progress": _progress(len(agents), reached, done),
+        "steps": list(_steps(seen, reached, done)) if seen["strategy"] == "canary" else [],
+        "steps_title": _steps_title(seen),
+        "guards": list(_guards(seen)),
+        "guards_title": _guards_title(seen),
+        "basis": _basis(seen),
+        "agents": [(one, reason_words(one.why or "")) for one in agents[:MOST_AGENTS]],
+        "agents_title": f"{done} of {counted(len(agents), 'agent')} {'holds' if done == 1 else 'hold'} it",
+        "unshown": max(0, len(agents) - MOST_AGENTS),
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class RolloutNow:
-    """What moves while it is under way."""
-
-    headline: str
-    why: str
-    next: str
-    state: Tag
-    seen: str
-    is_over: bool
-    progress: Bar
-    steps: tuple[StepRow, ...]
-    steps_title: str
-    guards: tuple[GuardRow, ...]
-    guards_title: str
-    basis: str
-    agents: tuple[AgentOf, ...]
-    agents_title: str
-    unshown: int
-
-
-def rollout_now(seen: Seen, *, now: datetime) -> RolloutNow:
-    """`seen`: what rollouts.views.rollout_detail says."""
-    agents = seen["agents"]
-    reached = [one for one in agents if one.reached]
-    done = sum(one.acknowledged for one in reached)
-    rows = sorted(map(_agent, agents), key=lambda one: (one.state.tone == "ok", one.state.word, one.id))
-    counts = {"reached": len(reached), "acknowledged": done}
-    return RolloutNow(
-        headline=words.headline(seen, **counts, total=len(agents)),
-        why=reason_words(seen["why"]),
-        next=words.what_next(seen, **counts, now=now),
-        state=words.state_tag(seen, now),
-        seen=seen_as(seen),
-        is_over=not words.is_open(seen),
-        progress=_progress(len(agents), len(reached), done),
-        steps=tuple(_steps(seen, len(reached), done)) if seen["strategy"] == "canary" else (),
-        steps_title=_steps_title(seen),
-        guards=tuple(_guards(seen)),
-        guards_title=_guards_title(seen),
-        basis=_basis(seen),
-        agents=tuple(rows[:MOST_AGENTS]),
-        agents_title=f"{done} of {counted(len(agents), 'agent')} {'holds' if done == 1 else 'hold'} it",
-        unshown=len(rows) - len(rows[:MOST_AGENTS]),
-    )
+def _most_awaited(one: Any) -> tuple[bool, bool, str]:
+    return one.acknowledged, not one.acknowledged and not one.reached, one.agent
 
 
 def seen_as(seen: Seen) -> str:
@@ -104,14 +79,6 @@ def _progress(total: int, reached: int, done: int) -> Bar:
         ("Not reached: holds what was before", total - reached, "rest"),
     ]
     return bar(f"{done} of {counted(total, 'agent')} acknowledged it", parts)
-
-
-def _agent(one: Any) -> AgentOf:
-    if one.acknowledged:
-        state = Tag("holds it", "ok")
-    else:
-        state = Tag("awaited", "warn") if one.reached else Tag("not reached", "info")
-    return AgentOf(one.agent, one.kind, state, reason_words(one.why or ""))
 
 
 # Steps
@@ -143,7 +110,7 @@ def _steps(seen: Seen, reached: int, done: int) -> Iterator[StepRow]:
 def _step_state(seen: Seen) -> Tag:
     if seen["state"] == "running":
         return Tag("now", "info")
-    return Tag("passed", "ok") if seen["state"] == "done" else words.STATES[seen["state"]]
+    return Tag("passed", "ok") if seen["state"] == "done" else tag_of("rollout", seen["state"])
 
 
 def _bake(seen: Seen, number: int) -> str:
@@ -159,14 +126,14 @@ def _guards(seen: Seen) -> Iterator[GuardRow]:
     if seen["strategy"] != "canary":
         return
     guards, found = seen["guards"] or {}, {one["guard"]: one for one in seen["findings"]}
-    for name, title in GUARDS.items():
+    for name, title in words.GUARDS.items():
         bound = guards.get(name)
         if bound is None:
             yield GuardRow(title, "–", "–", "not set", Tag("not asked", "info"), "")
         elif name in found:
             yield _finding(title, found[name])
         else:
-            yield GuardRow(title, "–", "–", words.limit(name, bound), words.NOT_YET, "")
+            yield GuardRow(title, "–", "–", words.limit(name, bound), Tag("not compared yet", "info"), "")
     asked = "asked at the end of each bake" if guards.get("integrity") else ""
     told = Tag("at the end", "info") if asked else Tag("not asked", "info")
     yield GuardRow("Integrity check", "–", "–", "nothing wrong" if asked else "not set", told, asked)
@@ -179,7 +146,7 @@ def _finding(title: str, one: Seen) -> GuardRow:
         reached=words.figure(name, one["changed"]),
         others=words.figure(name, one["unchanged"]),
         limit=words.limit(name, one["bound"]),
-        verdict=words.VERDICTS[one["verdict"]],
+        verdict=tag_of("guard", one["verdict"]),
         words=one["words"],
     )
 
@@ -215,34 +182,18 @@ def _basis(seen: Seen) -> str:
 # What it is
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """What the revision says other than what agents held before."""
-
-    title: str
-    note: str
-    changes: tuple[DiffLine, ...]
-
-
-def contents(seen: Seen, before: Mapping[str, Any], after: Mapping[str, Any], note: str) -> Contents:
-    found = tuple(said_between(before, after))
+def contents(seen: Seen, before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, list[DiffLine]]:
+    """What the revision says other than what agents held before: as a title, and value by value."""
+    found = list(said_between(before, after))
     what = counted(len(found), "value") if found else "nothing"
     if seen["base_revision"]:
         said = f"changes {what} against revision {seen['base_revision']}"
     else:
         said = f"sets {what} that {'was' if len(found) == 1 else 'were'} inherited" if found else "sets nothing"
-    return Contents(f"Revision {seen['revision']} {said}", note, found)
+    return f"Revision {seen['revision']} {said}", found
 
 
 # What became of it
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    at: datetime
-    what: str
-    who: str
-    why: str
 
 
 VERBS = {
@@ -258,43 +209,16 @@ VERBS = {
 }
 
 
-def events(records: Iterable[Mapping[str, Any]]) -> list[Event]:
-    """`records`: of the audit trail, as tenants.audit.record_view says them, newest first."""
-    return [_event(one) for one in records]
-
-
-def _event(record: Mapping[str, Any]) -> Event:
+def event_words(record: Mapping[str, Any]) -> tuple[str, str]:
+    """What happened, and why. `record`: of the audit trail, as tenants.audit.record_view says it."""
     after, verb = record["after"] or {}, record["verb"]
-    reached = after.get("reached") or []
-    whom = f"Reaches {_named(reached)}." if reached and verb != "rollout.done" else ""
-    return Event(
-        at=record["at"],
-        what=f"{VERBS.get(verb, verb)}, step {after['step'] + 1}" if "step" in after else VERBS.get(verb, verb),
-        who=record["actor"]["name"],
-        why=" ".join(filter(None, [reason_words(after.get("why", "")), whom])),
-    )
-
-
-def _named(agents: Sequence[str]) -> str:
-    more = f" and {len(agents) - MOST_NAMED} more" if len(agents) > MOST_NAMED else ""
-    return ", ".join(agents[:MOST_NAMED]) + more
+    what, reached = VERBS.get(verb, verb), after.get("reached") or []
+    whom = f"Reaches {listed(reached, MOST_NAMED)}." if reached and verb != "rollout.done" else ""
+    why = " ".join(filter(None, [reason_words(after.get("why", "")), whom]))
+    return f"{what}, step {after['step'] + 1}" if "step" in after else what, why
 
 
 # What may be done
-
-
-@dataclass(frozen=True, slots=True)
-class Deed:
-    """`name` is of the address; `confirm`: what has to be typed, for what cannot be taken lightly."""
-
-    name: str
-    label: str
-    consequence: str
-    confirm: str = ""
-
-    @property
-    def is_danger(self) -> bool:
-        return bool(self.confirm)
 
 
 def deeds(seen: Seen, *, total: int) -> list[Deed]:

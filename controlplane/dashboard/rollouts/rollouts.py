@@ -1,6 +1,6 @@
 """Rollouts: all of them, and one with its steps, its guards, and what may be done with it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
@@ -11,11 +11,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 
+from controlplane.dashboard.frame.deeds import not_confirmed, problems_words
 from controlplane.dashboard.frame.pages import FORMS, operator_of, page, part
+from controlplane.dashboard.frame.paging import asked, pager
 from controlplane.dashboard.frame.requests import STOP_ASKING
-from controlplane.dashboard.organisations.paging import asked, pager
-from controlplane.dashboard.rollouts.facts import contents, deeds, events, rollout_now, seen_as
-from controlplane.dashboard.rollouts.rows import RolloutLine, list_advice, list_headline, rollout_line
+from controlplane.dashboard.rollouts.facts import contents, deeds, event_words, rollout_now, seen_as
+from controlplane.dashboard.rollouts.rows import RolloutRow, list_advice, list_headline
 from controlplane.fleet.models import OperationStep
 from controlplane.rollouts import selectors, services
 from controlplane.rollouts.models import Rollout
@@ -44,33 +45,36 @@ def rollouts(request: HttpRequest) -> HttpResponse:
     of, now = asked(request.GET.dict()), timezone.now()
     rows = selectors.rollouts_visible(operator_of(request))
     found = rows.filter(place__icontains=of.find) if of.find else rows
-    pages = pager(of, found.count())
+    pages = pager(of, _listed(found), found.count())
     under_way = dict(selectors.rollouts_open().values_list("state").annotate(Count("pk")))
     context = {
         "headline": list_headline(under_way.get("running", 0), under_way.get("paused", 0)),
         "advice": list_advice(pages.total, of.find),
         "of": of,
         "pager": pages,
-        "rows": _lines(found, pages.start, pages.end, now),
+        "rows": rollout_rows(pages, now=now),
         "observed_at": now,
     }
     return render(request, "dashboard/rollouts/rollouts.html", context)
 
 
-def _lines(found: Any, start: int, end: int, now: datetime) -> list[RolloutLine]:
+def _listed(found: Any) -> Any:
     """Those under way first, then the newest."""
     is_over = Case(When(state__in=Rollout.OPEN, then=Value(0)), default=Value(1), output_field=IntegerField())
-    rows: Any = rollouts_shown(found).annotate(is_over=is_over).order_by("is_over", "-created_at", "-pk")[start:end]
-    seen = [rollout_view(one, one.findings, is_operator=True) for one in rows]
-    counts = acknowledgements([one["operation"] for one in seen if one["operation"]])
-    return [rollout_line(one, counts.get(one["operation"], {"done": 0, "all": 0}), now=now) for one in seen]
+    return rollouts_shown(found).annotate(is_over=is_over).order_by("is_over", "-created_at", "-pk")
 
 
-def acknowledgements(operations: list[UUID]) -> dict[Any, Mapping[str, int]]:
-    """Of each operation how many agents it has, and how many have done their part."""
-    steps = OperationStep.objects.filter(operation__in=operations)
+def rollout_rows(rows: Iterable[Any], *, now: datetime) -> list[RolloutRow]:
+    views = [rollout_view(one, one.findings, is_operator=True) for one in rows]
+    counts = acknowledgements([one["operation"] for one in views if one["operation"]])
+    return [RolloutRow(one, *counts.get(one["operation"], (0, 0)), now) for one in views]
+
+
+def acknowledgements(operations: list[UUID]) -> dict[Any, tuple[int, int]]:
+    """Of each operation how many of its agents have done their part, and how many it has."""
+    steps = OperationStep.objects.filter(operation__in=operations).values("operation")
     done = Count("pk", filter=Q(state=OperationStep.State.DONE))
-    return {one["operation"]: one for one in steps.values("operation").annotate(done=done, all=Count("pk"))}
+    return {one: (some, every) for one, some, every in steps.values_list("operation", done, Count("pk"))}
 
 
 @page()
@@ -88,10 +92,10 @@ def rollout_part(request: HttpRequest, rollout: UUID) -> HttpResponse:
     except NotFound:  # forgotten by now: what stands there stays, and nobody asks on
         return HttpResponse(status=STOP_ASKING, headers={"HX-Reswap": "none"})
     now = _now(found, actor)
-    has_moved = request.GET.get("seen") != now["now"].seen
+    has_moved = request.GET.get("seen") != now["now"]["seen"]
     more = _still(found, actor, now) if has_moved else {}
     context = {"rollout": found, "swapped": True, "has_moved": has_moved, **now, **more}
-    status = STOP_ASKING if now["now"].is_over else 200
+    status = STOP_ASKING if now["now"]["is_over"] else 200
     return render(request, "dashboard/rollouts/_rollout.html", context, status=status)
 
 
@@ -110,7 +114,7 @@ def rollout_deed(request: HttpRequest, rollout: UUID, deed: str) -> HttpResponse
         try:
             DEEDS[deed](actor=actor, rollout=found)
         except (Conflict, InvalidFields) as error:
-            refused = " ".join(f"{one.message[:1].upper()}{one.message[1:]}." for one in error.problems)
+            refused = problems_words(error.problems)
         except StaleRevision as error:
             refused = f"{error}."
         else:
@@ -124,23 +128,18 @@ def _refused(found: Rollout, actor: Actor, deed: str, seen: str, typed: str) -> 
     """Why not, before anything is asked of the services."""
     if seen != seen_as({"state": found.state, "step": found.step}):
         return "It has gone on since this page was shown. Look where it is now; nothing was done."
-    if deed == "abort" and typed != found.place:
-        return (
-            f"“{typed[:80]}” is not {found.place}: nothing was done."
-            if typed
-            else f"Type {found.place}: nothing was done."
-        )
-    return ""
+    return not_confirmed(typed, found.place) if deed == "abort" else ""
 
 
 def _shown(request: HttpRequest, actor: Actor, found: Rollout, *, status: int = 200, **tried: str) -> HttpResponse:
     now = _now(found, actor)
     said = selectors.policies_said(found)
     base, (policy, note) = said.get(found.base_revision, ({}, ""))[0], said.get(found.revision, ({}, ""))
+    title, changes = contents(now["detail"], base, policy)
     context = {
         "rollout": found,
         "tried": tried,
-        "contents": contents(now["detail"], base, policy, note),
+        "contents": {"title": title, "changes": changes, "note": note},
         **now,
         **_still(found, actor, now),
     }
@@ -157,5 +156,5 @@ def _still(found: Rollout, actor: Actor, now: Mapping[str, Any]) -> dict[str, An
     """What changes only when it goes on."""
     return {
         "deeds": deeds(now["detail"], total=len(now["detail"]["agents"])),
-        "events": events(map(record_view, rollout_records(actor, found))),
+        "events": [(one, *event_words(one)) for one in map(record_view, rollout_records(actor, found))],
     }

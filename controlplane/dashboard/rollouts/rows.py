@@ -4,45 +4,61 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
-from controlplane.dashboard.fleet.rows import Tag
+from controlplane.dashboard.frame.states import Tag
 from controlplane.dashboard.frame.words import counted
 from controlplane.dashboard.policies.fields import reason_words
-from controlplane.dashboard.rollouts.words import place_in_steps, place_words, state_tag
+from controlplane.dashboard.rollouts.words import GUARDS, name_of, place_in_steps, state_tag
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutLine:
-    id: UUID
-    place: str
-    revision: int
-    way: str
-    state: Tag
-    why: str
-    percent: int
-    progress: str
-    by: str
-    began_at: datetime
-    ended_at: datetime | None
+class RolloutRow:
+    """`view`: what rollouts.views.rollout_view says. Of `total` agents, `done` have acknowledged."""
 
+    view: Mapping[str, Any]
+    done: int
+    total: int
+    now: datetime
 
-def rollout_line(seen: Mapping[str, Any], counts: Mapping[str, int], *, now: datetime) -> RolloutLine:
-    """`counts`: of its agents, how many there are (`all`) and how many have acknowledged (`done`)."""
-    done, total = counts["done"], counts["all"]
-    return RolloutLine(
-        id=seen["id"],
-        place=place_words(seen["place"]),
-        revision=seen["revision"],
-        way="all at once" if seen["strategy"] == "all" else place_in_steps(seen),
-        state=state_tag(seen, now),
-        why=reason_words(seen["why"]),
-        percent=100 * done // total if total else 0,
-        progress=f"{done} of {counted(total, 'agent')}" if total else "not kept",
-        by=seen["created_by"],
-        began_at=seen["created_at"],
-        ended_at=seen["finished_at"],
-    )
+    @property
+    def title(self) -> str:
+        return f"{self.view['place']}, revision {self.view['revision']}"
+
+    @property
+    def name(self) -> str:
+        return name_of(self.view)
+
+    @property
+    def way(self) -> str:
+        return "all at once" if self.view["strategy"] == "all" else place_in_steps(self.view)
+
+    @property
+    def state(self) -> Tag:
+        return state_tag(self.view, self.now)
+
+    @property
+    def why(self) -> str:
+        return reason_words(self.view["why"])
+
+    @property
+    def summary(self) -> str:
+        return f"{self.title} is on {self.progress}"
+
+    @property
+    def percent(self) -> int:
+        return 100 * self.done // self.total if self.total else 0
+
+    @property
+    def progress(self) -> str:
+        return f"{self.done} of {counted(self.total, 'agent')}"
+
+    @property
+    def findings(self) -> list[tuple[str, str]]:
+        """Each guard in words, and its verdict."""
+        return [
+            (f"{GUARDS.get(one['guard'], one['guard'])}: {one['words']}", one["verdict"])
+            for one in self.view["findings"]
+        ]
 
 
 def list_headline(running: int, paused: int) -> str:

@@ -4,20 +4,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from controlplane.dashboard.fleet.rows import Tag
+from controlplane.dashboard.frame.states import Tag, tag_of
 from controlplane.dashboard.frame.words import bake_word, counted, duration
 from controlplane.rollouts.spec import EVERYBODY, LabelStep, Step, steps_read
 
-STATES = {
-    "running": Tag("running", "info"),
-    "paused": Tag("paused", "warn"),
-    "done": Tag("done", "ok"),
-    "rolled_back": Tag("taken back", "bad"),
-    "aborted": Tag("aborted", "bad"),
-    "superseded": Tag("superseded", "info"),
-}
-VERDICTS = {"kept": Tag("kept", "ok"), "breached": Tag("breached", "bad"), "too little": Tag("too little", "warn")}
-NOT_YET = Tag("not compared yet", "info")
+GUARDS = {"error_ratio": "Requests that fail", "hit_ratio_drop": "Hit rate", "ttft_p95_rise": "First token, p95"}
 OPEN = ("running", "paused")
 Seen = Mapping[str, Any]  # what rollouts.views.rollout_view says
 
@@ -40,9 +31,14 @@ def is_last_step(seen: Seen) -> bool:
 
 def state_tag(seen: Seen, now: datetime) -> Tag:
     """With how far a bake is, while it runs."""
-    if seen["state"] == "running" and seen["baking_since"] is not None and not is_last_step(seen):
+    if (
+        seen["state"] == "running"
+        and seen["baking_since"] is not None
+        and not is_last_step(seen)
+        and seen["bake_seconds"]
+    ):
         return Tag(f"baking, {bake_word(baked_seconds(seen, now), seen['bake_seconds'])}", "info")
-    return STATES[seen["state"]]
+    return tag_of("rollout", seen["state"])
 
 
 def baked_seconds(seen: Seen, now: datetime) -> int:
@@ -70,7 +66,7 @@ def headline(seen: Seen, *, reached: int, acknowledged: int, total: int) -> str:
         case "done":
             return f"{name} is on {'all ' if total > 1 else ''}{counted(total, 'agent')}"
         case "rolled_back" | "aborted":
-            return f"{name} was {STATES[seen['state']].word} at {where}"
+            return f"{name} was {tag_of('rollout', seen['state']).word} at {where}"
         case "superseded":
             return f"{name} was superseded at {where}"
         case "paused":
@@ -131,6 +127,8 @@ def findings_words(findings: Sequence[Seen]) -> str:
     """Of a bake that is over: "2 guards kept, 1 too little"."""
     if not findings:
         return "no guard was set"
-    counts = {verdict: sum(one["verdict"] == verdict for one in findings) for verdict in VERDICTS}
+    counts = {
+        verdict: sum(one["verdict"] == verdict for one in findings) for verdict in ("kept", "breached", "too little")
+    }
     said = [f"{counted(count, 'guard')} {verdict}" for verdict, count in counts.items() if count]
     return ", ".join(said)

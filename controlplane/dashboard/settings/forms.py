@@ -1,21 +1,26 @@
 """What operators type on the pages of Settings. Limits here keep nonsense out; services decide."""
 
 import re
-from collections.abc import Iterable, Sequence
-from datetime import UTC, date, datetime, time, timedelta
+from collections.abc import Sequence
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
 from django import forms
 
 from controlplane.analytics.money import Price
+from controlplane.dashboard.frame.forms import (
+    LARGEST_REVISION,
+    PLAIN,
+    DayField,
+    RefusableForm,
+    WordField,
+    after,
+)
 from kernels.formats import BASELINE, OFFERED
-from tenants.errors import FieldProblem
 from tenants.policy import MODEL_PATTERN
 
 LONG: Final = 2_000  # more than a service takes, so that it is the service that says how much is too much
-LARGEST_REVISION: Final = 2**31 - 1
-PLAIN = {"autocomplete": "off", "spellcheck": "false"}
 SCOPES = (
     ("stats:read", "Read numbers"),
     ("policy:read", "Read namespaces, policies and the fleet"),
@@ -24,42 +29,6 @@ SCOPES = (
 )
 _AMOUNT = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", re.ASCII)
 _MODEL = re.compile(MODEL_PATTERN.removesuffix("$"), re.ASCII)
-
-
-class RefusableForm(forms.Form):
-    """`places`: what services call a field, where it is called something else here."""
-
-    places: dict[str, str] = {}
-
-    def refuse(self, problems: Iterable[FieldProblem]) -> None:
-        for one in problems:
-            field = self.places.get(one.field, one.field)
-            said = one.message if one.message.endswith((".", "!", "?")) else f"{one.message}."
-            if field in self.fields:
-                self.add_error(field, f"{self.fields[field].label}: {said}")
-            else:
-                self.add_error(None, f"{one.field}: {said}")
-
-
-class WordField(forms.ChoiceField):
-    def clean(self, value: Any) -> Any:
-        try:
-            return super().clean(value)
-        except forms.ValidationError:
-            known = ", ".join(str(name) for name, _ in self.choices)  # type: ignore[misc,union-attr]
-            raise forms.ValidationError(f"{self.label}: “{str(value)[:80]}” is none of {known}.") from None
-
-
-class DayField(forms.DateField):
-    def __init__(self, **more: Any) -> None:
-        widget = forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
-        super().__init__(input_formats=["%Y-%m-%d"], widget=widget, **more)
-
-    def to_python(self, value: Any) -> Any:
-        try:
-            return super().to_python(value)
-        except forms.ValidationError:
-            raise forms.ValidationError(f"{self.label}: “{value}” is no day, as 2026-11-24.") from None
 
 
 class AmountField(forms.CharField):
@@ -156,14 +125,7 @@ class TokenForm(RefusableForm):
     once = forms.UUIDField(widget=forms.HiddenInput)
 
     def clean_ends(self) -> datetime | None:
-        return _ends(self.cleaned_data["ends"])
-
-
-def _ends(day: date | None) -> datetime | None:
-    try:
-        return None if day is None else datetime.combine(day, time(), UTC) + timedelta(days=1)
-    except OverflowError:
-        raise forms.ValidationError("That is the last day there is: leave it empty instead.") from None
+        return after(self.cleaned_data["ends"], "That is the last day there is: leave it empty instead.")
 
 
 class GroupForm(RefusableForm):
@@ -197,22 +159,4 @@ class OverrideForm(RefusableForm):
         typed: str = self.cleaned_data["model"]
         if not _MODEL.fullmatch(typed):
             raise forms.ValidationError(f"Model: “{typed[:80]}” cannot be the name of a model.")
-        return typed
-
-
-class ConfirmForm(forms.Form):
-    """The name of what is about to end, typed."""
-
-    typed = forms.CharField(max_length=300, widget=forms.TextInput(attrs=PLAIN))
-
-    def __init__(self, *args: Any, name: str, **more: Any) -> None:
-        super().__init__(*args, **more)
-        self.name = name
-        self.fields["typed"].label = f"Type {name} to confirm"
-        self.fields["typed"].error_messages["required"] = f"Type {name} to confirm. Nothing has happened."
-
-    def clean_typed(self) -> str:
-        typed: str = self.cleaned_data["typed"]
-        if typed != self.name:
-            raise forms.ValidationError(f"“{typed}” is not {self.name}. Nothing has happened.")
         return typed

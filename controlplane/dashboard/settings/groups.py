@@ -7,18 +7,18 @@ from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
+from controlplane.dashboard.frame.forms import ConfirmForm
 from controlplane.dashboard.frame.pages import FORMS, operator_of, page
-from controlplane.dashboard.frame.paging import pager
+from controlplane.dashboard.frame.paging import page_asked, pager
 from controlplane.dashboard.frame.words import counted
-from controlplane.dashboard.settings.forms import ConfirmForm, GroupForm
-from controlplane.dashboard.settings.rows import group_row
+from controlplane.dashboard.settings.forms import GroupForm
+from controlplane.dashboard.settings.rows import why_stays
 from controlplane.dashboard.settings.settings import REFUSED, shown
 from controlplane.fleet.selectors import agents_living
 from tenants.access import OPERATE, OPERATE_READ, group_for, groups, permit
 from tenants.actor import Actor
 from tenants.errors import Conflict, InvalidFields
 from tenants.models import AgentGroup
-from tenants.models.organisations import DEFAULT
 from tenants.services.groups import group_create, group_delete
 
 
@@ -65,23 +65,25 @@ def _page(
     ending: tuple[AgentGroup, ConfirmForm] | None = None,
     status: int = 200,
 ) -> HttpResponse:
-    rows = groups().order_by("slug")
-    total = rows.count()
-    pages = pager({"page": request.GET.get("page", "")}, total)
-    found = list(rows[pages.start : pages.end])
+    pages = pager(page_asked(request.GET), groups().order_by("slug"))
+    found = list(pages)
     agents, namespaces = _belonging(found)
     if ending is None and "delete" in request.GET:
         group = group_for(request.GET["delete"].replace("\0", ""))
         ending = (group, ConfirmForm(name=group.slug, prefix="end"))
     context: dict[str, Any] = {
-        "headline": f"{counted(total, 'group')} of agents, each serving the namespaces that belong to it",
-        "rows": [group_row(one, agents.get(one.pk, 0), namespaces.get(one.pk, 0), DEFAULT) for one in found],
+        "headline": f"{counted(pages.total, 'group')} of agents, each serving the namespaces that belong to it",
+        "rows": [_row(one, agents.get(one.pk, 0), namespaces.get(one.pk, 0)) for one in found],
         "pager": pages,
         "form": form or GroupForm(),
         "ending": ending and ending[0],
         "ending_form": ending and ending[1],
     }
     return shown(request, "groups", context, status=status)
+
+
+def _row(group: AgentGroup, agents: int, namespaces: int) -> tuple[AgentGroup, int, int, str]:
+    return group, agents, namespaces, why_stays(group, agents, namespaces)
 
 
 def _belonging(found: list[AgentGroup]) -> tuple[dict[int, int], dict[int, int]]:

@@ -36,9 +36,10 @@ def settings_price_remove(request: HttpRequest) -> HttpResponse:
     """Ask before a price is removed, and say what counts in its place."""
     permit(operator_of(request), OPERATE)
     found, key = price_list(), (request.GET.get("model", ""), request.GET.get("day", ""))
-    for row in price_rows(found, timezone.now().astimezone(UTC).date()):
-        if (row.model, str(row.day)) == key:
-            context = {"found": found, "row": row, "instead": instead_words(row.model, row.day, found.prices)}
+    for price in found.prices:
+        if (price.model, str(price.valid_from)) == key:
+            instead = instead_words(price.model, price.valid_from, found.prices)
+            context = {"found": found, "price": price, "every": EVERY, "instead": instead}
             return shown(request, "price_remove", context)
     messages.error(request, "That price is not in the list any more, so nothing was removed.")
     return redirect("settings-prices")
@@ -97,6 +98,7 @@ def _page(request: HttpRequest, *, form: PriceForm | None = None, refused: str =
         "headline": prices_headline(found),
         "found": found,
         "rows": price_rows(found, today),
+        "every": EVERY,
         "form": form or PriceForm(initial=_begun(request, found, initial)),
         "refused": refused,
         "today": today,

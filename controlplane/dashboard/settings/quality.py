@@ -7,9 +7,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 
 from controlplane.dashboard.frame.pages import FORMS, operator_of, page
-from controlplane.dashboard.frame.paging import pager
+from controlplane.dashboard.frame.paging import page_asked, pager
 from controlplane.dashboard.settings.forms import OverrideForm
-from controlplane.dashboard.settings.rows import quality_headline, quality_row
+from controlplane.dashboard.settings.rows import figures_words, may_serve, quality_headline
 from controlplane.dashboard.settings.settings import REFUSED, shown
 from controlplane.fleet.quality_results import quality_list, quality_override
 from tenants.access import OPERATE, OPERATE_READ, permit
@@ -41,11 +41,11 @@ def settings_quality(request: HttpRequest) -> HttpResponse:
 
 def _page(request: HttpRequest, *, form: OverrideForm | None = None, status: int = 200) -> HttpResponse:
     found = quality_list()
-    pages = pager({"page": request.GET.get("page", "")}, len(found))
+    pages = pager(page_asked(request.GET), found)
     begun = {field: request.GET.get(name, "")[:200] for name, field in PLACE.items()}
     context: dict[str, Any] = {
         "headline": quality_headline(found),
-        "rows": [quality_row(one) for one in found[pages.start : pages.end]],
+        "rows": [(one, may_serve(one), figures_words(one.figures)) for one in pages],
         "pager": pages,
         "form": form or OverrideForm(initial=begun),
     }

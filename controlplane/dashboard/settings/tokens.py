@@ -11,12 +11,13 @@ from django.shortcuts import redirect
 from django.utils import timezone
 from django.views.decorators.cache import never_cache
 
+from controlplane.dashboard.frame.forms import ConfirmForm
 from controlplane.dashboard.frame.pages import FORMS, operator_of, page
-from controlplane.dashboard.frame.paging import pager
+from controlplane.dashboard.frame.paging import page_asked, pager
 from controlplane.dashboard.frame.requests import user_of
 from controlplane.dashboard.frame.words import made_before
-from controlplane.dashboard.settings.forms import ConfirmForm, TokenForm
-from controlplane.dashboard.settings.rows import token_row, tokens_headline
+from controlplane.dashboard.settings.forms import TokenForm
+from controlplane.dashboard.settings.rows import token_tag, tokens_headline
 from controlplane.dashboard.settings.settings import REFUSED, shown
 from tenants.access import OPERATE, OPERATE_ADMIN_READ, operator_token_for, operator_tokens, permit
 from tenants.actor import Actor
@@ -89,20 +90,19 @@ def _page(
     status: int = 200,
 ) -> HttpResponse:
     rows, now = operator_tokens().order_by("-created_at", "pk"), timezone.now()
-    total = rows.count()
-    pages = pager({"page": request.GET.get("page", "")}, total)
+    pages = pager(page_asked(request.GET), rows)
     if ending is None and "revoke" in request.GET:
         token = _chosen(request.GET["revoke"])
         ending = (token, ConfirmForm(name=token.name, prefix="end"))
     context: dict[str, Any] = {
-        "headline": tokens_headline(total),
-        "rows": [token_row(one, now) for one in rows[pages.start : pages.end]],
+        "headline": tokens_headline(pages.total),
+        "rows": [(one, token_tag(one, now)) for one in pages],
         "pager": pages,
         "form": form or TokenForm(),
         "once": uuid4(),
         "secret": secret,
         "made": made,
-        "ending": ending and token_row(ending[0], now),
+        "ending": ending and ending[0],
         "ending_form": ending and ending[1],
     }
     return shown(request, "tokens", context, status=status)

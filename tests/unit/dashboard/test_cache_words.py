@@ -1,9 +1,11 @@
 """What pages of caches say, out of numbers alone."""
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.template.loader import render_to_string
 
 from controlplane.analytics.evictions import Pair, Taken
 from controlplane.analytics.linting import prompts_typed
@@ -12,17 +14,19 @@ from controlplane.dashboard.namespaces.diagnosis import diagnosis, most_first, s
 from controlplane.dashboard.namespaces.facts import (
     Revised,
     headline,
-    held_rows,
+    held_most_first,
     in_force,
     origin_bar,
     rate_chart,
     stats_row,
 )
 from controlplane.dashboard.namespaces.forms import BadMessages, messages_read
-from controlplane.dashboard.namespaces.operation_facts import told
+from controlplane.dashboard.namespaces.operation_words import advice, title
+from controlplane.dashboard.namespaces.operations import operation_context
 from controlplane.dashboard.namespaces.pins import headline as pins_headline
 from controlplane.dashboard.namespaces.reasons import REASONS, misses_headline, ordered, reason_rows, token_bar
 from engine_agent.contracts.wire import MISSED
+from tenants.models import Operation
 from tenants.policy import Change
 
 NOW = datetime(2026, 11, 22, 12, 30, tzinfo=UTC)
@@ -151,10 +155,9 @@ def test_what_is_in_force_is_one_line(changes: dict[str, Any], said: str) -> Non
 
 
 def test_agents_that_hold_nothing_are_not_listed() -> None:
-    rows = held_rows([("a", 0, NOW), ("b", 1 << 20, NOW), ("c", 3 << 20, NOW)])
-    assert [(row.agent, row.amount, row.share) for row in rows] == [
-        ("c", "3.0 MiB", "75.0 %"),
-        ("b", "1.0 MiB", "25.0 %"),
+    assert held_most_first([("a", 0, NOW), ("b", 1 << 20, NOW), ("c", 3 << 20, NOW)]) == [
+        ("c", 3 << 20, NOW),
+        ("b", 1 << 20, NOW),
     ]
 
 
@@ -169,7 +172,11 @@ def test_every_reason_that_is_counted_has_words_and_advice() -> None:
 def test_reasons_are_in_the_order_of_their_size_and_the_tail_is_last() -> None:
     missed = {"tail": 900, "cold": 10, "expired": 90, "quota": 0}
     assert [name for name, _ in ordered(missed)] == ["expired", "cold", "tail"]
-    assert [row.of_missed for row in reason_rows(missed, Taken())] == ["9.0 %", "1.0 %", "90.0 %"]
+    assert [(reason, tokens) for _, reason, tokens in reason_rows(missed, Taken())] == [
+        (REASONS["expired"], 90),
+        (REASONS["cold"], 10),
+        (REASONS["tail"], 900),
+    ]
 
 
 def test_pieces_of_the_bar_are_all_of_the_tokens() -> None:
@@ -217,7 +224,7 @@ def test_the_gain_is_said_in_whole_points_rounded_down() -> None:
     found = diagnosis("chat", sample(hit_ratio_then=0.9199))
     assert (found.points, found.title) == (88, "chat: hit rate 3 % → 91 % of the sample, with what varies at the end")
     assert found.basis == "48 prompts sampled, 41,230 tokens, by 2 gateways"
-    assert found.findings[0].values == "3 values in 20 prompts: a name, perhaps."
+    assert found.findings == [("Move it.", "3 values in 20 prompts: a name, perhaps.")]
     assert summary([found]) == "One change to the prompts of chat would bring 88 points"
 
 
@@ -256,8 +263,8 @@ def test_customers_are_told_by_whose_doing() -> None:
 
 def test_nobody_is_accused_where_an_older_agent_does_not_say_for_whom() -> None:
     assert lost({"evicted": 9}, Taken()) == "9 blocks gave way in a full pool in 24 h"
-    words = {one.word: one.blocks for one in evictions.losses(LEFT | {"evicted": 9}, OTHERS, whose="your")}
-    assert (words["By fleet pressure"], words["By your own traffic"], words["In a full pool"]) == ("7", "0", "2")
+    words = {word: blocks for word, blocks, _ in evictions.losses(LEFT | {"evicted": 9}, OTHERS, whose="your")}
+    assert (words["By fleet pressure"], words["By your own traffic"], words["In a full pool"]) == (7, 0, 2)
 
 
 @pytest.mark.parametrize(("own", "others", "evicted"), [(5, 9, 7), (9, 5, 7), (0, 9, 7), (2, 2, 7), (9, 9, 0)])
@@ -274,26 +281,35 @@ def pair(victim: int, by: int, blocks: int, cause: str = "pressure") -> Pair:
 def test_who_evicted_most_is_named_first_and_ones_own_traffic_as_that() -> None:
     found = evictions.evicted_by([pair(1, 2, 30), pair(1, 1, 10, "quota")], slug="chat", window="24 h")
     assert found.title == "b/2 evicted most of chat: 30 blocks, 75.0 % of these"
-    assert [(one.name, one.note, one.blocks, one.size, one.percent, one.cause) for one in found.rows] == [
-        ("b/2", "", "30", "30.0 KiB", 75, "the pool was full"),
-        ("b/1", "its own traffic", "10", "10.0 KiB", 25, "its own limit"),
-    ]
+    first, second = shown_rows(found)
+    for words in ("b/2</th>", 'value="75"', "75.0 %", ">30</div>", "30.0 KiB", "the pool was full"):
+        assert words in first
+    for words in ('b/1<span class="sub">its own traffic', 'value="25"', ">10</div>", "10.0 KiB", "its own limit"):
+        assert words in second
     own = evictions.evicted_by([pair(1, 1, 1)], slug="chat", window="24 h")
     assert own.title == "Its own traffic evicted most of chat: 1 block, 100.0 % of these"
 
 
+def shown_rows(pairs: evictions.Pairs) -> list[str]:
+    page = render_to_string("dashboard/namespaces/_pairs.html", {"pairs": pairs, "head": "Who", "is_victim": True})
+    return page.partition("<tbody>")[2].split("</tr>")[:-1]
+
+
 def test_whom_it_evicted_is_named_or_nobody() -> None:
     assert evictions.evicts([pair(3, 1, 4)], slug="chat", window="24 h").title.startswith("chat evicted v/3 most: 4")
-    assert evictions.evicts([], slug="chat", window="24 h") == evictions.Pairs("chat evicted nobody else in 24 h", ())
+    assert evictions.evicts([], slug="chat", window="24 h") == evictions.Pairs("chat evicted nobody else in 24 h")
 
 
 def test_the_fleets_pairs_are_as_long_as_their_share_of_the_largest() -> None:
     found = [pair(1, 2, 40), pair(3, 2, 10)]
     assert evictions.fleet_title(found) == "b/2 evicted v/1 most: 40 blocks"
-    assert [(one.address, one.row.percent) for one in evictions.fleet_rows(found, {1: "/there"})] == [
-        ("/there", 100),
-        ("", 25),
-    ]
+    pairs = [(found[0], "/there"), (found[1], "")]
+    page = render_to_string("dashboard/analytics/_evicting.html", {"pairs": pairs, "largest": 40})
+    first, second = page.partition("<tbody>")[2].split("</tr>")[:-1]
+    assert '<a href="/there#evictions">v/1</a>' in first
+    assert 'value="100"' in first
+    assert "<a " not in second
+    assert 'value="25"' in second
 
 
 @pytest.mark.parametrize(
@@ -309,8 +325,8 @@ def test_the_fleets_pairs_are_as_long_as_their_share_of_the_largest() -> None:
     ],
 )
 def test_missed_tokens_of_evicted_blocks_say_by_whose_doing(told: Taken, label: str) -> None:
-    (row,) = reason_rows({"evicted": 5}, told)
-    assert row.label == label
+    ((said, _, _),) = reason_rows({"evicted": 5}, told)
+    assert said == label
 
 
 # Operations
@@ -337,21 +353,29 @@ def receipt(agent: str, **more: Any) -> dict[str, Any]:
     ],
 )
 def test_an_operation_says_how_many_have_proved_it(state: str, receipts: Any, awaited: Any, said: str) -> None:
-    found = told(kind="purge", scope="acme/chat", state=state, receipts=receipts, awaited=awaited)
-    assert found.title == said
-    assert found.is_over == (state != "running")
+    assert title(kind="purge", scope="acme/chat", state=state, receipts=receipts, awaited=awaited) == said
+
+
+def operation_page(**changes: Any) -> str:
+    operation = Operation(kind="purge", scope="acme/chat", created_by="kim", created_at=NOW, **changes)
+    return render_to_string("dashboard/namespaces/_operation.html", operation_context(operation))
 
 
 def test_the_awaited_come_first_and_the_newest_receipt_next() -> None:
-    found = told(kind="purge", scope="acme/chat", state="running", receipts=[receipt("a"), receipt("b")], awaited=["c"])
-    assert [(row.agent, row.state.word) for row in found.rows] == [("c", "awaited"), ("b", "proved"), ("a", "proved")]
-    assert found.advice.endswith("6 blocks, 4.0 KiB, proved gone.")
+    page = operation_page(state="running", receipts=[receipt("a"), receipt("b")], awaited_agents=["c"])
+    rows = re.findall(r'<th scope="row">(\w+)</th>.*?tag--\w+">([\w ]+)<', page, re.DOTALL)
+    assert rows == [("c", "awaited"), ("b", "proved"), ("a", "proved")]
+    assert "hx-get" in page
+    assert advice(kind="purge", receipts=[receipt("a"), receipt("b")], awaited=["c"]).endswith(
+        "6 blocks, 4.0 KiB, proved gone."
+    )
 
 
 def test_of_a_thousand_agents_two_hundred_are_shown() -> None:
-    receipts = [receipt(f"a{number}") for number in range(1000)]
-    found = told(kind="purge", scope="acme", state="done", receipts=receipts, awaited=[])
-    assert (len(found.rows), found.unshown) == (200, 800)
+    page = operation_page(state="done", receipts=[receipt(f"a{number}") for number in range(1000)], awaited_agents=[])
+    assert page.count('<th scope="row">') == 200
+    assert "And 800 more." in page
+    assert "hx-get" not in page
 
 
 # What is typed

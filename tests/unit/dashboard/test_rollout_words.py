@@ -94,9 +94,9 @@ def test_a_long_bake_is_told_in_the_units_people_think_in() -> None:
 
 def test_a_first_revision_is_told_against_what_was_inherited() -> None:
     first = seen(revision=1, base_revision=0)
-    assert contents(first, {}, {"ttl_seconds": 420}, "").title == "Revision 1 sets 1 value that was inherited"
-    assert contents(seen(), {"ttl_seconds": 300}, {"ttl_seconds": 420}, "").title.endswith("against revision 6")
-    (abort,) = [one for one in deeds(first, total=2) if one.is_danger]
+    assert contents(first, {}, {"ttl_seconds": 420})[0] == "Revision 1 sets 1 value that was inherited"
+    assert contents(seen(), {"ttl_seconds": 300}, {"ttl_seconds": 420})[0].endswith("against revision 6")
+    (abort,) = [one for one in deeds(first, total=2) if one.confirm]
     assert abort.consequence.startswith("It publishes what was inherited before as the next revision")
 
 
@@ -124,7 +124,7 @@ def test_only_what_makes_sense_may_be_done() -> None:
 
 
 def test_what_is_dangerous_wants_the_places_name_and_says_how_many_it_concerns() -> None:
-    (abort,) = [one for one in deeds(seen(), total=5) if one.is_danger]
+    (abort,) = [one for one in deeds(seen(), total=5) if one.confirm]
     assert abort.confirm == "acme/chat"
     assert "what revision 6 said as the next revision, for all 5 agents at once" in abort.consequence
 
@@ -136,10 +136,10 @@ def test_another_step_or_state_is_seen_otherwise() -> None:
 def test_what_a_revision_says_is_told_in_the_names_and_units_of_the_editor() -> None:
     before = {"ttl_seconds": 300, "reserved_share": 0.1}
     after = {"ttl_seconds": 5, "reserved_share": 0.1, "models": {"tiny": {"kv_dtype": "int8"}}}
-    found = contents(seen(), before, after, "")
-    assert found.title == "Revision 7 changes 2 values against revision 6"
-    assert [(one.what, one.before, one.after) for one in found.changes] == [
-        ("TTL", "5 min", "5 s"),
+    title, changes = contents(seen(), before, after)
+    assert title == "Revision 7 changes 2 values against revision 6"
+    assert [(one.what, one.before, one.after) for one in changes] == [
+        ("Time to live", "5 min", "5 s"),
         ("KV format of tiny", "inherited", "int8"),
     ]
 

@@ -12,12 +12,12 @@ from controlplane.alerts.definitions import METRICS
 from controlplane.analytics.money import Price
 from controlplane.analytics.prices import Listed, Prices
 from controlplane.dashboard.alerts.forms import LastingField, RuleForm, rule_initial, rule_mark
-from controlplane.dashboard.alerts.rows import NAMES, alert_row, headline, is_late
+from controlplane.dashboard.alerts.rows import NAMES, AlertRow, headline, is_late
 from controlplane.dashboard.audit.words import checked
 from controlplane.dashboard.audit.words import headline as audit_headline
 from controlplane.dashboard.calculator.forms import CalculatorForm, calculator_form
 from controlplane.dashboard.calculator.rows import counted_rows
-from controlplane.dashboard.frame.paging import pager
+from controlplane.dashboard.frame.paging import page_asked, pager
 from controlplane.dashboard.settings.rows import price_rows, prices_headline
 from kernels.calculator.calculating import calculate
 from tenants.audit import Verdict
@@ -64,7 +64,7 @@ def test_the_title_names_formats_that_do_not_fit() -> None:
 
 
 def test_the_largest_format_fills_its_bar() -> None:
-    percents = {one.name: one.percent_of_largest for one in told("").rows}
+    percents = {row.kv_dtype: percent for row, percent, _ in told("").rows}
     assert percents["bf16"] == 100
     assert percents["fp8"] == 50
     assert percents["int4"] == pytest.approx(28.12, abs=0.01)
@@ -92,13 +92,13 @@ def seen(**more: Any) -> dict[str, Any]:
     ],
 )
 def test_an_alert_says_in_a_word_what_it_asks(more: dict[str, Any], word: str) -> None:
-    assert alert_row(seen(**more), by_operator=False, now=NOW).word == word
+    assert AlertRow(seen(**more), False, NOW).state.word == word
 
 
 def test_a_value_stands_against_its_threshold_in_words() -> None:
-    row = alert_row(seen(), by_operator=False, now=NOW)
+    row = AlertRow(seen(), False, NOW)
     assert (row.value, row.threshold, row.next_step) == ("31.0 %", "below 50.0 %", "See (luminet stats).")
-    assert alert_row(seen(has_data=False), by_operator=False, now=NOW).value == "no data now"
+    assert AlertRow(seen(has_data=False), False, NOW).value == "no data now"
 
 
 @pytest.mark.parametrize(
@@ -175,11 +175,16 @@ def test_the_headline_of_the_trail_counts_only_what_it_knows() -> None:
 
 
 def test_a_page_keeps_what_was_asked_for() -> None:
-    pages = pager({"state": "over", "page": "2"}, 120)
-    assert (pages.words, pages.previous, pages.next) == (
-        "51 to 100 of 120", "?state=over&page=1", "?state=over&page=3",
-    )  # fmt: skip
-    assert pager({"page": "nonsense"}, 0).words == "none"
+    pages = pager(page_asked({"page": "2"}, state="over"), range(120))
+    assert (pages.words, pages.previous, pages.next) == ("51 to 100 of 120", "?state=over", "?state=over&page=3")
+    assert pager(page_asked({"page": "2"}), range(120)).previous == "?"
+    assert pager(page_asked({"page": "nonsense"}), []).words == "none"
+
+
+def test_a_page_that_is_not_there_is_the_last_one() -> None:
+    assert pager(page_asked({"page": "9"}), range(120)).words == "101 to 120 of 120"
+    for nonsense in ("0", "-1", "9" * 20):
+        assert pager(page_asked({"page": nonsense}), range(120)).words == "1 to 50 of 120"
 
 
 def listed(model: str, day: date, *, is_example: bool = False) -> Listed:
@@ -190,7 +195,7 @@ def listed(model: str, day: date, *, is_example: bool = False) -> Listed:
 def test_a_price_says_whether_it_holds() -> None:
     days = [date(2026, 11, 1), date(2026, 11, 20), date(2026, 12, 1)]
     rows = price_rows(Prices(1, tuple(listed("m", day) for day in days)), NOW.date())
-    assert [one.state.word for one in rows] == ["over", "in force", "to come"]
+    assert [state.word for _, state in rows] == ["over", "in force", "to come"]
 
 
 def test_examples_are_counted_in_the_headline() -> None:

@@ -1,0 +1,69 @@
+"""Which word and meaning a state has on pages, by what it is the state of; numbers with a label beside them. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A word and its meaning; never a colour alone."""
+
+    word: str
+    tone: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """A number with its unit, and on what it stands."""
+
+    label: str
+    value: str
+    note: str
+
+
+STATES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
+    "agent": {
+        "ready": ("ready", "ok"),
+        "paused": ("paused", "warn"),
+        "stale": ("stale", "bad"),
+        "down": ("down", "bad"),
+        "failed": ("failed", "bad"),
+    },
+    "guard": {"kept": ("kept", "ok"), "breached": ("breached", "bad"), "too little": ("too little", "warn")},
+    "isolation": {
+        "isolated": ("tenants isolated", "ok"),
+        "broken": ("isolation broken", "bad"),
+        "unproven": ("isolation unproven", "warn"),
+        "unknown": ("isolation not probed", "info"),
+    },
+    "join token": {"open": ("open", "ok")},
+    "operation": {"done": ("done", "ok"), "failed": ("failed", "bad")},
+    "organisation": {"active": ("active", "ok"), "suspended": ("suspended", "warn"), "deleted": ("deleted", "bad")},
+    "pin": {
+        "content_missing": ("content missing", "warn"),
+        "over_budget": ("no room", "warn"),
+        "expired": ("ended", "warn"),
+        "disabled": ("caching is off", "warn"),
+        "refused": ("refused", "bad"),
+        "purged": ("purged", "warn"),
+    },
+    "quality": {
+        "passed": ("passed", "ok"),
+        "failed": ("failed", "bad"),
+        "unresolved": ("left open", "warn"),
+        "overridden": ("let through unmeasured", "warn"),
+    },
+    "rollout": {
+        "paused": ("paused", "warn"),
+        "done": ("done", "ok"),
+        "rolled_back": ("taken back", "bad"),
+        "aborted": ("aborted", "bad"),
+    },
+    "step": {"waiting": ("awaited", "info"), "done": ("proved", "ok"), "failed": ("failed", "bad")},
+}
+
+
+def tag_of(kind: str, state: str) -> Tag:
+    """A state that its kind does not list is its own word, and asks nothing of anybody."""
+    return Tag(*STATES[kind].get(state, (state, "info")))

@@ -1,0 +1,1 @@
+"""A page of its own: its view, its form and its template."""
