@@ -200,7 +200,8 @@ def run(words: list[str]) -> int:
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
     except click.UsageError as error:
-        command, message = error.ctx.command_path if error.ctx else "luminet", error.format_message()
+        command = error.ctx.command_path if error.ctx else "luminet"
+        message = " ".join(error.format_message().split())
         end = "" if message.endswith((".", "?")) else "."
         print(f"{command}: {message}{end} See {command} --help", file=sys.stderr)
     except ClientError as error:

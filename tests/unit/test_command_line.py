@@ -97,6 +97,13 @@ def test_what_was_probably_meant_is_said_on_one_line(capsys: pytest.CaptureFixtu
     )
 
 
+def test_what_is_missing_is_said_on_one_line_with_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["get"]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("luminet get: Missing argument 'WHAT'. Choose from: orgs, org, namespaces, ")
+    assert said.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     "words",
     [
