@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from django.db.models import Count, Model, Q, QuerySet
 
@@ -64,7 +64,7 @@ def namespaces_found(actor: Actor, organisation: Organisation, words: str) -> "Q
     return _fitting(namespaces_visible(actor, organisation), words, "slug", "name").order_by("slug")
 
 
-def namespaces_in_force(found: "QuerySet[Namespace]") -> list[NamespaceHome]:
+def namespaces_in_force(found: Any) -> list[NamespaceHome]:
     """Of a page of them: each with what is in force in it."""
     fleet = level_of(FLEET)
     rows = found.select_related("policy_level", "organisation__policy_level")

@@ -1,11 +1,12 @@
 """What is added up, by column: the same in minutes and in pieces, so that one adds up to the other."""
 
+from collections.abc import Mapping
 from typing import Final
 
 from engine_agent.contracts.usage import COUNTS, KEY_COUNTS
 from engine_agent.contracts.wire import MISSED
 
-MISSED_COLUMN: Final = {reason: f"missed_{reason.replace('-', '_')}" for reason in MISSED}
+MISSED_COLUMN: Final[Mapping[str, str]] = {reason: f"missed_{reason.replace('-', '_')}" for reason in MISSED}
 MISSED_COLUMNS: Final = tuple(MISSED_COLUMN.values())
 BLOCK_COLUMNS: Final = ("expired_blocks", "evicted_blocks", "quota_blocks", "purged_blocks")  # of rows of kind "cache"
 ADDED: Final = (*COUNTS, *MISSED_COLUMNS, *BLOCK_COLUMNS)

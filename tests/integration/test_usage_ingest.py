@@ -350,10 +350,10 @@ def test_however_absurd_two_engines_are_everybody_who_reads_gets_an_answer() -> 
 def test_more_than_any_machine_has_is_refused_and_no_blocks_are_lost_to_it() -> None:
     namespace, _ = place()
     for name, absurd in (
-        ("resident_bytes", {"resident": 2**50 + 1}),
-        ("evicted_blocks", {"evicted_blocks": 2**40 + 1}),
+        ("resident_bytes", levels(namespace.pk, resident=2**50 + 1)),
+        ("evicted_blocks", levels(namespace.pk, evicted_blocks=2**40 + 1)),
     ):
-        (refused,) = store(levels(namespace.pk, **absurd))
+        (refused,) = store(absurd)
         assert refused["field"] == f"namespaces.'{namespace.pk}'.{name}"
     assert not store(levels(namespace.pk, evicted_blocks=3))
     assert minutes_sums() == {"evicted_blocks": 3}

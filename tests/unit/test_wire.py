@@ -2,6 +2,7 @@
 
 import json
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -113,7 +114,7 @@ def test_bad_heartbeat_is_refused_by_field(subtests: pytest.Subtests) -> None:
 
 
 def test_bad_report_is_refused_by_field(subtests: pytest.Subtests) -> None:
-    sound = {report.kind: report.told for report in REPORTS}
+    sound: dict[str, Mapping[str, Any]] = {report.kind: report.told for report in REPORTS}
     cases: list[tuple[str, dict[str, Any], str]] = [
         ("usage", {"upto": None}, "upto"),
         ("usage", {"after": -1}, "after"),

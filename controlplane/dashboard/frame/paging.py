@@ -74,7 +74,7 @@ def asked(query: Mapping[str, str], *, orders: tuple[str, ...] = ("",), **others
 
 def page_asked(query: Mapping[str, str], **others: str) -> Asked:
     """Of a list that nobody looks through."""
-    return asked({"page": query.get("page", "")}, **others)
+    return asked({"page": query.get("page", "")}, orders=("",), **others)
 
 
 def pager(of: Asked, rows: Any, total: int | None = None) -> Pager:

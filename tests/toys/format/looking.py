@@ -49,9 +49,10 @@ def _control_plane(name: str) -> dict[str, object]:
     django.setup()
     from controlplane.dashboard.calculator.forms import CalculatorForm
     from controlplane.dashboard.organisations.limit_forms import BoundsForm
-    from controlplane.dashboard.policies.fields import FIELDS
+    from controlplane.dashboard.policies.fields import choices_of
     from controlplane.dashboard.policies.formats import formats
     from controlplane.fleet.about import about_read
+    from engine_agent.contracts.policy_fields import FIELDS
     from kernels.calculator.asked import asked
     from kernels.calculator.calculating import calculate
     from tenants.bounds import BUILT_IN_BOUNDS, Bounds
@@ -64,7 +65,7 @@ def _control_plane(name: str) -> dict[str, object]:
         "schema": Policy.model_json_schema()["properties"]["kv_dtype"]["enum"],
         "bounds": BUILT_IN_BOUNDS.model_dump()["kv_dtype"]["allowed"],
         "own_bounds": Bounds.model_validate({"kv_dtype": allowed}).model_dump(exclude_unset=True),
-        "choices": [value for value, _ in FIELDS["kv_dtype"].choices],
+        "choices": list(choices_of(FIELDS["kv_dtype"])),
         "hint": formats([], [], [])[name].what,
         "bounds_form": str(BoundsForm()),
         "calculator_form": [value for value, _ in CalculatorForm().fields["kv_dtype"].choices],
