@@ -68,7 +68,7 @@ def _control_plane(name: str) -> dict[str, object]:
         "choices": list(choices_of(FIELDS["kv_dtype"])),
         "hint": formats([], [], [])[name].what,
         "bounds_form": str(BoundsForm()),
-        "calculator_form": [value for value, _ in CalculatorForm().fields["kv_dtype"].choices],
+        "calculator_form": [value for value, _ in CalculatorForm.base_fields["kv_dtype"].choices],  # type: ignore[attr-defined]
         "bytes_per_token": {row.kv_dtype: row.bytes_per_token for row in answer.rows},
         "agent": about_read({"backend": "paged", "version": "1", "kv_dtypes": [name]})["kv_dtypes"],
     }
