@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -150,11 +149,7 @@ def _obeyed() -> dict[str, Any]:
     def obeyed(policy: dict[str, Any]) -> Any:
         hashed = policy_hash(policy)
         key = base64.b64encode(bytes(32)).decode()
-<<<<<<< HEAD
-        entries: dict[str, Mapping[str, Any]] = {
-=======
         entries: dict[str, dict[str, Any]] = {
->>>>>>> w-policyfields
             "org/1": {"org": "1", "slug": "acme", "state": "active", "limits": {}},
             "ns/7": {"org": "1", "slug": "chat", "epoch": 0, "key": key, "revision": 1, "policy": hashed},
         }
