@@ -139,7 +139,7 @@ def test_what_a_revision_says_is_told_in_the_names_and_units_of_the_editor() -> 
     title, changes = contents(seen(), before, after)
     assert title == "Revision 7 changes 2 values against revision 6"
     assert [(one.what, one.before, one.after) for one in changes] == [
-        ("Time to live", "5 min", "5 s"),
+        ("TTL", "5 min", "5 s"),
         ("KV format of tiny", "inherited", "int8"),
     ]
 

@@ -54,7 +54,7 @@ async def test_no_revision_ever_means_two_policies_whatever_fails(
     first = tenants(state, backend)
     assert await first.publish(policy(1)) == 1
     with monkeypatch.context() as patched:
-        patched.setattr("engine_agent.server.state.os.fsync", _full)
+        patched.setattr("engine_agent.contracts.files.os.fsync", _full)
         with pytest.raises(OSError, match="no space"):
             await first.publish(policy(2))
     assert first.revision == 1
