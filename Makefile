@@ -81,7 +81,7 @@ format: python  ## put code and imports into shape
 	$(BIN)/ruff format .
 
 openapi: python  ## write docs/openapi.json and the tables of docs/policies.md anew, which the tests compare with the code
-	@$(BOOTSTRAP) control dev && DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python -W error -m tests.openapi && exec $(BIN)/python -W error -m tests.policy_docs
+	@$(BOOTSTRAP) control dev && DJANGO_SETTINGS_MODULE=tests.settings $(BIN)/python -W error -m tests.web.openapi && exec $(BIN)/python -W error -m tests.support.policy_docs
 
 bench: python  ## measure; writes JSON, a table and plots to .luminet/bench (ROWS="W1 W2" picks, RESUME=1 goes on)
 	@$(BOOTSTRAP) control dev engine bench && exec $(BIN)/python -m tests.bench $(if $(RESUME),--resume) $(ROWS)

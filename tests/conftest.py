@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.test import TransactionTestCase
 
-from tests.database_flush import written_tables_empty
+from tests.database.flush import written_tables_empty
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,9 @@ from hypothesis import settings
 
 from controlplane.common.collector import collect_less_often, freeze_what_is_loaded
 from controlplane.stack.services import database_url, redis_url
-from tests.interrupting import Interrupting
-from tests.passwords import POSTGRES_PASSWORD, REDIS_PASSWORD
-from tests.ports import free_port
+from tests.suite.interrupting import Interrupting
+from tests.support.passwords import POSTGRES_PASSWORD, REDIS_PASSWORD
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from tests.conformance.fleet_engine import FleetEngine
@@ -45,7 +45,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[str]:
     """A real Redis; its URL."""
-    from tests.servers import redis_running, temporary_home
+    from tests.servers.embedded import redis_running, temporary_home
 
     url = os.environ["LUMINET_REDIS_URL"]
     with temporary_home() as config, redis_running(config, port=REDIS_PORT, password=REDIS_PASSWORD, url=url):
@@ -64,7 +64,7 @@ def vllm_engine() -> Iterator["FleetEngine"]:
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[str]:
     """A real PostgreSQL 18, whose database for tests is migrated; its URL."""
-    from tests.database_template import migrated_postgres
+    from tests.database.template import migrated_postgres
 
     with migrated_postgres(port=POSTGRES_PORT):
         yield os.environ["LUMINET_DATABASE_URL"]

@@ -26,11 +26,11 @@ from tests.bench.reading import row_of
 from tests.bench.registry import REGISTRY, Row
 from tests.bench.results import RowError, RowResult
 from tests.bench.running import INTERRUPTED, run_row
-from tests.outliving import outlived_by_nothing
+from tests.suite.outliving import outlived_by_nothing
 
 MOST_SECONDS = 45 * 60.0  # the longest row takes a third of that; one that hangs must not cost the rest
 STOP_SECONDS = 60.0  # for an interrupted row to stop servers that it started
-WATCHER = "tests.outliving"
+WATCHER = "tests.suite.outliving"
 
 
 def run_apart(row: Row, repetitions: int | None, on_step: OnStep, *, most_seconds: float = MOST_SECONDS) -> RowResult:
@@ -84,7 +84,7 @@ def _interrupted(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _until_swept(pid: int) -> None:
-    """A row's process that dies is outlived by one that ends what is left of it (tests/outliving.py)."""
+    """A row's process that dies is outlived by one that ends what is left of it (tests/suite/outliving.py)."""
     watchers = [one for one in psutil.process_iter() if _watches(one, pid)]
     psutil.wait_procs(watchers, timeout=STOP_SECONDS)
 

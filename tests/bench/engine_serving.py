@@ -14,7 +14,7 @@ import psutil
 from controlplane.stack.vllm_env import VERSION
 from engine_agent.tools.loadgen.server import Server
 from tests.bench.processes import Launched, launched
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 READY_SECONDS = 240.0  # vLLM takes 27 to 47 s where nothing else runs
 REST_SECONDS = 10.0

@@ -13,11 +13,11 @@ from controlplane.settings.env import CHECKOUT
 from tests.bench.hammer import Door
 from tests.bench.litellm_env import LITELLM
 from tests.bench.processes import launched
-from tests.engine_processes import state_folder
-from tests.gateways import KEY, MODEL, gateway_snapshot, route, tenants
+from tests.engines.processes import state_folder
+from tests.gateway.snapshots import KEY, MODEL, gateway_snapshot, route, tenants
 from tests.integration.gateway_fleet import until
 from tests.integration.test_gateway_process import gateway, joined_before
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 AGENT = "agent-1"
 CONTEXT_TOKENS = 131_072

@@ -5,10 +5,10 @@ import time
 
 import psutil
 
-from tests.bad_input import OF_EACH, Aftermath, fleet, suffered
 from tests.bench.figures import Target
 from tests.bench.measuring import Bench
-from tests.gateway_levels import faults
+from tests.gateway.bad_input import OF_EACH, Aftermath, fleet, suffered
+from tests.gateway.levels import faults
 from tests.integration.test_gateway_process import Process, complete
 
 CASES = 20_000

@@ -13,14 +13,14 @@ import psutil
 from engine_agent.contracts.protocol import Snapshot
 from tests.bench.figures import Target
 from tests.bench.measuring import Bench
-from tests.control_planes import ControlPlane, answering
-from tests.engine_processes import state_folder
-from tests.gateway_levels import metrics
-from tests.gateways import CHECK, POLICY, gateway_snapshot, many_tenants, route, tenants
+from tests.engines.processes import state_folder
+from tests.fleet.control_planes import ControlPlane, answering
+from tests.gateway.levels import metrics
+from tests.gateway.snapshots import CHECK, POLICY, gateway_snapshot, many_tenants, route, tenants
+from tests.gateway.stand_in import Running, stand_in
 from tests.integration.gateway_fleet import until
 from tests.integration.test_gateway_process import Process, complete, gateway, joined_before
-from tests.ports import free_port
-from tests.stand_in import Running, stand_in
+from tests.support.ports import free_port
 
 ORGANISATIONS, EACH = 1_000, 10
 BLOCKS = 1_000_000

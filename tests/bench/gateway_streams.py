@@ -10,12 +10,12 @@ import psutil
 from engine_agent.process.commands import loop_factory
 from tests.bench.figures import Target
 from tests.bench.measuring import Bench
-from tests.engine_processes import state_folder
-from tests.gateway_levels import Levels, faults, levels
-from tests.gateways import gateway_snapshot, route, tenants
-from tests.idle_streams import files_short_of, open_streams
+from tests.engines.processes import state_folder
+from tests.gateway.idle_streams import files_short_of, open_streams
+from tests.gateway.levels import Levels, faults, levels
+from tests.gateway.snapshots import gateway_snapshot, route, tenants
+from tests.gateway.stand_in import Running, stand_in
 from tests.integration.test_gateway_process import Process, complete, gateway, joined_before
-from tests.stand_in import Running, stand_in
 
 STREAMS, BETWEEN_SECONDS, TOKENS = 2_000, 10.0, 4
 REQUESTS = 50

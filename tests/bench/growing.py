@@ -10,9 +10,9 @@ from typing import Any
 
 from engine_agent.prompts.bundle import Bundle
 from tests.bench.hammer import Door, in_turn, run
-from tests.engine_processes import DEMO
-from tests.gateways import MODEL
-from tests.rendering import chat_text
+from tests.engines.processes import DEMO
+from tests.engines.rendering import chat_text
+from tests.gateway.snapshots import MODEL
 
 TEXT = """the sea was calm and a ship sailed on through night while nobody aboard knew where they had come from or what
 lay before them under skies without any moon until morning came with wind rain birds and land"""

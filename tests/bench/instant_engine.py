@@ -14,8 +14,8 @@ import httptools
 from engine_agent.contracts.block_events import Load, Page, events_encode
 from engine_agent.process.commands import loop_factory
 from engine_agent.prompts.bundle import Bundle, bundle_encode, bundle_name
-from tests.engine_processes import DEMO
-from tests.gateways import MODEL
+from tests.engines.processes import DEMO
+from tests.gateway.snapshots import MODEL
 
 BOOT = "boot-1"
 LOAD = Load(running=0, waiting=0, seats=1_000, free_blocks=1_000_000, pool_blocks=1_000_000, seconds_behind=0.0)

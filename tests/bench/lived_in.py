@@ -26,7 +26,7 @@ from tenants.models import Member, Namespace, Operation, Organisation, Pin, Poli
 from tenants.services.namespaces import default_group
 from tenants.services.pins import pin_place
 from tests.bench import tenants
-from tests.factories import about_agent
+from tests.database.factories import about_agent
 
 ENGINES: Final = 12
 OF_ONE: Final = 3  # namespaces of each organisation that are asked

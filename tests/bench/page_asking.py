@@ -1,7 +1,7 @@
 """Every page of the web UI with what row W1's database holds: where it is, for whom, what it costs the server.
 
 For the database of a stack: tests/bench/inside.py calls `every_page` there, then `measure`. Pages come from
-tests/dashboard_pages.py, where a page that is missing fails the build: so none can be left out here.
+tests/web/dashboard_pages.py, where a page that is missing fails the build: so none can be left out here.
 """
 
 import time
@@ -19,7 +19,7 @@ from django.urls import reverse
 
 from tenants.models import Member, PolicyLevel, User
 from tests.bench.tenants import BIG
-from tests.dashboard_pages import NOWHERE, PAGES, Page
+from tests.web.dashboard_pages import NOWHERE, PAGES, Page
 
 WARM: Final = 2
 OPERATOR, CUSTOMER, STRANGER = "operator", "customer", "nobody"

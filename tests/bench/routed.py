@@ -8,8 +8,8 @@ import httpx
 
 from engine_agent.gateway.route import Routing
 from engine_agent.tools.loadgen.server import Form, Server
-from tests.engine_processes import state_folder
-from tests.gateways import KEY, MODEL, engine_snapshot, gateway_snapshot, route, tenants
+from tests.engines.processes import state_folder
+from tests.gateway.snapshots import KEY, MODEL, engine_snapshot, gateway_snapshot, route, tenants
 from tests.integration.gateway_fleet import fleet_engine, told_as, until
 from tests.integration.test_gateway_process import gateway, joined_before
 

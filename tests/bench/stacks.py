@@ -18,8 +18,8 @@ from controlplane.stack.config import StackConfig
 from controlplane.stack.leftovers import end_leftovers, read_status
 from tests.bench.pages import NotAnswered, Pages
 from tests.bench.processes import LAST_CHARACTERS, Launched, NotStarted, launched
-from tests.ports import free_port
-from tests.servers import temporary_home
+from tests.servers.embedded import temporary_home
+from tests.support.ports import free_port
 
 LUMINET = (sys.executable, "-m", "controlplane.cli")
 READY_LINE = "Luminet is ready"

@@ -12,12 +12,12 @@ from django.db import connection
 from controlplane.common.health import web_check
 from controlplane.stack.environments import Unavailable
 from controlplane.stack.services import luminet
-from tests.api import make_operator_token
 from tests.clients.__main__ import BOTH
 from tests.clients.environment import NODE_CLIENTS, PYTHON_CLIENTS
-from tests.factories import make_operator
-from tests.fleets import Part
-from tests.ports import free_port
+from tests.database.factories import make_operator
+from tests.fleet.fleets import Part
+from tests.support.ports import free_port
+from tests.web.api import make_operator_token
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Any
 from engine_agent.contracts.enforcement import enforcement_decode
 from engine_agent.contracts.identity import HEADER, Identity, sign
 from engine_agent.contracts.protocol import Snapshot, policy_hash, snapshot_build, snapshot_encode
-from tests.engine_processes import Answer, Engine, engine, state_folder
+from tests.engines.processes import Answer, Engine, engine, state_folder
 
 SECRET = b"the-secret-that-gateways-and-engines-share"
 AGENT = "agent-1"

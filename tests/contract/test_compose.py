@@ -20,7 +20,7 @@ from engine_agent.process.config import engine_config
 from engine_agent.server.command import parser as engine_parser
 from engine_agent.sidecar.command import parser as agent_parser
 from engine_agent.sidecar.config import SidecarConfig
-from tests.compose import (
+from tests.compose.files import (
     CHECKOUT,
     MissingVariable,
     compose_interpolated,
@@ -31,7 +31,7 @@ from tests.compose import (
     seconds,
     variables_in,
 )
-from tests.luminet_command import understood
+from tests.support.luminet_command import understood
 
 EXAMPLE = CHECKOUT / "deploy" / ".env.example"
 BASE_URL = "https://luminet.example.com"

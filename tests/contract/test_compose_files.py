@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controlplane.stack.credentials import environment_lines
-from tests.compose import (
+from tests.compose.files import (
     CHECKOUT,
     COMPOSE_FILES,
     DOCKERFILE,

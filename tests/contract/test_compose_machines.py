@@ -12,7 +12,7 @@ from engine_agent.sidecar.command import AgentOptions, _engine_command, _read
 from engine_agent.sidecar.command import parser as agent_parser
 from engine_agent.sidecar.config import SidecarConfig
 from engine_agent.sidecar.engine_child import STOP_SECONDS
-from tests.compose import (
+from tests.compose.files import (
     CHECKOUT,
     MissingVariable,
     compose_interpolated,
@@ -21,7 +21,7 @@ from tests.compose import (
     image_environment,
     seconds,
 )
-from tests.luminet_command import understood
+from tests.support.luminet_command import understood
 
 ENGINE_FILE = CHECKOUT / "docker-compose.engine.yml"
 AGENT_FILE = CHECKOUT / "docker-compose.agent.yml"

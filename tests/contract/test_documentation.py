@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.luminet_command import commands
+from tests.support.luminet_command import commands
 
 CHECKOUT = Path(__file__).parents[2]
 PACKAGES = ("controlplane", "engine_agent", "kernels", "tenants")

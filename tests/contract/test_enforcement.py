@@ -10,7 +10,7 @@ from engine_agent.cache.policy import POLICY_FIELDS
 from engine_agent.contracts.enforcement import DECLARED_FIELDS, DERIVED_FIELDS, VALUES
 from engine_agent.contracts.policy_fields import LABELS, Offload
 from tenants.policy import FIELDS
-from tests.policy_docs import BACKENDS, PAGE, flat, page_text
+from tests.support.policy_docs import BACKENDS, PAGE, flat, page_text
 
 
 def test_every_policy_field_is_graded() -> None:

@@ -18,7 +18,7 @@ from engine_agent.backends.vllm.beside import pins
 from engine_agent.process.config import engine_config
 from engine_agent.server.command import parser as engine_parser
 from engine_agent.sidecar.command import parser as agent_parser
-from tests.compose import (
+from tests.compose.files import (
     CHECKOUT,
     DOCKERFILE,
     Stage,
@@ -28,7 +28,7 @@ from tests.compose import (
     is_ignored,
     stage_lineage,
 )
-from tests.luminet_command import understood
+from tests.support.luminet_command import understood
 
 STAGES = dockerfile_stages()
 assert STAGES, "a loop over none of them would check nothing"

@@ -34,7 +34,7 @@ from engine_agent.gateway.knowing.watching import About
 from engine_agent.gateway.tables import tables_empty, tables_read
 from engine_agent.journal.records import Entry, entry_document, entry_of, line_of
 from engine_agent.sidecar.folding import checksum
-from tests.journals import OPENED
+from tests.engines.journals import OPENED
 
 GOLDEN = Path(__file__).parent / "golden"
 BEFORE = json.loads((GOLDEN / "identity.json").read_text())

@@ -9,8 +9,8 @@ import yaml
 
 from controlplane.stack.credentials import environment_lines
 from engine_agent.sidecar.command import parser as agent_parser
-from tests.compose import CHECKOUT, compose_interpolated
-from tests.grafana import ROWS
+from tests.compose.files import CHECKOUT, compose_interpolated
+from tests.servers.grafana import ROWS
 
 SECRETS = dict(line.split("=", 1) for line in environment_lines().splitlines())
 SERVICES: dict[str, dict[str, Any]] = compose_interpolated({**SECRETS, "LUMINET_BASE_URL": "https://example.com"})[

@@ -19,7 +19,7 @@ from tenants.actor import SYSTEM
 from tenants.config.document import config_schema
 from tenants.levels import Place
 from tenants.policy import BUILT_IN
-from tests.openapi import SNAPSHOT, document, snapshot_text
+from tests.web.openapi import SNAPSHOT, document, snapshot_text
 
 JSON = "application/json"
 

@@ -8,7 +8,7 @@ import pytest
 
 import engine_agent.server.command
 import engine_agent.sidecar.command
-from tests.luminet_command import commands, understood
+from tests.support.luminet_command import commands, understood
 
 PAGE = (Path(__file__).parents[2] / "docs" / "production.md").read_text()
 BLOCK = re.compile(r"^ *```sh\n(.*?)^ *```", re.MULTILINE | re.DOTALL)

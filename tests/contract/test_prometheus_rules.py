@@ -8,10 +8,10 @@ import yaml
 
 from controlplane.alerts.definitions import BUILT_IN, METRICS, BuiltIn, value_words
 from controlplane.client.alerts import METRICS as ALERT_METRICS
-from tests.compose import CHECKOUT
-from tests.grafana import CHOICES, DASHBOARD, PANELS, SOURCE, TARGETS
-from tests.prometheus_rules import FOLDER, RULES, RULES_FILE, TESTS_FILE
-from tests.promtool import judged
+from tests.compose.files import CHECKOUT
+from tests.servers.grafana import CHOICES, DASHBOARD, PANELS, SOURCE, TARGETS
+from tests.servers.prometheus_rules import FOLDER, RULES, RULES_FILE, TESTS_FILE
+from tests.servers.promtool import judged
 
 PAGES = ("engine.md", "operations.md", "gateway.md", "routing.md", "canary.md")
 DOCUMENTED = "".join((CHECKOUT / "docs" / name).read_text() for name in PAGES)

@@ -13,7 +13,7 @@ from engine_agent.backends.registry import UnknownBackend, backend_entry
 from engine_agent.backends.vllm.formats import VLLM_FORMATS
 from engine_agent.process.config import CHECKOUT
 from kernels.formats import BASELINE, FLOOR, KV_FORMATS, OFFERED
-from tests.engine_processes import engine, state_folder
+from tests.engines.processes import engine, state_folder
 from tests.toys.tree import PARTS, Tree
 
 TOYS = CHECKOUT / "tests" / "toys"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.stack.lock import OF_TORCHS_BUILD
-from tests.make import planned
+from tests.support.make import planned
 
 CHECKOUT = Path(__file__).parents[2]
 TEMPLATES = sorted((CHECKOUT / "templates").rglob("*.html"))

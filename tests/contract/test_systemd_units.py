@@ -14,8 +14,8 @@ from engine_agent.sidecar.command import AgentOptions, _engine_command, _read
 from engine_agent.sidecar.command import parser as agent_parser
 from engine_agent.sidecar.config import SidecarConfig
 from engine_agent.sidecar.engine_child import STOP_SECONDS
-from tests.compose import CHECKOUT, COMPOSE_FILE, compose_read, seconds
-from tests.luminet_command import understood
+from tests.compose.files import CHECKOUT, COMPOSE_FILE, compose_read, seconds
+from tests.support.luminet_command import understood
 
 FOLDER = CHECKOUT / "deploy" / "systemd"
 UNITS = sorted(path.name for path in FOLDER.iterdir())

@@ -23,7 +23,7 @@ CHANGED = {
         ("calculator import calculator\n", "calculator import blocks, calculator\n"),
         ("    path(", '    path("calculator/blocks", blocks.blocks, name="blocks"),\n    path('),
     ),
-    "tests/dashboard_pages.py": (("    # watching\n", '    # watching\n    Page("blocks", "everybody"),\n'),),
+    "tests/web/dashboard_pages.py": (("    # watching\n", '    # watching\n    Page("blocks", "everybody"),\n'),),
 }
 BROWSE = """
 import django
@@ -32,7 +32,7 @@ django.setup()
 from django.test import Client, override_settings
 from controlplane.dashboard import urls
 from tenants.models import User
-from tests.dashboard_pages import PAGES
+from tests.web.dashboard_pages import PAGES
 
 
 def signed_in(get_response):

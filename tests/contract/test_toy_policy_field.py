@@ -16,7 +16,7 @@ MOST_FILES = 5
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tree_copied(tmp_path_factory.mktemp("tree"))
     field_added(copy)
-    for generator in ("tests.openapi", "tests.policy_docs"):
+    for generator in ("tests.web.openapi", "tests.support.policy_docs"):
         module_run(copy, generator)
     return copy
 

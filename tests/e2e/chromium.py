@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, Literal
 from xml.sax.saxutils import escape
 
-from tests.debian import Package, cached_or_fetched, run_quietly
+from tests.servers.debian import Package, cached_or_fetched, run_quietly
 
 VARIABLE: Final = "LUMINET_CHROMIUM"
 COMMANDS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

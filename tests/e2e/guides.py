@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.stack import CHECKOUT, Stack, environment
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 DOCS = CHECKOUT / "docs"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -19,9 +19,9 @@ from typing import Any
 from controlplane.common.health import http_get
 from controlplane.stack.config import read_stack_config
 from controlplane.stack.leftovers import holder, read_status
-from tests.make import without_make
-from tests.ports import free_engine_port, free_port
 from tests.suite.logs import keep_logs
+from tests.support.make import without_make
+from tests.support.ports import free_engine_port, free_port
 
 CHECKOUT = Path(__file__).parents[2]
 READY_SECONDS = 180  # of a whole fleet on a machine that has other work; how long a start takes is row W2's

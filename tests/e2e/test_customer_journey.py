@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.dashboard_pages import ALL_PAGES
-from tests.dashboard_pages import Page as Listed
 from tests.e2e.organisations import (
     ask,
     key_made,
@@ -24,6 +22,8 @@ from tests.e2e.organisations import (
 )
 from tests.e2e.pages import expect, sign_in, sign_in_as
 from tests.e2e.stack import Stack, wait_until
+from tests.web.dashboard_pages import ALL_PAGES
+from tests.web.dashboard_pages import Page as Listed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Locator, Page

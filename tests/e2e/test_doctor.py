@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.e2e.stack import Stack, end, is_fleet_well, luminet, start, wait_until
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 
 def told(home: Path, *arguments: str, **more: str) -> tuple[int, dict[str, dict[str, Any]]]:

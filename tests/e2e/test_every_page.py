@@ -10,10 +10,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.dashboard_pages import ALL_PAGES, NOWHERE
-from tests.dashboard_pages import Page as Listed
 from tests.e2e.pages import Scheme, expect, look_of, looker, sign_in, sign_in_as_member
 from tests.e2e.stack import Stack
+from tests.web.dashboard_pages import ALL_PAGES, NOWHERE
+from tests.web.dashboard_pages import Page as Listed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page, Request

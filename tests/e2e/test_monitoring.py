@@ -13,9 +13,9 @@ from controlplane.stack.config import read_stack_config
 from tests.e2e.conftest import METRICS_TOKEN
 from tests.e2e.organisations import demo_traffic_switch
 from tests.e2e.stack import Stack
-from tests.grafana import CHOICES, PANELS
-from tests.prometheus import Prometheus, filled, prometheus_running, until
-from tests.promtool import complaints
+from tests.servers.grafana import CHOICES, PANELS
+from tests.servers.prometheus import Prometheus, filled, prometheus_running, until
+from tests.servers.promtool import complaints
 
 FACES = ("luminet-web", "luminet-gateway", "luminet-engine", "luminet-sidecar")
 QUERIES = {

@@ -15,8 +15,8 @@ import pytest
 from tests.e2e.organisations import demo_traffic_shown, demo_traffic_switch
 from tests.e2e.pages import sign_in, sign_in_as_member
 from tests.e2e.stack import Stack, luminet, new_home, running_fleet, wait_until
-from tests.recount import KeptJournals, Recount, Sum, journals_kept, sum_of, total, truth_of
-from tests.usage_chats import Customer, Door, chats
+from tests.usage.chats import Customer, Door, chats
+from tests.usage.recount import KeptJournals, Recount, Sum, journals_kept, sum_of, total, truth_of
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

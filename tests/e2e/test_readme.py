@@ -22,9 +22,9 @@ from tests.e2e.stack import (
     wait_serving,
     wait_until,
 )
-from tests.luminet_command import understood
-from tests.make import planned
-from tests.ports import free_engine_port, free_port, has_room
+from tests.support.luminet_command import understood
+from tests.support.make import planned
+from tests.support.ports import free_engine_port, free_port, has_room
 
 Shell = Callable[[str], str]
 

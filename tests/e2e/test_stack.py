@@ -25,7 +25,7 @@ from tests.e2e.stack import (
     start,
     wait_until,
 )
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 PARTS = {"postgres", "redis", "web", "worker", "beat"}
 

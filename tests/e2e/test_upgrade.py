@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from controlplane.stack.postgres import wheel_binaries
-from tests.fleets import inside, wait_for
-from tests.recount import Recount, Sum, total
+from tests.fleet.fleets import inside, wait_for
 from tests.upgrading.clients import Clients, clients_asking
 from tests.upgrading.code import NEW, Code, NoHistory, code_before
 from tests.upgrading.fleet import AGENTS, MODEL, Upgrading, fleet_of
-from tests.usage_chats import Customer, Door
-from tests.usage_fleets import customer, organisation_make, told
+from tests.usage.chats import Customer, Door
+from tests.usage.fleets import customer, organisation_make, told
+from tests.usage.recount import Recount, Sum, total
 
 ORGANISATIONS = ("acme", "globex")
 NAMESPACE = "chat"  # of acme: whose policy is published again and again
@@ -234,7 +234,7 @@ def test_the_last_24_hours_are_what_headers_said_to_its_clients(seen: Seen, orga
 def test_everybody_who_counts_agrees_to_the_token(seen: Seen) -> None:
     truth = total(seen.clients.recount.lower())
     wait_for(lambda: sum(told_of(seen, one).requests for one in ORGANISATIONS) >= truth.requests, "all to be told")
-    assert json.loads(inside(seen.upgrading.fleet, "tests.usage_inside:differences")) == []
+    assert json.loads(inside(seen.upgrading.fleet, "tests.usage.inside:differences")) == []
 
 
 def test_the_audit_trail_goes_on_where_the_old_code_left_it(seen: Seen) -> None:

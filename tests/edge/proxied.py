@@ -14,7 +14,7 @@ from tests.edge.exchange import Outcome, connected
 from tests.edge.servers import Running
 from tests.edge.steps import RESET
 from tests.edge.taps import Seen, Tap
-from tests.proxies import ProxyName
+from tests.servers.proxies import ProxyName
 
 TOGETHER = 24
 NEAR = "127.0.0.1"  # where all clients of these tests are

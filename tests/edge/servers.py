@@ -13,17 +13,17 @@ import httpx
 import psutil
 
 from engine_agent.process.config import CHECKOUT
-from tests import outliving
 from tests.edge.cases import Server
 from tests.edge.hasty import BODY_SECONDS, HEAD_SECONDS
-from tests.engine_processes import engine, state_folder
-from tests.fleets import Fleet
-from tests.gateways import KEY, MODEL, gateway_snapshot, route, tenants
+from tests.engines.processes import engine, state_folder
+from tests.fleet.fleets import Fleet
+from tests.gateway.snapshots import KEY, MODEL, gateway_snapshot, route, tenants
+from tests.gateway.stand_in import HASTY as HASTY_USER
+from tests.gateway.stand_in import stand_in
 from tests.integration.gateway_fleet import until
 from tests.integration.test_gateway_process import joined_before
-from tests.ports import free_port
-from tests.stand_in import HASTY as HASTY_USER
-from tests.stand_in import stand_in
+from tests.suite import outliving
+from tests.support.ports import free_port
 
 HASTY = "tests.edge.hasty"
 BODY = json.dumps({"model": MODEL, "prompt": "Hello", "max_tokens": 1}).encode()

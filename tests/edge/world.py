@@ -10,11 +10,11 @@ from tests.edge.cases import Server
 from tests.edge.proxied import Proxied
 from tests.edge.servers import Running, engine_running, gateway_running, sidecar_running, web_restarted
 from tests.edge.taps import tapped
-from tests.fleets import Fleet, Part, fleet_running, static_files_collect
-from tests.ports import free_port
-from tests.proxies import API_HOST, ProxyName, proxy_running
-from tests.usage_chats import Customer
-from tests.usage_fleets import customer, engine_agent, gateway, organisation_make
+from tests.fleet.fleets import Fleet, Part, fleet_running, static_files_collect
+from tests.servers.proxies import API_HOST, ProxyName, proxy_running
+from tests.support.ports import free_port
+from tests.usage.chats import Customer
+from tests.usage.fleets import customer, engine_agent, gateway, organisation_make
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tests.fleets import wait_for
+from tests.fleet.fleets import wait_for
 
 STAYS = 10  # answers in a row after which a refusal is believed to last
 

@@ -14,8 +14,8 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane.analytics import movers
-from tests.api import Api, make_key, make_operator_token, make_organisation
-from tests.factories import make_operator, make_user
+from tests.database.factories import make_operator, make_user
+from tests.web.api import Api, make_key, make_operator_token, make_organisation
 
 
 @pytest.fixture(autouse=True)

@@ -26,8 +26,8 @@ from engine_agent.gateway.route import Router, Routing
 from engine_agent.gateway.upstream import Upstream
 from engine_agent.http.serving import server_of
 from engine_agent.process.commands import loop_factory
-from tests.engine_processes import Engine, engine, state_folder
-from tests.gateways import CHECK, POLICY, SECRETS, Entries, engine_snapshot, gateway_snapshot, route, tenants
+from tests.engines.processes import Engine, engine, state_folder
+from tests.gateway.snapshots import CHECK, POLICY, SECRETS, Entries, engine_snapshot, gateway_snapshot, route, tenants
 
 T = TypeVar("T")
 SECONDS = 120  # of a machine that is busy with other things

@@ -10,7 +10,7 @@ from typing import Any
 from openai import AsyncOpenAI, OpenAI
 
 from engine_agent.contracts.protocol import Snapshot
-from tests.gateways import gateway_snapshot, key, namespace, organisation, route
+from tests.gateway.snapshots import gateway_snapshot, key, namespace, organisation, route
 from tests.integration.gateway_fleet import Gateway, gateway, until
 from tests.integration.openai_engine import OpenAiEngine, running
 from tests.unit.server.identities import KEY

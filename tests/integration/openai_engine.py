@@ -30,7 +30,7 @@ from engine_agent.server.app import openai_app
 from engine_agent.server.gateways import GatewayDoor
 from engine_agent.server.guard import Guard, KeyGuard, SignedGuard
 from engine_agent.server.limits import Limits
-from tests.gateways import SECRETS
+from tests.gateway.snapshots import SECRETS
 from tests.unit.server.identities import KEY, LOCAL, SECRET
 
 T = TypeVar("T")

@@ -29,10 +29,10 @@ from tenants.services.members import member_invite
 from tenants.services.operations import purge
 from tenants.services.organisations import organisation_delete, organisation_update
 from tenants.services.pins import pin_create
-from tests.alerts import make_alert, make_alert_rule
-from tests.api import REST_SCOPES, Api, make_key, make_operator_token, make_organisation
-from tests.factories import actor_of, make_agent, make_join_token, make_operator
-from tests.rollouts import make_canary, shipped_quality
+from tests.database.factories import actor_of, make_agent, make_join_token, make_operator
+from tests.fleet.alerts import make_alert, make_alert_rule
+from tests.fleet.rollouts import make_canary, shipped_quality
+from tests.web.api import REST_SCOPES, Api, make_key, make_operator_token, make_organisation
 
 assert GROUPS  # importing them declares the operations
 

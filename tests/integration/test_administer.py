@@ -25,8 +25,8 @@ from tenants.services.members import invitation_accept, member_invite, reset_acc
 from tenants.services.namespace_keys import key_open
 from tenants.services.people import sign_in
 from tenants.services.pins import pin_content, pin_create
-from tests.api import Api, make_organisation
-from tests.factories import PASSWORD, make_operator, make_user
+from tests.database.factories import PASSWORD, make_operator, make_user
+from tests.web.api import Api, make_organisation
 
 pytestmark = pytest.mark.django_db
 

@@ -27,8 +27,8 @@ from engine_agent.contracts.wire import MOST_BATCH_BYTES, Report
 from tenants.actor import SYSTEM
 from tenants.crypto import secret_hash
 from tenants.models import Namespace, Operation
-from tests.api import make_organisation
-from tests.doors import (
+from tests.database.factories import about_agent, make_group, make_join_token, make_namespace, make_pin
+from tests.fleet.doors import (
     HASH,
     Answered,
     Sender,
@@ -43,7 +43,7 @@ from tests.doors import (
     sender,
     senders,
 )
-from tests.factories import about_agent, make_group, make_join_token, make_namespace, make_pin
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OTHER = "b" * 64

@@ -20,10 +20,10 @@ from tenants.models import Namespace, Operation, Organisation
 from tenants.services.namespaces import namespace_delete
 from tenants.services.operations import operation_begin, purge
 from tenants.services.organisations import remains_remove
-from tests.api import Api, make_organisation, said
-from tests.doors import HASH, applied, heartbeat_of, purged, receipt, refused
-from tests.factories import make_agent, make_group, make_namespace
-from tests.threads import at_once, failures, while_held
+from tests.database.factories import make_agent, make_group, make_namespace
+from tests.fleet.doors import HASH, applied, heartbeat_of, purged, receipt, refused
+from tests.support.threads import at_once, failures, while_held
+from tests.web.api import Api, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 OTHER = "b" * 64

@@ -18,10 +18,10 @@ from controlplane.fleet.health_update import conditions_update
 from controlplane.fleet.models import Agent, CanaryMinute, CanaryStanding, JoinToken, OperationStep
 from tenants.actor import SYSTEM
 from tenants.models import AuditRecord, Operation
-from tests.api import make_organisation
-from tests.factories import about_agent, make_group, make_join_token
-from tests.rollouts import make_shipped_results
-from tests.seen_agents import HASH, OTHER, count_minute, hold, make_agent, make_vllm_agent
+from tests.database.factories import about_agent, make_group, make_join_token
+from tests.fleet.rollouts import make_shipped_results
+from tests.fleet.seen_agents import HASH, OTHER, count_minute, hold, make_agent, make_vllm_agent
+from tests.web.api import make_organisation
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("still_clock")]
 TOKENS = "/fleet/join-tokens"

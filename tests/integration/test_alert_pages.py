@@ -18,9 +18,9 @@ from controlplane.alerts.services import webhook_secret
 from tenants.levels import Place
 from tenants.models import AuditRecord, Member, Namespace, Organisation, User
 from tenants.services.organisations import organisation_update
-from tests.alerts import make_alert, make_alert_rule
-from tests.api import make_key, make_organisation
-from tests.factories import actor_of, make_group, make_operator
+from tests.database.factories import actor_of, make_group, make_operator
+from tests.fleet.alerts import make_alert, make_alert_rule
+from tests.web.api import make_key, make_organisation
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "<script>alert(1)</script>"

@@ -33,9 +33,9 @@ from controlplane.celery import app
 from tenants.actor import SYSTEM
 from tenants.levels import FLEET, Place
 from tenants.models import Namespace, Organisation
-from tests.alerts import INTERVAL, make_alert, make_traffic
-from tests.api import Api, make_key, make_organisation, said
-from tests.factories import actor_of
+from tests.database.factories import actor_of
+from tests.fleet.alerts import INTERVAL, make_alert, make_traffic
+from tests.web.api import Api, make_key, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 DOCS = Path(__file__).parents[2] / "docs" / "alerts.md"

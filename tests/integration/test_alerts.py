@@ -37,7 +37,8 @@ from tenants.models import AuditRecord, Namespace, Organisation
 from tenants.services.master_key import master_key_rotate
 from tenants.services.namespaces import namespace_delete
 from tenants.services.operations import operation_begin
-from tests.alerts import (
+from tests.database.factories import actor_of, make_agent, make_group, make_namespace
+from tests.fleet.alerts import (
     INTERVAL,
     START,
     evaluated,
@@ -47,8 +48,7 @@ from tests.alerts import (
     make_pool,
     make_traffic,
 )
-from tests.api import Api, make_key, make_organisation, said
-from tests.factories import actor_of, make_agent, make_group, make_namespace
+from tests.web.api import Api, make_key, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 MINUTE = timedelta(minutes=1)

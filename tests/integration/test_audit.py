@@ -27,9 +27,9 @@ from tenants.services.namespaces import namespace_delete, namespace_update
 from tenants.services.operations import purge
 from tenants.services.organisations import organisation_delete, organisation_update
 from tenants.services.people import password_change
-from tests.api import Api, make_key, make_operator_token, make_organisation, said
-from tests.factories import make_group, make_namespace, make_operator, make_pin, publish
-from tests.threads import at_once, failures
+from tests.database.factories import make_group, make_namespace, make_operator, make_pin, publish
+from tests.support.threads import at_once, failures
+from tests.web.api import Api, make_key, make_operator_token, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 at_once_on_the_database = pytest.mark.django_db(transaction=True)

@@ -32,7 +32,7 @@ from tenants.anchor_file import anchor_append, anchors_read
 from tenants.anchors import anchor_now, anchor_read, anchors_compare
 from tenants.audit import audit_verify, audited
 from tenants.models import AuditHead, AuditRecord
-from tests.alerts import evaluated
+from tests.fleet.alerts import evaluated
 
 pytestmark = pytest.mark.django_db
 NEW_KEY = b"another signing key, 32 bytes !!"

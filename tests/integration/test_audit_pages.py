@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from tenants.actor import SYSTEM
 from tenants.audit import audit_lines, audit_verify, audited
 from tenants.models import AuditRecord, Organisation
-from tests.api import make_organisation
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "<script>alert(1)</script>"

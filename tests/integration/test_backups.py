@@ -15,9 +15,8 @@ import pytest
 from controlplane.backups.databases import server_open, with_database
 from controlplane.backups.errors import BackupProblem
 from controlplane.backups.restoring import put_in_place
-from tests.fleets import Fleet, fleet_running, inside, wait_for
-from tests.recount import CACHED, total
-from tests.uninterrupted import (
+from tests.fleet.fleets import Fleet, fleet_running, inside, wait_for
+from tests.fleet.uninterrupted import (
     Asking,
     all_in_sync,
     asked,
@@ -27,7 +26,8 @@ from tests.uninterrupted import (
     printed,
     serves,
 )
-from tests.usage_fleets import customer, engine_agent, gateway, naming, organisation_make, stored
+from tests.usage.fleets import customer, engine_agent, gateway, naming, organisation_make, stored
+from tests.usage.recount import CACHED, total
 
 LOCALES = """SELECT datlocprovider::text, datlocale, pg_encoding_to_char(encoding) FROM pg_database
 WHERE datname IN (%s, %s)"""
@@ -139,7 +139,7 @@ def test_a_fleet_takes_up_a_backup_and_nobody_is_served_what_was_purged(fleet: F
         with naming(lambda: (told, total(stored(fleet), "acme"))):
             wait_for(lambda: total(stored(fleet), "acme") == told, "usage to be told again, once")
         assert luminet_run(fleet, "audit", "verify").returncode == 0
-        differences = json.loads(inside(fleet, "tests.usage_inside:differences"))
+        differences = json.loads(inside(fleet, "tests.usage.inside:differences"))
         assert differences == []
 
 

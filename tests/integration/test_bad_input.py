@@ -11,8 +11,8 @@ from django.test import Client
 
 from controlplane.api.body_limit import MEBIBYTE
 from tenants.models import AuditHead, Organisation
-from tests.api import Api, make_organisation, said
-from tests.asgi_clients import ask
+from tests.servers.asgi_clients import ask
+from tests.web.api import Api, make_organisation, said
 
 PROBLEM = "application/problem+json"
 HERE = "/orgs/acme/namespaces/default"

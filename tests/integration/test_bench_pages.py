@@ -10,8 +10,8 @@ from controlplane.analytics.stats import stats_answer
 from controlplane.rollouts.models import Rollout
 from tests.bench import lived_in, page_asking, tenants
 from tests.bench.page_weights import TAGS, _named, _within
-from tests.dashboard_pages import PAGES
-from tests.factories import make_operator
+from tests.database.factories import make_operator
+from tests.web.dashboard_pages import PAGES
 
 pytestmark = pytest.mark.django_db
 # Links that are spent, and nothing to remove.

@@ -6,7 +6,7 @@ from engine_agent.contracts.protocol import AgentKind
 from tenants.models import ApiKey, Namespace, NamespaceKey, PolicyLevel
 from tenants.policy import Policy, contradictions
 from tests.bench import snapshots, tenants
-from tests.factories import make_operator
+from tests.database.factories import make_operator
 
 pytestmark = pytest.mark.django_db
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controlplane.api.body_limit import MEBIBYTE, body_limit_of, head_refusal
 from controlplane.web.middleware import StrongETagGZip
-from tests.asgi_clients import ask
+from tests.servers.asgi_clients import ask
 
 pytestmark = pytest.mark.django_db(transaction=True)
 FORM = {"content-type": "application/x-www-form-urlencoded"}

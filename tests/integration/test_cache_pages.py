@@ -25,10 +25,10 @@ from tenants.services.namespaces import namespace_update
 from tenants.services.operations import purge
 from tenants.services.organisations import organisation_update
 from tenants.services.pins import pin_content
-from tests.api import make_organisation
-from tests.evicted import evict
-from tests.factories import make_agent, make_pin, publish
-from tests.usage_rows import Counted, counts, store
+from tests.database.factories import make_agent, make_pin, publish
+from tests.usage.evicted import evict
+from tests.usage.rows import Counted, counts, store
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 CHAT = "/orgs/acme/namespaces/chat"

@@ -12,7 +12,7 @@ from controlplane.api.schemas.calculator import CacheQuestion
 from controlplane.cli import main
 from kernels.models.presets import PRESETS
 from tenants.models import AuditHead
-from tests.api import Api, make_key, make_organisation, said
+from tests.web.api import Api, make_key, make_organisation, said
 
 CONFIG: dict[str, Any] = {
     "model_type": "llama",

@@ -15,7 +15,7 @@ from django.test.utils import CaptureQueriesContext
 
 from controlplane.dashboard.calculator.forms import DEMO_CONFIG
 from controlplane.fleet.models import QualityResult
-from tests.api import make_key, make_organisation
+from tests.web.api import make_key, make_organisation
 
 pytestmark = pytest.mark.django_db
 ROOT = Path(__file__).resolve().parents[2]

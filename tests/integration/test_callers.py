@@ -7,7 +7,7 @@ import pytest
 from django.db import connection, transaction
 
 from tenants.models import AuditRecord, Organisation
-from tests.api import Api, said
+from tests.web.api import Api, said
 
 pytestmark = pytest.mark.django_db
 

@@ -16,9 +16,9 @@ from engine_agent.gateway.canary.judging import Verdict
 from engine_agent.gateway.canary.probing import Prober, canary_tenants
 from engine_agent.gateway.looking import session_open
 from engine_agent.gateway.tables import tables_empty, tables_read
-from tests.canaries import canaries, same_key
-from tests.engine_processes import Engine
-from tests.gateways import gateway_snapshot, route, tenants
+from tests.engines.processes import Engine
+from tests.fleet.canaries import canaries, same_key
+from tests.gateway.snapshots import gateway_snapshot, route, tenants
 from tests.integration.gateway_fleet import Fleet, fleet
 
 AGENT = "agent-1"

@@ -12,7 +12,7 @@ from controlplane.celery import app
 from controlplane.common.health import BEAT_ALIVE_KEY, NotReady, beat_check, broker_check, database_check, worker_check
 from controlplane.common.logs import JsonFormatter
 from controlplane.common.request_id import request_id_bound, request_id_current
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 seen: list[dict[str, Any]] = []
 

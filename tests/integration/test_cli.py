@@ -10,8 +10,8 @@ import yaml
 from pytest_django.live_server_helper import LiveServer
 
 from tenants.models import AuditRecord, Organisation, PolicyRevision
-from tests.api import make_key, make_organisation
-from tests.luminet_runs import Run, luminet_runner
+from tests.support.luminet_runs import Run, luminet_runner
+from tests.web.api import make_key, make_organisation
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

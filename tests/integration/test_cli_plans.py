@@ -15,9 +15,9 @@ from tenants.actor import SYSTEM
 from tenants.levels import Place
 from tenants.models import AuditHead, Namespace, Organisation
 from tenants.services.namespaces import namespace_create
-from tests.api import make_key, make_organisation
-from tests.factories import publish
-from tests.luminet_runs import Run, luminet_runner
+from tests.database.factories import publish
+from tests.support.luminet_runs import Run, luminet_runner
+from tests.web.api import make_key, make_organisation
 
 pytestmark = pytest.mark.django_db(transaction=True)
 OUTDATED = 3

@@ -18,9 +18,9 @@ from kombu.exceptions import OperationalError
 from controlplane.stack.ports import port_is_free
 from engine_agent.backends.vllm.environment import PYTHON as VLLMS_PYTHON
 from engine_agent.contracts.protocol import broker_url_verified
-from tests.compose_remote import certificates_make, haproxy_script, metric, remote_agent_running
-from tests.compose_twin import CHECK_SECONDS, READY_SECONDS, Part, Twin, twin_running
-from tests.compose_users import Customer, Operator, eventually
+from tests.compose.remote import certificates_make, haproxy_script, metric, remote_agent_running
+from tests.compose.twin import CHECK_SECONDS, READY_SECONDS, Part, Twin, twin_running
+from tests.compose.users import Customer, Operator, eventually
 
 # Ended by itself, or by the SIGTERM it handled first and then let have its way (uvicorn).
 GOOD_ENDS = {"web": {0, -signal.SIGTERM}}

@@ -22,9 +22,9 @@ from tenants.services.operations import purge
 from tenants.services.organisations import organisation_delete, organisation_update, remains_remove
 from tenants.services.shares import group_holdings
 from tenants.shares import heaviest_promise
-from tests.api import make_organisation
-from tests.factories import make_group, make_namespace, make_pin, publish
-from tests.threads import at_once, failures
+from tests.database.factories import make_group, make_namespace, make_pin, publish
+from tests.support.threads import at_once, failures
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db(transaction=True)
 SECONDS = 2.0

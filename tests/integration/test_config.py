@@ -38,10 +38,10 @@ from tenants.services.groups import group_create
 from tenants.services.namespaces import namespace_create
 from tenants.services.operations import purge
 from tenants.services.organisations import organisation_update
-from tests.api import Api, make_key, make_operator_token, make_organisation, said
-from tests.factories import actor_of, make_user, publish
+from tests.database.factories import actor_of, make_user, publish
 from tests.integration.test_crashes import crashed_everywhere
-from tests.threads import at_once
+from tests.support.threads import at_once
+from tests.web.api import Api, make_key, make_operator_token, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 

@@ -23,9 +23,9 @@ from tenants.services.members import member_invite
 from tenants.services.namespaces import namespaces_create
 from tenants.services.organisations import organisation_create
 from tenants.services.pins import pin_create
-from tests.alerts import make_alert, make_alert_rule
-from tests.api import Api, make_organisation
-from tests.factories import make_agent, make_join_token
+from tests.database.factories import make_agent, make_join_token
+from tests.fleet.alerts import make_alert, make_alert_rule
+from tests.web.api import Api, make_organisation
 
 FEW, MANY, PAGE = 3, 60, 20
 LISTS = {

@@ -22,8 +22,8 @@ from tenants.services.namespaces import namespace_delete, namespace_update
 from tenants.services.operations import purge
 from tenants.services.organisations import organisation_create, organisation_delete, organisation_update
 from tenants.services.policies import policy_rollback
-from tests.api import make_organisation
-from tests.factories import make_group, make_pin, publish
+from tests.database.factories import make_group, make_pin, publish
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 Deed = Callable[[], Any]

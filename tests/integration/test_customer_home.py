@@ -22,9 +22,9 @@ from tenants.services.members import member_invite
 from tenants.services.namespaces import namespace_delete, namespaces_create
 from tenants.services.organisations import organisation_delete, organisation_update
 from tenants.services.policies import policy_publish
-from tests.api import make_organisation
-from tests.factories import make_user
-from tests.usage_rows import Counted, counts, store
+from tests.database.factories import make_user
+from tests.usage.rows import Counted, counts, store
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 

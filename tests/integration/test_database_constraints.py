@@ -28,7 +28,7 @@ from tenants.models import (
     PolicyRevision,
     User,
 )
-from tests.api import make_organisation
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 NOW = timezone.now()

@@ -20,9 +20,9 @@ from controlplane.backups.restoring import schema_bring_up
 from controlplane.database import roles as database_roles
 from controlplane.database.roles import RolesProblem, grants_apply, roles_make, roles_make_of, tables_owned
 from controlplane.stack.services import database_url
-from tests.fleets import wait_for
-from tests.passwords import POSTGRES_PASSWORD
+from tests.fleet.fleets import wait_for
 from tests.plugin import POSTGRES_PORT
+from tests.support.passwords import POSTGRES_PASSWORD
 
 pytestmark = pytest.mark.django_db  # so that there is a database to copy
 OLD, NAME = "luminet", "luminet_with_roles"  # the login that an installation of before has; the database

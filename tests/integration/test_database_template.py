@@ -12,10 +12,10 @@ from django.db.migrations.executor import MigrationExecutor
 
 from controlplane.settings.env import CHECKOUT
 from tenants.levels import FLEET
-from tests import database_template
-from tests.api import make_key, make_organisation
-from tests.database_flush import KEPT, written_tables_empty
-from tests.factories import make_agent, publish
+from tests.database import template as database_template
+from tests.database.factories import make_agent, publish
+from tests.database.flush import KEPT, written_tables_empty
+from tests.web.api import make_key, make_organisation
 
 OF_PRODUCT = ("tenants", "controlplane", "engine_agent", "kernels", "tests")
 

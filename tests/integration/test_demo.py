@@ -26,8 +26,8 @@ from tenants.services.keys import key_revoke
 from tenants.services.namespaces import default_group
 from tenants.services.organisations import limits_put, organisation_create, organisation_delete, remains_remove
 from tenants.services.people import password_change
-from tests.api import REST_SCOPES, Api
-from tests.factories import make_user, publish
+from tests.database.factories import make_user, publish
+from tests.web.api import REST_SCOPES, Api
 
 pytestmark = pytest.mark.django_db
 SLUGS = ["acme", "globex", "initech"]

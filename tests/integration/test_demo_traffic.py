@@ -15,9 +15,9 @@ from controlplane.stack import up
 from controlplane.stack.config import StackConfig, read_stack_config
 from controlplane.stack.services import Addresses
 from tenants.models import ApiKey, AuditRecord, Organisation, User
-from tests.api import Api, make_organisation, said
-from tests.demonstration import demonstration
-from tests.factories import actor_of
+from tests.database.factories import actor_of
+from tests.web.api import Api, make_organisation, said
+from tests.web.demonstration import demonstration
 
 pytestmark = pytest.mark.django_db
 ADDRESSES = Addresses(web="http://127.0.0.1:8000", database_url="postgresql://x", redis_url="redis://127.0.0.1:1/0")

@@ -14,8 +14,8 @@ from engine_agent.divergence.analysing import Sample
 from engine_agent.divergence.child import told_of
 from engine_agent.divergence.marks import marks_of
 from tenants.models import Namespace
-from tests.api import Api, make_key, make_organisation, said
-from tests.factories import make_agent, make_namespace
+from tests.database.factories import make_agent, make_namespace
+from tests.web.api import Api, make_key, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 NOW = datetime.now(UTC)

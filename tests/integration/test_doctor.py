@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from controlplane.settings.env import CHECKOUT
-from tests.control_planes import AGENT, control_plane, sidecar
-from tests.fleets import Fleet, fleet_running, wait_for
-from tests.ports import free_port
+from tests.fleet.control_planes import AGENT, control_plane, sidecar
+from tests.fleet.fleets import Fleet, fleet_running, wait_for
+from tests.support.ports import free_port
 
 PATIENT = ("--seconds", "60")  # the machine may have much else to do
 Told = dict[str, dict[str, Any]]

@@ -17,6 +17,7 @@ import pytest
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
+from tests.database.factories import PASSWORD
 from tests.edge import proxied
 from tests.edge.cases import CASES, SERVERS, Server
 from tests.edge.exchange import connected, deaf, exchange
@@ -24,12 +25,11 @@ from tests.edge.proxied import Proxied
 from tests.edge.running import complaints_by_server
 from tests.edge.steps import ANSWERED
 from tests.edge.world import World, cases_proxied, world_running
-from tests.factories import PASSWORD
-from tests.fleets import wait_for
-from tests.gateway_levels import metrics
-from tests.programs import ProgramUnavailable
-from tests.proxies import API_HOST, PROXIES, proxy_running
-from tests.usage_fleets import MODEL
+from tests.fleet.fleets import wait_for
+from tests.gateway.levels import metrics
+from tests.servers.programs import ProgramUnavailable
+from tests.servers.proxies import API_HOST, PROXIES, proxy_running
+from tests.usage.fleets import MODEL
 
 STATIC = re.compile(r'href="(/static/[^"]+\.css)"')
 TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="([^"]+)"')

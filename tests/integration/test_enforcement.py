@@ -15,9 +15,9 @@ from tenants.bounds import Bounds, Offloads
 from tenants.levels import FLEET, Place, level_of
 from tenants.models import Member, Namespace, Organisation, User
 from tenants.services.organisations import bounds_put
-from tests.api import Api, make_key, make_organisation, said
-from tests.factories import make_agent, make_group, make_namespace, publish
-from tests.seen_agents import make_agent as make_seen_agent
+from tests.database.factories import make_agent, make_group, make_namespace, publish
+from tests.fleet.seen_agents import make_agent as make_seen_agent
+from tests.web.api import Api, make_key, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 WITH_POOL = enforcement_encode(paged_enforcement(host_pool_bytes=1, host_formats=["fp8"], kv_formats=["fp8"]))

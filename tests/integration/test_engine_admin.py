@@ -19,7 +19,7 @@ from engine_agent.contracts.protocol import (
     snapshot_build,
     snapshot_encode,
 )
-from tests.engine_processes import Engine, UnixConnection, asked, engine, state_folder
+from tests.engines.processes import Engine, UnixConnection, asked, engine, state_folder
 
 SECRET = b"the-secret-that-gateways-and-engines-share"
 PROMPT = list(range(100, 180))  # five blocks

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from engine_agent.process.config import CHECKOUT, default_state
-from tests.engine_processes import Engine, engine, state_folder
+from tests.engines.processes import Engine, engine, state_folder
 
 PAGE = (CHECKOUT / "docs" / "engine.md").read_text()
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -18,7 +18,7 @@ import pytest
 
 from engine_agent.journal.journal import Closed, Journal, Opened
 from engine_agent.process.config import CHECKOUT
-from tests.engine_processes import DEMO, READY_SECONDS, Engine, engine, state_folder
+from tests.engines.processes import DEMO, READY_SECONDS, Engine, engine, state_folder
 
 PROMPT = list(range(100, 180))  # five blocks
 

@@ -12,9 +12,9 @@ from engine_agent.contracts.block_events import MARK_BYTES, Page, events_decode
 from engine_agent.contracts.identity import FLEET, WATCH
 from engine_agent.journal.journal import Opened
 from engine_agent.prompts.bundle import Bundle, bundle_name, bundle_read
+from tests.engines.rendering import chat_text
 from tests.integration.openai_engine import MODEL, SECONDS, OpenAiEngine, running
 from tests.integration.test_openai_fleet import signed
-from tests.rendering import chat_text
 
 KEY, KV_FORMAT = b"k" * 32, "bf16"  # of the one namespace in the engine's snapshot
 MESSAGES = [{"role": "user", "content": "Tell me of the sea. " * 20}]

@@ -23,8 +23,8 @@ from tenants.services.namespace_keys import key_open
 from tenants.services.operations import purge
 from tenants.services.organisations import organisation_update
 from tenants.services.people import password_change
-from tests.api import make_key, make_organisation
-from tests.factories import PASSWORD, make_agent, make_join_token, make_user
+from tests.database.factories import PASSWORD, make_agent, make_join_token, make_user
+from tests.web.api import make_key, make_organisation
 
 pytestmark = pytest.mark.django_db
 

@@ -23,10 +23,10 @@ from controlplane.analytics.windows import window_of
 from engine_agent.contracts.protocol import CANARIES
 from engine_agent.contracts.wire import Batch, Report, batch_decode, batch_encode
 from tenants.models import Namespace, User
-from tests.api import Api, make_key, make_operator_token, make_organisation, said
-from tests.evicted import evict
-from tests.factories import make_agent, make_group, make_namespace, make_operator, make_pin
-from tests.usage_sums import store
+from tests.database.factories import make_agent, make_group, make_namespace, make_operator, make_pin
+from tests.usage.evicted import evict
+from tests.usage.sums import store
+from tests.web.api import Api, make_key, make_operator_token, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.fleets import Fleet, fleet_running, inside, wait_for
-from tests.recount import Recount
-from tests.usage_chats import Chat, Customer, Door
-from tests.usage_fleets import MODEL, customer, engine_agent, gateway, organisation_make
+from tests.fleet.fleets import Fleet, fleet_running, inside, wait_for
+from tests.usage.chats import Chat, Customer, Door
+from tests.usage.fleets import MODEL, customer, engine_agent, gateway, organisation_make
+from tests.usage.recount import Recount
 
 PATH = "/orgs/acme/namespaces/default"
 
@@ -35,7 +35,7 @@ def part(fleet: Fleet, path: str) -> str:
 
 
 def signed_in(fleet: Fleet) -> dict[str, str]:
-    return dict(json.loads(inside(fleet, "tests.usage_inside:operator_session")))
+    return dict(json.loads(inside(fleet, "tests.usage.inside:operator_session")))
 
 
 def test_a_flood_shows_as_the_pair_of_who_flooded_and_who_gave_way(fleet: Fleet) -> None:

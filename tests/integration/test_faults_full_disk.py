@@ -6,11 +6,10 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from tests.fleets import Fleet, fleet_running, wait_for
-from tests.recount import Recount, by_namespace, journals_kept, truth_of
-from tests.small_disk import NoSmallDisk, small_disk
-from tests.usage_chats import Door, chats
-from tests.usage_fleets import (
+from tests.fleet.fleets import Fleet, fleet_running, wait_for
+from tests.support.small_disk import NoSmallDisk, small_disk
+from tests.usage.chats import Door, chats
+from tests.usage.fleets import (
     MODEL,
     customer,
     engine_agent,
@@ -21,6 +20,7 @@ from tests.usage_fleets import (
     organisation_make,
     stored,
 )
+from tests.usage.recount import Recount, by_namespace, journals_kept, truth_of
 
 AGENT = "engine-1"
 

@@ -20,10 +20,9 @@ import psutil
 import pytest
 
 from tests.bench.pages import NotAnswered
-from tests.fleets import Fleet, Part, fleet_running, inside, wait_for
-from tests.recount import KeptJournals, Recount, Sum, by_namespace, journals_kept, total, truth_of
-from tests.usage_chats import LEFT, Customer, Door, chats
-from tests.usage_fleets import (
+from tests.fleet.fleets import Fleet, Part, fleet_running, inside, wait_for
+from tests.usage.chats import LEFT, Customer, Door, chats
+from tests.usage.fleets import (
     MODEL,
     Postgres,
     customer,
@@ -37,6 +36,7 @@ from tests.usage_fleets import (
     stored,
     told,
 )
+from tests.usage.recount import KeptJournals, Recount, Sum, by_namespace, journals_kept, total, truth_of
 
 SEED = int(os.environ.get("LUMINET_FAULTS_SEED", "0")) or random.SystemRandom().randrange(1, 10_000)
 ENGINES, GATEWAYS = ("engine-1", "engine-2"), ("gateway-1", "gateway-2")
@@ -194,7 +194,7 @@ def exactly_counted(whole: Whole) -> None:
         assert told(whole.fleet, organisation) == total(truth, organisation)
     for namespace in ("default", "batch"):
         assert told(whole.fleet, "acme", namespace=namespace) == whole.truth()["acme", namespace]
-    assert json.loads(inside(whole.fleet, "tests.usage_inside:differences")) == []
+    assert json.loads(inside(whole.fleet, "tests.usage.inside:differences")) == []
 
 
 def nothing_is_left(whole: Whole) -> None:
@@ -204,7 +204,7 @@ def nothing_is_left(whole: Whole) -> None:
         assert problems_in_books(fleet, name) == []
     fleet.ask("PUT", "/orgs/acme/policy", {"policy": {"kv_dtype": "bf16", "ttl_seconds": next(_ttls)}})
     wait_for(lambda: fleet.value(HELD) == 0 and whole.is_whole(), "every step of every operation to end")
-    assert inside(fleet, "tests.usage_inside:audit_is_sound") == "true"
+    assert inside(fleet, "tests.usage.inside:audit_is_sound") == "true"
     for name in ENGINES:
         assert len(psutil.Process(whole.agents[name].pid).children()) == 1, (
             "one engine, and none that outlived a sidecar"

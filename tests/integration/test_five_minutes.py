@@ -26,10 +26,10 @@ from tenants.access import actor_for_operator
 from tenants.actor import Actor
 from tenants.levels import Place, level_of
 from tenants.models import ApiKey, Namespace, Organisation, User
-from tests.api import make_organisation
-from tests.demonstration import demonstration
-from tests.factories import make_agent, make_operator, publish
-from tests.stand_in_gateway import StandIn, stand_in_gateway
+from tests.database.factories import make_agent, make_operator, publish
+from tests.gateway.stand_in_gateway import StandIn, stand_in_gateway
+from tests.web.api import make_organisation
+from tests.web.demonstration import demonstration
 
 pytestmark = pytest.mark.django_db
 PAGE = "/five-minutes"

@@ -13,8 +13,8 @@ from controlplane.fleet.enrolment import agent_for_token, enrol
 from controlplane.fleet.errors import Revoked, UnknownToken
 from controlplane.fleet.models import Agent, JoinToken, OperationStep
 from tenants.models import AuditRecord
-from tests.api import Api, make_organisation, said
-from tests.factories import about_agent, enrol_agent, make_agent, make_group
+from tests.database.factories import about_agent, enrol_agent, make_agent, make_group
+from tests.web.api import Api, make_organisation, said
 
 pytestmark = pytest.mark.usefixtures("still_clock")
 AGENTS = "/fleet/agents"

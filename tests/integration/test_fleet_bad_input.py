@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from engine_agent.contracts.wire import MOST_BATCH_BYTES, Batch, Report, batch_encode
-from tests.fleets import Fleet, fleet_running, wait_for
+from tests.fleet.fleets import Fleet, fleet_running, wait_for
 
 ABOUT = {"backend": "simulated", "version": "0.1.0"}
 Answered = tuple[int, Any]

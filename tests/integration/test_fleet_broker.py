@@ -20,9 +20,9 @@ from controlplane.fleet.errors import BrokerAway
 from controlplane.fleet.models import Agent
 from controlplane.settings.env import Environment
 from tenants.actor import SYSTEM
-from tests.agent_workers import command_send, working
-from tests.factories import about_agent, enrol_agent, make_agent, make_join_token
-from tests.ports import free_port
+from tests.database.factories import about_agent, enrol_agent, make_agent, make_join_token
+from tests.fleet.agent_workers import command_send, working
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.django_db
 SECONDS = 60

@@ -20,8 +20,8 @@ from controlplane.fleet.views import state_of
 from tenants.actor import SYSTEM
 from tenants.levels import FLEET, Place
 from tenants.models import Organisation
-from tests.api import make_organisation
-from tests.factories import about_agent, make_agent, make_group, make_namespace, publish
+from tests.database.factories import about_agent, make_agent, make_group, make_namespace, publish
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 NEW, OLD, STRANGE = "a" * 64, "b" * 64, "c" * 64

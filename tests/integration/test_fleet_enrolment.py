@@ -39,7 +39,7 @@ from tenants.actor import SYSTEM
 from tenants.crypto import secret_hash, secret_text
 from tenants.errors import InvalidFields
 from tenants.models import AuditRecord
-from tests.factories import about_agent, enrol_agent, make_agent, make_group, make_join_token
+from tests.database.factories import about_agent, enrol_agent, make_agent, make_group, make_join_token
 
 pytestmark = pytest.mark.django_db
 NOW = timezone.now()

@@ -18,9 +18,9 @@ import pytest
 
 from controlplane.stack.services import luminet
 from tests.bench.pages import NotAnswered
-from tests.engine_processes import DEMO
-from tests.fleets import Fleet, Part, fleet_running, wait_for
-from tests.ports import free_port
+from tests.engines.processes import DEMO
+from tests.fleet.fleets import Fleet, Part, fleet_running, wait_for
+from tests.support.ports import free_port
 
 _prefixes = (f"t{number}" for number in count(1))
 _ttls = count(1_000)

@@ -10,9 +10,9 @@ from controlplane.fleet import gauges as fleet
 from controlplane.fleet.health import AGENT_STATES
 from controlplane.rollouts import gauges as rollouts
 from tenants.levels import Place
-from tests.api import make_organisation
-from tests.rollouts import make_canary
-from tests.seen_agents import make_agent
+from tests.fleet.rollouts import make_canary
+from tests.fleet.seen_agents import make_agent
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 

@@ -10,7 +10,7 @@ from controlplane.celery import app
 from controlplane.fleet.housekeeping import housekeeping
 from controlplane.fleet.models import Agent, AgentGeneration, JoinToken
 from controlplane.fleet.tasks import fleet_housekeeping
-from tests.factories import make_agent, make_join_token
+from tests.database.factories import make_agent, make_join_token
 
 pytestmark = pytest.mark.django_db
 NOW = timezone.now()

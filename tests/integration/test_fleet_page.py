@@ -12,8 +12,8 @@ from django.utils import timezone
 from controlplane.fleet.models import CanaryMinute, CanaryStanding
 from controlplane.rollouts.models import Rollout
 from tenants.models import PolicyLevel
-from tests.api import make_organisation
-from tests.seen_agents import OTHER, count_minute, hold, make_agent
+from tests.fleet.seen_agents import OTHER, count_minute, hold, make_agent
+from tests.web.api import make_organisation
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("still_clock")]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.bench.pages import NotAnswered
-from tests.fleets import Fleet, fleet_running, wait_for
+from tests.fleet.fleets import Fleet, fleet_running, wait_for
 
 AGENTS = 4
 PATH = "/orgs/acme/policy"

@@ -19,12 +19,20 @@ from django.urls import reverse
 
 from tenants.levels import Place
 from tenants.models import Namespace, Organisation, Pin
-from tests.alerts import make_alert, make_alert_rule
-from tests.api import make_key, make_operator_token, make_organisation
-from tests.dashboard_pages import NOWHERE, PAGES, Page
-from tests.factories import make_agent, make_group, make_join_token, make_operator, make_pin, make_user, publish
-from tests.pages import join
-from tests.rollouts import make_canary
+from tests.database.factories import (
+    make_agent,
+    make_group,
+    make_join_token,
+    make_operator,
+    make_pin,
+    make_user,
+    publish,
+)
+from tests.fleet.alerts import make_alert, make_alert_rule
+from tests.fleet.rollouts import make_canary
+from tests.web.api import make_key, make_operator_token, make_organisation
+from tests.web.dashboard_pages import NOWHERE, PAGES, Page
+from tests.web.pages import join
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"

@@ -15,9 +15,9 @@ from controlplane.dashboard.accounts.keeping import SECRETS, SECRETS_OF, Kept, a
 from controlplane.dashboard.accounts.refilling import is_of_page
 from tenants.levels import Place
 from tenants.models import Member, Namespace, Organisation, PolicyLevel, User
-from tests.api import make_organisation
-from tests.factories import PASSWORD, make_agent, make_operator, make_user, publish
-from tests.pages import join, words
+from tests.database.factories import PASSWORD, make_agent, make_operator, make_user, publish
+from tests.web.api import make_organisation
+from tests.web.pages import join, words
 
 pytestmark = pytest.mark.django_db
 HERE = "http://testserver"

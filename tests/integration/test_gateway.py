@@ -18,7 +18,7 @@ from engine_agent.contracts.identity import HEADER, Identity, sign
 from engine_agent.contracts.protocol import change_between
 from engine_agent.gateway.engines import LOOK_SECONDS
 from engine_agent.sidecar.holder import HolderMismatch, HolderRejected
-from tests.gateways import (
+from tests.gateway.snapshots import (
     BOUND,
     EXPIRED,
     FOREIGN,

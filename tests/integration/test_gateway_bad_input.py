@@ -6,9 +6,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.bad_input import OF_EACH, Aftermath, fleet, suffered
-from tests.bad_requests import KINDS, case
-from tests.gateway_levels import faults, sockets
+from tests.gateway.bad_input import OF_EACH, Aftermath, fleet, suffered
+from tests.gateway.bad_requests import KINDS, case
+from tests.gateway.levels import faults, sockets
 from tests.integration.gateway_fleet import until
 from tests.integration.test_gateway_process import Process, complete
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from engine_agent.gateway import standing
-from tests.gateways import FOREIGN, KEY, MODEL, split
+from tests.gateway.snapshots import FOREIGN, KEY, MODEL, split
 from tests.integration.gateway_fleet import Fleet, fleet, gateway, until
 
 AGENTS = ("agent-1", "agent-2")

@@ -9,7 +9,7 @@ import pytest
 from engine_agent.contracts.wire import Report
 from engine_agent.gateway.diverging import diverging, sampling
 from engine_agent.gateway.diverging.diverging import Diverging
-from tests.gateways import KEY, MODEL
+from tests.gateway.snapshots import KEY, MODEL
 from tests.integration.gateway_fleet import fleet, until
 
 RULES = "The sea was calm and the ship sailed on through the night, and nobody asked why. " * 6

@@ -19,13 +19,13 @@ import pytest
 from engine_agent.gateway import engines as lookout
 from engine_agent.gateway import silence
 from engine_agent.gateway.health import IN_A_ROW
-from tests.engine_processes import Engine, state_folder
-from tests.gateways import KEY, MODEL, engine_snapshot, gateway_snapshot, route, split, tenants
+from tests.engines.processes import Engine, state_folder
+from tests.gateway.snapshots import KEY, MODEL, engine_snapshot, gateway_snapshot, route, split, tenants
 from tests.integration.gateway_fleet import Fleet, Gateway, fleet_engine, gateway, told_as, until
 from tests.integration.test_gateway_misbehaving import behind, complete, good, retries, silent, told
 from tests.integration.test_gateway_process import gateway as gateway_process
 from tests.integration.test_gateway_process import joined_before
-from tests.ports import free_port
+from tests.support.ports import free_port
 from tests.unit.server.asking import Answered
 
 AGENTS = ("agent-1", "agent-2")

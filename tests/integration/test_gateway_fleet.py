@@ -14,10 +14,10 @@ import pytest
 
 from controlplane.stack.services import luminet
 from engine_agent.demo import model as demo
-from tests.fleets import Fleet, Part, fleet_running, wait_for
+from tests.fleet.fleets import Fleet, Part, fleet_running, wait_for
 from tests.integration.asking import Asking, asking
 from tests.integration.test_gateway import sample
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 MODEL, AGENTS = "model", ("agent-1", "agent-2")  # a model is called after its folder
 # One computes as on a CPU without bfloat16, and can do a KV format that no policy names; the other as this CPU can.

@@ -18,12 +18,12 @@ import httpx
 import pytest
 
 from engine_agent.journal.records import Closed, Opened
-from tests.busy import cores_busy
-from tests.engine_processes import Engine, state_folder
-from tests.gateways import KEY, MODEL, engine_snapshot, gateway_snapshot, route, tenants
+from tests.engines.processes import Engine, state_folder
+from tests.gateway.snapshots import KEY, MODEL, engine_snapshot, gateway_snapshot, route, tenants
 from tests.integration.gateway_fleet import fleet_engine, told_as, until
 from tests.integration.test_gateway_process import Process, gateway, joined_before
-from tests.recount import KeptJournals, Recount, journals_kept, total, truth_of
+from tests.support.busy import cores_busy
+from tests.usage.recount import KeptJournals, Recount, journals_kept, total, truth_of
 
 TOKENS = 1_900  # nearly all that fit: another gateway is up before the last one comes
 PATIENCE_SECONDS = 120

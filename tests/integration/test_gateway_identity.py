@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from engine_agent.contracts.identity import HEADER
-from tests.gateways import KEY, MODEL, gateway_snapshot, route, tenants
+from tests.gateway.snapshots import KEY, MODEL, gateway_snapshot, route, tenants
 from tests.integration.gateway_fleet import Gateway, gateway
 
 

@@ -9,13 +9,13 @@ import httpx
 import pytest
 
 from engine_agent.process.commands import loop_factory
-from tests.engine_processes import state_folder
-from tests.gateway_levels import Levels, faults, levels
-from tests.gateways import gateway_snapshot, route, tenants
-from tests.idle_streams import Streams, files_short_of, open_streams
+from tests.engines.processes import state_folder
+from tests.gateway.idle_streams import Streams, files_short_of, open_streams
+from tests.gateway.levels import Levels, faults, levels
+from tests.gateway.snapshots import gateway_snapshot, route, tenants
+from tests.gateway.stand_in import Running, stand_in
 from tests.integration.gateway_fleet import until
 from tests.integration.test_gateway_process import Process, complete, gateway, joined_before
-from tests.stand_in import Running, stand_in
 
 STREAMS = 500
 SECONDS = 2.0  # between two tokens of a stream

@@ -12,7 +12,7 @@ from engine_agent.gateway.asked import asked_read
 from engine_agent.gateway.keys import Caller, caller_of
 from engine_agent.gateway.knowing.knowing import Knowing
 from engine_agent.gateway.knowing.prompts import Prompt
-from tests.gateways import CHECK, FOREIGN, KEY, MODEL, tenants
+from tests.gateway.snapshots import CHECK, FOREIGN, KEY, MODEL, tenants
 from tests.integration.gateway_fleet import Fleet, fleet, until
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"

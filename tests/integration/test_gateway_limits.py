@@ -12,8 +12,8 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.engine_processes import Engine, state_folder
-from tests.gateways import FOREIGN, KEY, MODEL, Entries, engine_snapshot, gateway_snapshot, route, tenants
+from tests.engines.processes import Engine, state_folder
+from tests.gateway.snapshots import FOREIGN, KEY, MODEL, Entries, engine_snapshot, gateway_snapshot, route, tenants
 from tests.integration.gateway_fleet import Fleet, fleet, told_as, until
 from tests.integration.test_gateway import bearer, sample
 from tests.integration.test_gateway_process import Process, gateway, joined_before

@@ -10,9 +10,9 @@ from typing import Any, BinaryIO
 import httpx
 import pytest
 
-from tests.gateways import KEY, MODEL, gateway_snapshot, route, split, tenants
+from tests.gateway.snapshots import KEY, MODEL, gateway_snapshot, route, split, tenants
 from tests.integration.gateway_fleet import Gateway, gateway, until
-from tests.ports import free_port
+from tests.support.ports import free_port
 from tests.unit.server.asking import Answered
 
 Answer = Callable[[socket.socket, str], bool]  # says something on a connection; whether it goes on

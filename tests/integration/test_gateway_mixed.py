@@ -17,8 +17,8 @@ import pytest
 from engine_agent.contracts.block_events import Load, Page, events_encode
 from engine_agent.contracts.identity import HEADER
 from engine_agent.contracts.protocol import canonical_json
-from tests.engine_processes import Answer, Engine
-from tests.gateways import KEY, MODEL, SECRETS, engine_snapshot, gateway_snapshot, route, tenants
+from tests.engines.processes import Answer, Engine
+from tests.gateway.snapshots import KEY, MODEL, SECRETS, engine_snapshot, gateway_snapshot, route, tenants
 from tests.integration.gateway_fleet import fleet_engine, gateway, told_as, until
 from tests.integration.test_gateway_identity import Recording, identity
 from tests.unit.gateway.knowing.saying import bundle_bytes, loaded

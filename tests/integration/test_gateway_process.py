@@ -23,10 +23,10 @@ from engine_agent.contracts.protocol import Snapshot
 from engine_agent.process.config import CHECKOUT
 from engine_agent.sidecar.credentials import Credentials, credentials_keep
 from engine_agent.sidecar.store import Store
-from tests.engine_processes import Engine, state_folder
-from tests.gateways import CHECK, KEY, MODEL, engine_snapshot, gateway_snapshot, namespace, route, tenants
+from tests.engines.processes import Engine, state_folder
+from tests.gateway.snapshots import CHECK, KEY, MODEL, engine_snapshot, gateway_snapshot, namespace, route, tenants
 from tests.integration.gateway_fleet import fleet_engine, told_as, until
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 READY_SECONDS = 300  # of a machine that is busy with other things
 SEALING = b"s" * 32

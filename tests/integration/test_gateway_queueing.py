@@ -16,8 +16,19 @@ import pytest
 
 from engine_agent.contracts.protocol import change_between
 from engine_agent.gateway.standing import Standing
-from tests.engine_processes import Engine, state_folder
-from tests.gateways import FOREIGN, KEY, MODEL, Entries, engine_snapshot, gateway_snapshot, key, route, split, tenants
+from tests.engines.processes import Engine, state_folder
+from tests.gateway.snapshots import (
+    FOREIGN,
+    KEY,
+    MODEL,
+    Entries,
+    engine_snapshot,
+    gateway_snapshot,
+    key,
+    route,
+    split,
+    tenants,
+)
 from tests.integration.gateway_fleet import Fleet, Gateway, fleet_engine, told_as, until
 from tests.integration.test_gateway import bearer, sample
 from tests.integration.test_gateway_process import Process, joined_before

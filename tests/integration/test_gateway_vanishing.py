@@ -13,10 +13,10 @@ import pytest
 from engine_agent.contracts.block_events import Load
 from engine_agent.gateway import engines as lookout
 from engine_agent.gateway import silence
-from tests.gateways import KEY, MODEL, gateway_snapshot, route, tenants
+from tests.fleet.vanishing import Machine, namespaced_machine, proxied_machine, why_no_namespace
+from tests.gateway.snapshots import KEY, MODEL, gateway_snapshot, route, tenants
 from tests.integration.gateway_fleet import Gateway, until
 from tests.unit.server.asking import Answered
-from tests.vanishing import Machine, namespaced_machine, proxied_machine, why_no_namespace
 
 OTHER = "other"  # a model of a second engine on the same machine, which has room
 SEATED = ("headers", "stream", "whole", "send")  # what a request is waiting for when the machine vanishes

@@ -15,8 +15,8 @@ from tenants.levels import FLEET, Key, Place
 from tenants.models import Namespace, Organisation, PolicyLevel, PolicyRevision
 from tenants.services.namespaces import default_group
 from tenants.snapshots import Older, entries_held, entries_read
-from tests.api import make_organisation
-from tests.factories import make_group, make_namespace, publish
+from tests.database.factories import make_group, make_namespace, publish
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 

@@ -14,8 +14,8 @@ from tenants.services.namespaces import default_group
 from tenants.services.operations import operation_begin, purge
 from tenants.services.organisations import organisation_delete
 from tenants.tasks import housekeeping as task
-from tests.api import make_organisation
-from tests.factories import make_agent
+from tests.database.factories import make_agent
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 MOMENT = timedelta(minutes=1)

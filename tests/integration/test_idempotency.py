@@ -18,9 +18,9 @@ from tenants.models import ApiKey, AuditRecord, IdempotentRequest, Organisation
 from tenants.services import idempotency
 from tenants.services.housekeeping import housekeeping
 from tenants.services.idempotency import ANSWERS_KEPT, answer_place
-from tests.api import Api, make_key, make_organisation, said
-from tests.database_text import database_text
-from tests.threads import at_once
+from tests.database.text import database_text
+from tests.support.threads import at_once
+from tests.web.api import Api, make_key, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 KEY = "a-key-of-their-choice"

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.outliving import AGAIN_SECONDS, MARK, is_alive, marked
+from tests.suite.outliving import AGAIN_SECONDS, MARK, is_alive, marked
 
 CHECKOUT = Path(__file__).parents[2]
 SECONDS = 120.0  # for a machine that has other work; a run that nothing ends takes longer

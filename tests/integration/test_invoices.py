@@ -28,9 +28,9 @@ from tenants.errors import InvalidFields
 from tenants.models import Namespace
 from tenants.services.namespaces import namespace_delete
 from tenants.services.organisations import organisation_delete, remains_remove
-from tests.api import Api, make_key, make_organisation, said
-from tests.factories import make_namespace
-from tests.usage_rows import Counted, counts, rolled, store
+from tests.database.factories import make_namespace
+from tests.usage.rows import Counted, counts, rolled, store
+from tests.web.api import Api, make_key, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 DAY = 86_400

@@ -19,8 +19,8 @@ from engine_agent.contracts.protocol import CANARIES, Snapshot, snapshot_decode
 from engine_agent.contracts.usage import Row, row_document
 from engine_agent.contracts.wire import Batch, Report
 from tenants.models import Organisation
-from tests.api import Api, make_organisation, said
-from tests.factories import make_agent, make_group
+from tests.database.factories import make_agent, make_group
+from tests.web.api import Api, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 WHY = "192 of 200 tokens of another organisation's prompt were cached"

@@ -20,10 +20,10 @@ from tenants.models import ApiKey, AuditRecord, Member, Organisation, User
 from tenants.services.keys import key_create
 from tenants.services.members import member_invite
 from tenants.services.organisations import limits_put
-from tests.api import make_key, make_organisation
-from tests.factories import make_agent, make_user
-from tests.pages import join, words
-from tests.usage_rows import store_by_key
+from tests.database.factories import make_agent, make_user
+from tests.usage.rows import store_by_key
+from tests.web.api import make_key, make_organisation
+from tests.web.pages import join, words
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"

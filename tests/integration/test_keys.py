@@ -17,9 +17,9 @@ from tenants.models import ApiKey, AuditRecord, OperatorToken, Organisation, Use
 from tenants.services.keys import key_create, key_revoke, operator_token_create, operator_token_revoke
 from tenants.services.namespaces import namespace_delete
 from tenants.services.organisations import limits_put, organisation_update, remains_remove
-from tests.api import Api, make_key, make_operator_token, make_organisation, said
-from tests.factories import actor_of, make_namespace, make_operator
-from tests.threads import at_once, failures
+from tests.database.factories import actor_of, make_namespace, make_operator
+from tests.support.threads import at_once, failures
+from tests.web.api import Api, make_key, make_operator_token, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 NOW = timezone.now()

@@ -16,7 +16,7 @@ from tenants.services import housekeeping as sweeps
 from tenants.services.housekeeping import housekeeping
 from tenants.services.members import reset_link
 from tenants.sign_in_limits import DEVICE_LIMIT, EMAIL_AND_ADDRESS_LIMIT, WINDOW
-from tests.factories import PASSWORD, make_user
+from tests.database.factories import PASSWORD, make_user
 
 pytestmark = pytest.mark.django_db
 OWNER = "someone@acme.example"

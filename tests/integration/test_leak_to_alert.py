@@ -29,12 +29,12 @@ from engine_agent.gateway.canary.watch import Canary
 from engine_agent.gateway.held import Held
 from engine_agent.gateway.looking import session_open
 from engine_agent.gateway.tables import tables_read
-from tests.api import Api, make_organisation, said
-from tests.doors import Sender, sender
-from tests.engine_processes import Engine, engine, state_folder
-from tests.factories import make_agent
+from tests.database.factories import make_agent
+from tests.engines.leaking import LEAK, LEAKED, PROGRAM
+from tests.engines.processes import Engine, engine, state_folder
+from tests.fleet.doors import Sender, sender
 from tests.integration.gateway_fleet import told_as
-from tests.leaking_engine import LEAK, LEAKED, PROGRAM
+from tests.web.api import Api, make_organisation, said
 
 pytestmark = pytest.mark.django_db(transaction=True)
 AGENT, GATEWAY = "agent-1", "gateway-1"

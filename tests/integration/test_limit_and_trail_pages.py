@@ -15,9 +15,9 @@ from tenants.limits import Limits
 from tenants.models import Organisation
 from tenants.services.keys import key_create
 from tenants.services.organisations import bounds_put, limits_put
-from tests.api import make_organisation
-from tests.factories import publish
-from tests.pages import join, words
+from tests.database.factories import publish
+from tests.web.api import make_organisation
+from tests.web.pages import join, words
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"

@@ -17,8 +17,8 @@ from tenants.models import AuditRecord, Member, OneTimeLink, Organisation, SignI
 from tenants.services.members import member_invite, member_link, reset_link
 from tenants.services.organisations import organisation_delete
 from tenants.sign_in_limits import EMAIL_AND_ADDRESS_LIMIT
-from tests.api import Api, make_organisation
-from tests.factories import PASSWORD, make_user
+from tests.database.factories import PASSWORD, make_user
+from tests.web.api import Api, make_organisation
 
 pytestmark = pytest.mark.django_db
 NEW = "a fine new password"

@@ -31,9 +31,9 @@ from tenants.actor import SYSTEM
 from tenants.models import Member, Organisation, User
 from tenants.services.organisations import organisation_delete
 from tenants.sessions import SessionStore, stored_key
-from tests.api import make_organisation
-from tests.asgi_clients import SECONDS, Socket
-from tests.factories import make_operator, make_user
+from tests.database.factories import make_operator, make_user
+from tests.servers.asgi_clients import SECONDS, Socket
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -13,7 +13,7 @@ from django.test import Client
 from controlplane.common.logs import SuspiciousRequests, logging_config
 from tenants.actor import SYSTEM
 from tenants.services.members import member_invite
-from tests.api import make_organisation
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 Ask = Callable[[str, pytest.MonkeyPatch], Any]

@@ -37,9 +37,9 @@ from tenants.services.members import (
 from tenants.services.organisations import limits_put, organisation_delete
 from tenants.services.people import password_change
 from tenants.sign_in_limits import EMAIL_AND_ADDRESS_LIMIT
-from tests.api import Api, make_key, make_organisation, said
-from tests.factories import PASSWORD, actor_of, make_user
-from tests.threads import at_once, failures, while_uncommitted
+from tests.database.factories import PASSWORD, actor_of, make_user
+from tests.support.threads import at_once, failures, while_uncommitted
+from tests.web.api import Api, make_key, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 at_once_on_the_database = pytest.mark.django_db(transaction=True)

@@ -8,8 +8,8 @@ import pytest
 
 from controlplane.settings.env import CHECKOUT
 from controlplane.stack.services import luminet
-from tests.fleets import Fleet, environment_for, finished, fleet_described
-from tests.servers import postgres_running, temporary_home
+from tests.fleet.fleets import Fleet, environment_for, finished, fleet_described
+from tests.servers.embedded import postgres_running, temporary_home
 
 BEYOND = ("tenants", "0099_colours")
 CONTRACT = ("tenants", "0100_contract_names")

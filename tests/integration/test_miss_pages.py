@@ -14,9 +14,9 @@ from django.utils import timezone
 
 from controlplane.analytics.models import Divergence
 from tenants.models import Member, Namespace, Organisation, User
-from tests.api import make_organisation
-from tests.evicted import evict
-from tests.usage_rows import Counted, counts, store
+from tests.usage.evicted import evict
+from tests.usage.rows import Counted, counts, store
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 MISSES, LINT = "/orgs/acme/misses", "/orgs/acme/lint"

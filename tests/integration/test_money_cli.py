@@ -16,9 +16,9 @@ from pytest_django.live_server_helper import LiveServer
 from controlplane.analytics import models
 from controlplane.analytics.prices import prices_now
 from controlplane.cli import main
-from tests.api import make_operator_token, make_organisation
-from tests.factories import make_operator
-from tests.usage_rows import Counted, counts, store
+from tests.database.factories import make_operator
+from tests.usage.rows import Counted, counts, store
+from tests.web.api import make_operator_token, make_organisation
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Run = Callable[..., tuple[int, str, str]]

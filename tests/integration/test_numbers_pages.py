@@ -30,10 +30,10 @@ from tenants.services.keys import key_create, key_revoke
 from tenants.services.namespaces import namespace_delete, namespaces_create
 from tenants.services.organisations import organisation_delete, organisation_update
 from tenants.services.policies import policy_publish
-from tests.api import Api, make_key, make_organisation, said
-from tests.demonstration import demonstration
-from tests.factories import make_agent
-from tests.usage_rows import Counted, counts, store, store_by_key, ttft
+from tests.database.factories import make_agent
+from tests.usage.rows import Counted, counts, store, store_by_key, ttft
+from tests.web.api import Api, make_key, make_organisation, said
+from tests.web.demonstration import demonstration
 
 pytestmark = pytest.mark.django_db
 DAY = timedelta(days=1)

@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai import OpenAI
 
-from tests.gateways import (
+from tests.gateway.snapshots import (
     EXPIRED,
     FOREIGN,
     KEY,

@@ -14,10 +14,10 @@ from tenants.actor import SYSTEM
 from tenants.limits import Limits
 from tenants.models import AuditRecord, Namespace, Operation, Organisation, PolicyLevel
 from tenants.services.organisations import limits_put, organisation_update, organisations_create
-from tests.api import make_key, make_organisation
-from tests.factories import make_group, make_pin
-from tests.pages import join, words
-from tests.usage_rows import Counted, counts, store
+from tests.database.factories import make_group, make_pin
+from tests.usage.rows import Counted, counts, store
+from tests.web.api import make_key, make_organisation
+from tests.web.pages import join, words
 
 pytestmark = pytest.mark.django_db
 SCRIPT = "<script>alert(1)</script>"

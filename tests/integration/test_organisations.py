@@ -28,9 +28,9 @@ from tenants.services.organisations import (
     organisation_update,
     remains_remove,
 )
-from tests.api import Api, make_key, make_organisation, said
-from tests.factories import actor_of, make_group, make_namespace, make_pin, publish
-from tests.threads import at_once, failures, while_uncommitted
+from tests.database.factories import actor_of, make_group, make_namespace, make_pin, publish
+from tests.support.threads import at_once, failures, while_uncommitted
+from tests.web.api import Api, make_key, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 at_once_on_the_database = pytest.mark.django_db(transaction=True)

@@ -11,9 +11,9 @@ from django.urls import URLPattern, URLResolver, reverse
 from controlplane.dashboard import urls
 from controlplane.demo import urls as demo_urls
 from tenants.models import Member, Organisation, User
-from tests.api import make_organisation
-from tests.dashboard_pages import ALL_PAGES, DEMO_PAGES, PAGES, Page
-from tests.demonstration import demonstration
+from tests.web.api import make_organisation
+from tests.web.dashboard_pages import ALL_PAGES, DEMO_PAGES, PAGES, Page
+from tests.web.demonstration import demonstration
 
 pytestmark = pytest.mark.django_db
 INSIDE = [one for one in ALL_PAGES if one.audience != "outside" and one.kind != "deed"]

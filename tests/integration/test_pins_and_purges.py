@@ -16,9 +16,9 @@ from tenants.services.namespace_keys import key_open
 from tenants.services.operations import purge
 from tenants.services.organisations import limits_put
 from tenants.services.pins import MAX_CONTENT_BYTES, pin_content, pin_create, pin_delete
-from tests.api import Api, make_organisation, said
-from tests.factories import make_agent, make_namespace, make_pin
-from tests.threads import at_once, failures
+from tests.database.factories import make_agent, make_namespace, make_pin
+from tests.support.threads import at_once, failures
+from tests.web.api import Api, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 at_once_on_the_database = pytest.mark.django_db(transaction=True)

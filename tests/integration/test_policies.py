@@ -25,9 +25,9 @@ from tenants.selectors import Preview, policy_in_force, policy_preview
 from tenants.services.namespaces import namespace_delete, namespace_update
 from tenants.services.organisations import bounds_put
 from tenants.services.policies import policy_rollback
-from tests.api import Api, make_key, make_organisation, said
-from tests.factories import actor_of, make_agent, make_group, make_namespace, publish
-from tests.threads import at_once, failures, while_uncommitted
+from tests.database.factories import actor_of, make_agent, make_group, make_namespace, publish
+from tests.support.threads import at_once, failures, while_uncommitted
+from tests.web.api import Api, make_key, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 at_once_on_the_database = pytest.mark.django_db(transaction=True)

@@ -21,8 +21,8 @@ from tenants.levels import FLEET, Place, level_of
 from tenants.models import AuditRecord, Member, Namespace, Organisation, PolicyLevel, PolicyRevision, User
 from tenants.policy import FIELDS
 from tenants.services.organisations import bounds_put, organisation_update
-from tests.api import make_organisation
-from tests.factories import make_agent, make_namespace, publish
+from tests.database.factories import make_agent, make_namespace, publish
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 POLICY = "/orgs/acme/namespaces/default/policy"

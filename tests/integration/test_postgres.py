@@ -11,8 +11,8 @@ from controlplane.stack.credentials import credentials_ensure
 from controlplane.stack.errors import StackError
 from controlplane.stack.postgres import Cluster, cluster_prepare, copy_binaries, identity, wheel_binaries
 from controlplane.stack.services import database_url
-from tests.ports import free_port
-from tests.servers import postgres_running, temporary_home
+from tests.servers.embedded import postgres_running, temporary_home
+from tests.support.ports import free_port
 
 
 def prepare(config: StackConfig) -> Cluster:

@@ -17,9 +17,9 @@ from tenants.levels import FLEET, Place
 from tenants.models import Namespace, Organisation, PolicyRevision
 from tenants.policy import Policy
 from tenants.services.policies import policy_publish
-from tests.api import make_organisation
-from tests.pages import join, words
-from tests.usage_rows import Counted, counts, store
+from tests.usage.rows import Counted, counts, store
+from tests.web.api import make_organisation
+from tests.web.pages import join, words
 
 pytestmark = pytest.mark.django_db
 LINES = {"sliding": [0.2, 0.5, 0.7], "better": [0.3, 0.6, 0.9]}

@@ -17,8 +17,8 @@ from controlplane.analytics.prices import MOST_PRICES, price_list, prices_now, p
 from tenants.actor import SYSTEM
 from tenants.errors import InvalidFields, StaleRevision
 from tenants.models import AuditRecord
-from tests.api import Api, make_key, make_organisation, said
-from tests.threads import at_once
+from tests.support.threads import at_once
+from tests.web.api import Api, make_key, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)

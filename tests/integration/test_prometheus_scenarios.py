@@ -4,8 +4,8 @@ import re
 import shutil
 from pathlib import Path
 
-from tests.prometheus_rules import FOLDER, RULES, RULES_FILE, TESTS_FILE
-from tests.promtool import judged
+from tests.servers.prometheus_rules import FOLDER, RULES, RULES_FILE, TESTS_FILE
+from tests.servers.promtool import judged
 
 
 def test_every_rule_fires_in_its_scenario_and_is_quiet_in_the_other() -> None:

@@ -38,10 +38,10 @@ from tenants.models import Namespace, Operation, Organisation
 from tenants.services.namespaces import namespace_delete, namespace_update
 from tenants.services.operations import operation_begin, purge
 from tenants.services.organisations import organisation_delete
-from tests.api import make_organisation
-from tests.factories import make_agent, make_group, make_namespace, publish
-from tests.queues import acknowledged, broker, change_followed, commands_taken, messages_taken
-from tests.threads import Deed, at_once, failures
+from tests.database.factories import make_agent, make_group, make_namespace, publish
+from tests.fleet.queues import acknowledged, broker, change_followed, commands_taken, messages_taken
+from tests.support.threads import Deed, at_once, failures
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 NOW = timezone.now()

@@ -31,11 +31,11 @@ from controlplane.rollouts.transport import Outgoing, commands_send
 from controlplane.rollouts.waking import ASKED_KEY, Waker, push_ask
 from engine_agent.contracts import sealing, wire
 from tenants.levels import FLEET
-from tests.api import make_organisation
-from tests.factories import enrol_agent, make_agent, publish
-from tests.ports import free_port
-from tests.queues import broker as connected
-from tests.queues import commands_taken, messages_taken
+from tests.database.factories import enrol_agent, make_agent, publish
+from tests.fleet.queues import broker as connected
+from tests.fleet.queues import commands_taken, messages_taken
+from tests.support.ports import free_port
+from tests.web.api import make_organisation
 
 SECONDS = 20
 

@@ -11,9 +11,9 @@ from controlplane.fleet.quality_results import artefact_digest, quality_ensure
 from tenants.actor import SYSTEM
 from tenants.levels import FLEET, level_of
 from tenants.models import AuditRecord
-from tests.api import Api, make_organisation, said
-from tests.factories import make_agent, publish
-from tests.rollouts import SHIPPED, make_shipped_results, shipped_quality
+from tests.database.factories import make_agent, publish
+from tests.fleet.rollouts import SHIPPED, make_shipped_results, shipped_quality
+from tests.web.api import Api, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 PATH = "/orgs/acme/policy"

@@ -8,9 +8,9 @@ from engine_agent.tools.errors import ToolError
 from engine_agent.tools.quality.artefact import load_artefact
 from engine_agent.tools.quality.command import main
 from engine_agent.tools.quality.publishing import publish, publishing_checked
-from tests.api import make_key, make_operator_token, make_organisation
-from tests.factories import make_operator
-from tests.rollouts import SHIPPED
+from tests.database.factories import make_operator
+from tests.fleet.rollouts import SHIPPED
+from tests.web.api import make_key, make_operator_token, make_organisation
 
 pytestmark = pytest.mark.django_db(transaction=True)
 ARTEFACT = load_artefact(SHIPPED.parent, backend="torch-cpu")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from engine_agent.process.config import CHECKOUT
-from tests.engine_processes import Engine, engine, state_folder
+from tests.engines.processes import Engine, engine, state_folder
 from tests.integration.gateway_fleet import until
-from tests.spoiling import hit, spoiled
+from tests.support.spoiling import hit, spoiled
 
 SEED, TIMES = 12, 60
 GOLDEN = CHECKOUT / "tests" / "contract" / "golden" / "snapshot-engine.json"

@@ -13,10 +13,11 @@ from controlplane.fleet.quality_results import quality_override
 from tenants.actor import SYSTEM
 from tenants.levels import Place
 from tenants.models import Namespace, Organisation
-from tests.alerts import make_alert, make_alert_rule
-from tests.api import make_operator_token, make_organisation
-from tests.factories import make_agent, make_join_token, make_operator
-from tests.random_requests import (
+from tests.database.factories import make_agent, make_join_token, make_operator
+from tests.fleet.alerts import make_alert, make_alert_rule
+from tests.fleet.rollouts import make_canary
+from tests.web.api import make_operator_token, make_organisation
+from tests.web.random_requests import (
     JSON,
     Answered,
     Sent,
@@ -28,7 +29,6 @@ from tests.random_requests import (
     targets,
     world_make,
 )
-from tests.rollouts import make_canary
 
 CALLERS = {  # and how many requests each makes to every operation
     "nobody": 1,

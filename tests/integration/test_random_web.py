@@ -17,12 +17,12 @@ import httpx
 import pytest
 
 from engine_agent.contracts.protocol import queue_name
-from tests.bad_bodies import odd_value
-from tests.factories import PASSWORD
-from tests.fleets import Fleet, fleet_running, static_files_collect, wait_for
-from tests.random_web import PATIENCE_SECONDS, Sent, agent_case, complaints, frame, head, http_case, socket_case
+from tests.database.factories import PASSWORD
+from tests.fleet.fleets import Fleet, fleet_running, static_files_collect, wait_for
 from tests.soaking.memory import MOST_PEAK_SHARE, compose_limit_mb, peak_mb, resident_mb
-from tests.spoiling import hit, spoiled
+from tests.support.spoiling import hit, spoiled
+from tests.web.bad_bodies import odd_value
+from tests.web.random_input import PATIENCE_SECONDS, Sent, agent_case, complaints, frame, head, http_case, socket_case
 
 SEED = 12
 OPERATOR = "operator@luminet.example"

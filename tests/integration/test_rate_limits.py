@@ -11,7 +11,7 @@ import redis
 from controlplane.api import rate_limits, rates
 from controlplane.api.rate_limits import RateLimiter
 from controlplane.api.rates import LocalBuckets, Rate, Verdict, headers
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 NOW = 1_800_000_000.0
 

@@ -20,9 +20,9 @@ from controlplane.analytics.reconciliations import (
 )
 from controlplane.analytics.reconciling import Counted, Difference, Found, reconcile, reconciled
 from controlplane.analytics.retention import retain
-from tests.api import Api, make_organisation, said
-from tests.factories import make_namespace
-from tests.reconciled import ALL_NAMESPACES, counted, minute_add, rolled, series_make
+from tests.database.factories import make_namespace
+from tests.usage.reconciled import ALL_NAMESPACES, counted, minute_add, rolled, series_make
+from tests.web.api import Api, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2031, 5, 4, 12, 0, tzinfo=UTC)

@@ -12,10 +12,10 @@ from pytest_django.fixtures import Settings
 
 from controlplane.doctor.looking.agent_login import agent_login_problem, login_use_problem
 from controlplane.fleet import broker
-from tests.agent_workers import SECONDS, command_send, working
-from tests.factories import enrol_agent
-from tests.redis_servers import SERVERS, ServerUnavailable, server_running
-from tests.servers import temporary_home
+from tests.database.factories import enrol_agent
+from tests.fleet.agent_workers import SECONDS, command_send, working
+from tests.servers.embedded import temporary_home
+from tests.servers.redis_versions import SERVERS, ServerUnavailable, server_running
 
 pytestmark = pytest.mark.django_db
 

@@ -18,10 +18,10 @@ from controlplane.rollouts.serving import snapshot_for
 from engine_agent.contracts.protocol import CANARIES, Snapshot, snapshot_decode
 from tenants import crypto
 from tenants.services.master_key import master_key_rotate
-from tests.api import make_organisation
-from tests.engine_processes import Engine
-from tests.factories import make_agent
+from tests.database.factories import make_agent
+from tests.engines.processes import Engine
 from tests.integration.gateway_fleet import fleet_engine, told_as
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 FIRST, SECOND = b"1" * 32, b"2" * 32

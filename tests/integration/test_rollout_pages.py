@@ -20,8 +20,8 @@ from tenants.actor import SYSTEM
 from tenants.levels import Place, level_of
 from tenants.models import AuditRecord, Organisation, PolicyLevel
 from tenants.policy import Policy
-from tests.api import make_organisation
-from tests.factories import make_agent, publish
+from tests.database.factories import make_agent, publish
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 CANARY = RolloutSpec(strategy="canary", steps=[50, 100], bake_seconds=60)

@@ -12,9 +12,9 @@ from tenants.actor import SYSTEM
 from tenants.levels import FLEET, Place
 from tenants.models import Member, Organisation
 from tenants.policy import Policy
-from tests.api import make_organisation
-from tests.factories import make_agent, make_user, publish
-from tests.pages import words
+from tests.database.factories import make_agent, make_user, publish
+from tests.web.api import make_organisation
+from tests.web.pages import words
 
 pytestmark = pytest.mark.django_db
 NAMESPACE = "/orgs/acme/namespaces/chat"

@@ -36,10 +36,10 @@ from tenants.levels import FLEET, Place, level_of
 from tenants.models import AuditRecord, Namespace, Operation, Organisation
 from tenants.services.namespaces import namespace_delete
 from tenants.services.organisations import bounds_put
-from tests.api import Api, make_key, said
-from tests.factories import make_agent, make_group, publish
-from tests.rollouts import acknowledge, beat, counters
-from tests.threads import at_once, failures
+from tests.database.factories import make_agent, make_group, publish
+from tests.fleet.rollouts import acknowledge, beat, counters
+from tests.support.threads import at_once, failures
+from tests.web.api import Api, make_key, said
 
 pytestmark = pytest.mark.django_db
 PATH = "/orgs/acme/namespaces/default/policy"

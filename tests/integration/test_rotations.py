@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from controlplane.common.health import beat_check, worker_check, worker_hostname
-from tests.fleets import Fleet, Part, fleet_running, wait_for
-from tests.uninterrupted import (
+from tests.fleet.fleets import Fleet, Part, fleet_running, wait_for
+from tests.fleet.uninterrupted import (
     Asking,
     all_in_sync,
     asked,
@@ -22,8 +22,8 @@ from tests.uninterrupted import (
     printed,
     serves,
 )
-from tests.usage_chats import Customer
-from tests.usage_fleets import customer, engine_agent, gateway, organisation_make
+from tests.usage.chats import Customer
+from tests.usage.fleets import customer, engine_agent, gateway, organisation_make
 
 NAMES = ["engine-1", "gateway"]
 

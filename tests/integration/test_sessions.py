@@ -15,8 +15,8 @@ from django.utils import timezone
 
 from tenants.models import User
 from tenants.sessions import SessionStore, stored_key
-from tests.database_text import database_text
-from tests.factories import PASSWORD, make_user
+from tests.database.factories import PASSWORD, make_user
+from tests.database.text import database_text
 
 pytestmark = pytest.mark.django_db
 

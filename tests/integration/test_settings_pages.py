@@ -17,8 +17,8 @@ from controlplane.analytics.prices import price_list, revision_now
 from controlplane.fleet.models import QualityResult
 from tenants.levels import FLEET
 from tenants.models import AgentGroup, AuditRecord, OperatorToken
-from tests.api import make_organisation
-from tests.factories import make_agent, make_group, make_namespace, publish
+from tests.database.factories import make_agent, make_group, make_namespace, publish
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "<script>alert(1)</script>"

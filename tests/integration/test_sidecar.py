@@ -18,10 +18,10 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from engine_agent.process.version import luminet_version
 from engine_agent.sidecar.engine_child import peer_of
-from tests.control_planes import AGENT, ControlPlane, control_plane, is_listening, login_make, sidecar
-from tests.engine_processes import DEMO, Engine, asked, engine, state_folder
+from tests.engines.processes import DEMO, Engine, asked, engine, state_folder
 from tests.engines.snapshots import make_snapshot
-from tests.spoiling import hit
+from tests.fleet.control_planes import AGENT, ControlPlane, control_plane, is_listening, login_make, sidecar
+from tests.support.spoiling import hit
 
 
 @dataclass(slots=True)

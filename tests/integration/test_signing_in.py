@@ -11,8 +11,8 @@ from tenants.models import AuditRecord, SignInAttempt, User
 from tenants.services import people
 from tenants.services.housekeeping import housekeeping
 from tenants.sign_in_limits import EMAIL_AND_ADDRESS_LIMIT, WINDOW
-from tests.api import Api, make_operator_token
-from tests.factories import PASSWORD, make_operator, make_user
+from tests.database.factories import PASSWORD, make_operator, make_user
+from tests.web.api import Api, make_operator_token
 
 pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

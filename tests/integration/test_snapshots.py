@@ -52,7 +52,7 @@ from tenants.services.organisations import (
 from tenants.services.pins import pin_create, pin_delete
 from tenants.services.policies import policy_publish, policy_rollback
 from tenants.snapshots import entries_read
-from tests.api import make_organisation
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 KINDS: tuple[AgentKind, ...] = ("engine", "gateway")

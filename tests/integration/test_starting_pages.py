@@ -16,9 +16,9 @@ from controlplane.fleet.models import Agent
 from tenants.actor import SYSTEM
 from tenants.models import ApiKey, AuditRecord, Member, Organisation, User
 from tenants.services.organisations import organisation_update
-from tests.api import make_key, make_organisation
-from tests.factories import make_agent, make_namespace
-from tests.stand_in_gateway import StandIn, stand_in_gateway
+from tests.database.factories import make_agent, make_namespace
+from tests.gateway.stand_in_gateway import StandIn, stand_in_gateway
+from tests.web.api import make_key, make_organisation
 
 pytestmark = pytest.mark.django_db
 PAGE = "/orgs/acme/start"

@@ -24,9 +24,9 @@ from controlplane.analytics.windows import window_of
 from controlplane.cli import main
 from engine_agent.contracts.wire import MISSED
 from tenants.models import Namespace, Organisation
-from tests.api import Api, make_key, make_organisation, said
-from tests.factories import make_namespace
-from tests.usage_rows import NOW, Counted, counts, days, rolled, store, ttft
+from tests.database.factories import make_namespace
+from tests.usage.rows import NOW, Counted, counts, days, rolled, store, ttft
+from tests.web.api import Api, make_key, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 MINUTE = timedelta(minutes=1)

@@ -21,11 +21,11 @@ from controlplane.rollouts.sweeping import LoginsKept, sweep
 from controlplane.stack.services import redis_url
 from tenants.actor import SYSTEM
 from tenants.audit import audited
-from tests.api import make_organisation
-from tests.factories import make_agent
-from tests.ports import free_port
-from tests.queues import acknowledged, broker, commands_taken, messages_taken
-from tests.servers import redis_running, temporary_home
+from tests.database.factories import make_agent
+from tests.fleet.queues import acknowledged, broker, commands_taken, messages_taken
+from tests.servers.embedded import redis_running, temporary_home
+from tests.support.ports import free_port
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 NOW = timezone.now()

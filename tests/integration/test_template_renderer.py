@@ -15,7 +15,7 @@ from engine_agent.prompts.errors import BadRequest, TemplateExhausted, TemplateU
 from engine_agent.prompts.inspecting import template_contents
 from engine_agent.prompts.renderer import PROCESSES, BoundedTemplate, Renderer
 from engine_agent.prompts.templates import Chat, TemplateSource
-from tests.rendering import template_made
+from tests.engines.rendering import template_made
 from tests.unit.engine.test_chat import CHATS, TEMPLATES
 
 MEMORY = 160 << 20

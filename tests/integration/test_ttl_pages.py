@@ -21,8 +21,8 @@ from tenants.levels import FLEET, Place, level_of
 from tenants.models import AuditRecord, Member, Namespace, Organisation, PolicyLevel, PolicyRevision, User
 from tenants.services.namespaces import namespace_delete
 from tenants.services.organisations import bounds_put, organisation_update
-from tests.api import make_organisation
-from tests.factories import make_agent, publish
+from tests.database.factories import make_agent, publish
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
 DONE = {"state": OperationStep.State.DONE, "done_at": timezone.now()}

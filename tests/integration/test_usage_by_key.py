@@ -34,12 +34,12 @@ from engine_agent.sidecar.holder import JournalPage
 from tenants.actor import SYSTEM
 from tenants.models import ApiKey, Namespace, Organisation
 from tenants.services.keys import key_create, key_revoke
-from tests.api import Api, make_key, make_organisation, said
-from tests.factories import make_agent, make_namespace
-from tests.threads import at_once, failures
+from tests.database.factories import make_agent, make_namespace
+from tests.support.threads import at_once, failures
 from tests.unit.sidecar.journals import closed, opened
-from tests.usage_agents import minute_of
-from tests.usage_sums import minutes_forget, minutes_sums, store, usage_report
+from tests.usage.agents import minute_of
+from tests.usage.sums import minutes_forget, minutes_sums, store, usage_report
+from tests.web.api import Api, make_key, make_organisation, said
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NOW = timezone.now()

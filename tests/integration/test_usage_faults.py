@@ -22,11 +22,10 @@ import pytest
 
 from engine_agent.contracts.usage import CODES, row_document
 from engine_agent.sidecar.spool import Frozen, Spool
-from tests.fleets import Fleet, Part, fleet_running, inside, wait_for
-from tests.recount import KeptJournals, Recount, Sum, Sums, by_namespace, journals_kept, total, truth_of
-from tests.usage_agents import TellingAgent, Whose, minute_of, row_of, rows_by_chance, shuffled
-from tests.usage_chats import LEFT, Chat, Customer, Door, chats
-from tests.usage_fleets import (
+from tests.fleet.fleets import Fleet, Part, fleet_running, inside, wait_for
+from tests.usage.agents import TellingAgent, Whose, minute_of, row_of, rows_by_chance, shuffled
+from tests.usage.chats import LEFT, Chat, Customer, Door, chats
+from tests.usage.fleets import (
     MODEL,
     Postgres,
     Traffic,
@@ -46,6 +45,7 @@ from tests.usage_fleets import (
     traffic,
     whose,
 )
+from tests.usage.recount import KeptJournals, Recount, Sum, Sums, by_namespace, journals_kept, total, truth_of
 
 HOUR, DAY = 3_600, 86_400
 _organisations = (f"org-{number}" for number in count(1))
@@ -105,7 +105,7 @@ def exactly(fleet: Fleet, organisation: str, truth: Sum) -> None:
     """To the token, in the rows and from the API; and everybody else who counts agrees."""
     assert stored_of(fleet, organisation) == truth
     assert told(fleet, organisation) == truth
-    assert json.loads(inside(fleet, "tests.usage_inside:differences")) == []
+    assert json.loads(inside(fleet, "tests.usage.inside:differences")) == []
 
 
 # Reports on their way
@@ -472,21 +472,21 @@ def test_retention_and_rolling_during_ingest_lose_and_double_nothing(
     tellers = [tell() for _ in range(3)]
     now = minute_of(time.time())
     old, day = old_day_make(fleet, tenants[0], now - 5 * DAY), now - 5 * DAY
-    wait_for(lambda: inside(fleet, "tests.usage_inside:rolled_day", str(day)) == "true", "the old day to be rolled")
+    wait_for(lambda: inside(fleet, "tests.usage.inside:rolled_day", str(day)) == "true", "the old day to be rolled")
     assert partition_of(fleet, day)
     is_dropped = threading.Event()
     with ThreadPoolExecutor(3) as pool:
         telling_on = [pool.submit(tell_until, is_dropped, one, tenants, now) for one in tellers]
         try:
             wait_for(
-                lambda: inside(fleet, "tests.usage_inside:roll_and_retain") and not partition_of(fleet, day), "a drop"
+                lambda: inside(fleet, "tests.usage.inside:roll_and_retain") and not partition_of(fleet, day), "a drop"
             )
         finally:
             is_dropped.set()
         for done in telling_on:
             done.result()
     truth = sum((one.told() for one in tellers), Sum())
-    inside(fleet, "tests.usage_inside:roll_and_retain")
+    inside(fleet, "tests.usage.inside:roll_and_retain")
     assert stored_of(fleet, organisation) == truth
     assert told(fleet, organisation, "30d") == truth + old
     found = fleet.ask("GET", f"/orgs/{organisation}/stats?window=24h")
@@ -517,7 +517,7 @@ def sum_of_counts(counts: Mapping[str, int]) -> Sum:
 def old_day_make(fleet: Fleet, tenant: Whose, at: int) -> Sum:
     """Rows that came in time, five days ago: nobody may tell them now."""
     arguments = (tenant.organisation, tenant.namespace, at, 25)
-    inside(fleet, "tests.usage_inside:old_rows_store", *map(json.dumps, arguments))
+    inside(fleet, "tests.usage.inside:old_rows_store", *map(json.dumps, arguments))
     return Sum(25, 2_500, 1_000)
 
 

@@ -44,12 +44,12 @@ from controlplane.fleet.recording import batches_store
 from engine_agent.contracts.usage import Row, row_document
 from engine_agent.contracts.wire import MOST_BATCH_BYTES, Batch, Report, batch_decode, batch_encode
 from tenants.models import Namespace, Organisation
-from tests.api import make_organisation
-from tests.doors import Sender, door, sender, senders
-from tests.factories import make_agent, make_group, make_namespace
-from tests.threads import at_once, failures
-from tests.usage_agents import Whose, minute_of, row_of, rows_by_chance
-from tests.usage_sums import minutes_forget, minutes_sums, store, sums_of, usage_report
+from tests.database.factories import make_agent, make_group, make_namespace
+from tests.fleet.doors import Sender, door, sender, senders
+from tests.support.threads import at_once, failures
+from tests.usage.agents import Whose, minute_of, row_of, rows_by_chance
+from tests.usage.sums import minutes_forget, minutes_sums, store, sums_of, usage_report
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

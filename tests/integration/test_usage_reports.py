@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from engine_agent.contracts.identity import HEADER, Identity, sign
-from tests.control_planes import AGENT, ControlPlane, control_plane, sidecar
-from tests.engine_processes import Engine, engine, state_folder
+from tests.engines.processes import Engine, engine, state_folder
 from tests.engines.snapshots import make_snapshot
+from tests.fleet.control_planes import AGENT, ControlPlane, control_plane, sidecar
 
 SECRET = "0123456789abcdef0123456789abcdef"
 POLICIES: dict[str, Any] = {"one": {"ttl_seconds": 600, "kv_dtype": "fp8", "request_kv_dtypes": ["int4"]}}

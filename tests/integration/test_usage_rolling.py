@@ -29,11 +29,11 @@ from controlplane.analytics.rolling import LEVELS, ROLLING_LOCK, Level, alone, d
 from controlplane.analytics.windows import floored
 from engine_agent.contracts.usage import Row
 from tenants.models import Namespace
-from tests.api import make_organisation
-from tests.factories import make_agent, make_namespace
-from tests.threads import at_once, failures, while_held
-from tests.usage_agents import Whose, minute_of, row_of, rows_by_chance
-from tests.usage_sums import minutes_forget, minutes_sums, piece_sums, read_sums, store, sums_of, usage_report
+from tests.database.factories import make_agent, make_namespace
+from tests.support.threads import at_once, failures, while_held
+from tests.usage.agents import Whose, minute_of, row_of, rows_by_chance
+from tests.usage.sums import minutes_forget, minutes_sums, piece_sums, read_sums, store, sums_of, usage_report
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NOW = timezone.now()

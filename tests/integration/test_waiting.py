@@ -23,9 +23,9 @@ from tenants.services.namespaces import namespace_create, namespace_delete, name
 from tenants.services.operations import operation_begin, purge
 from tenants.services.organisations import bounds_put, organisation_update
 from tenants.services.pins import pin_create, pin_delete
-from tests.api import Api, make_key, make_organisation, said
-from tests.factories import actor_of, make_pin, publish
-from tests.threads import failures, while_held, while_uncommitted
+from tests.database.factories import actor_of, make_pin, publish
+from tests.support.threads import failures, while_held, while_uncommitted
+from tests.web.api import Api, make_key, make_organisation, said
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Write = Callable[[Actor, Organisation], Any]

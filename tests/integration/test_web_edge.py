@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pytest_django import DjangoDbBlocker
 
-from tests.api import make_key, make_organisation
-from tests.webs import WebProcess, read_all, web_process
+from tests.servers.webs import WebProcess, read_all, web_process
+from tests.web.api import make_key, make_organisation
 
 pytestmark = pytest.mark.django_db
 SECONDS = "2"  # for a head, and for a body

@@ -12,9 +12,9 @@ from django.test.utils import CaptureQueriesContext
 
 from controlplane.live.services import pulse_record
 from controlplane.web.middleware import CONTENT_SECURITY_POLICY
-from tests.api import make_organisation
-from tests.asgi_clients import ask
-from tests.ports import free_port
+from tests.servers.asgi_clients import ask
+from tests.support.ports import free_port
+from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -11,7 +11,7 @@ import pytest
 
 from controlplane.alerts import webhooks
 from controlplane.alerts.webhooks import IN_NO_TIME, NotTaken, Policy, send
-from tests.certificates import self_signed
+from tests.support.certificates import self_signed
 
 BODY = b"{}"
 Answer = Callable[[socket.socket, threading.Event], None]

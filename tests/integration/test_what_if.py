@@ -13,9 +13,9 @@ from controlplane.analytics.whatif import LEAST_TOKENS, what_if
 from controlplane.fleet.models import Agent
 from tenants.levels import Place
 from tenants.models import Namespace
-from tests.api import Api, make_key, make_organisation, said
-from tests.factories import make_agent, make_namespace, publish
-from tests.reconciled import minute_add, series_make
+from tests.database.factories import make_agent, make_namespace, publish
+from tests.usage.reconciled import minute_add, series_make
+from tests.web.api import Api, make_key, make_organisation, said
 
 pytestmark = pytest.mark.django_db
 NOW = datetime.now(UTC).replace(second=30, microsecond=0)  # the database's clock says since when there is anything

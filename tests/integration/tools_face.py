@@ -12,8 +12,8 @@ from typing import Any
 
 from engine_agent.http.client import Asgi, Message, Receive, Scope, Send
 from engine_agent.prompts.bundle import Bundle
+from tests.engines.rendering import template_made
 from tests.integration.openai_engine import FOLDER, MODEL
-from tests.rendering import template_made
 
 CHAT = "/v1/chat/completions"
 TEMPLATE = (

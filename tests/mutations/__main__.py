@@ -14,7 +14,7 @@ from typing import Any
 from tests.mutations.drawing import candidates, draw, read_tests
 from tests.mutations.editing import Mutation
 from tests.mutations.running import Clone, run_mutation
-from tests.outliving import outlived_by_nothing
+from tests.suite.outliving import outlived_by_nothing
 
 CHECKOUT = Path(__file__).parents[2]
 

@@ -18,11 +18,11 @@ from typing import Any
 import httpx
 
 from controlplane.settings.env import CHECKOUT
-from tests.fleets import Fleet, Part, fleet_running, inside
+from tests.fleet.fleets import Fleet, Part, fleet_running, inside
 from tests.soaking.memory import MOST_PEAK_SHARE, compose_limit_mb, peak_mb, resident_mb
 from tests.soaking.slopes import Sample, Verdict, verdict
 from tests.soaking.traffic import Traffic
-from tests.usage_fleets import customer, engine_agent, gateway, organisation_make
+from tests.usage.fleets import customer, engine_agent, gateway, organisation_make
 
 OUT = CHECKOUT / ".luminet" / "soak"
 SAMPLE_SECONDS = 5.0  # or less, where a run is short
@@ -49,7 +49,7 @@ def everything_running() -> Iterator[tuple[Mapping[str, Part], Traffic]]:
 
 
 def _traffic(fleet: Fleet, gateway_address: str) -> Traffic:
-    cookies = json.loads(inside(fleet, "tests.usage_inside:operator_session"))
+    cookies = json.loads(inside(fleet, "tests.usage.inside:operator_session"))
     enrolled = httpx.post(f"{fleet.web}/agent/v1/enrol", json={**ABOUT, "token": fleet.tokens["join"]}).json()
     cookie = "; ".join(f"{name}={value}" for name, value in cookies.items())
     return Traffic(fleet, cookie, enrolled["token"], gateway_address, customer(fleet, "acme"))

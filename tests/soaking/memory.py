@@ -5,8 +5,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.compose import COMPOSE_FILE, compose_read
-from tests.fleets import Part
+from tests.compose.files import COMPOSE_FILE, compose_read
+from tests.fleet.fleets import Part
 
 MOST_PEAK_SHARE = 0.6  # of what the compose file allows
 MIB = 2**20

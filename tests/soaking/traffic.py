@@ -17,11 +17,11 @@ import httpx
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from tests import bad_clients
-from tests.fleets import Fleet
-from tests.random_web import Sent, agent_case, complaints, http_case, socket_case
-from tests.recount import Recount
-from tests.usage_chats import Customer, Door, chats
+from tests.fleet.fleets import Fleet
+from tests.gateway import bad_clients
+from tests.usage.chats import Customer, Door, chats
+from tests.usage.recount import Recount
+from tests.web.random_input import Sent, agent_case, complaints, http_case, socket_case
 
 TIMEOUT_SECONDS = 120.0
 PAUSE_SECONDS = 0.2  # after something went wrong

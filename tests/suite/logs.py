@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.outliving import MARK
 from tests.suite.files import CHECKOUT
+from tests.suite.outliving import MARK
 
 KEPT = CHECKOUT / ".luminet" / "tests" / "logs"
 IS_STARTED_BY_TESTS = MARK in os.environ

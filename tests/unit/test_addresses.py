@@ -1,7 +1,7 @@
 import pytest
 
 from tenants.addresses import address_parse, neighbourhood_of, network_of
-from tests.case_names import case_name
+from tests.support.case_names import case_name
 
 
 def test_an_address_is_kept_exactly_and_what_is_none_is_not_kept(subtests: pytest.Subtests) -> None:

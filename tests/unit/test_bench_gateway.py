@@ -10,8 +10,8 @@ from engine_agent.prompts.bundle import bundle_name, bundle_read
 from tests.bench.fronts import instant_engine
 from tests.bench.growing import Chats, Shape
 from tests.bench.hammer import BadAnswer, Door, hammer, in_turn, run
-from tests.gateways import MODEL
-from tests.misbehaving import misbehaving
+from tests.gateway.snapshots import MODEL
+from tests.servers.misbehaving import misbehaving
 
 BODIES = [json.dumps({"model": MODEL, "messages": [], "n": number}).encode() for number in range(3)]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from controlplane.stack.bootstrap import Group
 from tests.bench.litellm_env import LITELLM, PINS, SIZE, VERSION, WANTED, LitellmEnvironment
-from tests.make import CHECKOUT, planned
+from tests.support.make import CHECKOUT, planned
 
 
 def test_the_proxy_is_installed_as_pinned_with_all_that_it_asks_for(tmp_path: Path) -> None:

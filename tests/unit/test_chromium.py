@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests import debian as debian_packages
 from tests.e2e import chromium
 from tests.e2e.chromium import ChromiumUnavailable, find_or_fetch
+from tests.servers import debian as debian_packages
 
 SNAP_STUB = """
 Command '/usr/bin/chromium-browser' requires the chromium snap to be installed.

@@ -14,7 +14,7 @@ from kernels.calculator.accelerators import ACCELERATORS
 from kernels.calculator.asked import asked, document
 from kernels.calculator.calculating import calculate
 from kernels.models.presets import PRESETS
-from tests.luminet_command import luminet
+from tests.support.luminet_command import luminet
 
 Run = Callable[..., tuple[int, str, str]]
 CONFIG = {

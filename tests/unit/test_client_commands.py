@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from controlplane.client import reading, rest
 from controlplane.client.rest import Answer, Rest
 from controlplane.client.shapes import Unexpected, shaped
-from tests.luminet_command import luminet
-from tests.misbehaving import Reply, Server, misbehaving
-from tests.ports import free_port
+from tests.servers.misbehaving import Reply, Server, misbehaving
+from tests.support.luminet_command import luminet
+from tests.support.ports import free_port
 
 PLACES = {"namespace": "acme/chat", "pins": "acme/chat", "operation": "some-id", "orgs": "", "audit": "", "groups": ""}
 PLACES |= {"agents": "", "join-tokens": "", "rollouts": "", "quality": "", "agent": "agent-1", "rollout": "some-id"}

@@ -9,8 +9,8 @@ import pytest
 
 from controlplane.client.errors import ClientError, Refused
 from controlplane.client.rest import Rest, segment
-from tests.misbehaving import Reply, Server, misbehaving
-from tests.ports import free_port
+from tests.servers.misbehaving import Reply, Server, misbehaving
+from tests.support.ports import free_port
 
 PROBLEM = {"title": "Some fields cannot be accepted", "detail": "x", "errors": [{"field": "a.b", "message": "is odd"}]}
 

@@ -21,7 +21,7 @@ from controlplane.client.session import connect, url_checked
 from controlplane.client.tables import Paper, bound, cell, width
 from controlplane.commands import local
 from tenants.actor import REST_SCOPES, Scope
-from tests.luminet_command import understood
+from tests.support.luminet_command import understood
 
 
 class Tty(io.StringIO):

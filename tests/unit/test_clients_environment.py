@@ -9,7 +9,7 @@ from tests.audit.pins import Pin, pins_all
 from tests.clients import __main__ as clients
 from tests.clients import ci
 from tests.clients.environment import HERE, NODE_CLIENTS, PINS, PYTHON_CLIENTS, WANTED, NodeClients
-from tests.make import planned
+from tests.support.make import planned
 from tests.vllm.environment import FAILED, NOT_RUN, PASSED
 
 

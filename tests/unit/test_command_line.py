@@ -10,7 +10,7 @@ import pytest
 
 from controlplane.cli import main
 from controlplane.commands.standalone import STANDALONE
-from tests.luminet_command import commands, understood
+from tests.support.luminet_command import commands, understood
 
 CHECKOUT = Path(__file__).parents[2]
 

@@ -15,7 +15,7 @@ from tenants.config.ownership import NO_SCOPE, ApplyOptions
 from tenants.config.plan import Plan, changes_planned, summary
 from tenants.config.state import NamespaceState, OrganisationState, State
 from tenants.errors import InvalidFields
-from tests.case_names import case_name
+from tests.support.case_names import case_name
 
 OPERATOR = Actor(ActorKind.OPERATOR_TOKEN, "1", "op", REST_SCOPES)
 KEY = Actor(ActorKind.KEY, "1", "key", REST_SCOPES, organisation_id=7)

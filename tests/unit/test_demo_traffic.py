@@ -22,8 +22,8 @@ from controlplane.demo.chats import (
 )
 from controlplane.demo.organisations import ORGANISATIONS
 from controlplane.demo.traffic import LOOK_SECONDS, MOST_PAUSE_SECONDS, USER_AGENT, Gateway, NotAnswered, Traffic
-from tests.misbehaving import misbehaving
-from tests.ports import free_port
+from tests.servers.misbehaving import misbehaving
+from tests.support.ports import free_port
 
 KEYS = {"acme": "key-a", "globex": "key-g", "initech": "key-i"}
 MINUTE = 60.0

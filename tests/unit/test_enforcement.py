@@ -31,7 +31,7 @@ from engine_agent.contracts.enforcement import (
 from tenants.actor import Actor, ActorKind
 from tenants.drafts import Draft
 from tenants.errors import UnenforcedField
-from tests.factories import about_agent
+from tests.database.factories import about_agent
 
 WITH_POOL = paged_enforcement(host_pool_bytes=1, host_formats=["fp8", "bf16"], kv_formats=["fp8", "bf16"])
 WITHOUT_POOL = paged_enforcement(host_pool_bytes=0, host_formats=[], kv_formats=["fp8", "bf16"])

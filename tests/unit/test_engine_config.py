@@ -16,7 +16,7 @@ from engine_agent.process.errors import BadOption
 from engine_agent.server.command import main, parser
 from engine_agent.server.doors import Doors
 from engine_agent.server.state import BadState, StateFolder, read_secret
-from tests.engine_processes import DEMO
+from tests.engines.processes import DEMO
 
 NOTHING: dict[str, str] = {}
 

@@ -17,7 +17,7 @@ from engine_agent.http.connection_limits import ConnectionLimits
 from engine_agent.http.connections import CHUNK_BYTES, MOST_CHUNKS, MOST_HEAD_BYTES, MOST_HEADERS, Deadlines
 from engine_agent.http.listening import bind_tcp
 from engine_agent.http.serving import Server, server_of
-from tests.bad_clients import leave_hard
+from tests.gateway.bad_clients import leave_hard
 
 PATIENCE_SECONDS = 0.2
 SLOW_SECONDS = 0.1  # of an answer, so that more is said before it is there

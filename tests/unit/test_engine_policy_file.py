@@ -10,7 +10,7 @@ from engine_agent.engine.errors import BadRequest
 from engine_agent.prompts.templates import TemplateSource
 from engine_agent.server.pin_content import PinContent, pin_content, pin_tokens
 from engine_agent.server.policy_file import BadPolicy, PolicyFile, read_policy_file
-from tests.rendering import InlineTemplate
+from tests.engines.rendering import InlineTemplate
 
 CARD = ModelCard("demo", "r", 0, context_tokens=64, vocab_size=300, block_tokens=16, kv_dtypes=(), device="", dtype="")
 TOML = """

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tenants.errors import InvalidFields
 from tenants.fields import NAME_LENGTH, NOTE_LENGTH, name_check, note_check, slug_check
-from tests.case_names import case_name
+from tests.support.case_names import case_name
 
 
 def refusal(check: object, value: str) -> str:

@@ -6,8 +6,8 @@ import pytest
 
 from controlplane.fleet.about import about_read
 from controlplane.fleet.errors import MalformedRequest
-from tests.case_names import case_name
-from tests.factories import about_agent
+from tests.database.factories import about_agent
+from tests.support.case_names import case_name
 
 
 def test_what_is_well_formed_is_kept_as_it_is() -> None:

@@ -14,7 +14,7 @@ from controlplane.rollouts.checks import Judgement, formats_differ, formats_judg
 from tenants.drafts import Draft
 from tenants.errors import InvalidFields
 from tenants.policy import Below
-from tests.rollouts import SHIPPED, shipped_quality
+from tests.fleet.rollouts import SHIPPED, shipped_quality
 
 KEY = ("m", "r1", "torch-cpu")
 ALL = ("bf16", "fp8", "int8", "int4")

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from controlplane.api.errors import BadHeader
 from controlplane.api.idempotency_key import idempotency_key, request_fingerprint
-from tests.case_names import case_name
+from tests.support.case_names import case_name
 
 
 def fingerprint(body: bytes = b"{}", *, method: str = "POST", path: str = "/api/v1/orgs", query: str = "") -> str:

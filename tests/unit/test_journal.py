@@ -26,7 +26,7 @@ from engine_agent.journal.journal import (
     Lost,
     UnknownBoot,
 )
-from tests.journals import CLOSED, OPENED, closed, opened
+from tests.engines.journals import CLOSED, OPENED, closed, opened
 
 PLENTY = 2**26
 SMALL = 4_000  # bytes of a segment: about ten records
@@ -241,7 +241,7 @@ WRITER = """
 import itertools, sys
 from pathlib import Path
 from engine_agent.journal.journal import Journal
-from tests.journals import opened
+from tests.engines.journals import opened
 journal = Journal.open(Path(sys.argv[1]), "killed", most_bytes=2**26, segment_bytes=20_000)
 for number in itertools.count(1):
     sequence = journal.opened(opened(number))
@@ -349,7 +349,7 @@ SHORT_OF_SPACE = """
 import resource, sys
 from pathlib import Path
 from engine_agent.journal.journal import Journal, JournalFull
-from tests.journals import closed, opened
+from tests.engines.journals import closed, opened
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, resource.RLIM_INFINITY))
 journal = Journal.open(Path(sys.argv[1]), "full", most_bytes=2**26, segment_bytes=2**20)
 count = 0

@@ -18,7 +18,7 @@ from tests.kernels import __main__ as full
 from tests.kernels import ci, verified
 from tests.kernels.__main__ import Tally
 from tests.kernels.verified import Ids, current_ids, differences, files_of_tests, verified_ids, verified_write
-from tests.make import planned
+from tests.support.make import planned
 
 IDS = {"kernels": "1", "tests": "2", "torch": "2.13.0"}
 

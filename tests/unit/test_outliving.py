@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.outliving import AGAIN_SECONDS, MARK, Reports, end
+from tests.suite.outliving import AGAIN_SECONDS, MARK, Reports, end
 
 CHECKOUT = Path(__file__).parents[2]
 SECONDS = 60
@@ -19,7 +19,7 @@ SLEEP = "import time; time.sleep(600)"
 DEAF = f"import signal; [signal.signal(one, signal.SIG_IGN) for one in (2, 15)]; print('deaf', flush=True); {SLEEP}"
 RUN = f"""
 import signal, subprocess, sys, time
-from tests.outliving import outlived_by_nothing
+from tests.suite.outliving import outlived_by_nothing
 signal.signal(signal.SIGINT, signal.default_int_handler)  # who is started in the background inherits that it is ignored
 outlived_by_nothing()
 started = subprocess.Popen([sys.executable, "-c", {SLEEP!r}], start_new_session=True)

@@ -24,7 +24,7 @@ from tenants.policy import (
     effective_values,
     models_named,
 )
-from tests.case_names import case_name
+from tests.support.case_names import case_name
 
 NAN, INFINITY = float("nan"), float("inf")
 GOOD: dict[str, list[Any]] = {

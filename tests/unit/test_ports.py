@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from tests import ports
 from tests.suite.files import CHECKOUT
+from tests.support import ports
 
 LINUX_HANDS_OUT = 32_768  # and above, unless told otherwise
 

@@ -8,7 +8,7 @@ from django.db import OperationalError
 from psycopg import errors
 
 from controlplane.api.problems import HANDLERS
-from tests.api import said
+from tests.web.api import said
 
 
 def answered(cause: Exception | None) -> tuple[int, str, str]:

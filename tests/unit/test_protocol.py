@@ -29,7 +29,7 @@ from engine_agent.contracts.protocol import (
     snapshot_decode,
     snapshot_encode,
 )
-from tests.case_names import case_name
+from tests.support.case_names import case_name
 
 POLICIES: list[Policy] = [{"ttl_seconds": seconds, "weight": 1.0} for seconds in (60, 300, 3600)]
 TABLE = {policy_hash(policy): policy for policy in POLICIES}

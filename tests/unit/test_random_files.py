@@ -22,11 +22,11 @@ from engine_agent.sidecar.link import address_check
 from engine_agent.sidecar.spool import Spool, SpoolFile
 from engine_agent.sidecar.store import Store
 from engine_agent.tools.replay import command as replay_command
-from tests.bad_bodies import ODD_TEXTS
 from tests.engines.snapshots import make_snapshot
 from tests.integration.test_gateway_process import SEALING, joined_before
-from tests.luminet_command import understood
-from tests.spoiling import hit, spoiled
+from tests.support.luminet_command import understood
+from tests.support.spoiling import hit, spoiled
+from tests.web.bad_bodies import ODD_TEXTS
 
 SEED, TIMES = 12, 150
 

@@ -12,7 +12,7 @@ from engine_agent.tools.errors import ToolError
 from engine_agent.tools.examining import _control_plane
 from engine_agent.tools.quality.artefact import load_artefact
 from engine_agent.tools.quality.publishing import publish
-from tests.rollouts import SHIPPED
+from tests.fleet.rollouts import SHIPPED
 
 TOKEN = "of-somebody"
 Heard = list[str | None]  # of each request: who it said it is

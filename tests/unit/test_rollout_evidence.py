@@ -22,7 +22,7 @@ from controlplane.rollouts.evidence import (
     watched_stored,
 )
 from engine_agent.contracts.wire import TTFT_SECONDS
-from tests.rollouts import counters
+from tests.fleet.rollouts import counters
 
 few = st.integers(0, 1000)
 news = st.builds(

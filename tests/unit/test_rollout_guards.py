@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from controlplane.rollouts.evidence import Counts, Side, Watched, counts_read, side_of
 from controlplane.rollouts.guards import Finding, judge
 from controlplane.rollouts.spec import Guards
-from tests.rollouts import counters
+from tests.fleet.rollouts import counters
 
 
 def side(requests: int = 1_000, *, left_out: int = 0, **more: object) -> Side:

@@ -8,7 +8,7 @@ from controlplane.settings.env import read_environment, read_environment_or_exit
 from controlplane.settings.reader import MalformedSettings
 from controlplane.stack.config import read_stack_config
 from controlplane.stack.fleet_services import engine_service
-from tests.case_names import case_name
+from tests.support.case_names import case_name
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 GOOD = {

@@ -21,7 +21,7 @@ from controlplane.stack.leftovers import end_leftovers, holder, is_alive, sole_s
 from controlplane.stack.ports import port_is_free
 from controlplane.stack.terminal import Terminal
 from engine_agent.contracts.files import write_private
-from tests.ports import free_port
+from tests.support.ports import free_port
 
 SLEEP = (sys.executable, "-c", "import time; print('hello', flush=True); time.sleep(60)")
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from controlplane.api.errors import BadJson, BadQuery, UnsupportedMediaType
 from controlplane.api.parser import StrictParser
 from controlplane.api.strict_json import MAX_DEPTH, parse
-from tests.case_names import case_name
+from tests.support.case_names import case_name
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 scalars = st.none() | st.booleans() | st.integers(-(2**63) + 1, 2**63 - 1) | st.floats(allow_nan=False) | texts

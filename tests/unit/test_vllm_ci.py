@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from controlplane.stack.environments import Unavailable
-from tests.make import planned
+from tests.support.make import planned
 from tests.vllm import ci, environment
 from tests.vllm.environment import FAILED, NOT_RUN, PASSED
 

@@ -13,7 +13,7 @@ from controlplane.stack import environments, vllm_env
 from controlplane.stack.bootstrap import LOCK_NAME
 from controlplane.stack.environments import in_one_line
 from controlplane.stack.vllm_env import PINS, VERSION, VllmEnvironment, VllmUnavailable, pins, platform_problem
-from tests.make import CHECKOUT, planned
+from tests.support.make import CHECKOUT, planned
 
 # Stands where pip stands: writes down what it was asked, and answers as it was told to.
 FAKE_PIP = """

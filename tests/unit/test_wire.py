@@ -19,9 +19,9 @@ from engine_agent.contracts.wire import (
     command_decode,
     command_encode,
 )
-from tests.case_names import case_name
-from tests.random_web import HASH, HEARTBEAT, REPORTS
-from tests.spoiling import hit, spoiled
+from tests.support.case_names import case_name
+from tests.support.spoiling import hit, spoiled
+from tests.web.random_input import HASH, HEARTBEAT, REPORTS
 
 COMMAND = Command("agent-1", "c-1", "apply", 3, 1.5, 31.5, {"base": None, "target": HASH, "change": "secret"})
 BATCH = Batch(1.5, "spool-1", 7, REPORTS, HEARTBEAT)

@@ -12,9 +12,9 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from itertools import count
 from urllib.parse import urlsplit
 
-from tests.fleets import wait_for
-from tests.recount import AGENT, NAMESPACE, PROMPT, Recount
-from tests.usage_chats import TIMEOUT_SECONDS, Chat, Customer, NotWhole, chats, whole
+from tests.fleet.fleets import wait_for
+from tests.usage.chats import TIMEOUT_SECONDS, Chat, Customer, NotWhole, chats, whole
+from tests.usage.recount import AGENT, NAMESPACE, PROMPT, Recount
 
 AT_ONCE = 3
 MOST_BEGUN = 24

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from controlplane.settings.env import CHECKOUT
-from tests.fleets import Part, environment_for
+from tests.fleet.fleets import Part, environment_for
 
 UPGRADES_FROM = CHECKOUT / "deploy" / "upgrades-from"
 PACKAGES = ("controlplane", "engine_agent", "kernels", "tenants")

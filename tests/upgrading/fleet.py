@@ -16,11 +16,11 @@ import psutil
 from controlplane.common.health import NotReady, data_plane_check, http_get
 from controlplane.stack.services import luminet
 from tests.bench.pages import Pages
-from tests.fleets import JOIN_TOKEN, Fleet, Part, all_stop, finished, fleet_described, wait_for
-from tests.ports import free_port
-from tests.servers import postgres_running, temporary_home
+from tests.fleet.fleets import JOIN_TOKEN, Fleet, Part, all_stop, finished, fleet_described, wait_for
+from tests.servers.embedded import postgres_running, temporary_home
+from tests.support.ports import free_port
 from tests.upgrading.code import Code, runs
-from tests.usage_fleets import engine_of, is_ready, naming
+from tests.usage.fleets import engine_of, is_ready, naming
 
 OPERATOR = "operator@luminet.example"
 MODEL = "demo"

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from tests.bench import Bench, Target, row
-from tests.fleets import Fleet, Part, fleet_running, wait_for
+from tests.fleet.fleets import Fleet, Part, fleet_running, wait_for
 
 AGENTS = 100
 MANY_AGENTS = 1_000

@@ -16,7 +16,7 @@ from tests.bench.growing import Chats, Shape
 from tests.bench.hammer import Door, hammer, in_turn, run
 from tests.bench.litellm_env import LITELLM
 from tests.bench.stats import quantile
-from tests.gateways import MODEL
+from tests.gateway.snapshots import MODEL
 
 TOGETHER, SECONDS, ROUNDS = 32, 4.0, 6
 ALONE, ALONE_ROUNDS = 100, 8

@@ -11,8 +11,8 @@ from engine_agent.gateway.looking import session_open
 from engine_agent.gateway.tables import Engine, tables_empty, tables_read
 from tests.bench import Bench, Target, row
 from tests.bench.figures import Parameters
-from tests.canaries import canaries
-from tests.gateways import engine_snapshot, gateway_snapshot, route, tenants
+from tests.fleet.canaries import canaries
+from tests.gateway.snapshots import engine_snapshot, gateway_snapshot, route, tenants
 from tests.integration.gateway_fleet import fleet_engine, told_as
 
 PAIRS = 320

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 from tests.bench import Bench, Target, row
 from tests.bench.gateway_input import random_input_at_gateway
 from tests.bench.stacks import Stack, fresh_home, stack_running, web_running
-from tests.random_requests import Answered, Sent, World, complaints, drawn, targets, world_make
-from tests.random_requests import Target as Operation
+from tests.web.random_requests import Answered, Sent, World, complaints, drawn, targets, world_make
+from tests.web.random_requests import Target as Operation
 
 CASES_OF_EACH_OPERATION = 90
 MOST_WORLDS = 10  # for one operation: those that delete need another each time

@@ -6,7 +6,7 @@ from dataclasses import replace
 from controlplane.stack.config import StackConfig
 from tests.bench import Bench, Target, row
 from tests.bench.stacks import fresh_home, stack_launched
-from tests.ports import free_engine_port, free_port
+from tests.support.ports import free_engine_port, free_port
 
 MAKE_UP = ("make", "--no-print-directory", "up")
 FIRST_STARTS = 3

@@ -14,11 +14,10 @@ from typing import Any
 import psutil
 
 from tests.bench import Bench, Target, row
-from tests.fleets import Fleet, Impatient, Part, fleet_running, inside, wait_for
-from tests.recount import KeptJournals, Recount, Sum, by_namespace, journals_kept, total, truth_of
-from tests.usage_agents import TellingAgent, Whose, minute_of, packed, rows_by_chance
-from tests.usage_chats import Customer, Door, chats
-from tests.usage_fleets import (
+from tests.fleet.fleets import Fleet, Impatient, Part, fleet_running, inside, wait_for
+from tests.usage.agents import TellingAgent, Whose, minute_of, packed, rows_by_chance
+from tests.usage.chats import Customer, Door, chats
+from tests.usage.fleets import (
     MODEL,
     Postgres,
     Traffic,
@@ -36,7 +35,8 @@ from tests.usage_fleets import (
     traffic,
     whose,
 )
-from tests.usage_pages import OpenPages
+from tests.usage.pages import OpenPages
+from tests.usage.recount import KeptJournals, Recount, Sum, by_namespace, journals_kept, total, truth_of
 
 HOUR, DAY = 3_600, 86_400
 SECONDS_OF_LOAD = 30.0
@@ -129,7 +129,7 @@ def _sent(agent: TellingAgent, bodies: Sequence[bytes]) -> None:
 def _bare(bench: Bench, fleet: Fleet, tenants: Sequence[Whose]) -> None:
     """No HTTP, no JSON: what the ingest itself takes, in a process of its own."""
     pairs = [[one.organisation, one.namespace] for one in tenants]
-    found = json.loads(inside(fleet, "tests.usage_inside:ingest_rates", json.dumps(pairs), str(bench.repetitions(5))))
+    found = json.loads(inside(fleet, "tests.usage.inside:ingest_rates", json.dumps(pairs), str(bench.repetitions(5))))
     bench.record("the ingest alone", unit="rows/s", values=found, parameters={"rows in a transaction": 2_000})
 
 
@@ -182,7 +182,7 @@ def _told_errors(bench: Bench, fleet: Fleet) -> list[float]:
         bench.step("recount", number + 1, rounds)
         for agent in agents:
             _some_told(agent, list(tenants.values()), chance)
-        inside(fleet, "tests.usage_inside:roll")
+        inside(fleet, "tests.usage.inside:roll")
         errors.append(_window_errors(fleet, tenants, agents))
     return errors
 

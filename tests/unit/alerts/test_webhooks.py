@@ -17,7 +17,7 @@ from controlplane.alerts.webhooks import (
     target_checked,
 )
 from tenants.errors import InvalidFields
-from tests.case_names import case_name
+from tests.support.case_names import case_name
 
 CUSTOMER, OPERATOR = Policy(by_operator=False), Policy(by_operator=True)
 PRIVATE = ("10.0.0.1", "172.16.3.4", "192.168.1.1", "100.64.0.1", "fd00::1")

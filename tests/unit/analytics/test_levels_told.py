@@ -16,7 +16,7 @@ from controlplane.analytics.levels_told import (
     pin_read,
 )
 from controlplane.analytics.rows import Problem
-from tests.case_names import case_name
+from tests.support.case_names import case_name
 
 ID = "0190f3b8-7c1e-7000-8000-000000000001"
 PAIR = {"victim": "1", "by": "2", "cause": "pressure", "blocks": 3, "bytes": 30, "seconds_ago": 2.5}

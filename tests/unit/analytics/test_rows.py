@@ -30,7 +30,7 @@ from controlplane.analytics.rows import (
 from engine_agent.contracts.usage import CODES, COUNTS, KINDS, Row, row_document
 from engine_agent.contracts.wire import MISSED
 from tenants.policy import KvDtype
-from tests.case_names import case_name
+from tests.support.case_names import case_name
 
 NOW = datetime(2026, 11, 22, 12, 30, 20, tzinfo=UTC)
 SECONDS = int(NOW.timestamp())

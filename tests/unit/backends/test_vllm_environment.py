@@ -15,7 +15,7 @@ from engine_agent.backends.vllm.launch import check_room
 from engine_agent.engine.config import read_config
 from engine_agent.engine.errors import BadSetting
 from engine_agent.process.config import CHECKOUT, EngineConfig, engine_config, engine_options
-from tests.engine_processes import DEMO
+from tests.engines.processes import DEMO
 from tests.vllm.environment import status_of
 
 

@@ -20,7 +20,7 @@ from engine_agent.contracts.policy_fields import FIELDS
 from tenants.policy import BUILT_IN
 from tenants.policy import FIELDS as POLICY_FIELDS
 from tenants.preview import AgentPool
-from tests.case_names import case_name
+from tests.support.case_names import case_name
 
 EVERYTHING: dict[str, Any] = {
     "prefix_caching": False,

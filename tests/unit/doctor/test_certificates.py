@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Thread
 
 from controlplane.doctor.looking.web import certificate_see
-from tests.certificates import self_signed
-from tests.ports import free_port
+from tests.support.certificates import self_signed
+from tests.support.ports import free_port
 
 
 @contextmanager

@@ -11,7 +11,7 @@ import pytest
 from controlplane.doctor.finding import Finding, Status
 from controlplane.doctor.judging import clocks, fleet, gpu, guarding, homes, numbers, ports, reaching, room, versions
 from controlplane.settings.reader import BadSetting
-from tests.case_names import case_name
+from tests.support.case_names import case_name
 
 OK, NOTE, WARNING, BROKEN = Status.OK, Status.NOTE, Status.WARNING, Status.BROKEN
 NOW = datetime(2026, 11, 28, 12, tzinfo=UTC)

@@ -23,7 +23,7 @@ from controlplane.fleet.intake import (
 )
 from engine_agent.contracts.protocol import canonical_json
 from engine_agent.contracts.wire import Batch, Report
-from tests.factories import about_agent
+from tests.database.factories import about_agent
 
 ACME, GLOBEX = 1, 2
 OWNERS = {10: ACME, 11: ACME, 20: GLOBEX}

@@ -15,7 +15,7 @@ from engine_agent.gateway.route import UnknownModel, UnprovenFormat, UnservedFor
 from engine_agent.gateway.standing import Standing
 from engine_agent.gateway.tables import Tables, tables_empty, tables_read
 from engine_agent.http.errors import ApiError, model_not_found
-from tests.gateways import MODEL, gate, gateway_snapshot, route, tenants
+from tests.gateway.snapshots import MODEL, gate, gateway_snapshot, route, tenants
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),

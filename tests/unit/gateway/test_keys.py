@@ -16,7 +16,7 @@ from engine_agent.gateway import keys
 from engine_agent.gateway.keys import Caller, caller_of
 from engine_agent.gateway.tables import Namespace, Tables, tables_empty, tables_read
 from engine_agent.http.errors import ApiError
-from tests.gateways import (
+from tests.gateway.snapshots import (
     BOUND,
     CHECK,
     EXPIRED,

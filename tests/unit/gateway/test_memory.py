@@ -10,7 +10,7 @@ from engine_agent.contracts.protocol import snapshot_decode, snapshot_encode
 from engine_agent.gateway.knowing.index import Index
 from engine_agent.gateway.tables import tables_empty, tables_read
 from engine_agent.sidecar.shelf import shared
-from tests.gateways import gateway_snapshot, many_tenants
+from tests.gateway.snapshots import gateway_snapshot, many_tenants
 
 ORGANISATIONS, EACH = 100, 10
 ENTRIES, POLICIES = many_tenants(ORGANISATIONS, EACH)

@@ -12,7 +12,7 @@ from engine_agent.gateway.permit import Permit
 from engine_agent.gateway.route import Decided, Groups, Router, Wish
 from engine_agent.gateway.tables import Tables, tables_read
 from engine_agent.http.errors import ApiError
-from tests.gateways import CHECK, KEY, MODEL, Entries, gateway_snapshot, key, route, split, tenants
+from tests.gateway.snapshots import CHECK, KEY, MODEL, Entries, gateway_snapshot, key, route, split, tenants
 
 EXPIRES_AT, EXPIRES = 1_767_225_600.0, "2026-01-01T00:00:00Z"
 

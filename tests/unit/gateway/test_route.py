@@ -12,7 +12,7 @@ from engine_agent.gateway.route import Router, UnknownModel, UnprovenFormat, Uns
 from engine_agent.gateway.scoring import Sight
 from engine_agent.gateway.standing import Standing
 from engine_agent.gateway.tables import Engine, Tables, tables_empty, tables_read
-from tests.gateways import MODEL, POLICY, gate, gateway_snapshot, namespace, route, split, tenants
+from tests.gateway.snapshots import MODEL, POLICY, gate, gateway_snapshot, namespace, route, split, tenants
 
 ALL = ("agent-1", "agent-2", "agent-3")
 IDLE = Standing()

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from engine_agent.contracts.protocol import Snapshot, snapshot_build
 from engine_agent.gateway.tables import BadTables, Formats, Tables, tables_empty, tables_read
-from tests.case_names import case_name
-from tests.gateways import (
+from tests.gateway.snapshots import (
     KEY,
     MODEL,
     POLICY,
@@ -24,6 +23,7 @@ from tests.gateways import (
     split,
     tenants,
 )
+from tests.support.case_names import case_name
 
 
 def read(*entries: dict[str, Any], policies: Any = (POLICY,)) -> Tables:

@@ -22,8 +22,8 @@ from engine_agent.prompts.templates import TemplateSource
 from engine_agent.server.chat import understand_chat
 from engine_agent.server.completions import understand_completion
 from engine_agent.server.face import Face, Understood
-from tests.case_names import case_name
-from tests.rendering import InlineTemplate, chat_text
+from tests.engines.rendering import InlineTemplate, chat_text
+from tests.support.case_names import case_name
 from tests.unit.engine.vocabularies import DEMO
 
 T = TypeVar("T")

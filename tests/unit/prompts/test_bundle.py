@@ -12,7 +12,7 @@ from engine_agent.engine.config import read_config
 from engine_agent.engine.tokenizer import Tokenizer
 from engine_agent.prompts.bundle import MOST_BUNDLE_BYTES, Bundle, bundle_encode, bundle_name, bundle_read
 from engine_agent.prompts.errors import BadBundle, BadModel, BadRequest
-from tests.rendering import template_made
+from tests.engines.rendering import template_made
 from tests.unit.engine.vocabularies import DEMO, make_words
 
 MESSAGES = [{"role": "user", "content": "Hi é"}, {"role": "assistant", "content": "<|im_end|>\n"}]

@@ -11,7 +11,7 @@ from engine_agent.engine.errors import BadRequest, RequestError
 from engine_agent.engine.outputs import Admission, Delta, Logprob, TokenLogprobs
 from engine_agent.prompts.frames import render_request
 from engine_agent.prompts.templates import Chat, TemplateSource
-from tests.rendering import chat_unpacked
+from tests.engines.rendering import chat_unpacked
 
 END = 256
 CARD = ModelCard(

@@ -22,7 +22,7 @@ from engine_agent.contracts.identity import (
     verify,
 )
 from engine_agent.contracts.protocol import canonical_json
-from tests.case_names import case_name
+from tests.support.case_names import case_name
 from tests.unit.server.identities import IDENTITY, NOW, OTHER, SECRET
 
 

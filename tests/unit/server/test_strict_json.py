@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine_agent.http.errors import ApiError
 from engine_agent.http.strict_json import is_nested_deeper, read_object
-from tests.case_names import case_name
+from tests.support.case_names import case_name
 
 
 def test_what_is_no_document_is_refused(subtests: pytest.Subtests) -> None:

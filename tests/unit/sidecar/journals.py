@@ -14,7 +14,7 @@ from engine_agent.contracts.usage import Row, row_document, time_code
 from engine_agent.contracts.wire import Batch, Report
 from engine_agent.journal.records import Closed, Entry, Opened, Record
 from engine_agent.sidecar.holder import HolderAway, HolderRejected, JournalBoot, JournalPage
-from tests.journals import CLOSED, OPENED
+from tests.engines.journals import CLOSED, OPENED
 
 AT = 1_790_000_000.0  # in the middle of a minute
 Sums = Mapping[tuple[Any, ...], Any]

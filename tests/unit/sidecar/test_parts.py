@@ -19,7 +19,7 @@ from engine_agent.sidecar.holder import Proof
 from engine_agent.sidecar.link import address_check
 from engine_agent.sidecar.operating import MOST_PROBLEMS, operation_outcome
 from engine_agent.sidecar.proofs import are_complete, proof_reports
-from tests.case_names import case_name
+from tests.support.case_names import case_name
 
 
 @dataclass

@@ -16,7 +16,7 @@ from controlplane.stack.environments import INSTALL, PIP
 from controlplane.stack.vllm_env import VLLM
 from engine_agent.contracts.identity import HEADER, Identity, sign
 from engine_agent.process.config import CHECKOUT
-from tests.engine_processes import DEMO
+from tests.engines.processes import DEMO
 from tests.vllm.environment import OFFLINE
 
 ADMIN, SECRET, AGENT = b"the-secret-of-who-operates-this-server", b"the-secret-that-gateways-and-vllm-share", "vllm-1"

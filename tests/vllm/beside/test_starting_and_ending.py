@@ -11,7 +11,7 @@ import pytest
 
 from engine_agent.process.last_words import last_words_take
 from tests.conformance.fleet_engine import START_SECONDS, FleetEngine, until
-from tests.engine_processes import DEMO, engine, state_folder
+from tests.engines.processes import DEMO, engine, state_folder
 from tests.vllm.beside.processes import children, core_of
 
 VLLM_OPTIONS = ("--backend", "vllm", "--context", "1024")

@@ -10,7 +10,7 @@ from engine_agent.gateway.calling.answer import READ_BYTES
 from engine_agent.gateway.calling.connection import MOST_HEAD_BYTES
 from engine_agent.gateway.tables import Engine
 from engine_agent.gateway.upstream import Broken, NotThere, Unanswered, Upstream, parts, passed_on, whole
-from tests.ports import free_port
+from tests.support.ports import free_port
 from tests.unit.gateway.calling.engines import ANSWER, Talk, asked, engine
 
 LARGE = bytes(range(256)) * 4_096 * 4  # 4 MiB

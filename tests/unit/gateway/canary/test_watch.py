@@ -14,8 +14,8 @@ from engine_agent.gateway.canary.probing import Tenant
 from engine_agent.gateway.canary.watch import Canary
 from engine_agent.gateway.held import Held
 from engine_agent.gateway.tables import Engine, tables_read
-from tests.canaries import canaries
-from tests.gateways import gateway_snapshot, route, tenants
+from tests.fleet.canaries import canaries
+from tests.gateway.snapshots import gateway_snapshot, route, tenants
 
 SECONDS = 10.0
 ENGINES = ("agent-1", "agent-2", "agent-3")

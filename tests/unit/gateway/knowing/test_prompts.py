@@ -13,7 +13,7 @@ from engine_agent.cache.keys import block_keys, packed_tokens, token_array
 from engine_agent.gateway.knowing.chains import marks_of
 from engine_agent.gateway.knowing.prompts import CHAT, HEAD_TOKENS, Asking, Prompt, Prompting
 from engine_agent.prompts.renderer import Renderer
-from tests.rendering import chat_text
+from tests.engines.rendering import chat_text
 from tests.unit.gateway.knowing.saying import NAMESPACE, asking, chat, ground, loaded
 
 COMPLETIONS = "/v1/completions"

@@ -1,0 +1,1 @@
+"""The compose files, read and run without Docker."""

@@ -1,0 +1,1 @@
+"""The test database: migrated once, emptied, filled, read as text."""

@@ -1,0 +1,1 @@
+"""Fleets in tests: whole ones as processes, and agents, queues and rollouts without."""

@@ -1,0 +1,1 @@
+"""Small helpers of any test: ports, files, names of cases, the command."""
