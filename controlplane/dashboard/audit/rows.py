@@ -81,7 +81,8 @@ class TrailRow:
 
     @property
     def kind(self) -> str:
-        return KINDS.get(self.view["actor"]["kind"], self.view["actor"]["kind"])
+        kind: str = self.view["actor"]["kind"]
+        return KINDS.get(kind, kind)
 
     @property
     def deed(self) -> str:

@@ -13,7 +13,6 @@ BLOCK_TOKENS = 16
 @page()
 def blocks(request: HttpRequest) -> HttpResponse:
     form = BlocksForm(request.GET or None)
-    context = {"form": form, "tokens": form.cleaned_data["tokens"] if form.is_valid() else None}
-    if context["tokens"]:
-        context["blocks"] = context["tokens"] // BLOCK_TOKENS
+    tokens = form.cleaned_data["tokens"] if form.is_valid() else 0
+    context = {"form": form, "tokens": tokens, "blocks": tokens // BLOCK_TOKENS}
     return render(request, "dashboard/calculator/blocks.html", context, status=422 if form.errors else 200)
