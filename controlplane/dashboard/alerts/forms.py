@@ -9,7 +9,7 @@ from typing import Any, Final
 from django import forms
 
 from controlplane.alerts.definitions import METRICS
-from controlplane.dashboard.alerts.rows import NAMES, unit_words
+from controlplane.dashboard.alerts.rows import metric_name, unit_words
 from controlplane.dashboard.frame.forms import ConfirmForm, RefusableForm, typed_field
 from controlplane.dashboard.frame.words import duration
 from engine_agent.contracts.protocol import canonical_json
@@ -128,7 +128,7 @@ class RuleForm(AlertForm):
             return
         del self.fields["new_secret"]
         known = [one for one in METRICS.values() if is_operator or one.is_for_customers]
-        choices = [(one.name, f"{NAMES.get(one.name, one.name)}, {unit_words(one.unit)}") for one in known]
+        choices = [(one.name, f"{metric_name(one.name)}, {unit_words(one.unit)}") for one in known]
         metric = self.fields["metric"]
         metric.choices = choices  # type: ignore[attr-defined]
         metric.initial = "hit_ratio"

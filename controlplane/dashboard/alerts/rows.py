@@ -62,7 +62,7 @@ class AlertRow:
 
     @property
     def metric(self) -> str:
-        return NAMES.get(self.view["metric"], self.view["metric"])
+        return metric_name(self.view["metric"])
 
     @property
     def state(self) -> Tag:
@@ -121,7 +121,7 @@ class RuleRow:
 
     @property
     def metric(self) -> str:
-        return NAMES.get(self.view["metric"], self.view["metric"])
+        return metric_name(self.view["metric"])
 
     @property
     def condition(self) -> str:
@@ -155,7 +155,11 @@ def rules_headline(rules: Sequence[RuleRow], total: int) -> str:
 def metrics_known(*, is_operator: bool) -> list[tuple[Metric, str, str]]:
     """What there can be rules about, each with its name for people and its unit."""
     known = [one for one in METRICS.values() if is_operator or one.is_for_customers]
-    return [(one, NAMES.get(one.name, one.name), unit_words(one.unit)) for one in known]
+    return [(one, metric_name(one.name), unit_words(one.unit)) for one in known]
+
+
+def metric_name(metric: str) -> str:
+    return NAMES.get(metric, metric)
 
 
 def unit_words(unit: str) -> str:

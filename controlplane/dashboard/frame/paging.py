@@ -32,6 +32,11 @@ class Pager(Page[Any]):
     paginator: "Pages"
 
     @property
+    def rows(self) -> Any:
+        """Those of the page, as they were given: of a queryset a part."""
+        return self.object_list
+
+    @property
     def total(self) -> int:
         return self.paginator.count
 
@@ -61,20 +66,22 @@ class Pages(Paginator):  # type: ignore[type-arg]
         return Pager(*args, **kwargs)
 
 
-def asked(query: Mapping[str, str], *, orders: tuple[str, ...] = ("",), **others: str) -> Asked:
+def asked(
+    query: Mapping[str, str], *, orders: tuple[str, ...] = ("",), others: Mapping[str, str] | None = None
+) -> Asked:
     """The first order is what holds where none is asked for."""
     order, page = query.get("order", ""), query.get("page", "")
     return Asked(
         find=query.get("find", "").replace("\0", "").strip()[:MOST_WORDS],
         order=order if order in orders else orders[0],
         page=min(int(page), MOST_PAGES) if page.isascii() and page.isdigit() and len(page) < 10 and int(page) else 1,
-        others=others,
+        others=others or {},
     )
 
 
 def page_asked(query: Mapping[str, str], **others: str) -> Asked:
     """Of a list that nobody looks through."""
-    return asked({"page": query.get("page", "")}, orders=("",), **others)
+    return asked({"page": query.get("page", "")}, others=others)
 
 
 def pager(of: Asked, rows: Any, total: int | None = None) -> Pager:

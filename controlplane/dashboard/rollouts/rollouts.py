@@ -73,8 +73,8 @@ def rollout_rows(rows: Iterable[Any], *, now: datetime) -> list[RolloutRow]:
 def acknowledgements(operations: list[UUID]) -> dict[Any, tuple[int, int]]:
     """Of each operation how many of its agents have done their part, and how many it has."""
     steps = OperationStep.objects.filter(operation__in=operations).values("operation")
-    done = Count("pk", filter=Q(state=OperationStep.State.DONE))
-    return {one: (some, every) for one, some, every in steps.values_list("operation", done, Count("pk"))}
+    counts = steps.annotate(done=Count("pk", filter=Q(state=OperationStep.State.DONE)), every=Count("pk"))
+    return {one: (done, every) for one, done, every in counts.values_list("operation", "done", "every")}
 
 
 @page()

@@ -13,6 +13,6 @@ BLOCK_TOKENS = 16
 @page()
 def blocks(request: HttpRequest) -> HttpResponse:
     form = BlocksForm(request.GET or None)
-    tokens: int | None = form.cleaned_data["tokens"] if form.is_valid() else None
-    context = {"form": form, "tokens": tokens, "blocks": tokens // BLOCK_TOKENS if tokens else None}
+    tokens = form.cleaned_data["tokens"] if form.is_valid() else 0
+    context = {"form": form, "tokens": tokens, "blocks": tokens // BLOCK_TOKENS}
     return render(request, "dashboard/calculator/blocks.html", context, status=422 if form.errors else 200)
