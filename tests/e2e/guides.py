@@ -76,7 +76,8 @@ def followed(text: str, stack: Stack, folder: Path) -> list[str]:
     here |= {"http://127.0.0.1:8080": stack.gateway, "--port 8103": f"--port {free_port()} --status-port {free_port()}"}
     for written, real in here.items():
         script = script.replace(written, real)
-    env = environment(stack.home, stack.port, http_proxy="", HTTP_PROXY="")  # curl would obey it
+    # curl would obey a proxy, and a guide may write into the reader's home.
+    env = environment(stack.home, stack.port, http_proxy="", HTTP_PROXY="", HOME=str(folder))
     env["PATH"] = f"{CHECKOUT / '.venv' / 'bin'}:{env['PATH']}"
     reader = subprocess.Popen(
         ["bash", "-c", script],

@@ -22,7 +22,7 @@ from tests.e2e.organisations import (
 )
 from tests.e2e.pages import expect, sign_in, sign_in_as
 from tests.e2e.stack import Stack, wait_until
-from tests.web.dashboard_pages import ALL_PAGES
+from tests.web.dashboard_pages import ALL_PAGES, ALL_URLS
 from tests.web.dashboard_pages import Page as Listed
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ def customer(stack: Stack, browser: Browser) -> Iterator[BrowserContext]:
 def address(one: Listed, *, org: str) -> str:
     from django.urls import reverse  # settings are not there while tests are collected
 
-    return reverse(one.view, args=[org if each == "acme" else each for each in one.arguments])
+    return reverse(one.view, ALL_URLS, args=[org if each == "acme" else each for each in one.arguments])
 
 
 def see_no_such_page(customer: BrowserContext, path: str) -> None:

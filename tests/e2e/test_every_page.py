@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.pages import Scheme, expect, look_of, looker, sign_in, sign_in_as_member
 from tests.e2e.stack import Stack
-from tests.web.dashboard_pages import ALL_PAGES, NOWHERE
+from tests.web.dashboard_pages import ALL_PAGES, ALL_URLS, NOWHERE
 from tests.web.dashboard_pages import Page as Listed
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def windows(browser: Browser, stack: Stack) -> Iterator[tuple[Window, Window]]:
 def path_of(one: Listed) -> str:
     from django.urls import reverse  # settings are not there while tests are collected
 
-    return reverse(one.view, args=one.arguments)
+    return reverse(one.view, ALL_URLS, args=one.arguments)
 
 
 def test_every_page_is_accessible_and_fits(

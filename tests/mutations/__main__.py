@@ -6,12 +6,12 @@ import queue
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tests.mutations.drawing import candidates, draw, read_tests
+from tests.mutations.drawing import candidates, covering, draw, read_tests
 from tests.mutations.editing import Mutation
 from tests.mutations.running import Clone, run_mutation
 from tests.suite.outliving import outlived_by_nothing
@@ -27,9 +27,14 @@ def main() -> None:
     running = commands.add_parser("run", help="run the tests that cover each; what has a result already is left out")
     running.set_defaults(command=_run)
     for each in (drawing, running):
-        each.add_argument("mutations", type=Path, help="JSON: which were drawn")
+        each.add_argument("mutations", type=Path, help="JSON: which were drawn, and the test files that cover each")
         each.add_argument("--tree", type=Path, default=CHECKOUT, help="the checkout, whose last commit is meant")
-        each.add_argument("--coverage", type=Path, required=True, help="data with contexts, of that checkout's tests")
+        each.add_argument(
+            "--coverage",
+            type=Path,
+            required=each is drawing,
+            help="data with contexts, of that checkout's tests; without it, `run` asks the test files that were drawn",
+        )
     running.add_argument("--results", type=Path, required=True, help="JSON lines, written after each")
     running.add_argument("--durations", type=Path, help="JSON: seconds by test file")
     running.add_argument("--first", type=Path, help="results of another suite: its killers are tried first")
@@ -43,15 +48,21 @@ def main() -> None:
 
 
 def _draw(options: argparse.Namespace) -> None:
-    drawn = draw(candidates(options.tree), read_tests(options.coverage))
-    options.mutations.write_text(json.dumps([asdict(mutation) for mutation in drawn], indent=1, ensure_ascii=False))
+    tests = read_tests(options.coverage)
+    drawn = [
+        {**asdict(mutation), "tests": sorted(covering(mutation, tests))}
+        for mutation in draw(candidates(options.tree), tests)
+    ]
+    options.mutations.write_text(json.dumps(drawn, indent=1, ensure_ascii=False) + "\n")
 
 
 def _run(options: argparse.Namespace) -> None:
-    tests, before, done = read_tests(options.coverage), _results(options.first), _results(options.results)
+    before, done = _results(options.first), _results(options.results)
+    drawn = _drawn(options.mutations)
+    tests = _tests(drawn, options.coverage)
     durations: Mapping[str, float] = json.loads(options.durations.read_text()) if options.durations else {}
     waiting: queue.SimpleQueue[Mutation] = queue.SimpleQueue()
-    for mutation in _drawn(options.mutations):
+    for mutation in drawn:
         if mutation.key not in done:
             waiting.put(mutation)
     writing = threading.Lock()
@@ -81,8 +92,19 @@ def _run(options: argparse.Namespace) -> None:
         thread.join()
 
 
-def _drawn(file: Path) -> list[Mutation]:
-    return [Mutation(**each) for each in json.loads(file.read_text())]
+def _drawn(file: Path) -> dict[Mutation, frozenset[str]]:
+    entries = json.loads(file.read_text())
+    tests = [frozenset(entry.pop("tests")) for entry in entries]
+    return {Mutation(**entry): files for entry, files in zip(entries, tests, strict=True)}
+
+
+def _tests(drawn: Mapping[Mutation, frozenset[str]], coverage: Path | None) -> Callable[[Mutation], Iterable[str]]:
+    """The test files that run a mutation's line, wherever the line is in the checkout."""
+    if coverage is not None:
+        measured = read_tests(coverage)
+        return lambda mutation: covering(mutation, measured)
+    known = {mutation.key: files for mutation, files in drawn.items()}
+    return lambda mutation: known[mutation.key]
 
 
 def _results(file: Path | None) -> dict[tuple[Any, ...], dict[str, Any]]:

@@ -8,12 +8,12 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from tests.mutations.drawing import Tests, covering, find_again
+from tests.mutations.drawing import find_again
 from tests.mutations.editing import Mutation, is_valid
 
 # A test that fails, by pytest's last lines; of a failed subtest, too.
@@ -98,9 +98,16 @@ def _stop(process: "subprocess.Popen[bytes]") -> None:
 
 
 def run_mutation(
-    clone: Clone, mutation: Mutation, tests: Tests, durations: Mapping[str, float], first: str = ""
+    clone: Clone,
+    mutation: Mutation,
+    covering: Callable[[Mutation], Iterable[str]],
+    durations: Mapping[str, float],
+    first: str = "",
 ) -> Outcome:
-    """`first` is the test that killed it in another suite: its file is tried first, wherever it is by now."""
+    """`covering`: which test files run its line.
+
+    `first` is the test that killed it in another suite: its file is tried first, wherever it is by now.
+    """
     began = time.monotonic()
     path = clone.folder / mutation.file
     here = find_again(mutation, path.read_bytes()) if path.exists() else None
@@ -108,7 +115,7 @@ def run_mutation(
         return Outcome("gone")
     if not is_valid(here.applied(path.read_bytes())):
         return Outcome("invalid")
-    files = [file for file in covering(here, tests) if (clone.folder / file).exists()]
+    files = [file for file in covering(here) if (clone.folder / file).exists()]
     seconds = {file: durations.get(file, guessed_seconds(file)) for file in files}
     ignored: list[str] = []
     for chunk in chunks(seconds, first):

@@ -111,3 +111,4 @@ DEMO_PAGES = (
     Page("experiment-now", "operators", "part", ("hit",)),
 )
 ALL_PAGES = (*PAGES, *DEMO_PAGES)  # of a demonstration
+ALL_URLS = "tests.web.demonstration"  # where they are
