@@ -171,6 +171,8 @@ def test_of_whoever_is_not_there_csv_too_is_refused_in_words(luminet: Run) -> No
 
 
 @pytest.mark.parametrize("month", ["2026-13", "2026-1", "26-01", "0000-01", "2026-11-01", "x"])
-def test_what_is_no_month_is_a_mistyped_command(month: str) -> None:
-    with pytest.raises(SystemExit):
-        main(["invoice", "acme", "--month", month])
+def test_what_is_no_month_is_a_mistyped_command(month: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["invoice", "acme", "--month", month]) == 1
+    told = capsys.readouterr().err
+    assert "--month" in told
+    assert "See luminet invoice --help" in told
