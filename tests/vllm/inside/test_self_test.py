@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import cache
 
 import pytest
@@ -18,10 +19,10 @@ MOST_SECONDS = 5.0
 
 
 @cache
-def told(*formats: str) -> dict[str, tuple[float, float]]:
+def told(*formats: str) -> dict[str, tuple[float, float] | str]:
     command = [sys.executable, "-m", "tests.vllm.inside.attending", *formats]
     said = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    found: dict[str, tuple[float, float]] = {}
+    found: dict[str, tuple[float, float] | str] = {}
     for line in said.stdout.splitlines():
         if line.startswith("{"):
             found |= json.loads(line)
@@ -29,9 +30,16 @@ def told(*formats: str) -> dict[str, tuple[float, float]]:
     return found
 
 
+def measured(kv_cache_dtype: str, formats: Iterable[str]) -> tuple[float, float]:
+    found = told(*formats)[kv_cache_dtype]
+    if isinstance(found, str):
+        pytest.skip(f"vLLM itself refuses it on this processor: {found}")
+    return found
+
+
 @pytest.mark.parametrize(("kv_cache_dtype", "computed"), COMPUTED.items())
 def test_what_vllm_computes_passes_in_no_time(kv_cache_dtype: str, computed: str) -> None:
-    error, seconds = told(*COMPUTED)[kv_cache_dtype]
+    error, seconds = measured(kv_cache_dtype, COMPUTED)
     check_attention(computed, error)
     assert error > 0
     assert seconds < MOST_SECONDS
@@ -39,7 +47,7 @@ def test_what_vllm_computes_passes_in_no_time(kv_cache_dtype: str, computed: str
 
 @pytest.mark.parametrize(("kv_cache_dtype", "computed"), GARBAGE.items())
 def test_what_vllm_takes_and_does_not_compute_is_dropped_with_both_numbers(kv_cache_dtype: str, computed: str) -> None:
-    error, _ = told(*GARBAGE)[kv_cache_dtype]
+    error, _ = measured(kv_cache_dtype, GARBAGE)
     with pytest.raises(EngineFailed) as refused:
         check_attention(computed, error)
     assert str(refused.value) == (
