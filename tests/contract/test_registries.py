@@ -11,10 +11,9 @@ import pytest
 
 from engine_agent.backends.registry import UnknownBackend, backend_entry
 from engine_agent.backends.vllm.formats import VLLM_FORMATS
-from engine_agent.process.config import CHECKOUT
 from kernels.formats import BASELINE, FLOOR, KV_FORMATS, OFFERED
 from tests.engines.processes import engine, state_folder
-from tests.toys.tree import PARTS, Tree
+from tests.toys.tree import CHECKOUT, Tree
 
 TOYS = CHECKOUT / "tests" / "toys"
 FORMAT = "toy8"
@@ -24,6 +23,7 @@ ABOVE = {  # what they stand above
     VECTOR: 'INT2 = VectorFormat("int2"',
     ENTRY: '        KvFormat("int2", INT2, INT2)',
 }
+SOURCE = ("controlplane", "engine_agent", "kernels", "tenants", "templates")
 MOST_TYPED_AGAIN = (
     5  # of the names that policies know, in one literal: a choice, such as the demo's, and no list of all
 )
@@ -34,12 +34,8 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
     """With the toy format."""
     made = Tree.copied(tmp_path_factory.mktemp("tree"))
     shutil.copy(TOYS / "format" / "toy8.py", made.folder / "kernels" / "codecs")
-    registry = made.folder / "kernels" / "formats.py"
-    text = registry.read_text(encoding="utf-8")
     for line, below in ABOVE.items():
-        assert text.count(below) == 1
-        text = text.replace(below, line + below)
-    registry.write_text(text, encoding="utf-8")
+        made.insert("kernels/formats.py", line, before=below)
     return made
 
 
@@ -181,7 +177,7 @@ def literals(tree: ast.AST) -> Iterator[set[object]]:
 
 def test_formats_are_listed_in_the_registry_alone() -> None:
     exempt = {CHECKOUT / "kernels" / "formats.py", CHECKOUT / "engine_agent" / "backends" / "vllm" / "formats.py"}
-    paths = {path for part in PARTS for path in (CHECKOUT / part).rglob("*.py")} - exempt
+    paths = {path for part in SOURCE for path in (CHECKOUT / part).rglob("*.py")} - exempt
     texts = {path: path.read_text(encoding="utf-8") for path in paths}
     lists = [
         path

@@ -1,34 +1,35 @@
 """A policy field is added in one place: a toy field in a copy of the tree works everywhere, and touches few files."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.toys.copies import files_touched, module_run, tree_copied
 from tests.toys.policy_field import NAME, field_added
+from tests.toys.tree import Tree
 
 MOST_FILES = 5
+STRICT = ("-W", "error", "-m")
+SETTINGS = {"DJANGO_SETTINGS_MODULE": "tests.settings"}
 
 
 @pytest.fixture(scope="module")
-def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    copy = tree_copied(tmp_path_factory.mktemp("tree"))
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    copy = Tree.copied(tmp_path_factory.mktemp("tree"))
     field_added(copy)
     for generator in ("tests.web.openapi", "tests.support.policy_docs"):
-        module_run(copy, generator)
+        copy.python(*STRICT, generator, **SETTINGS)
     return copy
 
 
 @pytest.fixture(scope="module")
-def toy(tree: Path) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(module_run(tree, "tests.toys.policy_field"))
+def toy(tree: Tree) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(tree.python(*STRICT, "tests.toys.policy_field", **SETTINGS))
     return facts
 
 
-def test_toy_field_touches_few_files(tree: Path) -> None:
-    touched = files_touched(tree)
+def test_toy_field_touches_few_files(tree: Tree) -> None:
+    touched = tree.changed()
     assert touched == [
         "docs/openapi.json",
         "docs/policies.md",
@@ -73,13 +74,13 @@ def test_toy_field_is_previewed(toy: dict[str, Any]) -> None:
     assert toy["diff"] == ["Grace period: 1 min → 10 min"]
 
 
-def test_toy_field_is_in_rest_and_help(toy: dict[str, Any], tree: Path) -> None:
+def test_toy_field_is_in_rest_and_help(toy: dict[str, Any], tree: Tree) -> None:
     schema = toy["schema"]
     assert (schema["type"], schema["minimum"], schema["maximum"]) == ("integer", 5, 3600)
     assert schema["description"].startswith("How long a block is kept once it has expired.")
     assert toy["bounds_schema"]
     assert toy["help"] == [[NAME, "Grace", "period", "(5", "to", "3,600)"]]
-    assert f"{NAME} " in module_run(tree, "controlplane.cli", "plan", "--help")
+    assert f"{NAME} " in tree.python(*STRICT, "controlplane.cli", "plan", "--help", **SETTINGS)
 
 
 def test_toy_field_reaches_the_agent(toy: dict[str, Any]) -> None:
@@ -88,6 +89,6 @@ def test_toy_field_reaches_the_agent(toy: dict[str, Any]) -> None:
     assert toy["grades"] == ["enforced", "untested"]
 
 
-def test_contracts_hold_with_the_toy_field(tree: Path) -> None:
+def test_contracts_hold_with_the_toy_field(tree: Tree) -> None:
     tests = ("tests/contract/test_enforcement.py", "tests/contract/test_engine_documentation.py")
-    assert "passed" in module_run(tree, "pytest", "-q", "-p", "no:cacheprovider", *tests)
+    assert "passed" in tree.python(*STRICT, "pytest", "-q", "-p", "no:cacheprovider", *tests, **SETTINGS)

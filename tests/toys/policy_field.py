@@ -3,10 +3,9 @@
 import base64
 import json
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
-from tests.toys.copies import text_insert
+from tests.toys.tree import Tree
 
 NAME = "grace_seconds"
 ENTRY = """    PolicyField(
@@ -29,11 +28,10 @@ ENTRY = """    PolicyField(
 ATTRIBUTE = '    grace_seconds: float = DEFAULTS["grace_seconds"]\n'
 
 
-def field_added(tree: Path) -> None:
+def field_added(tree: Tree) -> None:
     """By hand; `make openapi` does the rest."""
-    registry = tree / "engine_agent" / "contracts" / "policy_fields.py"
-    text_insert(registry, ENTRY, before=")\n\nFIELDS: Mapping[str, PolicyField]")
-    text_insert(tree / "engine_agent" / "cache" / "policy.py", ATTRIBUTE, before="\n    def __post_init__")
+    tree.insert("engine_agent/contracts/policy_fields.py", ENTRY, before=")\n\nFIELDS: Mapping[str, PolicyField]")
+    tree.insert("engine_agent/cache/policy.py", ATTRIBUTE, before="\n    def __post_init__")
 
 
 def facts() -> dict[str, Any]:
