@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 from uuid import UUID
 
-from django.db.models import Q, QuerySet
+from django.db.models import Count, Q, QuerySet
 
-from controlplane.fleet.models import Agent
+from controlplane.fleet.models import Agent, OperationStep
 from controlplane.rollouts.models import Rollout
 from controlplane.rollouts.stepping import Candidate
 from tenants.actor import Actor
@@ -45,6 +45,13 @@ def policies_said(rollout: Rollout) -> dict[int, tuple[dict[str, Any], str]]:
 
 def rollouts_open() -> "QuerySet[Rollout]":
     return Rollout.objects.filter(state__in=Rollout.OPEN)
+
+
+def acknowledgements(operations: Collection[UUID]) -> dict[UUID | None, tuple[int, int]]:
+    """Return for each operation how many of its agents have acknowledged it, and how many it has."""
+    steps = OperationStep.objects.filter(operation__in=operations).values("operation")
+    counts = steps.annotate(done=Count("pk", filter=Q(state=OperationStep.State.DONE)), every=Count("pk"))
+    return {operation: (done, every) for operation, done, every in counts.values_list("operation", "done", "every")}
 
 
 def is_gone(level: PolicyLevel) -> bool:

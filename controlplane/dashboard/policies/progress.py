@@ -5,18 +5,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from uuid import UUID
-
-from django.db.models import Count, Q
 
 from controlplane.dashboard.frame.words import counted
-from controlplane.fleet.models import OperationStep
 from controlplane.rollouts.models import Rollout
-from controlplane.rollouts.selectors import agents_of, groups_below, rollouts_open
+from controlplane.rollouts.selectors import acknowledgements, agents_of, groups_below, rollouts_open
 from tenants.levels import Place
 from tenants.models import Namespace, PolicyLevel
-
-_DONE = Q(state=OperationStep.State.DONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +38,7 @@ def policy_progress(place: Place, levels: Sequence[PolicyLevel]) -> list[Progres
     if not rollouts:
         return []
     engines = set(agents_of(groups_below(place)).filter(kind="engine").values_list("pk", flat=True))
-    counts = _acknowledgements([one.operation_id for one in rollouts if one.operation_id])
+    counts = acknowledgements([one.operation_id for one in rollouts if one.operation_id])
     found = [_progress(one, engines, counts.get(one.operation_id, (0, 0))) for one in rollouts]
     return sorted(found, key=lambda one: one.engines_reached)
 
@@ -70,11 +64,6 @@ def _concerns(level: PolicyLevel, namespace: Namespace) -> bool:
     if level.namespace_id is not None:
         return level.namespace_id == namespace.pk
     return level.organisation_id in (None, namespace.organisation_id)
-
-
-def _acknowledgements(operations: Sequence[UUID]) -> dict[UUID | None, tuple[int, int]]:
-    rows = OperationStep.objects.filter(operation__in=operations).values_list("operation")
-    return {row[0]: (row[1], row[2]) for row in rows.annotate(done=Count("pk", filter=_DONE), all=Count("pk"))}
 
 
 def _progress(rollout: Rollout, engines: set[str], counts: tuple[int, int]) -> Progress:

@@ -6,7 +6,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.contrib import messages
-from django.db.models import Case, Count, IntegerField, Q, Value, When
+from django.db.models import Case, Count, IntegerField, Value, When
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
@@ -17,7 +17,6 @@ from controlplane.dashboard.frame.paging import asked, pager
 from controlplane.dashboard.frame.requests import STOP_ASKING
 from controlplane.dashboard.rollouts.facts import contents, deeds, event_words, rollout_now, seen_as
 from controlplane.dashboard.rollouts.rows import RolloutRow, list_advice, list_headline
-from controlplane.fleet.models import OperationStep
 from controlplane.rollouts import selectors, services
 from controlplane.rollouts.models import Rollout
 from controlplane.rollouts.trail import rollout_records
@@ -66,15 +65,8 @@ def _listed(found: Any) -> Any:
 
 def rollout_rows(rows: Iterable[Any], *, now: datetime) -> list[RolloutRow]:
     views = [rollout_view(one, one.findings, is_operator=True) for one in rows]
-    counts = acknowledgements([one["operation"] for one in views if one["operation"]])
+    counts = selectors.acknowledgements([one["operation"] for one in views if one["operation"]])
     return [RolloutRow(one, *counts.get(one["operation"], (0, 0)), now) for one in views]
-
-
-def acknowledgements(operations: list[UUID]) -> dict[Any, tuple[int, int]]:
-    """Of each operation how many of its agents have done their part, and how many it has."""
-    steps = OperationStep.objects.filter(operation__in=operations).values("operation")
-    counts = steps.annotate(done=Count("pk", filter=Q(state=OperationStep.State.DONE)), every=Count("pk"))
-    return {one: (done, every) for one, done, every in counts.values_list("operation", "done", "every")}
 
 
 @page()
