@@ -58,7 +58,10 @@ def day(text: str) -> str:
 
 def month(text: str) -> tuple[str, str]:
     """`2026-11`: its first day and its last."""
-    first = day(f"{text}-01")
+    try:
+        first = day(f"{text}-01")
+    except ValueError:
+        raise ValueError(f"{text[:40]!r} is no month such as 2026-11") from None
     year, number = int(first[:4]), int(first[5:7])
     return first, date(year, number, monthrange(year, number)[1]).isoformat()
 

@@ -174,5 +174,5 @@ def test_of_whoever_is_not_there_csv_too_is_refused_in_words(luminet: Run) -> No
 def test_what_is_no_month_is_a_mistyped_command(month: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["invoice", "acme", "--month", month]) == 1
     told = capsys.readouterr().err
-    assert "--month" in told
+    assert f"Invalid value for '--month': {month!r} is no month such as 2026-11" in told
     assert "See luminet invoice --help" in told
