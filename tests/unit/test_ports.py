@@ -34,7 +34,7 @@ def test_engines_and_their_sidecars_find_room_that_nobody_else_is_given(monkeypa
     assert not beside & {ports.free_port() for _ in range(10)}
 
 
-TAKE = "from tests import ports; print(ports.free_port(), flush=True); input()"
+TAKE = "from tests.support import ports; print(ports.free_port(), flush=True); input()"
 
 
 def test_no_port_is_given_to_two_processes_though_nobody_listens_yet() -> None:

@@ -54,6 +54,7 @@ class Answer:
 class Gateway:
     address: str
     secret: str
+    answer_seconds: float = ANSWER_SECONDS
 
     def model(self) -> str:
         """The first it serves to this key. Asked until a new key has come there."""
@@ -84,7 +85,7 @@ class Gateway:
             response = connection.getresponse()
             if response.status != http.client.OK:
                 raise NotAnswered(_refusal(response.status, response.read(MOST_BYTES)))
-            return _read(response, began)
+            return _read(response, began, self.answer_seconds)
         except (OSError, http.client.HTTPException) as error:
             raise NotAnswered(f"The gateway does not answer: {_words(error)}.") from error
         finally:
@@ -113,16 +114,16 @@ class Gateway:
         host, port = parts.hostname or "", parts.port
         if parts.scheme == "https":
             context = ssl.create_default_context()
-            return http.client.HTTPSConnection(host, port, timeout=ANSWER_SECONDS, context=context)
-        return http.client.HTTPConnection(host, port, timeout=ANSWER_SECONDS)
+            return http.client.HTTPSConnection(host, port, timeout=self.answer_seconds, context=context)
+        return http.client.HTTPConnection(host, port, timeout=self.answer_seconds)
 
 
-def _read(response: http.client.HTTPResponse, began: float) -> Answer:
+def _read(response: http.client.HTTPResponse, began: float, most_seconds: float) -> Answer:
     first, usage, size = None, dict[str, Any](), 0
     while line := response.readline(MOST_BYTES):
         size += len(line)
-        if time.monotonic() - began > ANSWER_SECONDS or size > MOST_BYTES:
-            raise NotAnswered(f"The answer was not there within {ANSWER_SECONDS:.0f} s.")
+        if time.monotonic() - began > most_seconds or size > MOST_BYTES:
+            raise NotAnswered(f"The answer was not there within {most_seconds:.0f} s.")
         told = _event(line)
         if first is None and _has_text(told):
             first = time.monotonic()

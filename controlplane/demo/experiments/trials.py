@@ -9,7 +9,7 @@ from controlplane.dashboard.experiments.asking import Answer
 from controlplane.dashboard.experiments.sent import Sent, sent_rows
 
 Tone = Literal["ok", "warn", "bad"]
-SILENT_SECONDS: Final = 60  # longer than any step: then its process has ended
+SILENT_SECONDS: Final = 150  # longer than any step: then its process has ended
 DIED: Final = "It was cut off: its process ended. Start it again; what it may have left is undone first."
 
 

@@ -20,6 +20,7 @@ FIRST: Final = ("globex", "default")
 SECOND: Final = ("initech", "default")
 POLICY: Final = ("globex", "experiments")
 LONG_TOKENS: Final = 6_000
+ANSWER_SECONDS: Final = 120.0  # a laptop that does other things besides takes its time over a long prompt
 Messages = list[dict[str, str]]
 
 
@@ -50,7 +51,7 @@ def speaking(actor: Actor, place: tuple[str, str]) -> Iterator[Voice]:
     if address is None:
         raise NotPossible("No gateway has joined this fleet yet.")
     with short_key(actor, organisation) as secret:
-        gateway = Gateway(address, secret)
+        gateway = Gateway(address, secret, ANSWER_SECONDS)
         yield Voice(organisation, namespace, gateway, gateway.model())
 
 
