@@ -15,13 +15,15 @@ from engine_agent.contracts.enforcement import enforcement_decode
 from engine_agent.contracts.identity import HEADER, Identity, sign
 from engine_agent.contracts.protocol import Snapshot, policy_hash, snapshot_build, snapshot_encode
 from tests.engines.processes import Answer, Engine, engine, state_folder
+from tests.vllm.processor import vllm_format
 
 SECRET = b"the-secret-that-gateways-and-engines-share"
 AGENT = "agent-1"
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "paged": ("--context", "1024"),
-    "vllm": ("--backend", "vllm", "--kv-dtype", "fp8", "--context", "1024"),
+    "vllm": ("--backend", "vllm", "--kv-dtype", vllm_format(), "--context", "1024"),
 }
+KV_DTYPES: Mapping[str, str] = {"paged": "fp8", "vllm": vllm_format()}
 MOST_REQUESTS = 50  # until a pool of 32 MiB, or a share of it, is full; seven are enough
 START_SECONDS = 420  # vLLM on a busy machine
 Policy = Mapping[str, Any]
@@ -61,7 +63,12 @@ class FleetEngine:
     def govern(self, **policies: Policy) -> str:
         """These namespaces, and those from before; the rest of a policy is what all tests can live with."""
         for name, policy in policies.items():
-            self.policies[name] = {"kv_dtype": "fp8", "request_kv_dtypes": [], "ttl_seconds": 3600, **policy}
+            self.policies[name] = {
+                "kv_dtype": KV_DTYPES[self.backend],
+                "request_kv_dtypes": [],
+                "ttl_seconds": 3600,
+                **policy,
+            }
         return self.apply()
 
     def purge(self, name: str) -> str:

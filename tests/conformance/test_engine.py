@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from tests.conformance.fleet_engine import MOST_REQUESTS, FleetEngine, displaced, offload_grades, until
+from tests.vllm.processor import COMPUTED_AS, vllm_format
+
+VLLM_ALIASES = {"fp8": {"fp8": "fp8_e4m3"}, "bf16": {}}
 
 
 def test_hits_are_exact_and_the_last_token_is_computed(agent: FleetEngine) -> None:
@@ -32,13 +35,13 @@ def test_a_hit_answers_as_a_miss_does(agent: FleetEngine) -> None:
 def test_the_format_that_is_said_is_the_one_that_is_computed(agent: FleetEngine) -> None:
     agent.govern(format={})
     answer = agent.complete("format", agent.fresh(1))
-    assert answer.headers["x-luminet-kv-dtype"] == {"paged": "fp8", "vllm": "fp8_e4m3"}[agent.backend]
+    assert answer.headers["x-luminet-kv-dtype"] == {"paged": "fp8", "vllm": COMPUTED_AS[vllm_format()]}[agent.backend]
 
 
 def test_who_computes_is_said_with_its_version_and_what_formats_are_computed_as(agent: FleetEngine) -> None:
     card = agent.stats["model"]
     assert (card["backend"], bool(card["backend_version"])) == (agent.backend, True)
-    assert card["computed_as"] == {"paged": {}, "vllm": {"fp8": "fp8_e4m3"}}[agent.backend]
+    assert card["computed_as"] == {"paged": {}, "vllm": VLLM_ALIASES[vllm_format()]}[agent.backend]
     assert card["enforcement"]["weight"]["grade"] == {"paged": "enforced", "vllm": "best_effort"}[agent.backend]
 
 
