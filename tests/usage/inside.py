@@ -65,6 +65,12 @@ def audit_is_sound() -> bool:
     return audit_verify().problem is None
 
 
+def audit_anchor() -> None:
+    from controlplane.alerts.anchoring import anchor_take
+
+    anchor_take(timezone.now())
+
+
 def roll_and_retain() -> None:
     from controlplane.analytics.retention import retain
 
