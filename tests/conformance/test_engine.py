@@ -199,7 +199,8 @@ def test_choices_and_several_prompts_are_one_request_each_counted_once(agent: Fl
 
 def test_logprobs_are_of_the_token_that_was_chosen(agent: FleetEngine) -> None:
     agent.govern(logprobs={})
-    told = agent.complete("logprobs", agent.fresh(1), logprobs=2, max_tokens=3).json["choices"][0]["logprobs"]
+    answer = agent.complete("logprobs", agent.fresh(1), logprobs=2, max_tokens=3, ignore_eos=True)
+    told = answer.json["choices"][0]["logprobs"]
     assert len(told["token_logprobs"]) == len(told["tokens"]) == 3
     assert all(value <= 0 for value in told["token_logprobs"])
     for top, one in zip(told["top_logprobs"], told["token_logprobs"], strict=True):
