@@ -19,7 +19,8 @@ from controlplane.client.tables import Paper
 from controlplane.common.version import version
 from controlplane.doctor import report
 from controlplane.doctor.checks import TITLES, checks_of
-from controlplane.doctor.examining import Examinations
+from controlplane.doctor.context import Context
+from controlplane.doctor.examining import SECONDS, Examinations
 from controlplane.doctor.place import Place, place_find
 
 
@@ -42,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
     where.add_argument("--home", type=Path, metavar="DIR", help="of an agent or a gateway: examine that")
     where.add_argument("--url", metavar="URL", help="of a control plane: examine that, from afar (LUMINET_URL)")
     doctor.add_argument("--insecure", action="store_true", help="let the token travel over http to another machine")
-    doctor.add_argument("--seconds", type=amounts.seconds, default=7.0, help="how long a check may take (7)")
+    doctor.add_argument("--seconds", type=amounts.seconds, default=SECONDS, help="how long a check may take (7)")
     doctor.add_argument("--deep", action="store_true", help="walk the whole audit trail, too, however long that takes")
     doctor.add_argument("--json", action="store_true", help="for programs")
     return doctor
@@ -61,10 +62,10 @@ def doctor(options: argparse.Namespace, environ: Mapping[str, str] = os.environ)
     except ClientError as error:
         print(f"luminet: {error}", file=sys.stderr)
         return 1
-    wanted = [one for one in checks_of(place, token) if not options.area or one.area in options.area]
-    under_way = Examinations(wanted, options.seconds)
-    with working(under_way.progress):
-        found = under_way.findings()
+    checks = [check for check in checks_of(place) if not options.area or check.area in options.area]
+    examinations = Examinations(checks, Context(place, token), options.seconds)
+    with working(examinations.progress):
+        found = examinations.findings()
     paper = Paper()
     if options.json:
         paper.json(report.as_json(found))

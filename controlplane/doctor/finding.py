@@ -30,6 +30,11 @@ def counted(count: int, one: str, more: str) -> str:
     return f"{count:,} {one if count == 1 else more}"
 
 
+def first_line(error: object) -> str:
+    """As the library says it: libraries name hosts, ports and users, and no passwords."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 class NotExamined(Exception):
     """What a check needs is not there: its text says what, and needs no full stop; `do` what brings it."""
 

@@ -17,6 +17,9 @@ from controlplane.settings.reader import BadSetting, MalformedSettings
 from controlplane.stack.config import StackConfig, read_stack_config
 
 Kind = Literal["stack", "processes", "agent", "remote"]
+# Besides: a stack that does not run, and neither a stack nor a setting.
+Situation = Literal["stack", "processes", "agent", "remote", "stopped", "nowhere"]
+RESTART = "make down, then make up"
 # Whoever has one of these set means the control plane that they describe.
 OF_PROCESSES = (
     "LUMINET_DATABASE_URL",
@@ -52,6 +55,26 @@ class Place:
         return find_spec("torch") is not None
 
     @property
+    def situation(self) -> Situation:
+        """Which checks make sense."""
+        if self.kind != "stack" or self.supervisor is not None:
+            return self.kind
+        return "stopped" if self.is_checkout else "nowhere"
+
+    @property
+    def worker_advice(self) -> str:
+        """What to do where nothing comes through beat and worker."""
+        if self.kind == "remote":
+            return "see the log of its worker, and luminet doctor where the control plane runs"
+        return RESTART if self.kind == "stack" else "see the logs of worker and beat: is either down?"
+
+    def log_advice(self, part: str) -> str | None:
+        """What to do about a part of a stack; None where somebody else runs the part."""
+        if self.kind == "stack" and self.config is not None:
+            return f"{RESTART}; {self.config.logs}/{part}.log says why"
+        return None
+
+    @property
     def words(self) -> str:
         """The first line of the report."""
         if self.kind == "remote":
@@ -73,16 +96,12 @@ def place_find(environ: Mapping[str, str], *, home: Path | None = None, url: str
         return Place("remote", environ, is_checkout, url=url)
     supervisor = _supervisor(environ)
     if supervisor is None and any(environ.get(name, "").strip() for name in OF_PROCESSES):
-        return _processes(environ, is_checkout, is_deep)
+        environment, bad = _environment(environ)
+        missing = _missing(OF_THE_CONTROL_PLANE)
+        return Place("processes", environ, is_checkout, None, None, missing, environment, bad, is_deep=is_deep)
     if supervisor is None and environ.get("LUMINET_URL", "").strip():
         return Place("remote", environ, is_checkout, url=environ["LUMINET_URL"].strip())
     return _stack(environ, is_checkout, supervisor, is_deep)
-
-
-def _processes(environ: Mapping[str, str], is_checkout: bool, is_deep: bool) -> Place:
-    environment, bad = _environment(environ)
-    missing = _missing(OF_THE_CONTROL_PLANE)
-    return Place("processes", environ, is_checkout, missing=missing, environment=environment, bad=bad, is_deep=is_deep)
 
 
 def _stack(environ: Mapping[str, str], is_checkout: bool, supervisor: int | None, is_deep: bool) -> Place:
@@ -126,6 +145,12 @@ def _told_by(config: StackConfig) -> dict[str, str]:
 
 def _missing(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in names if find_spec(name) is None)
+
+
+def shown(path: Path) -> str:
+    """As people type it, where it lies below the current folder."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) and path != here else str(path)
 
 
 def luminet() -> str:

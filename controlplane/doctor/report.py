@@ -1,30 +1,24 @@
 """What was found, for people and for programs, and the exit status that goes with it."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from controlplane.client.tables import DIM, GREEN, RED, YELLOW, Paper
-from controlplane.doctor.finding import Finding, Status
+from controlplane.client.tables import BOLD, DIM, GREEN, RED, YELLOW, Paper
+from controlplane.doctor.finding import Finding, Status, counted
 
 Found = tuple[str, Finding]  # with its area
-WORDS: Mapping[Status, tuple[str, int | None]] = {
-    Status.OK: ("ok", GREEN),
-    Status.NOTE: ("note", None),
-    Status.WARNING: ("warning", YELLOW),
-    Status.BROKEN: ("broken", RED),
-    Status.NOT_EXAMINED: ("not examined", DIM),
+# The word and its colour in a line; one and several in the summary, which has this order.
+WORDS: Mapping[Status, tuple[str, int | None, str, str]] = {
+    Status.BROKEN: ("broken", RED, "broken", "broken"),
+    Status.WARNING: ("warning", YELLOW, "warning", "warnings"),
+    Status.OK: ("ok", GREEN, "well", "well"),
+    Status.NOTE: ("note", None, "note", "notes"),
+    Status.NOT_EXAMINED: ("not examined", DIM, "not examined", "not examined"),
 }
-WIDTH = max(len(word) for word, _ in WORDS.values())
-COUNTED = (  # in the summary, in this order
-    (Status.BROKEN, "broken", "broken"),
-    (Status.WARNING, "warning", "warnings"),
-    (Status.OK, "well", "well"),
-    (Status.NOTE, "note", "notes"),
-    (Status.NOT_EXAMINED, "not examined", "not examined"),
-)
+WIDTH = max(len(word) for word, *_ in WORDS.values())
 MOST_REASONS = 3
-BOLD = 1
 
 
 def exit_status(found: Iterable[Found]) -> int:
@@ -49,18 +43,18 @@ def as_text(paper: Paper, where: str, titles: Mapping[str, str], found: Sequence
 
 
 def lines_of(paper: Paper, one: Finding) -> list[str]:
-    word, colour = WORDS[one.status]
+    word, colour, *_ = WORDS[one.status]
     shown = word.ljust(WIDTH)
     first = f"  {shown if colour is None else paper.paint(shown, colour)}  {one.says}"
     return [first] if one.do is None else [first, f"  {' ' * WIDTH}  → {one.do}"]
 
 
 def summary(findings: Iterable[Finding]) -> str:
-    ones = list(findings)
-    counted = [(sum(one.status is status for one in ones), first, more) for status, first, more in COUNTED]
-    told = ", ".join(f"{count} {first if count == 1 else more}" for count, first, more in counted if count)
-    reasons = list(dict.fromkeys(one.why for one in ones if one.why))
+    found = list(findings)
+    counts = Counter(finding.status for finding in found)
+    text = ", ".join(counted(counts[status], *words) for status, (_, _, *words) in WORDS.items() if counts[status])
+    reasons = list(dict.fromkeys(finding.why for finding in found if finding.why))
     if not reasons:
-        return f"{told or 'Nothing was examined'}."
+        return f"{text or 'Nothing was examined'}."
     more = "; and more" if len(reasons) > MOST_REASONS else ""
-    return f"{told}: {'; '.join(reasons[:MOST_REASONS])}{more}."
+    return f"{text}: {'; '.join(reasons[:MOST_REASONS])}{more}."

@@ -16,6 +16,7 @@ from engine_agent.backends.registry import USUAL, backend_names
 PRIVATE_PLACES = Path("/var/lib/luminet")
 AGENTS = ("agent-1", "agent-2")
 GATEWAY = "gateway-1"
+NEEDED_BYTES = 300_000_000  # free, for a stack to start
 STATUS_ABOVE = 100  # an agent's sidecar tells how it is at its engine's port and so much
 
 

@@ -45,7 +45,7 @@ def holder(lock_file: Path) -> int | None:
 
 def end_leftovers(status_file: Path) -> list[str]:
     """End processes of an earlier stack that was killed; their names."""
-    found = {str(row["name"]): _ours(row) for row in read_status(status_file)}
+    found = {str(row["name"]): process_of(row) for row in read_status(status_file)}
     ours = {name: process for name, process in found.items() if process is not None}
     families = [member for process in ours.values() for member in _family(process)]
     for member in families:
@@ -98,7 +98,8 @@ def birth_of(pid: int | None) -> float | None:
         return None
 
 
-def _ours(row: dict[str, Any]) -> psutil.Process | None:
+def process_of(row: dict[str, Any]) -> psutil.Process | None:
+    """The process that a row of the status is about, while it runs."""
     pid = row.get("pid")
     born = birth_of(pid) if isinstance(pid, int) else None
     recorded = row.get("born")

@@ -1,6 +1,33 @@
 """Which port a part listens on, and whether somebody else already does."""
 
 import socket
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from controlplane.stack.config import StackConfig
+
+LOCALHOST = "127.0.0.1"
+
+
+class Listener(NamedTuple):
+    part: str
+    host: str
+    port: int
+    setting: str  # that would choose another port
+
+
+def listeners(config: StackConfig) -> Iterator[Listener]:
+    """Where the parts of a stack will listen, except on ports that the stack chooses when it starts."""
+    yield Listener("web", config.web_host, config.web_port, "LUMINET_WEB_PORT")
+    if config.agents:
+        yield Listener("gateway", LOCALHOST, config.gateway_port, "LUMINET_GATEWAY_PORT")
+    for agent in config.agents:
+        yield Listener(f"{agent.name}-engine", LOCALHOST, agent.port, "LUMINET_ENGINE_PORT")
+        yield Listener(agent.name, LOCALHOST, agent.status_port, "LUMINET_ENGINE_PORT")
+    if config.postgres_port:
+        yield Listener("postgres", LOCALHOST, config.postgres_port, "LUMINET_POSTGRES_PORT")
+    if config.redis_port:
+        yield Listener("redis", LOCALHOST, config.redis_port, "LUMINET_REDIS_PORT")
 
 
 def port_problem(host: str, port: int) -> OSError | None:

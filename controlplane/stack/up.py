@@ -13,7 +13,7 @@ from controlplane.common.health import http_get, loopback_address
 from controlplane.settings.env import CHECKOUT, read_environment
 from controlplane.stack.bootstrap import is_installed
 from controlplane.stack.child import Child, Service
-from controlplane.stack.config import StackConfig, folders_make, unprivileged_owner
+from controlplane.stack.config import NEEDED_BYTES, StackConfig, folders_make, unprivileged_owner
 from controlplane.stack.credentials import credentials_ensure
 from controlplane.stack.errors import ChildFailed, NoPulse, PortTaken, StackError
 from controlplane.stack.fleet_services import (
@@ -23,7 +23,7 @@ from controlplane.stack.fleet_services import (
     runs_fleet,
 )
 from controlplane.stack.leftovers import end_leftovers, sole_stack
-from controlplane.stack.ports import free_port, port_problem
+from controlplane.stack.ports import free_port, listeners, port_problem
 from controlplane.stack.postgres import cluster_prepare
 from controlplane.stack.redis_server import redis_command
 from controlplane.stack.services import (
@@ -43,7 +43,6 @@ from controlplane.stack.vllm_ready import vllm_ensure
 from controlplane.stack.welcome import welcome
 from engine_agent.contracts.files import write_private
 
-NEEDED_BYTES = 300_000_000
 PULSE_SECONDS = 30.0
 BOOTSTRAP = CHECKOUT / "controlplane" / "stack" / "bootstrap.py"
 
@@ -184,18 +183,10 @@ def _welcome(config: StackConfig, terminal: Terminal, *, seconds: float) -> None
 
 
 def _ports_check(config: StackConfig) -> None:
-    wanted = (
-        (config.web_host, config.web_port, "LUMINET_WEB_PORT"),
-        ("127.0.0.1", config.postgres_port, "LUMINET_POSTGRES_PORT"),
-        ("127.0.0.1", config.redis_port, "LUMINET_REDIS_PORT"),
-        *(("127.0.0.1", one.port, "LUMINET_ENGINE_PORT") for one in config.agents),
-        *(("127.0.0.1", one.status_port, "LUMINET_ENGINE_PORT") for one in config.agents),
-        ("127.0.0.1", config.gateway_port if config.agents else None, "LUMINET_GATEWAY_PORT"),
-    )
-    for host, port, setting in wanted:
-        problem = port_problem(host, port) if port else None
+    for _, host, port, setting in listeners(config):
+        problem = port_problem(host, port)
         if problem and problem.errno == errno.EADDRINUSE:
-            raise PortTaken(host=host, port=port or 0, setting=setting)
+            raise PortTaken(host=host, port=port, setting=setting)
         if problem:
             why = problem.strerror or problem
             raise StackError(f"Cannot listen on {host} port {port} ({why}): set LUMINET_WEB_HOST or {setting}.")

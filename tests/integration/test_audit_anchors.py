@@ -24,7 +24,7 @@ from controlplane.alerts.models import Alert
 from controlplane.alerts.webhooks import SIGNATURE_HEADER, TIMESTAMP_HEADER, signature
 from controlplane.backups.era import era_begin
 from controlplane.commands.administer import audit_check
-from controlplane.doctor.judging import guarding
+from controlplane.doctor import records
 from controlplane.settings.env import AnchorSinks
 from tenants import crypto
 from tenants.actor import SYSTEM
@@ -275,7 +275,7 @@ def test_an_unwritable_file_fires_both_alerts(
     assert "the audit trail's head cannot be written" in caplog.text
     assert firing("audit_trail_cut", now) == ["the audit trail"]
     seen = anchors_seen(file)
-    assert guarding.anchors(file, seen.problems, 0).status == "broken"
+    assert records.anchor_finding(file, seen.problems, 0).status == "broken"
     assert not AuditRecord.objects.filter(verb=BEGUN)
     later = evaluated(now + timedelta(minutes=16), seconds=150)
     assert firing("audit_not_anchored", later) == ["the audit trail"]

@@ -10,7 +10,7 @@ import redis
 from channels_redis.pubsub import RedisPubSubChannelLayer
 from pytest_django.fixtures import Settings
 
-from controlplane.doctor.looking.agent_login import agent_login_problem, login_use_problem
+from controlplane.doctor.broker import agent_login_problem, login_use_problem
 from controlplane.fleet import broker
 from tests.database.factories import enrol_agent
 from tests.fleet.agent_workers import SECONDS, command_send, working

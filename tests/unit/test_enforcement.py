@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controlplane.dashboard.policies.enforcement_words import enforcement_facts, fleet_words, policy_words
-from controlplane.doctor.judging import fleet
+from controlplane.doctor import fleet
 from controlplane.fleet.about import about_read
 from controlplane.fleet.enforcement import (
     NOT_REPORTED,
@@ -284,10 +284,11 @@ def test_policy_statement_has_the_reason() -> None:
 
 
 def test_doctor_names_what_nobody_enforces() -> None:
-    (told,) = fleet.enforcement([agent("a", "disk", "host"), agent("b", "disk"), agent("c", group="gpu")])
+    (told,) = fleet.enforcement_findings([agent("a", "disk", "host"), agent("b", "disk"), agent("c", group="gpu")])
     assert (told.status, told.says) == (
         "warning",
         "offload disk is published, and no agent of the group default enforces it: no disk",
     )
-    assert [one.status for one in fleet.enforcement([agent("a", "disk"), agent("b")])] == ["ok"]
-    assert fleet.enforcement([{"id": "of before", "kind": "engine", "group": "default", "models": ["m"]}]) == []
+    assert [one.status for one in fleet.enforcement_findings([agent("a", "disk"), agent("b")])] == ["ok"]
+    older_engine = {"id": "of before", "kind": "engine", "group": "default", "models": ["m"]}
+    assert fleet.enforcement_findings([older_engine]) == []

@@ -7,7 +7,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
 
-from controlplane.doctor.looking.web import certificate_see
+import pytest
+
+from controlplane.doctor.finding import NotExamined
+from controlplane.doctor.web import BadCertificate, certificate_end
 from tests.support.certificates import self_signed
 from tests.support.ports import free_port
 
@@ -35,14 +38,13 @@ def answering_once(certificate: Path | None) -> Iterator[str]:
 
 
 def test_one_that_nobody_vouches_for_is_bad(tmp_path: Path) -> None:
-    with answering_once(self_signed(tmp_path / "both.pem")) as url:
-        seen = certificate_see(url)
-    assert "its certificate is not trusted" in (seen.problem or "")
+    refused = pytest.raises(BadCertificate, match="its certificate is not trusted")
+    with answering_once(self_signed(tmp_path / "both.pem")) as url, refused:
+        certificate_end(url)
 
 
 def test_where_no_tls_is_spoken_or_nobody_listens_there_is_none_to_judge() -> None:
-    with answering_once(None) as url:
-        spoken = certificate_see(url)
-    for seen in (spoken, certificate_see(f"https://127.0.0.1:{free_port()}")):
-        assert (seen.problem, seen.ends_at) == (None, None)
-        assert seen.away
+    with answering_once(None) as url, pytest.raises(NotExamined, match=r"cannot be reached from here: ."):
+        certificate_end(url)
+    with pytest.raises(NotExamined, match=r"cannot be reached from here: ."):
+        certificate_end(f"https://127.0.0.1:{free_port()}")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import threading
 from collections.abc import Iterator
 
@@ -10,15 +11,14 @@ import pytest
 from controlplane.cli import main
 from controlplane.client.tables import Paper
 from controlplane.doctor import report
-from controlplane.doctor.checks import TITLES, checks_of
+from controlplane.doctor.checks import CHECKS, TITLES, checks_of
+from controlplane.doctor.context import Context, shared
 from controlplane.doctor.examining import Check, Examinations
 from controlplane.doctor.finding import Finding, NotExamined, Status, broken, not_examined, note, ok, warning
-from controlplane.doctor.once import Once
 from controlplane.doctor.place import Place
+from controlplane.settings.env import CHECKOUT
 
-
-def told(*checks: Check, seconds: float = 30.0) -> list[tuple[str, Status]]:
-    return [(finding.name, finding.status) for _, finding in Examinations(checks, seconds).findings()]
+CONTEXT = Context(Place("stack", {}, is_checkout=False))
 
 
 def test_checks_run_at_the_same_time_and_are_told_in_their_order() -> None:
@@ -28,50 +28,48 @@ def test_checks_run_at_the_same_time_and_are_told_in_their_order() -> None:
         met.wait()
         yield ok(name, "well")
 
-    assert told(Check("disk", "a", lambda: look("a")), Check("gpu", "b", lambda: look("b"))) == [
-        ("a", Status.OK),
-        ("b", Status.OK),
-    ]
+    checks = [Check("disk", "a", lambda _: look("a")), Check("gpu", "b", lambda _: look("b"))]
+    found = Examinations(checks, CONTEXT, 30.0).findings()
+    assert [(one.name, one.status) for _, one in found] == [("a", Status.OK), ("b", Status.OK)]
 
 
 def test_a_check_that_hangs_is_left_behind_and_the_others_are_not() -> None:
     over = threading.Event()
 
-    def hang() -> Iterator[Finding]:
+    def hang(_: Context) -> Iterator[Finding]:
         over.wait(60)
         yield ok("late", "too late")
 
-    found = Examinations(
-        [Check("disk", "late", hang), Check("disk", "well", lambda: [ok("well", "x")])], 0.2
-    ).findings()
+    checks = [Check("disk", "late", hang), Check("disk", "well", lambda _: [ok("well", "x")])]
+    found = Examinations(checks, CONTEXT, 0.2).findings()
     over.set()
     assert [(one.name, one.status) for _, one in found] == [("late", Status.NOT_EXAMINED), ("well", Status.OK)]
     assert found[0][1].do is not None
 
 
 def test_a_check_that_fails_says_nothing_and_ends_nobody_elses() -> None:
-    def fail() -> Iterator[Finding]:
+    def fail(_: Context) -> Iterator[Finding]:
         yield ok("before", "x")
         raise ValueError("no such\nthing")
 
-    def away() -> list[Finding]:
+    def away(_: Context) -> list[Finding]:
         raise NotExamined("the database does not answer")
 
-    found = Examinations([Check("disk", "failing", fail), Check("disk", "away", away)]).findings()
+    found = Examinations([Check("disk", "failing", fail), Check("disk", "away", away)], CONTEXT).findings()
     assert [one.says for _, one in found] == ["Failing: ValueError: no such", "Away: the database does not answer"]
 
 
 def test_a_shared_fact_is_found_once_also_where_it_cannot_be() -> None:
     asked: list[int] = []
 
-    def find() -> int:
+    @shared
+    def fact(_: Context) -> int:
         asked.append(1)
         raise NotExamined("away")
 
-    fact = Once(find)
     for _ in range(3):
         with pytest.raises(NotExamined):
-            fact()
+            fact(CONTEXT)
     assert len(asked) == 1
 
 
@@ -108,8 +106,8 @@ def test_only_what_is_broken_ends_with_status_one() -> None:
 
 
 def test_where_there_is_neither_checkout_nor_setting_it_says_how_to_be_told_what_is_meant() -> None:
-    (check,) = checks_of(Place("stack", {}, is_checkout=False))
-    (found,) = check.look()
+    (check,) = checks_of(CONTEXT.place)
+    (found,) = check.look(CONTEXT)
     assert (found.status, "--home" in str(found.do)) == (Status.BROKEN, True)
 
 
@@ -118,3 +116,10 @@ def test_area_that_does_not_exist_is_refused_with_those_that_do(capsys: pytest.C
         main(["doctor", "weather"])
     assert caught.value.code == 1
     assert f"'weather' is none of {', '.join(TITLES)}" in capsys.readouterr().err
+
+
+def test_checks_follow_the_documented_areas() -> None:
+    rows = re.findall(
+        r"^\| `([a-z]+)` \|", (CHECKOUT / "docs" / "doctor.md").read_text().partition("## Areas")[2], re.M
+    )
+    assert rows == [*TITLES] == [*dict.fromkeys(check.area for check in CHECKS)]

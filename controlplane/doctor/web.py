@@ -1,4 +1,4 @@
-"""HTTP and TLS, asked once and directly: what answers, how it is, whose certificate it shows."""
+"""HTTP and TLS, asked once and directly: what answers, and which certificate it shows."""
 
 import json
 import socket
@@ -14,6 +14,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
+from controlplane.doctor.finding import NotExamined, first_line
+
 SECONDS = 4.0
 
 
@@ -22,6 +24,10 @@ class _Stays(HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None
+
+
+class BadCertificate(Exception):
+    """The text says why."""
 
 
 _direct = build_opener(ProxyHandler({}), _Stays)
@@ -62,19 +68,11 @@ def problem_of(error: BaseException) -> str:
         return "its name is not known (DNS)"
     if isinstance(inner, OSError) and inner.strerror:
         return inner.strerror.lower()
-    return (str(inner).strip().splitlines() or [type(inner).__name__])[0]
+    return first_line(inner)
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateSeen:
-    """`away`: why nobody showed any."""
-
-    problem: str | None = None
-    ends_at: datetime | None = None
-    away: str | None = None
-
-
-def certificate_see(url: str) -> CertificateSeen:
+def certificate_end(url: str) -> datetime | None:
+    """Raises BadCertificate where it is not trusted, and NotExamined where no server shows one."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 443
     try:
@@ -85,10 +83,10 @@ def certificate_see(url: str) -> CertificateSeen:
         ):
             ends = str((secure.getpeercert() or {}).get("notAfter", ""))
     except ssl.SSLCertVerificationError as error:
-        return CertificateSeen(problem=problem_of(error))
+        raise BadCertificate(problem_of(error)) from None
     except (OSError, ValueError) as error:
-        return CertificateSeen(away=problem_of(error))
-    return CertificateSeen(ends_at=datetime.fromtimestamp(ssl.cert_time_to_seconds(ends), UTC) if ends else None)
+        raise NotExamined(f"{parts.hostname} cannot be reached from here: {problem_of(error)}") from None
+    return datetime.fromtimestamp(ssl.cert_time_to_seconds(ends), UTC) if ends else None
 
 
 def date_ahead(date: str | None, asked_at: float) -> float | None:
@@ -103,7 +101,7 @@ def date_ahead(date: str | None, asked_at: float) -> float | None:
 
 def _object(body: bytes) -> Mapping[str, Any]:
     try:
-        told = json.loads(body)
+        value = json.loads(body)
     except (ValueError, RecursionError):
         return {}
-    return told if isinstance(told, dict) else {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,59 @@
+"""Whether clocks agree."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from controlplane.doctor.context import Context
+from controlplane.doctor.database import answering_database
+from controlplane.doctor.finding import Finding, NotExamined, broken, note, ok, warning
+from controlplane.doctor.home import home_facts
+from controlplane.doctor.views import answering_web
+from controlplane.doctor.web import date_ahead
+
+APART_SECONDS = 5.0  # as for an agent's clock
+FAR_SECONDS = 30.0  # as long as a command to an agent is good for
+SET_CLOCK = "set the clock (timedatectl set-ntp true, or chronyc makestep), on the one that is wrong"
+SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+
+
+def clock(context: Context) -> Iterator[Finding]:
+    """Against the database's, or the control plane's."""
+    if context.place.kind in ("stack", "processes"):
+        yield clock_finding("the database", answering_database(context).ahead_seconds)
+        return
+    if context.place.kind == "agent":
+        facts = home_facts(context)
+        ahead = date_ahead(facts.get("date"), float(facts.get("asked_at") or 0.0))
+        problem = "the control plane does not answer"
+    else:
+        ahead, problem = answering_web(context).ahead_seconds, "the control plane does not say its time"
+    if ahead is None:
+        raise NotExamined(problem)
+    yield clock_finding("the control plane", ahead, exact=False)
+
+
+def clock_finding(whose: str, ahead_seconds: float, *, exact: bool = True) -> Finding:
+    """How far another clock is from this machine's. `exact`: not only to the second."""
+    distance = abs(ahead_seconds)
+    if distance <= APART_SECONDS:
+        precision = f"to {max(distance, 0.001):.3f} s" if exact else "to the second"
+        return ok("clock", f"This machine's clock agrees with {whose} {precision}")
+    direction = "ahead of" if ahead_seconds > 0 else "behind"
+    says = f"The clock of {whose} is {_duration(distance)} {direction} this machine's"
+    return (broken if distance > FAR_SECONDS else warning)("clock", says, SET_CLOCK)
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+def steady_clock(context: Context) -> Iterator[Finding]:
+    source = SOURCE.read_text(encoding="utf-8").strip() if SOURCE.is_file() else ""
+    named = f" ({source})" if source else ""
+    if time.get_clock_info("monotonic").monotonic:
+        yield ok("monotonic", f"There is a clock that nobody sets{named}: what expires does so on time")
+    else:
+        yield note("monotonic", f"This machine's steady clock can be set back{named}")

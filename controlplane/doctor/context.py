@@ -1,0 +1,56 @@
+"""What the checks of one run share: where they run, and the facts that several of them need."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import partial, wraps
+from threading import Lock, Thread
+from typing import Any, TypeVar
+
+from controlplane.doctor.finding import NotExamined
+from controlplane.doctor.place import Place
+from controlplane.settings.env import Environment
+
+T = TypeVar("T")
+
+
+class Context:
+    def __init__(self, place: Place, token: str = "") -> None:
+        self.place = place
+        self.token = token
+        self.lock = Lock()
+        self.facts: dict[Callable[..., Any], Future[Any]] = {}
+
+    @property
+    def environment(self) -> Environment:
+        if self.place.environment is None:
+            raise NotExamined("settings cannot be read")
+        return self.place.environment
+
+
+def shared(collect: Callable[[Context], T]) -> Callable[[Context], T]:
+    """Collected by the first check that needs it. The others wait, and get the same result or the same exception."""
+
+    @wraps(collect)
+    def fact(context: Context) -> T:
+        with context.lock:
+            is_first = collect not in context.facts
+            future: Future[T] = context.facts.setdefault(collect, Future())
+        if is_first:
+            settle(future, partial(collect, context))
+        return future.result()
+
+    return fact
+
+
+def in_background(work: Callable[[], T]) -> Future[T]:
+    """In a daemon thread: a library's call that hangs must not keep the command from ending."""
+    future: Future[T] = Future()
+    Thread(target=settle, args=(future, work), daemon=True).start()
+    return future
+
+
+def settle(future: Future[T], work: Callable[[], T]) -> None:
+    try:
+        future.set_result(work())
+    except Exception as error:
+        future.set_exception(error)

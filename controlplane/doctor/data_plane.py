@@ -1,0 +1,37 @@
+"""What only the data plane knows, collected by a process of `engine_agent`: the control plane imports no engine.
+
+A separate process also ends when its time is over, whatever it waits for.
+"""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from controlplane.doctor.finding import TAKE_LONGER, NotExamined
+from controlplane.settings.env import CHECKOUT
+
+MODULE = "engine_agent.tools.examining"
+
+
+def facts(*arguments: str, seconds: float) -> Mapping[str, Any]:
+    command = [sys.executable, "-W", "ignore", "-m", MODULE, *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=CHECKOUT,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise NotExamined(f"it took longer than {seconds:.1f} s", TAKE_LONGER) from None
+    except OSError as error:
+        raise NotExamined(f"{sys.executable}: {error.strerror}") from None
+    if done.returncode != 0:
+        raise NotExamined((done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1])
+    reported: Mapping[str, Any] = json.loads(done.stdout)
+    return reported

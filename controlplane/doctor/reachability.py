@@ -1,0 +1,167 @@
+"""Whether the web, the worker and beat answer, and for how long certificates are good."""
+
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from controlplane.client.errors import Refused
+from controlplane.client.shapes import shaped
+from controlplane.doctor.broker import answering_redis
+from controlplane.doctor.context import Context
+from controlplane.doctor.database import django_models
+from controlplane.doctor.finding import Finding, broken, counted, not_examined, note, ok, warning
+from controlplane.doctor.home import home_facts
+from controlplane.doctor.place import Place
+from controlplane.doctor.views import answering_web, remote_web, signed_in_client
+from controlplane.doctor.web import BadCertificate, WebSeen, certificate_end, web_see
+
+WORKER_SECONDS = 1.0
+PULSE_LATE_SECONDS, PULSE_DEAD_SECONDS = 10.0, 60.0
+CERTIFICATE_WARN_DAYS = 21
+A_CALLER = {"kind": str, "name": str, "scopes": [str]}
+
+
+def nowhere(_: Context) -> Iterator[Finding]:
+    """In a container of an agent, for example."""
+    says = "There is no stack here, and no setting that says where a control plane is"
+    do = "luminet doctor --home DIR beside an agent or a gateway, luminet doctor --url URL for a control plane far away"
+    yield broken("place", says, do)
+
+
+def web(context: Context) -> Iterator[Finding]:
+    from controlplane.common.health import loopback_address
+
+    environment = context.environment
+    own = loopback_address(environment.web_host, environment.web_port)
+    seen, log = web_see(f"{own}/readyz"), context.place.log_advice("web")
+    if log or seen.problem is None:
+        yield web_finding(own, seen, do=log or "see the web's log")
+    else:
+        yield not_examined("web", f"no web process listens on this machine ({own})")
+    if environment.base_url == own:
+        return
+    says, problem = f"{environment.base_url}, where people go,", web_see(f"{environment.base_url}/healthz").problem
+    if problem is None:
+        yield ok("base-url", f"{says} leads to a control plane")
+    else:
+        does_not = f"does not answer from here ({problem})"
+        yield note("base-url", f"{says} {does_not}; it need not, where a proxy in front is for others")
+
+
+def remote(context: Context) -> Iterator[Finding]:
+    url = context.place.url
+    do = f"curl -i {url}/healthz; see that the address is right, and what stands in front of it"
+    yield web_finding(url, remote_web(context), do=do)
+
+
+def web_finding(address: str, seen: WebSeen, *, do: str) -> Finding:
+    """By /readyz."""
+    name = f"The web at {address}"
+    if seen.problem is not None:
+        return broken("web", f"{name} does not answer: {seen.problem}", do)
+    checks = seen.told.get("checks")
+    if not isinstance(checks, dict):
+        says = f"{name} answers with status {seen.status}, and not as Luminet does"
+        return broken("web", says, "see that the address leads to a control plane")
+    if seen.status == 200:
+        return ok("web", f"{name} answers and is ready")
+    wrong = "; ".join(f"{check}: {value}" for check, value in checks.items() if value != "ok")
+    return broken("web", f"{name} is not ready: {wrong}", do)
+
+
+def token(context: Context) -> Iterator[Finding]:
+    rest = signed_in_client(context)
+    try:
+        caller: Mapping[str, Any] = shaped(rest.get("/whoami").body, A_CALLER)
+    except Refused as refused:
+        if refused.status != 401:
+            raise
+        do = "set LUMINET_TOKEN to an operator's token (luminet operator-token EMAIL, where the control plane runs)"
+        yield broken("token", "The control plane does not know this token", do)
+        return
+    organisation = caller.get("organisation")
+    whose = "an operator's" if organisation is None else f"the organisation {organisation}'s"
+    yield ok("token", f"The token is {whose}, {caller['name']} ({', '.join(caller['scopes'])})")
+
+
+def worker(context: Context) -> Iterator[Finding]:
+    answering_redis(context)
+    from celery import Celery
+
+    control = Celery(broker=context.environment.redis_url, set_as_current=False).control
+    names = [name for reply in control.ping(timeout=WORKER_SECONDS) or () for name in reply]
+    if names:
+        yield ok("worker", f"{counted(len(names), 'worker answers', 'workers answer')} through the broker")
+    else:
+        says = "No worker answers: nothing is pushed to agents, nothing is added up"
+        yield broken("worker", says, context.place.worker_advice)
+
+
+def beat(context: Context) -> Iterator[Finding]:
+    answering_redis(context)
+    from controlplane.common.health import NotReady, beat_check
+
+    try:
+        beat_check(context.environment.redis_url, now=time.time())
+    except NotReady as error:
+        problem = str(error).removeprefix("beat: ")
+        yield broken("beat", f"Beat sends nothing: {problem}", context.place.worker_advice)
+    else:
+        yield ok("beat", "Beat sends")
+
+
+def pulse(context: Context) -> Iterator[Finding]:
+    if context.place.kind == "remote":
+        reported = answering_web(context).told.get("pulse_age_seconds")
+        age = reported if isinstance(reported, int | float) else None
+    else:
+        with django_models(context):
+            from controlplane.live.selectors import clock_now, pulse_latest
+
+            newest, now = pulse_latest(), clock_now()
+            age = None if newest is None else (now - newest.recorded_at).total_seconds()
+    yield pulse_finding(age, do=context.place.worker_advice)
+
+
+def pulse_finding(age_seconds: float | None, *, do: str) -> Finding:
+    if age_seconds is None:
+        return warning("pulse", "Nothing has ever come from beat through broker and worker into the database", do)
+    says = f"The last pulse came through beat, broker, worker and database {age_seconds:.0f} s ago"
+    if age_seconds <= PULSE_LATE_SECONDS:
+        return ok("pulse", says)
+    judged = broken if age_seconds > PULSE_DEAD_SECONDS else warning
+    return judged("pulse", f"{says}: it should every 2 s", do)
+
+
+def certificate(context: Context) -> Iterator[Finding]:
+    place = context.place
+    url = str(home_facts(context).get("url", "")) if place.kind == "agent" else _public_url(place)
+    if not url.startswith("https://"):
+        return
+    problem, ends_at = None, None
+    try:
+        ends_at = certificate_end(url)
+    except BadCertificate as error:
+        problem = str(error)
+    yield certificate_finding(urlsplit(url).hostname or url, problem, ends_at, datetime.now(UTC))
+
+
+def _public_url(place: Place) -> str:
+    return place.environment.base_url if place.environment else place.url
+
+
+def is_https(place: Place) -> bool:
+    return _public_url(place).startswith("https://")
+
+
+def certificate_finding(host: str, problem: str | None, ends_at: datetime | None, now: datetime) -> Finding:
+    renew = f"renew the certificate in the proxy in front of {host}"
+    if problem is not None or ends_at is None:
+        return broken("tls", f"The certificate of {host} is not good: {problem or 'it names no end'}", renew)
+    days = (ends_at - now).total_seconds() / 86_400
+    says = f"The certificate of {host} is good until {ends_at:%Y-%m-%d}, {days:.0f} days more"
+    if days > CERTIFICATE_WARN_DAYS:
+        return ok("tls", says)
+    return warning("tls", says, f"{renew}, and see why nothing did")

@@ -1,0 +1,176 @@
+"""Whether versions fit: Python's, Luminet's, packages', servers', and what engines of a stack need."""
+
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, distributions
+from importlib.metadata import version as installed_version
+from pathlib import Path
+
+from controlplane.client.shapes import shaped
+from controlplane.common.version import version
+from controlplane.doctor.broker import redis_seen
+from controlplane.doctor.context import Context
+from controlplane.doctor.database import database_seen
+from controlplane.doctor.finding import Finding, broken, counted, not_examined, note, ok, warning
+from controlplane.doctor.place import Place, shown
+from controlplane.doctor.views import answering_web, rest_client
+from controlplane.fleet.shipped import DEMO_MODEL
+from controlplane.settings.env import CHECKOUT
+from engine_agent.contracts.words import listed
+
+EXTRAS = {"stack": "control,embedded,agent", "processes": "control", "agent": "agent", "remote": "control"}
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 11), (3, 13)
+OLDEST_POSTGRES = 18
+OLDEST_REDIS = (6, 2)
+MOST_NAMED = 4
+
+
+def here(context: Context) -> Iterator[Finding]:
+    place = context.place
+    yield python_finding(sys.version_info[:3])
+    if place.kind == "remote":
+        return
+    yield luminet_finding(version(), None)
+    if place.missing:
+        count, names = counted(len(place.missing), "package is", "packages are"), listed(place.missing, MOST_NAMED)
+        install = _install_command(place, is_missing=True)
+        yield broken("packages", f"{count} not installed for this Python: {names}", install)
+    else:
+        yield ok("packages", "All packages that this place needs are installed")
+
+
+def python_finding(numbers: Sequence[int]) -> Finding:
+    name = ".".join(map(str, numbers))
+    if OLDEST_PYTHON <= tuple(numbers[:2]) <= NEWEST_PYTHON:
+        return ok("python", f"Python {name}")
+    return broken("python", f"Python {name} is none of 3.11, 3.12 and 3.13", "make PYTHON=/path/to/python3.12 up")
+
+
+def luminet_finding(ours: str, theirs: str | None) -> Finding:
+    """`theirs`: the control plane's; None: there is no other to compare with."""
+    if theirs is None or theirs == ours:
+        return ok("luminet", f"Luminet {ours}" + ("" if theirs is None else ", as the control plane"))
+    if theirs.split(".")[:2] == ours.split(".")[:2]:
+        return note("luminet", f"Luminet {ours} here, {theirs} at the control plane: they work together")
+    return warning("luminet", f"Luminet {ours} here, {theirs} at the control plane", f"install Luminet {theirs} here")
+
+
+def control_plane(context: Context) -> Iterator[Finding]:
+    """By the version in the description of its API."""
+    answering_web(context)
+    document = rest_client(context).get("/openapi.json").body
+    yield luminet_finding(version(), shaped(document, {"info": {"version": str}})["info"]["version"])
+
+
+def constraints(context: Context) -> Iterator[Finding]:
+    pinned = CHECKOUT / "constraints.txt"
+    if not pinned.is_file():
+        yield not_examined("constraints", "no constraints.txt lies beside this Luminet")
+        return
+    installed = {canonical(package.name): package.version for package in distributions() if package.name}
+    install = _install_command(context.place)
+    yield constraints_finding(installed, pins(pinned.read_text(encoding="utf-8")), install=install)
+
+
+def constraints_finding(installed: Mapping[str, str], pinned: Mapping[str, str], *, install: str) -> Finding:
+    """Names as PyPI spells them. A local version (+cpu) is a build of the same one."""
+    differing = [
+        f"{name} {installed[name]} instead of {version}"
+        for name, version in sorted(pinned.items())
+        if name in installed and installed[name].split("+")[0] != version
+    ]
+    if not differing:
+        count = sum(name in installed for name in pinned)
+        return ok("constraints", f"{count} installed packages are as constraints.txt pins them")
+    count_text, names = counted(len(differing), "package is", "packages are"), listed(differing, MOST_NAMED)
+    return warning("constraints", f"{count_text} not as constraints.txt pins them: {names}", install)
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def pins(text: str) -> dict[str, str]:
+    lines = (line.partition("==") for line in text.splitlines() if "==" in line and not line.startswith("#"))
+    return {canonical(name.strip()): version.strip() for name, _, version in lines}
+
+
+def servers(context: Context) -> Iterator[Finding]:
+    database, redis = database_seen(context), redis_seen(context)
+    if database.problem is None:
+        yield postgres_finding(database.version)
+    if redis.problem is None:
+        yield redis_finding(redis.version)
+
+
+def postgres_finding(number: int) -> Finding:
+    """`number` as PostgreSQL reports it: 180001 is 18.1."""
+    name = f"PostgreSQL {number // 10_000}.{number % 10_000}"
+    if number // 10_000 >= OLDEST_POSTGRES:
+        return ok("postgres", name)
+    do = f"upgrade the server to PostgreSQL {OLDEST_POSTGRES} or newer (pg_upgrade, or dump and restore)"
+    return broken("postgres", f"{name} is older than {OLDEST_POSTGRES}, which Luminet needs", do)
+
+
+def redis_finding(version: str) -> Finding:
+    if tuple(int(number) for number in re.findall(r"\d+", version)[:2]) >= OLDEST_REDIS:
+        return ok("redis-version", f"Redis {version}")
+    return broken("redis-version", f"Redis {version} is older than 6.2, which Luminet needs", "upgrade the server")
+
+
+def engine_packages(context: Context) -> Iterator[Finding]:
+    """What the agents of a stack compute with."""
+    config = context.place.config
+    if config is None:
+        return
+    yield _torch(is_wanted=config.installs_engine and config.engine_port is not None)
+    if problem := _model_problem(DEMO_MODEL):
+        says = f"The model in {shown(DEMO_MODEL)} cannot be read: {problem}"
+        yield broken("model", says, "git checkout -- engine_agent/demo/model")
+    else:
+        yield ok("model", f"The model in {shown(DEMO_MODEL)} can be read")
+    if any((CHECKOUT / ".venv-vllm").glob("lib/python*/site-packages/vllm")):
+        yield ok("vllm", "vLLM has its environment, .venv-vllm")
+    elif any(agent.backend == "vllm" for agent in config.agents):
+        says = "LUMINET_BACKENDS asks for vLLM, and .venv-vllm has none"
+        yield broken("vllm", says, "make up BACKENDS=paged,vllm")
+
+
+def _torch(*, is_wanted: bool) -> Finding:
+    try:
+        return ok("torch", f"PyTorch {installed_version('torch')}, for engines")
+    except PackageNotFoundError:
+        pass
+    if not is_wanted:
+        return note("torch", "No PyTorch here, and LUMINET_RUN_ENGINE or LUMINET_INSTALL_ENGINE asks for none")
+    if (Path(sys.prefix) / "luminet-unfinished").exists():
+        return note("torch", "The engines' packages are being installed; agents serve once they are")
+    says = "The engines' packages are not installed: agents cannot serve"
+    return warning("torch", says, "make up (it installs them beside)")
+
+
+def _model_problem(folder: Path) -> str | None:
+    """Whether an engine could open it, without loading any of it."""
+    try:
+        for name in ("config.json", "tokenizer.json"):
+            (folder / name).read_bytes()
+        weights = [*folder.glob("*.safetensors")]
+        if not weights:
+            return "it has no *.safetensors"
+        for file in weights:
+            with file.open("rb") as opened:
+                opened.read(8)
+    except OSError as error:
+        return f"{Path(str(error.filename)).name}: {error.strerror}"
+    return None
+
+
+def _install_command(place: Place, *, is_missing: bool = False) -> str:
+    virtualenv = CHECKOUT / ".venv"
+    if place.kind == "stack" and is_missing:
+        if Path(sys.prefix) != virtualenv and (virtualenv / "bin" / "python").exists():
+            return f"use the Python that has them: {shown(virtualenv / 'bin' / 'luminet')} doctor"
+        return "make up"
+    where = f"{CHECKOUT}[{EXTRAS[place.kind]}]"
+    return f"{sys.executable} -m pip install -c {CHECKOUT / 'constraints.txt'} -e '{where}'"
