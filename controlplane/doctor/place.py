@@ -51,6 +51,11 @@ class Place:
     seconds: float = 7.0  # that one look may take
 
     @property
+    def answer_seconds(self) -> float:
+        """How long a look waits for a server: the rest is for saying that it does not answer."""
+        return self.seconds / 2
+
+    @property
     def has_engine(self) -> bool:
         return find_spec("torch") is not None
 

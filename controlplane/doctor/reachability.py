@@ -35,14 +35,16 @@ def web(context: Context) -> Iterator[Finding]:
 
     environment = context.environment
     own = loopback_address(environment.web_host, environment.web_port)
-    seen, log = web_see(f"{own}/readyz"), context.place.log_advice("web")
+    seconds = context.place.answer_seconds
+    seen, log = web_see(f"{own}/readyz", seconds), context.place.log_advice("web")
     if log or seen.problem is None:
         yield web_finding(own, seen, do=log or "see the web's log")
     else:
         yield not_examined("web", f"no web process listens on this machine ({own})")
     if environment.base_url == own:
         return
-    says, problem = f"{environment.base_url}, where people go,", web_see(f"{environment.base_url}/healthz").problem
+    says = f"{environment.base_url}, where people go,"
+    problem = web_see(f"{environment.base_url}/healthz", seconds).problem
     if problem is None:
         yield ok("base-url", f"{says} leads to a control plane")
     else:

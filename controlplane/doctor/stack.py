@@ -134,15 +134,20 @@ def parts(context: Context) -> Iterator[Finding]:
         if row["state"] in UNWELL:
             says = f"The process {name} is {row['state']}"
             yield broken(f"process-{name}", says, f"tail -n 30 {config.logs}/{name}.log")
+    seconds = context.place.answer_seconds
     asked = [name for name, row in rows.items() if name.startswith(ENGINE_PARTS) and row.get("port")]
-    answers = {name: in_background(partial(_health, rows[name])) for name in asked if rows[name]["state"] not in UNWELL}
+    answers = {
+        name: in_background(partial(_health, rows[name], seconds))
+        for name in asked
+        if rows[name]["state"] not in UNWELL
+    }
     for name, answer in answers.items():
         yield part_finding(name, *answer.result(), log=str(config.logs / f"{name}.log"))
 
 
-def _health(row: Mapping[str, Any]) -> tuple[str | None, Mapping[str, Any]]:
+def _health(row: Mapping[str, Any], seconds: float) -> tuple[str | None, Mapping[str, Any]]:
     """Why the part does not answer, and what it reports."""
-    seen = web_see(f"{loopback_address(LOCALHOST, row['port'])}/health")
+    seen = web_see(f"{loopback_address(LOCALHOST, row['port'])}/health", seconds)
     return seen.problem or (None if seen.status == 200 else f"status {seen.status}"), seen.told
 
 

@@ -14,7 +14,6 @@ from controlplane.doctor.database import django_models
 from controlplane.doctor.finding import NotExamined
 from controlplane.doctor.web import WebSeen, web_see
 
-SECONDS = 3.0
 AN_AGENT = {"id": str, "kind": str, "state": str, "in_sync": bool}
 A_ROLLOUT = {"id": str, "place": str, "revision": int, "state": str, "why": str, "bake_seconds": int}
 A_RECONCILIATION = {"compared": dict, "differences": list}
@@ -118,7 +117,7 @@ class RestViews:
 
 def rest_client(context: Context) -> Rest:
     """One for each check, which has a thread. What fails is not tried again: a person waits."""
-    return Rest(context.place.url, context.token, timeout=SECONDS, sleep=lambda _: None)
+    return Rest(context.place.url, context.token, timeout=context.place.answer_seconds, sleep=lambda _: None)
 
 
 def signed_in_client(context: Context) -> Rest:
@@ -130,7 +129,7 @@ def signed_in_client(context: Context) -> Rest:
 
 @shared
 def remote_web(context: Context) -> WebSeen:
-    return web_see(f"{context.place.url}/readyz")
+    return web_see(f"{context.place.url}/readyz", context.place.answer_seconds)
 
 
 def answering_web(context: Context) -> WebSeen:

@@ -16,7 +16,7 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 
 from controlplane.doctor.finding import NotExamined, first_line
 
-SECONDS = 4.0
+CERTIFICATE_SECONDS = 4.0
 
 
 class _Stays(HTTPRedirectHandler):
@@ -41,12 +41,12 @@ class WebSeen:
     ahead_seconds: float | None = None  # its clock, of ours, by the header Date: to the second
 
 
-def web_see(url: str) -> WebSeen:
+def web_see(url: str, seconds: float) -> WebSeen:
     try:
         asked = Request(url, headers={"Accept": "application/json"})
         began = time.time()
         try:
-            answer = _direct.open(asked, timeout=SECONDS)
+            answer = _direct.open(asked, timeout=seconds)
         except HTTPError as refused:
             answer = refused
         with answer:
@@ -78,7 +78,7 @@ def certificate_end(url: str) -> datetime | None:
     try:
         context = ssl.create_default_context()
         with (
-            socket.create_connection((host, port), timeout=SECONDS) as plain,
+            socket.create_connection((host, port), timeout=CERTIFICATE_SECONDS) as plain,
             context.wrap_socket(plain, server_hostname=host) as secure,
         ):
             ends = str((secure.getpeercert() or {}).get("notAfter", ""))
