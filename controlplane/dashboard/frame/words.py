@@ -29,6 +29,13 @@ def _units(seconds: int) -> Iterator[str]:
             yield f"{count} {name}"
 
 
+def waiting_text(seconds: float) -> str:
+    """Tenths where there are few seconds, whole minutes where there are many."""
+    if seconds < 60:
+        return f"{seconds:,.1f} s"
+    return duration(round(seconds) if seconds < 600 else 60 * round(seconds / 60))
+
+
 def bake_word(baked: int, bake: int) -> str:
     """How far a bake is: "20 of 60 s", "4 min of 1 h"."""
     baked = min(baked, bake)

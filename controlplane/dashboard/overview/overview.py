@@ -54,8 +54,8 @@ def overview_of() -> dict[str, Any]:
         "numbers": {
             "as_of": found.stats["as_of"],
             "window": facts.WINDOWS[WINDOW],
-            "stats": facts.stats_shown(found.stats, call=CALL),
-            "how": facts.rate_stat(CALL),
+            "stats": found.stats,
+            "rate_call": CALL,
             "rate": facts.rate_of(found.stats, found.series, found.before, (), window=WINDOW),
             "tokens_title": title,
             "bar": facts.tokens_bar(found.stats, title),

@@ -13,19 +13,31 @@ from django.utils.safestring import SafeString
 
 from controlplane.analytics.money import displayed
 from controlplane.analytics.money import text as exact_text
-from controlplane.dashboard.frame.charts import bytes_text, share_text
+from controlplane.dashboard.frame.charts import share_text, value_text
 from controlplane.dashboard.frame.states import Tag, tag_of
-from controlplane.dashboard.frame.tiles import NONE, rate_text
-from controlplane.dashboard.frame.words import counted, duration
+from controlplane.dashboard.frame.tiles import NONE, measured, rate_text
+from controlplane.dashboard.frame.words import counted, duration, waiting_text
+from controlplane.dashboard.policies.fields import reason_words, value_words, what_words
 from engine_agent.contracts.words import listed
 
 register = template.Library()
-register.filter("bytes", bytes_text)
 register.filter("counted", counted)
 register.filter("duration", duration)
 register.filter("listed", listed)
+register.filter("measured", measured)
+register.filter("policy_label", what_words)
+register.filter("policy_value", value_words)
 register.filter("rate", rate_text)
+register.filter("reason", reason_words)
 register.filter("share", share_text)
+register.filter("unit", lambda value, unit: value_text(unit, value))
+register.filter("waiting", waiting_text)
+
+
+@register.filter("bytes")
+def bytes_(value: float | None) -> str:
+    """ "3.1 GiB"; a dash where it is not known."""
+    return value_text("bytes", value)
 
 
 @register.filter
