@@ -7,7 +7,6 @@ from typing import Any
 
 from controlplane.dashboard.frame.states import Tag
 from controlplane.dashboard.frame.words import counted
-from controlplane.dashboard.policies.fields import reason_words
 from controlplane.dashboard.rollouts.words import GUARDS, name_of, place_in_steps, state_tag
 
 
@@ -35,10 +34,6 @@ class RolloutRow:
     @property
     def state(self) -> Tag:
         return state_tag(self.view, self.now)
-
-    @property
-    def why(self) -> str:
-        return reason_words(self.view["why"])
 
     @property
     def summary(self) -> str:

@@ -22,6 +22,7 @@ def shown(written: str, **values: Any) -> str:
 @pytest.mark.parametrize(
     ("written", "value", "text"),
     [
+        ("x|backend", {"backend": "vllm", "backend_version": None}, "vllm"),
         ("x|bytes", 3 << 30, "3.0 GiB"),
         ("x|bytes", 0, "0 B"),
         ("x|bytes", None, "–"),
@@ -31,6 +32,8 @@ def shown(written: str, **values: Any) -> str:
         ('x|counted:"block"', 0, "0 blocks"),
         ("x|duration", 5400, "1 h 30 min"),
         ("x|duration", 0, "0 s"),
+        ("x|guard_limit:0.5", "ttft_p95_rise", "+ 50 %"),
+        ("x|kv_format:y", "fp8", "fp8 (computed as fp8_e4m3)"),
         ("x|listed:2", ["a", "b", "c"], "a, b and 1 more"),
         ("x|measured:86400", 600, "10 min of 24 h"),
         ('x|money:"EUR"', Decimal("1.2"), "EUR 1.20"),
@@ -39,6 +42,7 @@ def shown(written: str, **values: Any) -> str:
         ("x|policy_value:300", "ttl_seconds", "5 min"),
         ('x|price:"EUR"', Decimal("0.1250"), "EUR 0.125"),
         ("x|price", Decimal("1E+1"), "10"),
+        ("x|pairs", {"b": "2", "a": "1"}, "a=1, b=2"),
         ("x|percent", 0.125, "12.5 %"),
         ("x|percent", 0.29, "29 %"),
         ("x|percent:0", 0.126, "13 %"),
@@ -48,11 +52,12 @@ def shown(written: str, **values: Any) -> str:
         ("x|share:0", 0, "–"),
         ('x|unit:"milliseconds"', 1234.4, "1,234 ms"),
         ("x|waiting", 33.91, "33.9 s"),
+        ("x|without_stop", "It waits.", "It waits"),
         ("x|text", "half \ud83d", "half ?"),
     ],
 )
 def test_a_value_reads_with_its_unit(written: str, value: Any, text: str) -> None:
-    assert shown(written, x=value) == text
+    assert shown(written, x=value, y={"fp8": "fp8_e4m3"}) == text
 
 
 @pytest.mark.parametrize("at", [AT, ISO])
