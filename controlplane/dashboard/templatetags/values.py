@@ -20,7 +20,7 @@ from controlplane.dashboard.frame.states import Tag, tag_of
 from controlplane.dashboard.frame.tiles import NONE, measured, rate_text
 from controlplane.dashboard.frame.words import backend_words, counted, duration, pairs_words, waiting_text
 from controlplane.dashboard.policies.fields import reason_words, value_words, what_words
-from controlplane.dashboard.rollouts.words import figure, limit
+from controlplane.dashboard.rollouts.words import GUARDS, figure, limit
 from controlplane.fleet.quality import format_words
 from engine_agent.contracts.words import listed
 
@@ -29,6 +29,7 @@ register.filter("alert_value", alert_value_words)
 register.filter("backend", backend_words)
 register.filter("counted", counted)
 register.filter("duration", duration)
+register.filter("guard", lambda name: GUARDS.get(name, name))
 register.filter("guard_figure", figure)
 register.filter("guard_limit", limit)
 register.filter("kv_format", format_words)
