@@ -37,8 +37,13 @@ def fields_of(errors: object) -> list[tuple[str, str]]:
 
 
 def problem_lines(problems: Sequence[tuple[str, str]]) -> list[str]:
-    more = [f"  and {len(problems) - SHOWN_AT_MOST} more"] if len(problems) > SHOWN_AT_MOST else []
-    return [f"  {field}: {message}" for field, message in problems[:SHOWN_AT_MOST]] + more
+    return shortened([f"{field}: {message}" for field, message in problems], SHOWN_AT_MOST)
+
+
+def shortened(lines: Sequence[str], most: int) -> list[str]:
+    """Return the first lines, indented, and how many more there are."""
+    more = [f"  and {len(lines) - most} more"] if len(lines) > most else []
+    return [f"  {line}" for line in lines[:most]] + more
 
 
 def _lines(status: int, problem: Mapping[str, Any]) -> list[str]:

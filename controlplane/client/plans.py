@@ -9,7 +9,7 @@ from typing import Any
 
 from controlplane.client.changes import A_CHANGE, WORDS
 from controlplane.client.depth import is_too_deep
-from controlplane.client.errors import ClientError
+from controlplane.client.errors import ClientError, shortened
 from controlplane.client.shapes import Unexpected, shaped
 from controlplane.client.tables import cell
 
@@ -31,10 +31,8 @@ class Outdated(ClientError):
 
     def __init__(self, planned: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         lines = list(_differences(planned, now)) or ["its hash or its summary does not belong to its changes"]
-        more = [f"  and {len(lines) - NAMED_AT_MOST} more"] if len(lines) > NAMED_AT_MOST else []
-        named = [f"  {line}" for line in lines[:NAMED_AT_MOST]]
         first = "The plan is out of date. Nothing was changed. Run `luminet plan` again. Differences:"
-        super().__init__("\n".join([first, *named, *more]))
+        super().__init__("\n".join([first, *shortened(lines, NAMED_AT_MOST)]))
 
 
 @dataclass(frozen=True, slots=True)

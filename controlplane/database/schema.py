@@ -14,6 +14,8 @@ from typing import Any
 
 import psycopg
 
+from engine_agent.contracts.words import listed
+
 CONNECT_SECONDS = 5
 # Label and package of whatever has migrations; tests/contract/test_migrations.py compares with the settings.
 APPS = {
@@ -99,5 +101,4 @@ def _files(package: str) -> Iterable[Path]:
 
 
 def _told(names: tuple[Name, ...]) -> str:
-    first, *others = (".".join(one) for one in names)
-    return f"{first} and {len(others)} more" if others else first
+    return listed([".".join(name) for name in names], 1)

@@ -14,6 +14,7 @@ from controlplane.fleet.intake import STATE, Ended
 from controlplane.fleet.models import OperationStep
 from controlplane.fleet.operations import operation_of_agents, steps_end
 from controlplane.rollouts.stepping import Integrity
+from engine_agent.contracts.words import listed
 from tenants.actor import Actor
 from tenants.models import Operation
 
@@ -91,9 +92,8 @@ def _result(receipt: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def _said(receipt: Mapping[str, Any] | None) -> str:
-    count = _count(receipt)
-    more = f" and {count - 1} more" if count > 1 else ""
-    return f"{str(_problems(receipt)[0])[:PROBLEM_LENGTH]}{more}"
+    problems = [str(problem)[:PROBLEM_LENGTH] for problem in _problems(receipt)]
+    return listed(problems, 1, total=_count(receipt))
 
 
 def _counted(receipt: Mapping[str, Any] | None) -> str:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 
-def listed(names: Sequence[str], most: int, separator: str = ", ") -> str:
-    """The first of them by name, and how many there are besides."""
-    more = f" and {len(names) - most:,} more" if len(names) > most else ""
-    return f"{separator.join(names[:most])}{more}"
+def listed(names: Sequence[str], most: int, separator: str = ", ", *, total: int | None = None) -> str:
+    """Return the first names, and how many more there are. `total`: where not all of them have a name."""
+    shown = names[:most]
+    more = (len(names) if total is None else total) - len(shown)
+    return f"{separator.join(shown)} and {more:,} more" if more else separator.join(shown)

@@ -106,7 +106,7 @@ def _edited() -> dict[str, Any]:
         "row_of_namespace": shown(({}, {}, {})),
         "settings": [[one.label, one.value] for one in policy_facts(BUILT_IN, {}) if one.label == "Grace period"],
         "bounds_form": sorted(name for name in BoundsForm().fields if name.startswith(NAME)),
-        "bounds_row": [one.words for one in bound_rows(BUILT_IN_BOUNDS) if one.label == "Grace period"],
+        "bounds_row": [words for label, words, _ in bound_rows(BUILT_IN_BOUNDS) if label == "Grace period"],
     }
 
 

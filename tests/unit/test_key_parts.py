@@ -39,7 +39,7 @@ def test_the_title_says_which_key_most_tokens_came_with(found: list[dict[str, An
 def test_rows_say_which_key_by_its_prefix_and_what_is_left_over_comes_last() -> None:
     found = [LEFT, part("b", 20, is_revoked=True), part("a", 10), part(None, 5, is_revoked=True)]
     shown = facts.rows_of(key_parts.parts(found), "key", nothing="none", title="t")
-    assert [(one.name, one.note) for one in shown.rows] == [
+    assert [(name, key["note"]) for name, key in shown.rows] == [
         ("a", "lmk_a…"),
         ("a key that is gone altogether", "revoked"),
         ("b", "lmk_b…, revoked"),

@@ -11,8 +11,9 @@ from controlplane.analytics.hindsight import Hindsight, hindsight
 from controlplane.analytics.movers import Moved, Movement
 from controlplane.analytics.predicting import Effect
 from controlplane.dashboard.analytics import facts
-from controlplane.dashboard.analytics.marks import TOO_LITTLE, UNFORETOLD, Touched, mark_row, marks_of, marks_title
+from controlplane.dashboard.analytics.marks import TOO_LITTLE, UNFORETOLD, Touched, marks_of, marks_title
 from controlplane.dashboard.frame.charts import Mark
+from controlplane.dashboard.frame.words import waiting_text
 from controlplane.dashboard.overview import rows as overview_rows
 from tenants.policy import Change
 
@@ -42,7 +43,7 @@ def test_a_window_is_one_of_four(said: str | None, window: str) -> None:
     [(0.04, "0.0 s"), (33.91, "33.9 s"), (61, "1 min 1 s"), (5_330, "1 h 29 min"), (1_000_000, "11 d 13 h 47 min")],
 )
 def test_waiting_is_said_as_people_would(seconds: float, words: str) -> None:
-    assert facts.waiting_text(seconds) == words
+    assert waiting_text(seconds) == words
 
 
 def test_the_curves_title_says_between_what_it_was_and_against_the_day_before() -> None:
@@ -71,24 +72,33 @@ def test_without_a_point_there_is_no_chart() -> None:
     assert (rate.title, rate.chart) == ("Nothing was asked in the last 1 h", None)
 
 
-def saved(**more: Any) -> list[facts.Stat]:
-    ttft = {"hit_p50": None, "miss_p50": None}
-    told = {"tokens": 612, "seconds": None, "money": None, **more}
-    return facts.stats_shown(found(ttft_ms=ttft, saved=told), call="GET /x")
+def saved(**more: Any) -> dict[str, tuple[str, str]]:
+    """Return each number of the page with its note."""
+    told = found(
+        ttft_ms={"hit_p50": None, "miss_p50": None}, saved={"tokens": 612, "seconds": None, "money": None, **more}
+    )
+    page = render_to_string("dashboard/analytics/_stats.html", {"numbers": {"stats": told, "call": "GET /x"}})
+    stats = re.findall(r'<dd class="stat__value" id="stat-([\w-]+)">(.*?)</dd>.*?-note">(.*?)</dd>', page, re.DOTALL)
+    return {slug: (value.strip(), note.strip()) for slug, value, note in stats}
 
 
-def test_what_is_not_known_is_said_to_be_not_known() -> None:
-    assert [one.value for one in saved()] == ["too few to compare", "612", "too few to compare", "not known"]
+def test_unknown_numbers_say_so() -> None:
+    values = {slug: value for slug, (value, _) in saved().items()}
+    assert values == {
+        "first-token": "too few to compare",
+        "tokens": "612",
+        "waiting": "too few to compare",
+        "money": "not known",
+    }
 
 
 def test_hits_that_were_no_faster_saved_no_waiting() -> None:
-    waiting = saved(seconds=-3.0)[2]
-    assert (waiting.value, waiting.note) == ("none", "hits were no faster than misses, 24 h")
+    assert saved(seconds=-3.0)["waiting"] == ("none", "hits were no faster than misses, 24 h")
 
 
-def test_money_without_a_models_price_says_whose_it_lacks() -> None:
+def test_money_names_models_without_a_price() -> None:
     money = {"currency": "EUR", "rounded": "0.06", "is_example": True, "without_price": ["a", "b"]}
-    note = saved(money=money)[3].note
+    note = saved(money=money)["money"][1]
     assert note == "at example prices: nobody asks them, 24 h; lacks a, b, without a price"
 
 
@@ -100,7 +110,7 @@ def owned(name: str | None, prompt: int, **more: Any) -> dict[str, Any]:
 def test_rows_keep_their_place_while_their_numbers_move() -> None:
     largest_first = [owned("b", 300), owned("old", 200, is_deleted=True), owned("a", 100)]
     shown = facts.rows_of(largest_first, "namespace", nothing="none")
-    assert [one.slug for one in shown.rows] == ["a", "b", "old"]
+    assert [name for name, _ in shown.rows] == ["a", "b", "old"]
     assert shown.title == "b has 50 % of the prompt tokens of 3 namespaces"
     assert shown.unshown == 0
 
@@ -109,17 +119,19 @@ def test_the_largest_of_many_are_shown() -> None:
     many = [owned(f"n{number:03}", 1_000 - number) for number in range(facts.MOST_ROWS + 3)]
     shown = facts.rows_of(many, "namespace", nothing="none")
     assert (len(shown.rows), shown.unshown) == (facts.MOST_ROWS, 3)
-    assert "n052" not in [one.slug for one in shown.rows]
+    assert "n052" not in dict(shown.rows)
 
 
 def test_one_that_is_gone_altogether_still_has_its_numbers() -> None:
     shown = facts.rows_of([owned(None, 100)], "namespace", nothing="none")
     assert shown.title == "All prompt tokens are of one that is gone"
-    assert (shown.rows[0].slug, shown.rows[0].name, shown.rows[0].rate) == ("", "gone altogether", "50.0 %")
+    page = render_to_string("dashboard/analytics/_rows.html", {"found": shown, "by": "namespace"})
+    assert "gone altogether" in page
+    assert "50.0 %" in page
 
 
 def test_of_nothing_no_share_is_told() -> None:
-    assert facts.rows_of([], "model", nothing="No model was asked") == facts.Rows("No model was asked", (), 0)
+    assert facts.rows_of([], "model", nothing="No model was asked") == facts.Rows("No model was asked", [], 0)
 
 
 # Revisions
@@ -140,15 +152,21 @@ def test_revisions_close_together_share_a_mark() -> None:
     assert [one.label for one in marks_of([touched(short="")], seconds=DAY)] == ["rev 7"]
 
 
+def marks_page(*marks: Touched) -> str:
+    return render_to_string("dashboard/analytics/_marks.html", {"numbers": {"marks": marks}})
+
+
 def test_a_revision_is_told_with_old_new_and_what_it_was_to_bring() -> None:
-    row = mark_row(touched(known=Hindsight(0.61, 0.7049, 0.0123), note="Pauses", is_rollback=True))
-    assert [(one.field, one.before, one.after) for one in row.changes] == [("TTL", "5 min", "10 min")]
-    assert (row.predicted, row.error, row.note) == ("61.0 % → 70.5 %", "± 1.2 points", "rolled back. Pauses")
+    page = marks_page(touched(known=Hindsight(0.61, 0.7049, 0.0123), note="Pauses", is_rollback=True))
+    assert "<div>TTL: <del>5 min</del> → <ins>10 min</ins></div>" in page
+    assert "rolled back. Pauses" in page
+    assert '61.0 % → 70.5 %<span class="sub">± 1.2 points</span>' in page
+    assert "no note" in marks_page(touched())
 
 
 def test_why_nothing_is_predicted_is_said() -> None:
-    assert mark_row(touched()).predicted == TOO_LITTLE
-    assert mark_row(touched(field="weight")).predicted == UNFORETOLD
+    assert touched().predicted == TOO_LITTLE
+    assert touched(field="weight").predicted == UNFORETOLD
 
 
 def test_how_many_policies_changed() -> None:

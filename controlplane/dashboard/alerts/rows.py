@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from controlplane.alerts.definitions import BUILT_IN_BY_KEY, METRICS, Comparison, Metric, value_words
-from controlplane.alerts.words import condition_words
+from controlplane.alerts.definitions import BUILT_IN_BY_KEY, METRICS, Metric, value_words
 from controlplane.dashboard.frame.states import Tag
-from controlplane.dashboard.frame.words import counted, duration
+from controlplane.dashboard.frame.words import counted
 
 EVALUATED_WITHIN: Final = timedelta(minutes=2)  # after that, what fires may be old
 NAMES: Mapping[str, str] = {
@@ -61,10 +60,6 @@ class AlertRow:
         return until if until and until > self.now else None
 
     @property
-    def metric(self) -> str:
-        return metric_name(self.view["metric"])
-
-    @property
     def state(self) -> Tag:
         """What it asks of whoever looks, in a word."""
         if not self.is_firing:
@@ -76,18 +71,6 @@ class AlertRow:
         built_in = BUILT_IN_BY_KEY.get(self.view["built_in"] or "")
         is_urgent = built_in is not None and built_in.severity == "page"
         return Tag("cannot wait", "bad") if is_urgent else Tag("fires", "warn")
-
-    @property
-    def next_step(self) -> str:
-        return str(self.view["next_step"]).replace("`", "")
-
-    @property
-    def value(self) -> str:
-        return value_words(self.view["unit"], self.view["value"]) if self.view["has_data"] else "no data now"
-
-    @property
-    def threshold(self) -> str:
-        return f"{self.view['comparison']} {value_words(self.view['unit'], self.view['threshold'])}"
 
 
 def event_words(seen: Mapping[str, Any], unit: Any) -> tuple[str, str]:
@@ -113,41 +96,10 @@ def is_late(evaluated_at: datetime | None, now: datetime) -> bool:
     return evaluated_at is not None and now - evaluated_at > EVALUATED_WITHIN
 
 
-@dataclass(frozen=True, slots=True)
-class RuleRow:
-    """`view`: what alerts.views.rule_view says."""
-
-    view: Mapping[str, Any]
-
-    @property
-    def metric(self) -> str:
-        return metric_name(self.view["metric"])
-
-    @property
-    def condition(self) -> str:
-        return condition(self.view["metric"], self.view["comparison"], self.view["threshold"], self.view["for_seconds"])
-
-    @property
-    def clears(self) -> str:
-        lasts = self.view["clear_for_seconds"]
-        over = f"over at {value_words(self.view['unit'], self.view['clears_at'])}"
-        return f"{over} for {duration(lasts)}" if lasts else over
-
-    @property
-    def more(self) -> str:
-        least = self.view["least_prompt_tokens"]
-        return f"only with {least:,} prompt tokens in 15 min" if least else ""
-
-
-def condition(metric: str, comparison: Comparison, threshold: float, seconds: int) -> str:
-    """When it fires: "below 50.0 % for 15 min"."""
-    return condition_words(metric, comparison, threshold, seconds).removeprefix("the rule is ")
-
-
-def rules_headline(rules: Sequence[RuleRow], total: int) -> str:
+def rules_headline(rules: Sequence[Mapping[str, Any]], total: int) -> str:
     if not total:
         return "There is no rule yet"
-    off = sum(not one.view["enabled"] for one in rules)
+    off = sum(not one["enabled"] for one in rules)
     what = f"{counted(total, 'rule')} {'says' if total == 1 else 'say'} what is an alert"
     return f"{what}; {off} of those here {'is' if off == 1 else 'are'} off" if off else what
 

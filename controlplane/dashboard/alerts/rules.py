@@ -16,7 +16,7 @@ from controlplane.alerts import selectors, services
 from controlplane.alerts.models import AlertRule
 from controlplane.alerts.views import rule_view
 from controlplane.dashboard.alerts.forms import RuleForm, ending_form, rule_initial, rule_mark
-from controlplane.dashboard.alerts.rows import RuleRow, metrics_known, rules_headline
+from controlplane.dashboard.alerts.rows import metrics_known, rules_headline
 from controlplane.dashboard.frame.forms import ConfirmForm
 from controlplane.dashboard.frame.pages import FORMS, actors_of, page
 from controlplane.dashboard.frame.paging import page_asked, pager
@@ -121,7 +121,7 @@ def _list(
 ) -> HttpResponse:
     rows = _visible(actors).order_by("number")
     is_operator, pages = user_of(request).is_operator, pager(page_asked(request.GET), rows)
-    found = [RuleRow(rule_view(one)) for one in pages]
+    found = [rule_view(one) for one in pages]
     context: dict[str, Any] = {
         "headline": rules_headline(found, pages.total),
         "rows": found,
@@ -148,7 +148,7 @@ def _rule(
     view = rule_view(found)
     firing = found.alerts.filter(state="firing").count()
     context = {
-        "rule": RuleRow(view),
+        "rule": view,
         "firing": firing,
         "form": form or RuleForm(initial=rule_initial(view), is_operator=actor.is_operator, fixed=view),
         "seen": rule_mark(view),

@@ -11,7 +11,7 @@ from controlplane.analytics.stats import LIVE_WINDOW, live_message, live_message
 from controlplane.analytics.tables import OF_SERIES, OF_STATS, series_rows, stats_rows
 from controlplane.common.csv_text import csv_response
 from controlplane.dashboard.analytics import facts, key_parts
-from controlplane.dashboard.analytics.marks import mark_row, marks_of, marks_title
+from controlplane.dashboard.analytics.marks import marks_of, marks_title
 from controlplane.dashboard.analytics.reading import read
 from controlplane.dashboard.analytics.revisions import revisions_touching
 from controlplane.dashboard.frame import navigation
@@ -81,9 +81,10 @@ def numbers_of(actor: Actor, organisation: Organisation, window: str, *, address
         "numbers": {
             "as_of": now,
             "window": facts.WINDOWS[window],
-            "windows": facts.choices(address, window),
-            "stats": facts.stats_shown(stats, call=call),
-            "how": facts.rate_stat(f"GET /api/v1/orgs/{slug}/stats?window=24h"),
+            "windows": facts.WINDOWS,
+            "address": address,
+            "stats": stats,
+            "rate_call": f"GET /api/v1/orgs/{slug}/stats?window=24h",
             "rate": facts.rate_of(stats, found.series, found.before, marks, window=window),
             "tokens_title": title,
             "bar": facts.tokens_bar(stats, title),
@@ -96,7 +97,7 @@ def numbers_of(actor: Actor, organisation: Organisation, window: str, *, address
                 title=key_parts.title(stats["by_key"], nothing=no_key),
             ),
             "keys_how": key_parts.HOW,
-            "marks": [mark_row(one) for one in touched],
+            "marks": touched,
             "marks_title": marks_title(touched, window=facts.WINDOWS[window]),
             "call": call,
             "now": f"{reverse('analytics-now', args=[slug])}?window={window}",

@@ -10,11 +10,9 @@ from controlplane.analytics.predicting import Effect
 from controlplane.dashboard.frame.charts import Mark
 from controlplane.dashboard.frame.words import counted
 from controlplane.dashboard.policies.effect_words import error_words, measured_words, predicted_words
-from controlplane.dashboard.policies.fields import value_words, what_words
 from tenants.policy import Change
 
 CLOSE = 8  # a chart has room for so many words beside each other
-NO_NOTE = "no note"
 TOO_LITTLE = "too little asked to say"
 UNFORETOLD = "not predicted"
 
@@ -33,25 +31,18 @@ class Touched:
     is_rollback: bool
     effect: Effect
 
+    @property
+    def predicted(self) -> str:
+        is_foretellable = any(change.field in FORETOLD for change in self.changes)
+        return predicted_words(self.effect) or (TOO_LITTLE if is_foretellable else UNFORETOLD)
 
-@dataclass(frozen=True, slots=True)
-class ChangeRow:
-    field: str
-    before: str
-    after: str
+    @property
+    def error(self) -> str:
+        return error_words(self.effect)
 
-
-@dataclass(frozen=True, slots=True)
-class MarkRow:
-    at: datetime
-    name: str
-    place: str
-    address: str
-    changes: tuple[ChangeRow, ...]
-    note: str
-    predicted: str
-    error: str
-    measured: str
+    @property
+    def measured(self) -> str:
+        return measured_words(self.effect)
 
 
 def marks_of(touched: Sequence[Touched], *, seconds: int) -> list[Mark]:
@@ -71,31 +62,7 @@ def _label(group: Sequence[Touched]) -> str:
     return f"{group[0].short} rev {group[0].number}".strip()
 
 
-def mark_row(one: Touched) -> MarkRow:
-    back = "rolled back. " if one.is_rollback else ""
-    return MarkRow(
-        at=one.at,
-        name=f"Revision {one.number}",
-        place=one.place,
-        address=one.address,
-        changes=tuple(_change(change) for change in one.changes),
-        note=f"{back}{one.note}".strip() or NO_NOTE,
-        predicted=predicted_words(one.effect) or _why_not(one),
-        error=error_words(one.effect),
-        measured=measured_words(one.effect),
-    )
-
-
 def marks_title(touched: Sequence[Touched], *, window: str) -> str:
     if not touched:
         return f"No policy changed in the last {window}"
     return f"{counted(len(touched), 'policy change')} in the last {window}"
-
-
-def _change(change: Change) -> ChangeRow:
-    name = what_words(change.field, change.model)
-    return ChangeRow(name, value_words(change.field, change.before), value_words(change.field, change.after))
-
-
-def _why_not(one: Touched) -> str:
-    return TOO_LITTLE if any(change.field in FORETOLD for change in one.changes) else UNFORETOLD

@@ -16,11 +16,11 @@ from django.utils import timezone
 from controlplane.common.csv_text import CSV, csv_lines
 from controlplane.dashboard.audit.forms import AuditForm
 from controlplane.dashboard.audit.rows import trail_row
-from controlplane.dashboard.audit.words import Checked, checked, headline
+from controlplane.dashboard.audit.words import headline
 from controlplane.dashboard.frame.pages import FORMS, operator_of, page
 from tenants.access import OPERATE_ADMIN_READ, permit
 from tenants.actor import Actor
-from tenants.audit import audit_lines, audit_verify, audit_views, record_seen, trail_length
+from tenants.audit import Verdict, audit_lines, audit_verify, audit_views, record_seen, trail_length
 from tenants.errors import NotFound
 from tenants.listing import trail_found
 from tenants.models import AuditRecord
@@ -48,8 +48,7 @@ def audit(request: HttpRequest) -> HttpResponse:
         return _page(request, actor, head=typed, head_problem=problem, status=REFUSED)
     began = time.perf_counter()
     verdict = audit_verify(remembered_head=typed or None)
-    found = checked(verdict, seconds=time.perf_counter() - began, remembered=typed)
-    return _page(request, actor, head=typed, verdict=found)
+    return _page(request, actor, head=typed, verdict=verdict, seconds=time.perf_counter() - began)
 
 
 @page()
@@ -74,7 +73,8 @@ def _page(
     *,
     head: str = "",
     head_problem: str = "",
-    verdict: Checked | None = None,
+    verdict: Verdict | None = None,
+    seconds: float = 0.0,
     status: int = 200,
 ) -> HttpResponse:
     form = AuditForm(request.GET.dict())
@@ -97,6 +97,7 @@ def _page(
         "head": head,
         "head_problem": head_problem,
         "verdict": verdict,
+        "seconds": seconds,
     }
     code = REFUSED if is_refused and status == 200 else status
     return render(request, "dashboard/audit/audit.html", context, status=code)

@@ -1,31 +1,6 @@
-"""What the audit page says of the trail: how much there is, and what looking at the whole chain found. Pure."""
-
-from dataclasses import dataclass
+"""What the audit page says of the trail: how much there is. Pure."""
 
 from controlplane.dashboard.frame.words import counted
-from tenants.audit import Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """The chain's verdict in a sentence; `head` is what to keep elsewhere."""
-
-    sentence: str
-    tone: str
-    head: str
-    advice: str
-
-
-def checked(verdict: Verdict, *, seconds: float, remembered: str) -> Checked:
-    records = counted_text(verdict.records, "record")
-    if verdict.problem is not None:
-        before = f"{records} before it {'is' if verdict.records == 1 else 'are'} as written"
-        advice = "Export the trail, compare it with your last export, and treat it as an incident."
-        return Checked(f"The chain is broken: {verdict.problem}. {before}.", "bad", verdict.head, advice)
-    kept = ", and the head you gave is part of it" if remembered else ""
-    sentence = f"The chain is whole: {records}, each as it was written{kept}. Looked at in {seconds:.1f} s."
-    advice = "Keep the head elsewhere: given here later, it also shows whether the trail’s end was cut off."
-    return Checked(sentence, "ok", verdict.head, advice)
 
 
 def counted_text(number: int, noun: str) -> str:

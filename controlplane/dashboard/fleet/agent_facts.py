@@ -1,40 +1,21 @@
 """One agent as its page shows it: what it is to hold and holds, what it can do, how isolated it is, what may be done.
 Pure."""
 
-from collections.abc import Iterator, Mapping
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any
 
-from controlplane.analytics.agents import Hits
-from controlplane.dashboard.fleet.rows import backend_words, pairs_words, sync_tag
+from controlplane.dashboard.fleet.rows import sync_tag
 from controlplane.dashboard.frame.charts import bytes_text
 from controlplane.dashboard.frame.deeds import Deed
-from controlplane.dashboard.frame.states import Stat, Tag
-from controlplane.dashboard.frame.tiles import NONE, rate_text
-from controlplane.dashboard.frame.words import counted, duration, sentence
-from controlplane.dashboard.policies.enforcement_words import enforcement_facts, labels_words, unenforced
+from controlplane.dashboard.frame.states import Tag
+from controlplane.dashboard.frame.words import backend_words, counted, duration, sentence
+from controlplane.dashboard.policies.enforcement_words import labels_words, unenforced
 from controlplane.fleet.agents import SECONDS
 from controlplane.fleet.canaries import ADVANTAGE, Timing
 from controlplane.fleet.models import OperationStep
-from controlplane.fleet.quality import format_words
 from engine_agent.contracts.policy_fields import LABELS
 
 Seen = Mapping[str, Any]  # what fleet.views.agent_view says
-CONDITIONS = {
-    "stale": "Silent",
-    "engine_down": "Does not serve",
-    "rejected": "Rejects what is published",
-    "unknown_hash": "Holds what nobody published",
-    "engine_differs": "Engine and sidecar differ",
-    "behind": "Behind",
-    "unwritable": "Waits for room on its disk",
-    "capability_lost": "Cannot do a format any more",
-    "unproven": "Its formats are unproven",
-    "refusing": "Refuses commands",
-    "version_skew": "Another version",
-    "clock_skew": "Its clock is off",
-    "lost_reports": "Reports were lost",
-}
 DEED_WORDS = {
     "drain": "Drain",
     "resume": "Resume",
@@ -84,68 +65,10 @@ def sync_title(seen: Seen) -> str:
     return f"It holds generation {seen['applied_generation']} of {seen['desired_generation']}"
 
 
-def snapshots(seen: Seen, engine_hash: str | None) -> Iterator[tuple[str, int, str | None, datetime | None]]:
-    """Of each its title, generation, hash and since when; the moment is None where it never was."""
-    yield "Is to hold", seen["desired_generation"], seen["desired_hash"], seen["desired_at"]
-    yield "Acknowledged", seen["applied_generation"], seen["applied_hash"], seen["applied_at"]
-    if seen["kind"] == "engine" and engine_hash != seen["applied_hash"]:
-        yield "Its engine says", 0, engine_hash, None
-
-
-def wrongs(conditions: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str, str]]:
-    """Title, why, and since when."""
-    for kind, one in conditions.items():
-        yield CONDITIONS.get(kind, kind), one["why"], one["since"]
-
-
-def stats(seen: Seen, hits: Hits, pool_percent: int | None) -> Iterator[Stat]:
-    is_engine = seen["kind"] == "engine"
-    if is_engine:
-        requests = f"{hits.requests:,} request{'' if hits.requests == 1 else 's'}"
-        asked = f"1 h · {requests} · {hits.prompt_tokens:,} prompt tokens"
-        yield Stat("Hit rate", rate_text(hits.cached_tokens, hits.prompt_tokens), asked)
-    yield Stat("Answering", _known(seen["running"]), "requests now, by its last heartbeat")
-    yield Stat("Waiting in it", _known(seen["waiting"]), "requests now, by its last heartbeat")
-    if is_engine:
-        percent = NONE if pool_percent is None else f"{pool_percent} %"
-        yield Stat("Pool used", percent, "now, by its last heartbeat")
-    else:
-        yield Stat("Reports it still has", _known(seen["spooled"]), "not delivered yet")
-
-
-def _known(number: int | None) -> str:
-    return NONE if number is None else f"{number:,}"
-
-
-# What it is
-
-
-def facts(seen: Seen) -> Iterator[tuple[str, str]]:
-    yield "Kind", f"{seen['kind']} · {backend_words(seen) or 'backend not reported'}"
-    yield "Group", seen["group"]
-    yield "Labels", pairs_words(seen["labels"]) or "none"
-    yield "Address", seen["address"] or "not told"
-    yield "Version", seen["version"] or "not told"
-    if seen["kind"] == "engine":
-        yield from _engine_facts(seen)
-    skew, spooled = seen["clock_skew_seconds"], seen["spooled"]
-    way = "ahead of" if skew > 0 else "behind"
-    yield "Clock", f"{abs(skew) * 1000:,.0f} ms {way} ours" if abs(skew) >= 0.001 else "as ours"
-    yield "Spool", "not told" if spooled is None else f"{counted(spooled, 'report')} not delivered yet"
-    yield "Joined with", seen["enrolled_by"] or "not kept"
-
-
-def _engine_facts(seen: Seen) -> Iterator[tuple[str, str]]:
-    on, pool = seen["accelerator"], seen["pool"]
-    yield "Accelerator", f"{on['name']}, {bytes_text(on['memory_bytes'])}" if on else "none: CPU"
-    for model in seen["models"] or []:
-        said = f"{model['name']} · {model['context_tokens']:,} tokens of context · revision {model['revision'][:12]}"
-        yield "Model", said
-    yield "Formats", ", ".join(format_words(one, seen["computed_as"]) for one in seen["kv_dtypes"]) or "none told"
-    yield from enforcement_facts(seen["enforcement"])
-    yield "Pool", f"{bytes_text(pool['capacity_bytes'])} · blocks of {pool['block_tokens']} tokens"
-    sizes = ", ".join(f"{name} {bytes_text(size)}" for name, size in sorted(pool["block_bytes"].items()))
-    yield "A block takes", sizes or "not told"
+def clock_words(skew_seconds: float) -> str:
+    if abs(skew_seconds) < 0.001:
+        return "as ours"
+    return f"{abs(skew_seconds) * 1000:,.0f} ms {'ahead of' if skew_seconds > 0 else 'behind'} ours"
 
 
 # The isolation canary

@@ -14,22 +14,21 @@ from controlplane.dashboard.fleet.agent_facts import (
     CANARY,
     OUTCOMES,
     advice,
+    clock_words,
     deeds,
-    facts,
     headline,
     receipt_words,
     seen_as,
-    snapshots,
-    stats,
     step_words,
     sync,
     sync_title,
     timing_words,
-    wrongs,
 )
-from controlplane.dashboard.fleet.pools import NOTHING, held_rows, pool
+from controlplane.dashboard.fleet.pools import NOTHING, held_rows, pool_bar
+from controlplane.dashboard.fleet.rows import percent_used
 from controlplane.dashboard.frame.deeds import not_confirmed, problems_words
 from controlplane.dashboard.frame.pages import FORMS, operator_of, page, part
+from controlplane.dashboard.policies.enforcement_words import enforcement_facts
 from controlplane.fleet import agents, selectors
 from controlplane.fleet.canaries import NEVER, Isolation, isolations_read
 from controlplane.fleet.enforcement import enforcement_view
@@ -105,7 +104,8 @@ def _shown(request: HttpRequest, found: Agent, *, status: int = 200, **tried: An
     context = {
         **shown,
         **tried,
-        "facts": facts(shown["view"]),
+        "clock": clock_words(shown["view"]["clock_skew_seconds"]),
+        "enforcement": enforcement_facts(shown["view"]["enforcement"]),
         "charts": charts(steps, pool_over(found.pk, now=now, within=window.lasts), window, now=now),
         "window": window,
         "windows": WINDOWS.values(),
@@ -129,8 +129,6 @@ def _now(found: Agent) -> dict[str, Any]:
     view = agent_view(found, now=now, cadence=cadence, in_force=in_force)
     view["enforcement"] = enforcement_view(found.about)
     held = pools_held([found.pk], top=MOST_NAMESPACES).get(found.pk, NOTHING)
-    filled = pool(view["pool"], held, view["computed_as"])
-    hits = hits_of_agents([found.pk], now=now).get(found.pk, Hits())
     steps = OperationStep.objects.filter(agent=found).select_related("operation").order_by("-pk")[:MOST_STEPS]
     is_engine = found.kind == "engine"
     return {
@@ -140,11 +138,14 @@ def _now(found: Agent) -> dict[str, Any]:
         "advice": advice(view),
         "sync": sync(view),
         "sync_title": sync_title(view),
-        "snapshots": snapshots(view, found.heartbeat.get("engine", {}).get("hash")),
-        "wrongs": wrongs(view["conditions"]),
-        "stats": stats(view, hits, filled.percent),
-        "pool": filled if is_engine else None,
-        "held": held_rows(held, view["pool"]["capacity_bytes"], view["computed_as"]),
+        "is_engine": is_engine,
+        "engine_hash": found.heartbeat.get("engine", {}).get("hash"),
+        "hits": hits_of_agents([found.pk], now=now).get(found.pk, Hits()),
+        "pool_percent": percent_used(view["pool"]),
+        "bar": pool_bar(view["pool"], held, view["computed_as"]),
+        "held": held_rows(held),
+        "contents": held,
+        "told_at": max((one.at for one in held.top), default=None),
         **(_canary(isolations_read([found.pk], now=now).get(found.pk, NEVER)) if is_engine else {}),
         "steps": [(one, step_words(one), receipt_words(one.receipt, one.attempts)) for one in steps],
         "observed_at": now,

@@ -1,63 +1,32 @@
 """An agent's pool as a stacked bar: what fills it, by namespace and KV format, as agents tell it. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
 from controlplane.analytics.agents import FleetPools, Held, PoolHeld
-from controlplane.dashboard.frame.charts import Bar, bar, bytes_text, share_text
+from controlplane.dashboard.fleet.rows import percent_used
+from controlplane.dashboard.frame.charts import Bar, bar, bytes_text
 from controlplane.dashboard.frame.words import counted
 from controlplane.fleet.quality import format_words
 
 KINDS = ("first", "second", "fourth")  # of what holds most; how many are named in a bar
 OTHERS = "third"
 NOTHING = PoolHeld((), 0, 0)
-NOT_TOLD = "not told"
 PLAIN: Mapping[str, str] = MappingProxyType({})  # every format is computed as it is called
 
 
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """`percent` None: it has not told. `bar` None: there is nothing to show."""
-
-    title: str
-    percent: int | None
-    used: str
-    bar: Bar | None
-    told_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class HeldRow:
-    namespace: str
-    size: str
-    share: str
-    kv_dtype: str
-    kind: str  # its colour in the bar
-
-
-def pool(told: dict[str, Any], held: PoolHeld, computed_as: Mapping[str, str] = PLAIN) -> Pool:
+def pool_bar(told: dict[str, Any], held: PoolHeld, computed_as: Mapping[str, str] = PLAIN) -> Bar | None:
     """`told`: an agent's pool as fleet.views.agent_view says it. Of `held` as many are named as there are KINDS."""
-    capacity, used = told["capacity_bytes"], told["used_bytes"]
-    if not capacity or used is None:
-        return Pool("Its pool is not known yet", None, "–", None, None)
-    percent = round(100 * used / capacity)
+    capacity, percent = told["capacity_bytes"], percent_used(told)
+    if percent is None:
+        return None
     named, rest = held.top[: len(KINDS)], held.top[len(KINDS) :]
     parts = [(label(one, computed_as), float(one.bytes), kind) for one, kind in zip(named, KINDS, strict=False)]
     many, others = held.others + len(rest), held.others_bytes + sum(one.bytes for one in rest)
     if others:
         parts.append((f"{counted(many, 'other')}", float(others), OTHERS))
-    shown = bar(f"Pool {percent} % used", parts, unit="bytes", whole=max(capacity, sum(size for _, size, _ in parts)))
-    at = max((one.at for one in held.top), default=None)
-    return Pool(
-        f"{bytes_text(used)} of {bytes_text(capacity)} are used, {percent} %",
-        percent,
-        f"{bytes_text(used)} of {bytes_text(capacity)}",
-        shown,
-        at,
-    )
+    return bar(f"Pool {percent} % used", parts, unit="bytes", whole=max(capacity, sum(size for _, size, _ in parts)))
 
 
 def label(one: Held, computed_as: Mapping[str, str] = PLAIN) -> str:
@@ -65,22 +34,9 @@ def label(one: Held, computed_as: Mapping[str, str] = PLAIN) -> str:
     return f"{one.namespace} · {format_words(one.kv_dtype, computed_as)}" if one.kv_dtype else one.namespace
 
 
-def held_rows(held: PoolHeld, capacity: int, computed_as: Mapping[str, str] = PLAIN) -> list[HeldRow]:
-    kinds = [*KINDS, *[OTHERS] * len(held.top)]
-    rows = [
-        HeldRow(
-            one.namespace,
-            bytes_text(one.bytes),
-            share_text(one.bytes, capacity),
-            format_words(one.kv_dtype, computed_as) if one.kv_dtype else NOT_TOLD,
-            kind,
-        )
-        for one, kind in zip(held.top, kinds, strict=False)
-    ]
-    if held.others:
-        size, share = bytes_text(held.others_bytes), share_text(held.others_bytes, capacity)
-        rows.append(HeldRow(counted(held.others, "other namespace"), size, share, "–", OTHERS))
-    return rows
+def held_rows(held: PoolHeld) -> list[tuple[Held, str]]:
+    """Each with its colour in the bar."""
+    return list(zip(held.top, [*KINDS, *[OTHERS] * len(held.top)], strict=False))
 
 
 # All agents' pools beside each other: colours mean the same in each

@@ -11,10 +11,8 @@ from controlplane.dashboard.frame.words import counted
 from controlplane.dashboard.policies.enforcement_words import labels_words, unenforced
 from controlplane.dashboard.rollouts.rows import RolloutRow
 from controlplane.fleet.canaries import NEVER, Isolation
-from controlplane.fleet.quality import format_words
 
 NO_HITS = Hits()
-MOST_FORMATS = 3
 MOST_TROUBLES = 5
 
 
@@ -50,17 +48,6 @@ class AgentRow:
         return "; ".join(filter(None, (_why_broken(self.isolation) if self.is_engine else "", self.view["why"])))
 
     @property
-    def what(self) -> str:
-        if not self.is_engine:
-            return "gateway"
-        on = self.view["accelerator"]["name"] if self.view["accelerator"] else "CPU"
-        return f"{backend_words(self.view) or 'engine'} · {on}"
-
-    @property
-    def labels(self) -> str:
-        return pairs_words(self.view["labels"])
-
-    @property
     def pool_percent(self) -> int | None:
         return percent_used(self.view["pool"])
 
@@ -76,15 +63,6 @@ class AgentRow:
             return self.view["applied_at"]
         behind = self.view["conditions"].get("behind") or self.view["conditions"].get("engine_differs")
         return behind["since"] if behind else self.view["desired_at"]
-
-    @property
-    def serves(self) -> str:
-        if not self.is_engine:
-            return self.view["address"] or ""
-        formats = [format_words(one, self.view["computed_as"]) for one in self.view["kv_dtypes"]]
-        shown = ", ".join(formats) if len(formats) <= MOST_FORMATS else counted(len(formats), "format")
-        models = ", ".join(one["name"] for one in self.view["models"])
-        return f"{models} · {shown}" if models else "nothing yet"
 
 
 def sync_tag(seen: Mapping[str, Any]) -> Tag:
@@ -139,15 +117,6 @@ def _why_broken(isolation: Isolation) -> str:
     return "isolation is broken: time tells what another tenant has cached"
 
 
-def backend_words(seen: Mapping[str, Any]) -> str:
-    """ "vllm 0.32.0"; empty where it has not said."""
-    return " ".join(filter(None, (seen["backend"], seen["backend_version"])))
-
-
 def percent_used(pool: Mapping[str, Any]) -> int | None:
     used, capacity = pool["used_bytes"], pool["capacity_bytes"]
     return round(100 * used / capacity) if used is not None and capacity else None
-
-
-def pairs_words(labels: Mapping[str, str]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in sorted(labels.items()))

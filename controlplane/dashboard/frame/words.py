@@ -1,8 +1,9 @@
 """How values read on a page: durations, roles, where a value comes from. Pure."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
+from typing import Any
 
 ROLES = {"viewer": "a viewer", "editor": "an editor", "admin": "an admin"}
 MAY = {
@@ -29,6 +30,13 @@ def _units(seconds: int) -> Iterator[str]:
             yield f"{count} {name}"
 
 
+def waiting_text(seconds: float) -> str:
+    """Tenths where there are few seconds, whole minutes where there are many."""
+    if seconds < 60:
+        return f"{seconds:,.1f} s"
+    return duration(round(seconds) if seconds < 600 else 60 * round(seconds / 60))
+
+
 def bake_word(baked: int, bake: int) -> str:
     """How far a bake is: "20 of 60 s", "4 min of 1 h"."""
     baked = min(baked, bake)
@@ -44,6 +52,15 @@ def lengths_in_words(said: str) -> str:
 
 def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def backend_words(agent: Mapping[str, Any]) -> str:
+    """ "vllm 0.32.0"; empty where it has not said."""
+    return " ".join(filter(None, (agent["backend"], agent["backend_version"])))
+
+
+def pairs_words(labels: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted(labels.items()))
 
 
 def sentence(said: str) -> str:

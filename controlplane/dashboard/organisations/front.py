@@ -20,9 +20,8 @@ from controlplane.dashboard.organisations.front_rows import (
     NamespaceRow,
     headline,
     limits_line,
-    month,
+    model_lines,
     namespaces_title,
-    stats,
 )
 from engine_agent.contracts.policy_fields import LABELS
 from tenants.access import MANAGE, OPERATE, READ, group_for, groups, organisation_for, permit
@@ -126,8 +125,8 @@ def _page(request: HttpRequest, actor: Actor, found: Organisation, tried: Tried,
     context: dict[str, Any] = {
         "labels": LABELS,
         "headline": headline(found, owned, held.namespaces),
-        "stats": stats(owned),
-        "as_of": owned.as_of,
+        "owned": owned,
+        "resident": sum(owned.resident.values()),
         "of": of,
         "pager": pages,
         "namespaces_title": namespaces_title(pages.total, of.find),
@@ -136,8 +135,8 @@ def _page(request: HttpRequest, actor: Actor, found: Organisation, tried: Tried,
         "held": held,
         "may_manage": may_manage,
         "may_write": may_manage and (actor.is_operator or not found.is_suspended),
-        "month": month(paid),
-        "currency": paid.currency,
+        "month": paid,
+        "models": list(model_lines(paid)),
         "addresses": {
             name: reverse(name, args=[found.slug]) for name in ("keys", "members", "limits", "start", "misses")
         },

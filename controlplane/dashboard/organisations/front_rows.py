@@ -1,15 +1,12 @@
-"""The front page of an organisation in words: its headline, its numbers, its namespaces, its month. Pure."""
+"""The front page of an organisation in words: its headline, its namespaces, its month by model. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date
 from decimal import Decimal
 
 from controlplane.analytics.invoices import Invoice
-from controlplane.analytics.money import displayed, total
+from controlplane.analytics.money import total
 from controlplane.analytics.owned import Owned
-from controlplane.dashboard.frame.charts import bytes_text
-from controlplane.dashboard.frame.states import Stat
 from controlplane.dashboard.frame.tiles import LEAST_REQUESTS, measured, rate_text
 from controlplane.dashboard.frame.words import ORIGINS, counted
 from controlplane.dashboard.home.customer import Fact, lifetime
@@ -60,17 +57,6 @@ class ModelLine:
     amount: Decimal | None
 
 
-@dataclass(frozen=True, slots=True)
-class Month:
-    """What this month came to so far. `note` says what the amounts are worth."""
-
-    title: str
-    note: str
-    days: str
-    is_example: bool
-    lines: tuple[ModelLine, ...]
-
-
 def headline(organisation: Organisation, owned: Owned, namespaces: int) -> str:
     name = organisation.name
     if organisation.is_suspended:
@@ -85,19 +71,6 @@ def headline(organisation: Organisation, owned: Owned, namespaces: int) -> str:
     return f"{name} has {found} of its prompt tokens served from cache, over {window}"
 
 
-def stats(owned: Owned) -> list[Stat]:
-    sums = owned.total
-    window = measured(owned.covered_seconds or owned.window_seconds, owned.window_seconds)
-    cached, prompt = sums["cached_tokens"], sums["prompt_tokens"]
-    hit = rate_text(cached, prompt)
-    return [
-        Stat(f"Hit rate, {window}", hit, f"{cached:,} of {prompt:,} prompt tokens"),
-        Stat(f"Requests, {window}", f"{sums['requests']:,}", "answered by engines, all namespaces"),
-        Stat(f"Generated tokens, {window}", f"{sums['generated_tokens']:,}", "in the answers to them"),
-        Stat("In the cache now", bytes_text(sum(owned.resident.values())), "resident on all agents, as they last said"),
-    ]
-
-
 def limits_line(limits: Limits) -> str:
     """ "600 requests a minute, no limit on tokens"."""
     said = [f"{value:,} {words}" for field, words in RATES if (value := getattr(limits, field)) is not None]
@@ -110,29 +83,7 @@ def namespaces_title(total: int, find: str) -> str:
     return f"{total:,} namespaces, each with a cache of its own" if total != 1 else "One namespace, the default"
 
 
-def month(found: Invoice) -> Month:
-    name = f"{found.first_day:%B}"
-    cost = found.cost
-    days = f"{_day(found.first_day)} to {_day(found.last_day)} {found.last_day.year}, whole days of UTC, today so far"
-    lines = tuple(_model_lines(found))
-    if not lines:
-        return Month(f"Nothing to pay for in {name} so far", "", days, is_example=False, lines=())
-    if cost is None or found.currency is None:
-        note = "No price is set for these models: an operator sets prices for the whole fleet."
-        return Month(f"{name} came to {counted(found.requests, 'request')} so far", note, days, False, lines)
-    said = displayed(cost.amount, found.currency)
-    saved = displayed(cost.saved, found.currency)
-    begin = "At example prices, " if found.is_example else ""
-    title = f"{begin}{name} comes to {found.currency} {said} so far; caching saved {found.currency} {saved}"
-    notes = []
-    if found.is_example:
-        notes.append("The prices are examples that came with this installation: nobody is charged these amounts.")
-    if found.without_price:
-        notes.append(f"Without a price, and not in the sum: {', '.join(found.without_price)}.")
-    return Month(title, " ".join(notes), days, found.is_example, lines)
-
-
-def _model_lines(found: Invoice) -> Iterator[ModelLine]:
+def model_lines(found: Invoice) -> Iterator[ModelLine]:
     for model in sorted({line.model for line in found.lines}):
         lines = [line for line in found.lines if line.model == model]
         amounts = [line.cost.amount for line in lines if line.cost is not None]
@@ -144,7 +95,3 @@ def _model_lines(found: Invoice) -> Iterator[ModelLine]:
             generated=sum(line.tokens.generated for line in lines),
             amount=total(amounts) if amounts and found.currency is not None else None,
         )
-
-
-def _day(day: date) -> str:
-    return f"{day.day} {day:%B}"

@@ -1,7 +1,6 @@
 """An organisation's limits and bounds in the units people think in: as everybody reads them, and as forms. Pure."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 from django import forms
@@ -38,50 +37,30 @@ CHOICES: Final = {
 # As everybody reads them
 
 
-@dataclass(frozen=True, slots=True)
-class LimitRow:
-    label: str
-    value: str
-    note: str
-
-
-@dataclass(frozen=True, slots=True)
-class BoundRow:
-    label: str
-    words: str
-    is_theirs: bool  # its members may change it
-
-
-def limit_rows(limits: Limits, held: Holdings) -> list[LimitRow]:
-    return [_limit_row(field, limits, held) for field in LIMITS]
-
-
-def _limit_row(field: str, limits: Limits, held: Holdings) -> LimitRow:
-    label, note = LIMITS[field]
-    return LimitRow(label, _limit(getattr(limits, field)), f"{note.partition(';')[0]}{_there(field, held)}")
+def limit_rows(limits: Limits, held: Holdings) -> list[tuple[str, int | None, str]]:
+    """Each with its label, its value and a note; without a value there is no limit."""
+    return [
+        (label, getattr(limits, field), f"{note.partition(';')[0]}{_there(field, held)}")
+        for field, (label, note) in LIMITS.items()
+    ]
 
 
 def _there(field: str, held: Holdings) -> str:
     return f"; it has {getattr(held, HELD[field]):,}" if field in HELD else ""
 
 
-def _limit(value: int | None) -> str:
-    return "no limit" if value is None else f"{value:,}"
+def bound_rows(bounds: Bounds) -> list[tuple[str, str, bool]]:
+    """Each policy field with what its bound says, and whether members may change it at all."""
+    found = [(field, getattr(bounds, field)) for field in FIELDS]
+    return [(LABELS[field], _bound_words(field, bound), bound is not None) for field, bound in found]
 
 
-def bound_rows(bounds: Bounds) -> list[BoundRow]:
-    return [_bound_row(field, getattr(bounds, field)) for field in FIELDS]
-
-
-def _bound_row(field: str, bound: Any) -> BoundRow:
-    label = LABELS[field]
+def _bound_words(field: str, bound: Any) -> str:
     if bound is None:
-        return BoundRow(label, "operators only", is_theirs=False)
+        return "operators only"
     if field in CHOICES:
-        return BoundRow(label, ", ".join(bound.allowed) or "nothing", is_theirs=True)
-    if field in RANGES:
-        return BoundRow(label, _range_words(bound, RANGES[field]), is_theirs=True)
-    return BoundRow(label, "on or off", is_theirs=True)
+        return ", ".join(bound.allowed) or "nothing"
+    return _range_words(bound, RANGES[field]) if field in RANGES else "on or off"
 
 
 def _range_words(bound: Any, kind: type[ValueField]) -> str:

@@ -54,8 +54,8 @@ def overview_of() -> dict[str, Any]:
         "numbers": {
             "as_of": found.stats["as_of"],
             "window": facts.WINDOWS[WINDOW],
-            "stats": facts.stats_shown(found.stats, call=CALL),
-            "how": facts.rate_stat(CALL),
+            "stats": found.stats,
+            "rate_call": CALL,
             "rate": facts.rate_of(found.stats, found.series, found.before, (), window=WINDOW),
             "tokens_title": title,
             "bar": facts.tokens_bar(found.stats, title),
@@ -88,13 +88,13 @@ def watched_of(actor: Actor) -> dict[str, Any]:
     under_way = [rollout_view(one, (), is_operator=True) for one in rollouts]
     return {
         "pools": overview_rows.pools(agents),
-        "alerts": overview_rows.alerts(shown, firing.count(), [_page("alert", one["id"]) for one in shown]),
-        "alerts_address": _page("alerts"),
-        "rollouts": overview_rows.rollouts(
-            under_way, rollouts_open().count(), [_page("rollout", one["id"]) for one in under_way]
-        ),
-        "rollouts_address": _page("rollouts"),
+        "alerts": _newest(shown, firing.count()),
+        "rollouts": _newest(under_way, rollouts_open().count()),
     }
+
+
+def _newest(rows: list[dict[str, Any]], total: int) -> dict[str, Any]:
+    return {"rows": rows, "total": total, "unshown": total - len(rows)}
 
 
 def _page(view: str, *arguments: Any) -> str:

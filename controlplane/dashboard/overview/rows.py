@@ -1,4 +1,4 @@
-"""What operators see first besides the numbers: pools, rollouts, alerts, and whose hit rate moved. Pure."""
+"""What operators see first besides the numbers: pools, and whose hit rate moved. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,11 +8,10 @@ from typing import Any
 from controlplane.analytics.movers import Moved, Movement
 from controlplane.dashboard.fleet.rows import percent_used, sync_tag
 from controlplane.dashboard.frame.charts import bytes_text
-from controlplane.dashboard.frame.states import Tag, tag_of
+from controlplane.dashboard.frame.states import Tag
 from controlplane.dashboard.frame.tiles import LEAST_POINTS, measured
 from controlplane.dashboard.frame.words import counted, duration
 from controlplane.dashboard.policies.enforcement_words import with_fleet_words
-from controlplane.dashboard.policies.fields import reason_words
 
 MOST_POOLS = 8
 MOST_LINES = 5
@@ -24,25 +23,6 @@ class Pools:
     title: str
     note: str
     rows: Sequence[tuple[Seen, int | None, Tag]]  # agents, how full each is in percent, whether it is in sync
-    unshown: int
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """Something under way, with its page."""
-
-    id: str
-    title: str
-    words: str
-    tag: Tag
-    since: datetime
-    address: str
-
-
-@dataclass(frozen=True, slots=True)
-class Lines:
-    title: str
-    rows: tuple[Line, ...]
     unshown: int
 
 
@@ -77,38 +57,6 @@ def _pools_note(engines: Sequence[Mapping[str, Any]]) -> str:
         return "no pool has been told of"
     used, capacity = (sum(one[name] for one in told) for name in ("used_bytes", "capacity_bytes"))
     return f"pools hold {bytes_text(used)} of {bytes_text(capacity)}, {100 * used // capacity} %"
-
-
-def rollouts(found: Sequence[Mapping[str, Any]], total: int, addresses: Sequence[str]) -> Lines:
-    rows = tuple(
-        Line(
-            id=str(one["id"]),
-            title=f"{one['place']}, revision {one['revision']}",
-            words=reason_words(one["why"]).removesuffix(".") or f"step {one['step'] + 1} of {len(one['steps'])}",
-            tag=tag_of("rollout", one["state"]),
-            since=one["created_at"],
-            address=address,
-        )
-        for one, address in zip(found, addresses, strict=True)
-    )
-    title = f"{counted(total, 'rollout')} under way" if total else "No rollout is under way"
-    return Lines(title, rows, total - len(rows))
-
-
-def alerts(found: Sequence[Mapping[str, Any]], total: int, addresses: Sequence[str]) -> Lines:
-    rows = tuple(
-        Line(
-            id=str(one["id"]),
-            title=one["rule"],
-            words=one["words"],
-            tag=Tag("firing", "bad"),
-            since=one["fired_at"],
-            address=address,
-        )
-        for one, address in zip(found, addresses, strict=True)
-    )
-    title = f"{counted(total, 'alert')} {'fires' if total == 1 else 'fire'}" if total else "No alert fires"
-    return Lines(title, rows, total - len(rows))
 
 
 def movers(found: Movement) -> Movers:

@@ -29,16 +29,6 @@ class StepRow:
     at: datetime | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class GuardRow:
-    name: str
-    reached: str
-    others: str
-    limit: str
-    verdict: Tag
-    words: str
-
-
 def rollout_now(seen: Seen, *, now: datetime) -> dict[str, Any]:
     """What moves while it is under way. `seen`: what rollouts.views.rollout_detail says."""
     agents = sorted(seen["agents"], key=_most_awaited)
@@ -122,33 +112,12 @@ def _bake(seen: Seen, number: int) -> str:
 # Guards
 
 
-def _guards(seen: Seen) -> Iterator[GuardRow]:
-    if seen["strategy"] != "canary":
-        return
-    guards, found = seen["guards"] or {}, {one["guard"]: one for one in seen["findings"]}
+def _guards(seen: Seen) -> Iterator[tuple[str, str, float | None, Seen | None]]:
+    """Of each guard its name and title, what it is set to, and what it found last."""
+    guards, findings = seen["guards"] or {}, {one["guard"]: one for one in seen["findings"]}
     for name, title in words.GUARDS.items():
         bound = guards.get(name)
-        if bound is None:
-            yield GuardRow(title, "–", "–", "not set", Tag("not asked", "info"), "")
-        elif name in found:
-            yield _finding(title, found[name])
-        else:
-            yield GuardRow(title, "–", "–", words.limit(name, bound), Tag("not compared yet", "info"), "")
-    asked = "asked at the end of each bake" if guards.get("integrity") else ""
-    told = Tag("at the end", "info") if asked else Tag("not asked", "info")
-    yield GuardRow("Integrity check", "–", "–", "nothing wrong" if asked else "not set", told, asked)
-
-
-def _finding(title: str, one: Seen) -> GuardRow:
-    name = one["guard"]
-    return GuardRow(
-        name=title,
-        reached=words.figure(name, one["changed"]),
-        others=words.figure(name, one["unchanged"]),
-        limit=words.limit(name, one["bound"]),
-        verdict=tag_of("guard", one["verdict"]),
-        words=one["words"],
-    )
+        yield name, title, bound, None if bound is None else findings.get(name)
 
 
 def _guards_title(seen: Seen) -> str:

@@ -7,8 +7,7 @@ from typing import Any
 
 from controlplane.dashboard.frame.states import Tag
 from controlplane.dashboard.frame.words import counted
-from controlplane.dashboard.policies.fields import reason_words
-from controlplane.dashboard.rollouts.words import GUARDS, name_of, place_in_steps, state_tag
+from controlplane.dashboard.rollouts.words import name_of, place_in_steps, state_tag
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +36,6 @@ class RolloutRow:
         return state_tag(self.view, self.now)
 
     @property
-    def why(self) -> str:
-        return reason_words(self.view["why"])
-
-    @property
     def summary(self) -> str:
         return f"{self.title} is on {self.progress}"
 
@@ -51,14 +46,6 @@ class RolloutRow:
     @property
     def progress(self) -> str:
         return f"{self.done} of {counted(self.total, 'agent')}"
-
-    @property
-    def findings(self) -> list[tuple[str, str]]:
-        """Each guard in words, and its verdict."""
-        return [
-            (f"{GUARDS.get(one['guard'], one['guard'])}: {one['words']}", one["verdict"])
-            for one in self.view["findings"]
-        ]
 
 
 def list_headline(running: int, paused: int) -> str:

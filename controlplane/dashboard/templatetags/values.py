@@ -11,21 +11,46 @@ from django.template.defaultfilters import date
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from controlplane.alerts.definitions import value_words as alert_value_words
 from controlplane.analytics.money import displayed
 from controlplane.analytics.money import text as exact_text
-from controlplane.dashboard.frame.charts import bytes_text, share_text
+from controlplane.dashboard.alerts.rows import metric_name
+from controlplane.dashboard.frame.charts import share_text, value_text
 from controlplane.dashboard.frame.states import Tag, tag_of
-from controlplane.dashboard.frame.tiles import NONE, rate_text
-from controlplane.dashboard.frame.words import counted, duration
+from controlplane.dashboard.frame.tiles import NONE, measured, rate_text
+from controlplane.dashboard.frame.words import backend_words, counted, duration, pairs_words, waiting_text
+from controlplane.dashboard.policies.fields import reason_words, value_words, what_words
+from controlplane.dashboard.rollouts.words import GUARDS, figure, limit
+from controlplane.fleet.quality import format_words
 from engine_agent.contracts.words import listed
 
 register = template.Library()
-register.filter("bytes", bytes_text)
+register.filter("alert_value", alert_value_words)
+register.filter("backend", backend_words)
 register.filter("counted", counted)
 register.filter("duration", duration)
+register.filter("guard", lambda name: GUARDS.get(name, name))
+register.filter("guard_figure", figure)
+register.filter("guard_limit", limit)
+register.filter("kv_format", format_words)
 register.filter("listed", listed)
+register.filter("measured", measured)
+register.filter("metric", metric_name)
+register.filter("pairs", pairs_words)
+register.filter("policy_label", what_words)
+register.filter("policy_value", value_words)
 register.filter("rate", rate_text)
+register.filter("reason", reason_words)
 register.filter("share", share_text)
+register.filter("unit", lambda value, unit: value_text(unit, value))
+register.filter("waiting", waiting_text)
+register.filter("without_stop", lambda said: said.removesuffix("."))
+
+
+@register.filter("bytes")
+def bytes_(value: float | None) -> str:
+    """ "3.1 GiB"; a dash where it is not known."""
+    return value_text("bytes", value)
 
 
 @register.filter

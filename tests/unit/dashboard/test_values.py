@@ -22,19 +22,27 @@ def shown(written: str, **values: Any) -> str:
 @pytest.mark.parametrize(
     ("written", "value", "text"),
     [
+        ("x|backend", {"backend": "vllm", "backend_version": None}, "vllm"),
         ("x|bytes", 3 << 30, "3.0 GiB"),
         ("x|bytes", 0, "0 B"),
+        ("x|bytes", None, "–"),
         ("x|count", 1234567, "1,234,567"),
         ("x|count", None, "–"),
         ('x|counted:"block"', 1, "1 block"),
         ('x|counted:"block"', 0, "0 blocks"),
         ("x|duration", 5400, "1 h 30 min"),
         ("x|duration", 0, "0 s"),
+        ("x|guard_limit:0.5", "ttft_p95_rise", "+ 50 %"),
+        ("x|kv_format:y", "fp8", "fp8 (computed as fp8_e4m3)"),
         ("x|listed:2", ["a", "b", "c"], "a, b and 1 more"),
+        ("x|measured:86400", 600, "10 min of 24 h"),
         ('x|money:"EUR"', Decimal("1.2"), "EUR 1.20"),
         ('x|money:"EUR"', Decimal("1.005"), "EUR 1.01"),
+        ("x|policy_label:None", "ttl_seconds", "TTL"),
+        ("x|policy_value:300", "ttl_seconds", "5 min"),
         ('x|price:"EUR"', Decimal("0.1250"), "EUR 0.125"),
         ("x|price", Decimal("1E+1"), "10"),
+        ("x|pairs", {"b": "2", "a": "1"}, "a=1, b=2"),
         ("x|percent", 0.125, "12.5 %"),
         ("x|percent", 0.29, "29 %"),
         ("x|percent:0", 0.126, "13 %"),
@@ -42,11 +50,14 @@ def shown(written: str, **values: Any) -> str:
         ("x|rate:0", 0, "–"),
         ("x|share:4", 1, "25.0 %"),
         ("x|share:0", 0, "–"),
+        ('x|unit:"milliseconds"', 1234.4, "1,234 ms"),
+        ("x|waiting", 33.91, "33.9 s"),
+        ("x|without_stop", "It waits.", "It waits"),
         ("x|text", "half \ud83d", "half ?"),
     ],
 )
 def test_a_value_reads_with_its_unit(written: str, value: Any, text: str) -> None:
-    assert shown(written, x=value) == text
+    assert shown(written, x=value, y={"fp8": "fp8_e4m3"}) == text
 
 
 @pytest.mark.parametrize("at", [AT, ISO])
@@ -77,6 +88,7 @@ def test_what_is_listed_is_named_or_counted() -> None:
     assert listed(["a", "b"], 2) == "a, b"
     assert listed(["a"] * 1003, 2) == "a, a and 1,001 more"
     assert listed([], 2) == ""
+    assert listed(["a"], 1, total=3) == "a and 2 more"
 
 
 @pytest.mark.parametrize(("said", "read"), [("no", "No."), ("Really?", "Really?"), ("is over.", "Is over.")])

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from django import forms
 from django.http import QueryDict
+from django.template.loader import render_to_string
 
 from controlplane.alerts.definitions import METRICS
 from controlplane.analytics.money import Price
 from controlplane.analytics.prices import Listed, Prices
 from controlplane.dashboard.alerts.forms import LastingField, RuleForm, rule_initial, rule_mark
 from controlplane.dashboard.alerts.rows import NAMES, AlertRow, headline, is_late
-from controlplane.dashboard.audit.words import checked
 from controlplane.dashboard.audit.words import headline as audit_headline
 from controlplane.dashboard.calculator.forms import CalculatorForm, calculator_form
 from controlplane.dashboard.calculator.rows import counted_rows
@@ -96,9 +96,14 @@ def test_an_alert_says_in_a_word_what_it_asks(more: dict[str, Any], word: str) -
 
 
 def test_a_value_stands_against_its_threshold_in_words() -> None:
-    row = AlertRow(seen(), False, NOW)
-    assert (row.value, row.threshold, row.next_step) == ("31.0 %", "below 50.0 %", "See (luminet stats).")
-    assert AlertRow(seen(has_data=False), False, NOW).value == "no data now"
+    page = alert_page(seen())
+    assert "Hit rate is at 31.0 %; the rule is below 50.0 %" in page
+    assert "See (luminet stats)." in page
+    assert "Hit rate is at no data now;" in alert_page(seen(has_data=False))
+
+
+def alert_page(alert: dict[str, Any]) -> str:
+    return render_to_string("dashboard/alerts/alert.html", {"alert": AlertRow(alert, False, NOW)})
 
 
 @pytest.mark.parametrize(
@@ -156,13 +161,16 @@ def test_a_rule_is_known_again_until_something_of_it_changes() -> None:
 
 
 def test_a_broken_chain_is_named_and_a_whole_one_says_its_head() -> None:
-    whole = checked(Verdict(1204, "1204:ab", None), seconds=0.42, remembered="")
-    assert (whole.sentence, whole.head, whole.tone) == (
-        "The chain is whole: 1,204 records, each as it was written. Looked at in 0.4 s.", "1204:ab", "ok",
-    )  # fmt: skip
-    broken = checked(Verdict(16, "16:ab", "record 17 was changed"), seconds=0.1, remembered="")
-    assert broken.sentence == "The chain is broken: record 17 was changed. 16 records before it are as written."
-    assert broken.tone == "bad"
+    whole = audit_page(Verdict(1204, "1204:ab", None))
+    assert "The chain is whole: 1,204 records, each as it was written. Looked at in 0.4 s." in whole
+    assert '<code class="secret head">1204:ab</code>' in whole
+    broken = audit_page(Verdict(16, "16:ab", "record 17 was changed"))
+    assert "The chain is broken: record 17 was changed. 16 records before it are as written." in broken
+    assert '<span class="tag tag--bad">broken</span>' in broken
+
+
+def audit_page(verdict: Verdict) -> str:
+    return render_to_string("dashboard/audit/audit.html", {"verdict": verdict, "seconds": 0.42})
 
 
 def test_the_headline_of_the_trail_counts_only_what_it_knows() -> None:
