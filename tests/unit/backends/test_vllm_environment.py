@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from engine_agent.backends.engine_config import EngineConfig, engine_config, engine_options
 from engine_agent.backends.vllm.environment import go_to_vllms_python
 from engine_agent.backends.vllm.launch import check_processor, check_room
 from engine_agent.engine.config import read_config
 from engine_agent.engine.errors import BadSetting
-from engine_agent.process.config import CHECKOUT, EngineConfig, engine_config, engine_options
+from engine_agent.process.config import CHECKOUT
 from tests.engines.processes import DEMO
 from tests.vllm.environment import status_of
 
