@@ -16,6 +16,7 @@ from engine_agent.backends.errors import BadOption
 from engine_agent.backends.registry import USUAL, backend_entry, backend_names
 from engine_agent.engine.errors import EngineError
 from engine_agent.engine.settings import EngineSettings
+from engine_agent.http.listening import local_url
 from engine_agent.http.scraping import Scrapers
 from engine_agent.process.commands import Parser, run
 from engine_agent.process.config import default_home
@@ -53,9 +54,7 @@ class EngineConfig:
 
     @property
     def url(self) -> str:
-        """Where people on this machine reach it."""
-        host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 (compared, not bound)
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        return local_url(self.host, self.port)
 
 
 def engine_config(options: argparse.Namespace, environ: Mapping[str, str]) -> EngineConfig:

@@ -9,6 +9,7 @@ from typing import get_args
 
 from engine_agent.gateway.quotas.gate import QUEUE_SECONDS
 from engine_agent.gateway.route import Routing
+from engine_agent.http.listening import local_url
 from engine_agent.http.scraping import Scrapers
 from engine_agent.process.config import default_home
 from engine_agent.process.option_types import seconds_read, whole_read
@@ -41,7 +42,7 @@ def gateway_config(options: argparse.Namespace, environ: Mapping[str, str]) -> G
         host=options.host,
         port=options.port,
         home=(options.home or default_home(environ, f"gateway-{options.port}")).absolute(),
-        address=(options.address or _url(options.host, options.port)).rstrip("/"),
+        address=(options.address or local_url(options.host, options.port)).rstrip("/"),
         labels=dict(options.label),
         drain_seconds=options.drain_seconds,
         queue_seconds=options.queue_seconds,
@@ -93,11 +94,6 @@ def gateway_options(parser: argparse.ArgumentParser) -> None:
         help="round-robin: each engine in its turn, whatever it holds, to compare with (cache-aware)",
     )
     listening.add_argument("--json-logs", action="store_true", help="log lines for programs")
-
-
-def _url(host: str, port: int) -> str:
-    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (compared, not bound)
-    return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
 
 
 def _label(text: str) -> tuple[str, str]:
