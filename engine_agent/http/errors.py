@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from engine_agent.contracts.words import listed
+
 RETRY_SECONDS = 1
 MOST_NAMED, LONGEST_NAME = 10, 100
 INVALID, SERVER = "invalid_request_error", "server_error"
@@ -48,9 +50,7 @@ def model_not_found(name: str, served: Iterable[str]) -> ApiError:
 def _named(models: Sequence[str]) -> str:
     if not models:
         return "No model is served here now."
-    others = len(models) - MOST_NAMED
-    more = f" and {others:,} more" if others > 0 else ""
-    return f"Served here: {', '.join(name[:LONGEST_NAME] for name in models[:MOST_NAMED])}{more}."
+    return f"Served here: {listed([name[:LONGEST_NAME] for name in models], MOST_NAMED)}."
 
 
 def failed() -> ApiError:

@@ -18,6 +18,7 @@ from engine_agent.http.scraping import Scrapers
 from engine_agent.process.commands import Parser, loop_factory, run
 from engine_agent.process.config import default_home
 from engine_agent.process.logs import log_to_stderr
+from engine_agent.process.stopping import STOPPED_AT_ONCE
 from engine_agent.process.version import luminet_version
 from engine_agent.sidecar.admin import AdminHolder, Advertised, EngineFace
 from engine_agent.sidecar.config import SidecarConfig
@@ -38,7 +39,6 @@ Options that are not here are the engine's: luminet engine --help. Joining is on
 --join nor --token.
 """
 STATUS_PORT_DISTANCE = 100
-STOPPED_AT_ONCE = 128
 SECRET_FILE = "identity-secret"  # noqa: S105 (a file's name)
 _LABEL = re.compile(r"([a-z0-9][a-z0-9._-]{0,62})=([A-Za-z0-9._-]{1,63})", re.ASCII)
 

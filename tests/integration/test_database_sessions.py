@@ -7,6 +7,7 @@ import pytest
 from django.db import DatabaseError, connection
 from django.db.backends.postgresql.base import DatabaseWrapper
 
+from controlplane.database import locks
 from controlplane.rollouts import assigning
 from controlplane.rollouts.assigning import PLANNING_LOCK, planning
 from tests.support.waiting import wait_until
@@ -20,7 +21,8 @@ def pooled(monkeypatch: pytest.MonkeyPatch) -> Iterator[DatabaseWrapper]:
     settings = deepcopy(connection.settings_dict)
     settings["OPTIONS"]["pool"] = {"min_size": 1, "max_size": 2, "timeout": 5}
     found = DatabaseWrapper(settings, alias="pooled")
-    monkeypatch.setattr(assigning, "connection", found)
+    for module in (assigning, locks):
+        monkeypatch.setattr(module, "connection", found)
     yield found
     found.close()
     found.close_pool()  # type: ignore[attr-defined]  # newer than its stubs

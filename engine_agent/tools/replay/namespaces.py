@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import takewhile
 
+from engine_agent.contracts.words import listed
 from engine_agent.tools.errors import ToolError
 from engine_agent.tools.replay.trace import LARGEST_ID, Request
 
@@ -69,6 +70,4 @@ def namespaces_of(requests: Sequence[Request]) -> list[str]:
 
 
 def _names(requests: Sequence[Request]) -> str:
-    names = namespaces_of(requests)
-    more = f" and {len(names) - SHOWN_NAMES:,} more" if len(names) > SHOWN_NAMES else ""
-    return ", ".join(names[:SHOWN_NAMES]) + more
+    return listed(namespaces_of(requests), SHOWN_NAMES)
