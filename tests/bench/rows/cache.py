@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from controlplane.stack.vllm_env import VERSION, VLLM, VllmUnavailable
+from controlplane.stack.environments import Unavailable
+from controlplane.stack.vllm_env import VERSION, VLLM
 from tests.bench import Bench, Target, row
 from tests.bench.cache_rounds import BLOCK_TOKENS, FULL_HIT, NEW_PROMPT, POOL_BLOCKS, PROMPT_TOKENS, TENANTS, WHOLE
 from tests.bench.workers import Worker, worker_running
@@ -90,7 +91,7 @@ def _range(values: Sequence[int]) -> str:
 def _beside_vllm(bench: Bench, measure: str) -> None:
     vllm = _vllm_python()
     with _side("ours", sys.executable, OUR_WORKER, measure) as ours:
-        if isinstance(vllm, VllmUnavailable):
+        if isinstance(vllm, Unavailable):
             figure = bench.measure(
                 measure, unit="µs", sample=ours.sample, repetitions=SAMPLES, warmup=WARM_UP, parameters=SIZES
             )
@@ -112,10 +113,10 @@ def _beside_vllm(bench: Bench, measure: str) -> None:
                 side.record(bench, len(figure.ours.samples))
 
 
-def _vllm_python() -> Path | VllmUnavailable:
+def _vllm_python() -> Path | Unavailable:
     try:
         return VLLM.ready_python()
-    except VllmUnavailable as problem:
+    except Unavailable as problem:
         return problem
 
 

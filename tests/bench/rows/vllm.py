@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from controlplane.stack.vllm_env import VERSION, VLLM, VllmUnavailable
+from controlplane.stack.environments import Unavailable
+from controlplane.stack.vllm_env import VERSION, VLLM
 from tests.bench import Bench, Target, row
 from tests.bench.figures import Parameters
 from tests.bench.rows.cache import ENVIRONMENT, SIZES
@@ -149,5 +150,5 @@ def _sides(bench: Bench, module: str) -> Iterator[tuple[Side, Side]]:
 def vllm_python(bench: Bench) -> Path:
     try:
         return VLLM.ready_python()
-    except VllmUnavailable as problem:
+    except Unavailable as problem:
         bench.skip(f"there is no vLLM {VERSION} here to be scheduled by either: {problem}")
