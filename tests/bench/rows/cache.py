@@ -10,6 +10,7 @@ from controlplane.stack.environments import Unavailable
 from controlplane.stack.vllm_env import VERSION, VLLM
 from tests.bench import Bench, Target, row
 from tests.bench.cache_rounds import BLOCK_TOKENS, FULL_HIT, NEW_PROMPT, POOL_BLOCKS, PROMPT_TOKENS, TENANTS, WHOLE
+from tests.bench.engine_serving import THEIR_ENVIRONMENT
 from tests.bench.workers import Worker, worker_running
 
 ROUNDS = 20  # in each sample, which is their median
@@ -24,15 +25,6 @@ SIZES = {
     "pool, blocks": POOL_BLOCKS,
     "tenants": TENANTS,
     "repetitions in a sample": ROUNDS,
-}
-# The same for both: one thread, nobody called, nothing downloaded.
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "DO_NOT_TRACK": "1",
-    "VLLM_HOST_IP": "127.0.0.1",
 }
 
 
@@ -122,5 +114,5 @@ def _vllm_python() -> Path | Unavailable:
 
 @contextmanager
 def _side(name: str, python: str, module: str, measure: str) -> Iterator[Side]:
-    with worker_running((python, "-m", module), ENVIRONMENT) as worker:
+    with worker_running((python, "-m", module), THEIR_ENVIRONMENT) as worker:
         yield Side(name, worker, measure)
