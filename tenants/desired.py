@@ -3,15 +3,13 @@
 Who is told of it, and what agents hold instead, is the fleet's.
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from django.db import connection, transaction
-
 from engine_agent.contracts.protocol import AgentKind, Snapshot, snapshot_build
 from tenants.audit import GENESIS
+from tenants.consistent_reads import consistent_read
 from tenants.models import AuditHead, AuditRecord
 from tenants.snapshots import Entries, entries_read
 
@@ -77,7 +75,8 @@ class Desired:
 
 def desired_read(group_id: int, kind: AgentKind, *, now: datetime) -> Desired:
     """From nothing."""
-    with one_moment():
+    # The head is read first: inside another transaction it may be older than the rows, which are then read again.
+    with consistent_read():
         mark = _head()
         found = entries_read(group_id, kind, now=now)
     return Desired(group_id, kind, snapshot_build(kind, found.entries, found.policies), mark, found.ends)
@@ -85,7 +84,7 @@ def desired_read(group_id: int, kind: AgentKind, *, now: datetime) -> Desired:
 
 def desired_refresh(desired: Desired, *, now: datetime) -> Desired:
     """What `desired_read` would find, at the price of the organisations in which something happened since."""
-    with one_moment():
+    with consistent_read():
         head = _head()
         changed = _changed(desired.mark, head)
         if changed is None:
@@ -95,22 +94,6 @@ def desired_refresh(desired: Desired, *, now: datetime) -> Desired:
             return replace(desired, mark=head)
         found = entries_read(desired.group_id, desired.kind, now=now, organisation_ids=stale)
     return _replaced(desired, {str(one) for one in stale}, found, head)
-
-
-@contextmanager
-def one_moment() -> Iterator[None]:
-    """Every query within sees the same moment, so that the head of the trail and the rows belong together.
-
-    Inside somebody else's transaction that cannot be had. There the head, which is read first, may be older than the
-    rows: what they are ahead by is read once more next time, which does no harm. The other way about would lose it.
-    """
-    if connection.in_atomic_block:
-        yield
-        return
-    with transaction.atomic():
-        with connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-        yield
 
 
 def _head() -> Mark:

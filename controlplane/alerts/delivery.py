@@ -22,7 +22,7 @@ from django.utils import timezone
 from controlplane.alerts.models import AlertEvent, Delivery
 from controlplane.alerts.services import webhook_secret
 from controlplane.alerts.webhooks import NotAllowed, NotTaken, Policy, send
-from controlplane.analytics.rolling import alone
+from controlplane.database.locks import alone
 
 log = logging.getLogger("luminet.alerts")
 FIRST_WAIT: Final = timedelta(seconds=10)

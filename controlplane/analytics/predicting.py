@@ -14,10 +14,10 @@ from django.db.models import Exists, F, OuterRef, Q
 
 from controlplane.analytics.hindsight import FIELDS, Hindsight, Known, curves_known, hindsight
 from controlplane.analytics.models import PredictedEffect
-from controlplane.analytics.rolling import alone
 from controlplane.analytics.selectors import totals_counts
 from controlplane.analytics.sums import Scope
 from controlplane.analytics.windows import Window, floored
+from controlplane.database.locks import alone
 from tenants.levels import FLEET, Place, level_of, namespaces_below, place_of
 from tenants.models import PolicyLevel, PolicyRevision
 from tenants.policy import Below, Values, effective_values

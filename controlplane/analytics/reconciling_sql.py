@@ -8,9 +8,17 @@ from typing import Final
 
 # What one agent says, however absurd, ends no comparison: a sum is told up to what a column holds.
 _MOST: Final = 2**62
-_SUMS: Final = ", ".join(
-    f"least(sum({name}), {_MOST})::bigint AS {name}" for name in ("requests", "prompt_tokens", "cached_tokens")
-)
+_COUNTS: Final = ("requests", "prompt_tokens", "cached_tokens")
+_SUMS: Final = ", ".join(f"least(sum({name}), {_MOST})::bigint AS {name}" for name in _COUNTS)
+_DIFFERENCES: Final = """SELECT *, true FROM pairs WHERE (requests, prompt_tokens, cached_tokens)
+        <> (other_requests, other_prompt_tokens, other_cached_tokens)"""
+_PAIRS_AND_DIFFERENCES: Final = """SELECT counted.pairs, apart.*
+FROM (SELECT count(*) AS pairs FROM pairs) counted LEFT JOIN apart ON true"""
+
+
+def _coalesced(table: str, prefix: str = "") -> str:
+    return ", ".join(f"coalesce({table}.{name}, 0) AS {prefix}{name}" for name in _COUNTS)
+
 
 # What an engine wrote and did not live to add up is in the ledger alone, and so is what was counted of another journal
 # of the same name. There, only what the engine counted and the ledger did not is a difference.
@@ -22,8 +30,7 @@ WITH ledger AS (
 pairs AS (
     SELECT agent, boot, namespace_id, NULL::date, NULL::int AS level, NULL::timestamptz,
         one.requests, one.prompt_tokens, one.cached_tokens,
-        coalesce(other.requests, 0) AS other_requests, coalesce(other.prompt_tokens, 0) AS other_prompt_tokens,
-        coalesce(other.cached_tokens, 0) AS other_cached_tokens
+        {_coalesced("other", "other_")}
     FROM analytics_enginetotal one LEFT JOIN ledger other USING (agent, boot, namespace_id)
 ),
 ahead AS (
@@ -33,14 +40,13 @@ ahead AS (
     WHERE ledger.upto > one.upto OR journal.is_reborn
 ),
 apart AS (
-    SELECT *, true FROM pairs WHERE (requests, prompt_tokens, cached_tokens)
-        <> (other_requests, other_prompt_tokens, other_cached_tokens)
+    {_DIFFERENCES}
     AND NOT (
         requests <= other_requests AND prompt_tokens <= other_prompt_tokens AND cached_tokens <= other_cached_tokens
         AND (agent, boot, namespace_id) IN (SELECT * FROM ahead)
     )
 )
-SELECT counted.pairs, apart.* FROM (SELECT count(*) AS pairs FROM pairs) counted LEFT JOIN apart ON true
+{_PAIRS_AND_DIFFERENCES}
 """  # noqa: S608  # names are ours
 
 LEDGER_AND_MINUTES: Final = f"""
@@ -55,17 +61,14 @@ minutes AS (
 ),
 pairs AS (
     SELECT agent, NULL::text, namespace_id, day, NULL::int AS level, NULL::timestamptz,
-        coalesce(one.requests, 0) AS requests, coalesce(one.prompt_tokens, 0) AS prompt_tokens,
-        coalesce(one.cached_tokens, 0) AS cached_tokens,
-        coalesce(other.requests, 0) AS other_requests, coalesce(other.prompt_tokens, 0) AS other_prompt_tokens,
-        coalesce(other.cached_tokens, 0) AS other_cached_tokens
+        {_coalesced("one")},
+        {_coalesced("other", "other_")}
     FROM ledger one FULL JOIN minutes other USING (agent, namespace_id, day)
 ),
 apart AS (
-    SELECT *, true FROM pairs WHERE (requests, prompt_tokens, cached_tokens)
-        <> (other_requests, other_prompt_tokens, other_cached_tokens)
+    {_DIFFERENCES}
 )
-SELECT counted.pairs, apart.* FROM (SELECT count(*) AS pairs FROM pairs) counted LEFT JOIN apart ON true
+{_PAIRS_AND_DIFFERENCES}
 """  # noqa: S608  # names are ours
 
 # A minute is part of one piece of every level. Of pieces of a minute there are the fleet's alone.
@@ -99,15 +102,12 @@ pieces AS (
 ),
 pairs AS (
     SELECT NULL::text, NULL::text AS boot, namespace_id, NULL::date AS day, level, start,
-        coalesce(one.requests, 0) AS requests, coalesce(one.prompt_tokens, 0) AS prompt_tokens,
-        coalesce(one.cached_tokens, 0) AS cached_tokens,
-        coalesce(other.requests, 0) AS other_requests, coalesce(other.prompt_tokens, 0) AS other_prompt_tokens,
-        coalesce(other.cached_tokens, 0) AS other_cached_tokens
+        {_coalesced("one")},
+        {_coalesced("other", "other_")}
     FROM minutes one FULL JOIN pieces other USING (level, start, namespace_id)
 ),
 apart AS (
-    SELECT *, true FROM pairs WHERE (requests, prompt_tokens, cached_tokens)
-        <> (other_requests, other_prompt_tokens, other_cached_tokens)
+    {_DIFFERENCES}
 )
-SELECT counted.pairs, apart.* FROM (SELECT count(*) AS pairs FROM pairs) counted LEFT JOIN apart ON true
+{_PAIRS_AND_DIFFERENCES}
 """  # noqa: S608  # names are ours

@@ -34,8 +34,9 @@ from controlplane.analytics.partitions import (
     partitions,
     partitions_ahead,
 )
-from controlplane.analytics.rolling import LEVELS, Level, alone
+from controlplane.analytics.rolling import LEVELS, Level
 from controlplane.analytics.windows import DAY_SECONDS, floored
+from controlplane.database.locks import alone
 from controlplane.fleet.models import Agent
 from tenants.locks import is_busy
 from tenants.models import PolicyRevision

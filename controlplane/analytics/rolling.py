@@ -9,7 +9,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -23,6 +22,7 @@ from controlplane.analytics.key_rolling import ROLL_KEY_MINUTES, ROLL_KEY_PIECES
 from controlplane.analytics.partitions import partitions
 from controlplane.analytics.spans_sql import rows_of_spans
 from controlplane.analytics.windows import DAY_SECONDS, floored
+from controlplane.database.locks import alone
 from tenants.locks import is_busy
 
 log = logging.getLogger("luminet.analytics")
@@ -253,27 +253,3 @@ ROLL_FLEET_MINUTES: Final = _roll_sql(_MINUTES, is_fleet=True)
 ROLL_MINUTES: Final = _roll_sql(_MINUTES, is_fleet=False)
 ROLL_FLEET: Final = _roll_sql(_NEW_PIECES, is_fleet=True)
 ROLL_PIECES: Final = _roll_sql(_PIECES, is_fleet=False)  # the fleet's among them: its series have the namespace 0
-
-
-@contextmanager
-def alone(lock: int) -> Iterator[bool]:
-    """Whether nobody else does this now. By a lock of the session, given back whatever happens."""
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [lock])
-        is_alone = cursor.fetchone() == (True,)
-    try:
-        yield is_alone
-    finally:
-        if is_alone:
-            _unlock(lock)
-
-
-def _unlock(lock: int) -> None:
-    """A connection that cannot do that any more must not be used again with the lock still held."""
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [lock])
-    except Exception:
-        if connection.connection is not None:
-            connection.connection.close()
-        connection.close()

@@ -12,9 +12,9 @@ from typing import Any, Final, Literal
 from django.db import connection
 
 from controlplane.analytics.columns import ADDED
-from controlplane.analytics.snapshot import snapshot
 from controlplane.analytics.sums import KINDS, MOST, Scope, counts_by, first_pieces, first_row, times_by_code
 from controlplane.analytics.windows import FLEET_LEVELS, LEVELS, Span, Window, cover, levels_of, step_check, step_starts
+from tenants.consistent_reads import consistent_read as snapshot
 from tenants.models import Namespace, Organisation
 
 __all__ = ["Scope", "snapshot"]  # others have them from here

@@ -1,6 +1,7 @@
 """Every command of `luminet` with its purpose and where it is; a module is imported when a command of it is run."""
 
 import importlib
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
@@ -118,6 +119,8 @@ HERE: Final[Commands] = {
     "completion": ("commands.local", "print the script that completes commands in a shell"),
 }
 SECTIONS: Final = {"Over the REST API": REMOTE, "Beside the database": LOCAL, "On this machine": HERE}
+_OPTION_LINE = re.compile(r"^  (-.*?)(?:  |$)", re.MULTILINE)  # of a help by argparse, without what it does
+_OPTION_NAME = re.compile(r"(?<!\S)--?[a-z][a-z-]*")
 
 
 class Group(click.Group):
@@ -182,7 +185,8 @@ class Door(click.Command):
             parser = importlib.import_module(self.module).parser()
         except ModuleNotFoundError:  # it cannot be run here either
             return
-        yield from (option for action in parser._actions for option in action.option_strings)
+        for names in _OPTION_LINE.findall(parser.format_help()):
+            yield from _OPTION_NAME.findall(names)
 
 
 def top() -> Group:

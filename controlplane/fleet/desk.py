@@ -5,17 +5,16 @@ speak, once a second their heartbeats are written and it is read back how things
 """
 
 import asyncio
-import functools
 import logging
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ParamSpec, TypeVar
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import InterfaceError, OperationalError
 from django.utils import timezone
 
 from controlplane.common.metrics import agent_commit_seconds
+from controlplane.database.threads import P, T, run_in_thread
 from controlplane.fleet.cadence import SLOWEST_SECONDS, cadence_seconds
 from controlplane.fleet.committing import GroupCommit
 from controlplane.fleet.heartbeats import Beat, Newest, Written, heartbeats_write
@@ -31,8 +30,6 @@ log = logging.getLogger("luminet.fleet")
 TICK_SECONDS = 1.0
 ASKING_THREADS = 2
 Watched = Callable[[], Sequence[str]]
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class Desk:
@@ -54,7 +51,7 @@ class Desk:
         self.watched: Sequence[str] = ()
 
     async def in_database(self, deed: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
-        return await _run(self._asking, deed, *args, **named)
+        return await run_in_thread(self._asking, deed, *args, **named)
 
     async def identified(self, token: str) -> AgentNow:
         """Whose token it is, or AgentRefused."""
@@ -91,10 +88,10 @@ class Desk:
 
     async def _store(self, batches: Batches) -> dict[str, Stored]:
         with agent_commit_seconds.time():
-            return await _run(self._committing, batches_store, batches, now=timezone.now(), usage=self._usage)
+            return await run_in_thread(self._committing, batches_store, batches, now=timezone.now(), usage=self._usage)
 
     async def _recognised(self, asked: Asked) -> dict[bytes, Outcome]:
-        return await _run(self._recognising, recognised, asked)
+        return await run_in_thread(self._recognising, recognised, asked)
 
     async def _tick_on(self) -> None:
         """As long as there is anybody to look after."""
@@ -106,7 +103,7 @@ class Desk:
     async def _tick(self) -> None:
         beats, asked, asked_at = self._newest.take(), self._roster.ids(), time.monotonic()
         try:
-            written, self.watched = await _run(self._looking, self._written, beats, asked)
+            written, self.watched = await run_in_thread(self._looking, self._written, beats, asked)
         except (OperationalError, InterfaceError) as error:
             self._newest.put_back(beats.values())
             self._went_wrong(error)
@@ -127,16 +124,3 @@ class Desk:
         if not self._is_failing:
             log.error("heartbeats cannot be written", extra={"why": str(error)}, exc_info=error)
         self._is_failing = True
-
-
-async def _run(threads: ThreadPoolExecutor, deed: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
-    run = functools.partial(_with_connection, deed, *args, **named)
-    return await asyncio.get_running_loop().run_in_executor(threads, run)
-
-
-def _with_connection(deed: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
-    """Whatever becomes of it, the thread gives its connection back to the pool."""
-    try:
-        return deed(*args, **named)
-    finally:
-        connection.close()

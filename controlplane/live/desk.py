@@ -7,15 +7,15 @@ longer to be let in, or to be cut.
 """
 
 import asyncio
-import functools
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
-from django.db import InterfaceError, OperationalError, connection
+from django.db import InterfaceError, OperationalError
 
+from controlplane.database.threads import P, T, run_in_thread
 from controlplane.live.groups import Group
 from controlplane.live.listeners import FLEET_GROUP, Checked, listeners_check, organisation_group
 from controlplane.live.listening import Listening, organisations_told
@@ -30,8 +30,6 @@ SUBSCRIBING_SECONDS = 1.0  # with Redis away, who comes is told the rest after t
 MINUTE = 60.0
 TURNED_WITHIN = 1 / 3  # of a minute: not all groups are counted at once, or whoever moves would wait behind them
 CHECKING_THREADS, COUNTING_THREADS = 2, 2
-P = ParamSpec("P")
-T = TypeVar("T")
 Message = Callable[[str], Mapping[str, Any]]  # what the pages of a group are to be told of its numbers
 
 
@@ -49,8 +47,7 @@ class Desk:
 
     async def in_database(self, deed: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
         """What must not wait: who may listen, and what a page has missed."""
-        run = functools.partial(_with_connection, deed, *args, **named)
-        return await asyncio.get_running_loop().run_in_executor(self._checking, run)
+        return await run_in_thread(self._checking, deed, *args, **named)
 
     async def join(self, outbox: Outbox) -> None:
         """From here on it gets what is told, and first of all how things stand."""
@@ -88,8 +85,7 @@ class Desk:
         self._tasks = []
 
     async def _counted(self, group: str) -> Mapping[str, Any]:
-        run = functools.partial(_with_connection, self._message, group)
-        return await asyncio.get_running_loop().run_in_executor(self._counting, run)
+        return await run_in_thread(self._counting, self._message, group)
 
     def _told(self, payload: str) -> None:
         """By the database: of these organisations something was counted, and so of the fleet."""
@@ -162,11 +158,3 @@ class Desks:
         if self._loop is not loop:
             self._loop, self._desk = loop, Desk(self._message)
         return self._desk
-
-
-def _with_connection(deed: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
-    """Whatever becomes of it, the thread gives its connection back to the pool."""
-    try:
-        return deed(*args, **named)
-    finally:
-        connection.close()

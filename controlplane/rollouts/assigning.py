@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db import DatabaseError, OperationalError, connection, transaction
+from django.db import OperationalError, connection, transaction
 
+from controlplane.database.locks import advisory_unlock
 from controlplane.fleet.models import Agent, OperationStep
 from controlplane.rollouts.desired import Holder, OpenRollout, rollouts_open, snapshots_wanted
 from controlplane.rollouts.plan import STATE
 from controlplane.rollouts.reach import held_revision
 from engine_agent.contracts.protocol import Snapshot
-from tenants.desired import one_moment
+from tenants.consistent_reads import consistent_read
 from tenants.locks import is_busy
 
 PLANNING_LOCK = 7_446_220_461  # any number that nobody else locks
@@ -87,24 +88,12 @@ def planning() -> Iterator[None]:
     try:
         yield
     finally:
-        unlock(PLANNING_LOCK)
-
-
-def unlock(number: int) -> None:
-    """A connection that cannot do that any more must not be used again with the lock still held, by nobody: the pool
-    keeps what is given back open, so it is closed before."""
-    try:
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT pg_advisory_unlock(%s)", [number])
-    except DatabaseError:
-        if connection.connection is not None:
-            connection.connection.close()
-        connection.close()
+        advisory_unlock(PLANNING_LOCK)
 
 
 def states_assign(*, now: datetime) -> Planned:
     """For every agent, within `planning()`."""
-    with one_moment():
+    with consistent_read():
         steps, held, rollouts = _steps_waiting(), _held(), rollouts_open()
         wanted = snapshots_wanted([one.holder for one in held], rollouts, now=now)
     hashes = {agent: snapshot.hash for agent, snapshot in wanted.items()}

@@ -6,8 +6,7 @@ from theirs. One sweep at a time: a slow one is not overtaken, the next begins w
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import datetime
 
 import redis
@@ -15,12 +14,13 @@ from django.conf import settings
 from django.db import connection
 
 from controlplane.common.health import redis_client
+from controlplane.database.locks import alone
 from controlplane.fleet.broker import logins_restore
 from controlplane.fleet.errors import BrokerAway
 from controlplane.fleet.health_update import conditions_update
 from controlplane.fleet.operations import steps_sweep
 from controlplane.rollouts.advancing import rollouts_advance
-from controlplane.rollouts.assigning import PlanningBusy, unlock
+from controlplane.rollouts.assigning import PlanningBusy
 from controlplane.rollouts.planner import pages_nudge, plan_carry_out
 from controlplane.rollouts.services import rollouts_forget
 
@@ -58,7 +58,7 @@ PARTS: tuple[tuple[str, Part], ...] = (
 
 def sweep(*, now: datetime) -> list[str]:
     """Which parts failed. Nothing, also where another sweep is under way."""
-    with _alone() as is_alone:
+    with alone(SWEEP_LOCK) as is_alone:
         return [name for name, part in PARTS if not _tried(name, part, now)] if is_alone else []
 
 
@@ -75,18 +75,6 @@ def _tried(name: str, part: Part, now: datetime) -> bool:
             connection.close()  # the next part opens another
         return False
     return True
-
-
-@contextmanager
-def _alone() -> Iterator[bool]:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_try_advisory_lock(%s)", [SWEEP_LOCK])
-        is_alone = cursor.fetchone() == (True,)
-    try:
-        yield is_alone
-    finally:
-        if is_alone:
-            unlock(SWEEP_LOCK)
 
 
 def _run_id() -> str:

@@ -20,6 +20,7 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 import tomllib
 from collections.abc import Iterator, Sequence
@@ -86,7 +87,7 @@ def ensure(names: list[str]) -> None:
         missing = [name for name in names if not is_installed(name)]
         if missing:
             groups = [_chosen_by_pip(name) for name in missing]
-            _announce(groups)
+            announce(groups, VENV, _short(VENV))
             _install(groups)
             _write_stamps({**_stamps(), **dict.fromkeys(missing, fingerprint())})
             UNFINISHED.unlink(missing_ok=True)
@@ -124,27 +125,32 @@ def _stamps() -> dict[str, str]:
 
 def _chosen_by_pip(name: str) -> Group:
     """The group, or its CUDA form where pip would take that: asked first, because it is three times as large."""
-    if name == "engine" and takes_cuda(_pip_install(["engine"]), VENV / "luminet-report.json"):
+    if name == "engine" and takes_cuda(_pip_install(["engine"])):
         return CUDA
     return GROUPS[name]
 
 
-def takes_cuda(install: Sequence[str], report: Path) -> bool:
-    """Whether this installation, whose plan pip writes to `report`, would bring torch as built for CUDA."""
-    asked = run_quietly([*install, "--quiet", "--dry-run", "--report", str(report)])
-    if asked.returncode != 0:
-        raise BootstrapError(_why_pip_failed((asked.stdout + asked.stderr).splitlines()))
-    wanted = json.loads(report.read_text(encoding="utf-8"))["install"]
-    report.unlink()
-    return any(one["metadata"]["name"].startswith("nvidia-") for one in wanted)
+def takes_cuda(install: Sequence[str]) -> bool:
+    """Whether this installation would bring torch as built for CUDA."""
+    return any(package["name"].startswith("nvidia-") for package in planned(install))
 
 
-def _announce(groups: Sequence[Group]) -> None:
+def planned(install: Sequence[str]) -> list[dict[str, str]]:
+    """Name and version of each package that this command of pip would install."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        asked = run_quietly([*install, "--quiet", "--dry-run", "--report", str(report)])
+        if asked.returncode != 0:
+            raise BootstrapError(_why_pip_failed((asked.stdout + asked.stderr).splitlines()))
+        return [package["metadata"] for package in json.loads(report.read_text(encoding="utf-8"))["install"]]
+
+
+def announce(groups: Sequence[Group], folder: Path, shown: str) -> None:
     """Say what will be downloaded and whether there is room for it, before anything is."""
-    free_mb = shutil.disk_usage(CHECKOUT).free / 1e6
+    free_mb = shutil.disk_usage(folder).free / 1e6
     for group in groups:
         say(f"will install {group.what}: about {group.download_mb} MB to download, {group.disk_mb} MB on disk")
-    say(f"into {_short(VENV)}, where {free_mb / 1000:,.1f} GB are free")
+    say(f"into {shown}, where {free_mb / 1000:,.1f} GB are free")
     problem = space_problem(groups, free_mb=free_mb)
     if problem:
         raise BootstrapError(problem)
@@ -178,7 +184,11 @@ def empty(folder: Path) -> None:
     """All of an environment but the lock, which we hold: a new file in its place would be another lock."""
     for entry in folder.iterdir():
         if entry.name != LOCK_NAME:
-            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+            remove(entry)
+
+
+def remove(entry: Path) -> None:
+    shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
 
 
 def _install(groups: list[Group]) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import shutil
 import signal
 import sys
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from controlplane.settings.reader import MalformedSettings
+from controlplane.stack.bootstrap import remove
 from controlplane.stack.config import StackConfig, is_ours, read_stack_config
 from controlplane.stack.errors import StackError
 from controlplane.stack.leftovers import end_leftovers, holder, read_status
@@ -104,7 +104,7 @@ def clean(*, asks: bool) -> int:
     if down() != 0:
         return 1
     for entry in [*_deletable(config)]:
-        shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+        remove(entry)
     for folder in (config.home, config.private_place.parent):
         with contextlib.suppress(OSError):
             folder.rmdir()  # only when nothing else is left in it

@@ -4,14 +4,11 @@ Apart from ours, because its dependencies are pinned otherwise. A file of pins l
 """
 
 import hashlib
-import json
 import re
-import shutil
 import sys
-import tempfile
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +21,7 @@ STAMP_NAME = "luminet-installed"
 PIP = (sys.executable, "-m", "pip")
 INSTALL = ("install", "--no-input", "--disable-pip-version-check")
 NO_REASON = "for help visit"  # what pip adds below the reason
+Lines = Callable[[Iterable[Mapping[str, str]]], list[str]]
 Step = tuple[Sequence[str], int]  # what pip is asked, and about how many packages that is
 
 
@@ -52,9 +50,6 @@ class Environment(ABC):
         """Why it cannot be installed on this machine, if that is known."""
         return None
 
-    def _unavailable(self, problem: str) -> Unavailable:
-        return Unavailable(problem)
-
     def ready_python(self) -> Path:
         """The Python that has it, which is installed first where it is not. Raises Unavailable; what failed is not
         tried again by this object.
@@ -64,7 +59,7 @@ class Environment(ABC):
         if self._problem is None:
             self._problem = self._platform_problem() or self._install_problem()
         if self._problem is not None:
-            raise self._unavailable(self._problem)
+            raise Unavailable(self._problem)
         return self.python
 
     @property
@@ -109,7 +104,7 @@ class Environment(ABC):
         began = time.monotonic()
         bootstrap.empty(self.folder)
         self._make_venv()
-        self._announce(self._size())
+        bootstrap.announce([self._size()], self.folder, self.folder.name)
         for command, packages in self._steps([*self.pip, "--python", str(self.python), *INSTALL]):
             show_progress([*command, "--progress-bar", "off"], packages=packages)
         say("trying whether it loads")
@@ -122,14 +117,6 @@ class Environment(ABC):
         made = run_quietly([sys.executable, "-m", "venv", "--without-pip", str(self.folder)])
         if made.returncode != 0:
             raise BootstrapError(f"cannot make {self.folder.name}: {in_one_line(made.stderr or made.stdout)}")
-
-    def _announce(self, group: Group) -> None:
-        """Say what will be downloaded and whether there is room for it, before anything is."""
-        free_mb = shutil.disk_usage(self.folder).free / 1e6
-        say(f"will install {group.what}: about {group.download_mb} MB to download, {group.disk_mb} MB on disk")
-        say(f"into {self.folder.name}, where {free_mb / 1000:,.1f} GB are free")
-        if problem := bootstrap.space_problem([group], free_mb=free_mb):
-            raise BootstrapError(problem)
 
     def _prove(self) -> None:
         """It may install and then not load, as on a processor it was not built for; the stamp must not hide that."""
@@ -151,24 +138,18 @@ def pinned(installed: Iterable[Mapping[str, str]]) -> list[tuple[str, str]]:
     return sorted((re.sub(r"[-_.]+", "-", one["name"]).lower(), one["version"].split("+")[0]) for one in installed)
 
 
-def resolved(wanted: Sequence[str]) -> list[Mapping[str, str]] | None:
-    """What pip would install for these, in an empty environment; downloads little but metadata. None: it told why."""
-    with tempfile.TemporaryDirectory() as folder:
-        report = Path(folder) / "report.json"
-        dry = ("--quiet", "--dry-run", "--ignore-installed", "--report", str(report))
-        asked = run_quietly([*PIP, *INSTALL, *dry, *wanted])
-        if asked.returncode != 0:
-            print(asked.stdout + asked.stderr, file=sys.stderr)
-            return None
-        return [one["metadata"] for one in json.loads(report.read_text(encoding="utf-8"))["install"]]
+def pinned_lines(installed: Iterable[Mapping[str, str]]) -> list[str]:
+    return [f"{name}=={version}" for name, version in pinned(installed)]
 
 
-def pins_write(wanted: str, pins: Path, header: str) -> int:
+def pins_write(wanted: Sequence[str], pins: Path, header: str, lines_of: Lines = pinned_lines) -> int:
     """Write the constraints of an environment again; downloads little but metadata. Returns an exit status."""
-    found = resolved([wanted])
-    if found is None:
+    try:
+        packages = bootstrap.planned([*PIP, *INSTALL, "--ignore-installed", *wanted])
+    except BootstrapError as error:
+        print(f"luminet: {error}", file=sys.stderr)
         return 1
-    lines = [f"{name}=={version}" for name, version in pinned(found)]
+    lines = lines_of(packages)
     pins.write_text(header + "\n".join(lines) + "\n", encoding="utf-8")
     print(f"luminet: pinned {len(lines)} packages in {pins.name}")
     return 0

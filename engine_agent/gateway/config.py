@@ -9,11 +9,13 @@ from typing import get_args
 
 from engine_agent.gateway.quotas.gate import QUEUE_SECONDS
 from engine_agent.gateway.route import Routing
+from engine_agent.http.listening import local_url
 from engine_agent.http.scraping import Scrapers
-from engine_agent.sidecar.command import default_home, joining_options, joining_read
+from engine_agent.process.config import default_home
+from engine_agent.process.option_types import seconds_read, whole_read
+from engine_agent.sidecar.command import joining_options, joining_read
 from engine_agent.sidecar.enrolment import Joining
 
-LONGEST_SECONDS = 86_400
 DRAIN_SECONDS = 600.0  # as long as a long answer takes. Whoever stops the process has to wait longer than this
 _LABEL = re.compile(r"([a-z0-9][a-z0-9._-]{0,62})=([A-Za-z0-9._-]{1,63})", re.ASCII)
 
@@ -40,7 +42,7 @@ def gateway_config(options: argparse.Namespace, environ: Mapping[str, str]) -> G
         host=options.host,
         port=options.port,
         home=(options.home or default_home(environ, f"gateway-{options.port}")).absolute(),
-        address=(options.address or _url(options.host, options.port)).rstrip("/"),
+        address=(options.address or local_url(options.host, options.port)).rstrip("/"),
         labels=dict(options.label),
         drain_seconds=options.drain_seconds,
         queue_seconds=options.queue_seconds,
@@ -56,7 +58,7 @@ def gateway_options(parser: argparse.ArgumentParser) -> None:
     joining_options(joining)
     listening = parser.add_argument_group("where it listens")
     listening.add_argument("--host", default="127.0.0.1", help="(127.0.0.1)")
-    listening.add_argument("--port", type=_port, default=8080, help="(8080; 0: any free one)")
+    listening.add_argument("--port", type=whole_read(0, 65_535), default=8080, help="(8080; 0: any free one)")
     listening.add_argument("--address", metavar="URL", help="where clients reach it (where it listens)")
     listening.add_argument(
         "--label", type=_label, action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
@@ -66,21 +68,21 @@ def gateway_options(parser: argparse.ArgumentParser) -> None:
     )
     listening.add_argument(
         "--drain-seconds",
-        type=_seconds,
+        type=seconds_read,
         default=DRAIN_SECONDS,
         metavar="N",
         help=f"for what still runs when it is stopped ({DRAIN_SECONDS:g})",
     )
     listening.add_argument(
         "--queue-seconds",
-        type=_seconds,
+        type=seconds_read,
         default=QUEUE_SECONDS,
         metavar="N",
         help="for which a request waits where engines are full (30)",
     )
     listening.add_argument(
         "--canary-seconds",
-        type=_seconds,
+        type=seconds_read,
         default=10.0,
         metavar="N",
         help="between two rounds of isolation probes at an engine; 0: none (10)",
@@ -94,29 +96,8 @@ def gateway_options(parser: argparse.ArgumentParser) -> None:
     listening.add_argument("--json-logs", action="store_true", help="log lines for programs")
 
 
-def _url(host: str, port: int) -> str:
-    shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (compared, not bound)
-    return f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
-
-
 def _label(text: str) -> tuple[str, str]:
     match = _LABEL.fullmatch(text)
     if not match:
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is no label like tier=canary")
     return match[1], match[2]
-
-
-def _port(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 6 and int(text) <= 65_535):
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from 0 to 65,535")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1
-    if not 0 <= seconds <= LONGEST_SECONDS:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number of seconds from 0 to {LONGEST_SECONDS:,}")
-    return seconds

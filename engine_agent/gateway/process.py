@@ -7,7 +7,6 @@ import asyncio
 import base64
 import contextlib
 import logging
-import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
@@ -36,6 +35,7 @@ from engine_agent.gateway.route import Router
 from engine_agent.gateway.upstream import Upstream
 from engine_agent.http.connection_limits import half_for_one_address
 from engine_agent.http.serving import Server, server_of
+from engine_agent.process.stopping import StopSignals, first
 from engine_agent.sidecar.config import SidecarConfig
 from engine_agent.sidecar.credentials import Credentials
 from engine_agent.sidecar.holder import HolderError
@@ -47,7 +47,6 @@ log = logging.getLogger(__name__)
 LOOK_SECONDS = 0.05
 CUT_SECONDS = 1.0
 HEED_SECONDS = 0.2
-STOPPED_AT_ONCE = 128
 
 
 class GatewayProcess:
@@ -77,12 +76,11 @@ class GatewayProcess:
             may_tell=lambda: not self._runtime.spool.waiting("diagnostics"),
         )
         self._store = Store(config.home, agent=credentials.agent, key=credentials.sealing_key)
-        self._signals: list[int] = []
-        self._stopping, self._now, self._ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._signals, self._ended = StopSignals(), asyncio.Event()
 
     async def run(self, on_ready: Callable[[], None]) -> int:
         """The process's exit status. `on_ready` is called when it answers, if only to say that it holds nothing yet."""
-        self._listen_to_signals()
+        self._signals.listen()
         await self._hold_what_is_stored()
         async with Upstream() as upstream, session_open() as looking:
             knowing = Knowing(lambda: self._held.tables.engines, looking, self._runtime.clock.now, self._config.home)
@@ -104,13 +102,13 @@ class GatewayProcess:
                 self._diverging.run(),
             ]
             with _running(beside) as tasks:
-                await _first(server.is_up.wait(), tasks)
+                await first(server.is_up.wait(), tasks)
                 on_ready()
-                await _first(self._stopping.wait(), tasks)
+                await first(self._signals.stopping.wait(), tasks)
                 await self._drain(server)
                 await self._cut(server, app)
                 await self._end(server, tasks)
-        return STOPPED_AT_ONCE + self._signals[-1] if self._now.is_set() else 0
+        return self._signals.exit_status
 
     def _load(self, agent: str) -> Load | None:
         return None if self._knowing is None else self._knowing.load(agent)
@@ -154,9 +152,9 @@ class GatewayProcess:
         if left := server.unfinished:
             log.info("stopping: %d requests are finished first, for at most %g s", left, seconds)
         until = time.monotonic() + seconds
-        while server.unfinished and time.monotonic() < until and not self._now.is_set():
+        while server.unfinished and time.monotonic() < until and not self._signals.now.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._now.wait(), LOOK_SECONDS)
+                await asyncio.wait_for(self._signals.now.wait(), LOOK_SECONDS)
 
     async def _cut(self, server: Server, app: GatewayApp) -> None:
         """Tell the clients whose answers are not complete. A client that does not read is not waited for long."""
@@ -170,23 +168,10 @@ class GatewayProcess:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _end(self, server: Server, tasks: Sequence["asyncio.Task[None]"]) -> None:
-        server.should_exit, server.force_exit = True, self._now.is_set()
+        server.should_exit, server.force_exit = True, self._signals.now.is_set()
         self._ended.set()
         runtime, serving, *_ = tasks
         await asyncio.gather(runtime, serving)
-
-    # Signals
-
-    def _listen_to_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop, number)
-
-    def _stop(self, number: int) -> None:
-        self._signals.append(number)
-        if self._stopping.is_set():
-            self._now.set()
-        self._stopping.set()
 
 
 @lru_cache(maxsize=4)
@@ -202,12 +187,3 @@ def _running(deeds: Sequence[Coroutine[Any, Any, None]]) -> Iterator[Sequence["a
     finally:
         for task in tasks:
             task.cancel()
-
-
-async def _first(event: Coroutine[Any, Any, Any], tasks: Sequence["asyncio.Task[None]"]) -> None:
-    """Wait for it, unless one of the tasks ends before: then with what ended it."""
-    waiting = asyncio.create_task(event)
-    done, _ = await asyncio.wait({waiting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    for task in done - {waiting}:
-        task.result()

@@ -15,6 +15,12 @@ class CannotListen(Exception):
     """An address that is taken or no address; names it."""
 
 
+def local_url(host: str, port: int) -> str:
+    """Where people on this machine reach a server that listens there."""
+    reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 (compared, not bound)
+    return f"http://{f'[{reached}]' if ':' in reached else reached}:{port}"
+
+
 def bind_tcp(host: str, port: int) -> socket.socket:
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

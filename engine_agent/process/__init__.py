@@ -1,1 +1,1 @@
-"""What every process of the data plane needs: its options, its log, its version, how it ends."""
+"""What every process of the data plane needs: options, its state folder, its log, its version, how it ends."""

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from engine_agent.backends.engine_config import engine_config, engine_options
 from engine_agent.backends.registry import backend_entry
 from engine_agent.cache.errors import CacheError
 from engine_agent.engine.config import read_config
@@ -20,7 +21,6 @@ from engine_agent.engine.errors import EngineError, EngineFailed
 from engine_agent.http.listening import CannotListen, bind_tcp, listen_unix
 from engine_agent.journal.journal import JournalError
 from engine_agent.process.commands import Parser, loop_factory, open_files_raise, run
-from engine_agent.process.config import engine_config, engine_options
 from engine_agent.process.last_words import last_words_leave
 from engine_agent.process.logs import log_to_stderr
 from engine_agent.server.doors import Doors

@@ -4,7 +4,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine_agent.process.config import EngineConfig
+from engine_agent.backends.engine_config import EngineConfig
 from engine_agent.server.policy_file import PolicyFile
 from engine_agent.server.state import StateFolder
 

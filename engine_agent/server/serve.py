@@ -9,7 +9,7 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
@@ -19,6 +19,7 @@ from engine_agent.http.connection_limits import half_for_one_address
 from engine_agent.http.serving import GRACE_SECONDS, Server, server_of
 from engine_agent.journal.journal import Journal, JournalFull
 from engine_agent.process.commands import open_files_raise
+from engine_agent.process.stopping import StopSignals, first
 from engine_agent.prompts.bundle import Bundle
 from engine_agent.prompts.renderer import BoundedTemplate, Renderer
 from engine_agent.server.admin import AdminFace
@@ -40,7 +41,6 @@ JOURNAL_BYTES_ALONE = 64 * 2**20  # then the oldest records go
 FLUSH_SECONDS = 1.0
 LOOK_SECONDS = 0.02
 RENDER_WAIT_SECONDS = 30.0  # for which a chat waits behind others to be rendered
-STOPPED_AT_ONCE = 128
 SPARE_FILES, LEAST_CONNECTIONS = 256, 64  # files for other things than clients; connections at least
 
 
@@ -50,8 +50,7 @@ class EngineProcess:
         self._tokenizer, self._bundle = tokenizer, bundle
         self._renderer = Renderer(wait_seconds=RENDER_WAIT_SECONDS)
         self._template: Template = BoundedTemplate(bundle.template, self._renderer)
-        self._signals: list[int] = []
-        self._stopping, self._now = asyncio.Event(), asyncio.Event()
+        self._signals = StopSignals()
         self._tenants: LocalTenants | None = None
         self._public: OpenAiApp | None = None
         self._deeds: set[asyncio.Task[None]] = set()
@@ -59,7 +58,8 @@ class EngineProcess:
 
     async def run(self, on_ready: Callable[[], None]) -> int:
         """The process's exit status. `on_ready` is called when both faces answer."""
-        self._listen_to_signals()
+        self._signals.listen()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._read_again)
         boot = str((await self._backend.stats())["boot"])
         alone = self._config.is_alone
         journal = Journal.open(
@@ -135,9 +135,9 @@ class EngineProcess:
         serving = [asyncio.create_task(server.serve(sockets=[bound])) for server, bound in servers.items()]
         try:
             for server in servers:
-                await _first(server.is_up.wait(), serving)
+                await first(server.is_up.wait(), serving)
             on_ready()
-            await _first(self._stopping.wait(), serving)
+            await first(self._signals.stopping.wait(), serving)
             await self._drain()
             if self._public is not None:
                 self._public.stop()
@@ -145,34 +145,20 @@ class EngineProcess:
         finally:
             for server in servers:
                 server.should_exit = True
-                server.force_exit = self._now.is_set()
+                server.force_exit = self._signals.now.is_set()
             await asyncio.gather(*serving)
             await _ended({task for server in servers for task in server.server_state.tasks})
-        return STOPPED_AT_ONCE + self._signals[-1] if self._now.is_set() else 0
+        return self._signals.exit_status
 
     async def _drain(self) -> None:
         """Until nothing runs any more, or enough is enough."""
         left, until = await self._backend.drain(True), time.monotonic() + self._config.drain_seconds
         if left:
             log.info("stopping: %d requests are finished first, for at most %g s", left, self._config.drain_seconds)
-        while left and time.monotonic() < until and not self._now.is_set():
+        while left and time.monotonic() < until and not self._signals.now.is_set():
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._now.wait(), LOOK_SECONDS)
+                await asyncio.wait_for(self._signals.now.wait(), LOOK_SECONDS)
             left = await self._backend.drain(True)
-
-    # Signals
-
-    def _listen_to_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop, number)
-        loop.add_signal_handler(signal.SIGHUP, self._read_again)
-
-    def _stop(self, number: int) -> None:
-        self._signals.append(number)
-        if self._stopping.is_set():
-            self._now.set()
-        self._stopping.set()
 
     def _read_again(self) -> None:
         deed = asyncio.create_task(self._republish())
@@ -191,15 +177,6 @@ class EngineProcess:
             log.error("the policy stays as it was: %s", problem)
         else:
             log.info("%s is obeyed from now on, as revision %d", path, revision)
-
-
-async def _first(event: Coroutine[Any, Any, Any], serving: Sequence["asyncio.Task[None]"]) -> None:
-    """Wait for it, unless a server ends before: then with what ended it."""
-    waiting = asyncio.create_task(event)
-    done, _ = await asyncio.wait({waiting, *serving}, return_when=asyncio.FIRST_COMPLETED)
-    waiting.cancel()
-    for task in done - {waiting}:
-        task.result()
 
 
 async def _flush(journal: Journal) -> None:

@@ -5,8 +5,8 @@ import shlex
 from dataclasses import dataclass
 
 from engine_agent.backends.base import ModelCard
+from engine_agent.backends.engine_config import EngineConfig
 from engine_agent.engine.settings import EngineSettings
-from engine_agent.process.config import EngineConfig
 
 QUESTION = "What does the module json do?"
 ANSWER_TOKENS = 60

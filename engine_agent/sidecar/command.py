@@ -16,7 +16,9 @@ from typing import Any
 from engine_agent.http.listening import CannotListen
 from engine_agent.http.scraping import Scrapers
 from engine_agent.process.commands import Parser, loop_factory, run
+from engine_agent.process.config import default_home
 from engine_agent.process.logs import log_to_stderr
+from engine_agent.process.stopping import STOPPED_AT_ONCE
 from engine_agent.process.version import luminet_version
 from engine_agent.sidecar.admin import AdminHolder, Advertised, EngineFace
 from engine_agent.sidecar.config import SidecarConfig
@@ -36,9 +38,7 @@ EXAMPLES = """examples:
 Options that are not here are the engine's: luminet engine --help. Joining is once: the next start needs neither
 --join nor --token.
 """
-CHECKOUT = Path(__file__).resolve().parents[2]
 STATUS_PORT_DISTANCE = 100
-STOPPED_AT_ONCE = 128
 SECRET_FILE = "identity-secret"  # noqa: S105 (a file's name)
 _LABEL = re.compile(r"([a-z0-9][a-z0-9._-]{0,62})=([A-Za-z0-9._-]{1,63})", re.ASCII)
 
@@ -137,16 +137,6 @@ def _of_the_engine(options: argparse.Namespace) -> list[str]:
     """Our own options that are its too."""
     name = ["--name", options.model_name] if options.model_name else []
     return name + (["--json-logs"] if options.json_logs else [])
-
-
-def default_home(environ: Mapping[str, str], name: str) -> Path:
-    """In LUMINET_HOME, in a checkout's own place for state, or in the user's."""
-    if home := environ.get("LUMINET_HOME", "").strip():
-        return Path(home).expanduser() / name
-    if (CHECKOUT / "pyproject.toml").exists():
-        return CHECKOUT / ".luminet" / name
-    ours = environ.get("XDG_STATE_HOME", "").strip() or "~/.local/state"
-    return Path(ours).expanduser() / "luminet" / name
 
 
 def _label_read(text: str) -> tuple[str, str]:

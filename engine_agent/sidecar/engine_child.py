@@ -139,7 +139,7 @@ def peer_of(path: Path) -> int | None:
 def options_check(command: Sequence[str]) -> list[str]:
     """The command by which an engine's options are read and nothing else; 1 where they are not understood."""
     executable, module, _, *options = command
-    return [executable, module, "engine_agent.process.config", *options]
+    return [executable, module, "engine_agent.backends.engine_config", *options]
 
 
 def engine_command(

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine_agent.process.commands import Parser, loop_factory, open_files_raise, run
+from engine_agent.process.config import default_home
 from engine_agent.process.logs import log_to_stderr
-from engine_agent.sidecar.command import default_home, joining_options, joining_read
+from engine_agent.sidecar.command import joining_options, joining_read
 from engine_agent.sidecar.config import SidecarConfig
 from engine_agent.sidecar.enrolment import Joining, credentials_ensured
 from engine_agent.sidecar.errors import SidecarError

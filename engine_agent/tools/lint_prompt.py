@@ -26,7 +26,7 @@ MOST_BYTES = 64 * 2**20
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     return run(lambda: _linted(options), NoPrompt, UnicodeDecodeError, ModuleNotFoundError)
 
 
@@ -37,7 +37,7 @@ def _linted(options: argparse.Namespace) -> int:
     return 2 if found.findings else 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     top = new_parser("luminet lint-prompt", ABOUT, EXAMPLES)
     top.add_argument("files", nargs="+", metavar="FILE", help="- is what comes in")
     top.add_argument("--model", type=Path, metavar="DIR", help="count by this model's tokenizer.json, not by words")

@@ -2,7 +2,6 @@
 
 import argparse
 import math
-from collections.abc import Callable
 
 from engine_agent.process.commands import Parser
 
@@ -11,17 +10,6 @@ MOST = 10**9
 
 def new_parser(prog: str, about: str, examples: str = "") -> Parser:
     return Parser(prog=prog, description=about, epilog=examples, formatter_class=argparse.RawDescriptionHelpFormatter)
-
-
-def whole_read(least: int) -> Callable[[str], int]:
-    """A whole number from `least`."""
-
-    def read(text: str) -> int:
-        if not (text.isascii() and text.isdecimal()) or not least <= int(text[:20]) <= MOST:
-            raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number from {least}")
-        return int(text)
-
-    return read
 
 
 def above_zero(text: str) -> float:

@@ -15,9 +15,9 @@ from tests.bench.litellm_env import LITELLM
 from tests.bench.processes import launched
 from tests.engines.processes import state_folder
 from tests.gateway.snapshots import KEY, MODEL, gateway_snapshot, route, tenants
-from tests.integration.gateway_fleet import until
 from tests.integration.test_gateway_process import gateway, joined_before
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 AGENT = "agent-1"
 CONTEXT_TOKENS = 131_072
@@ -46,7 +46,7 @@ def our_gateway(engine: Door) -> Iterator[Door]:
         home.mkdir()
         joined_before(home, gateway_snapshot(tenants(), route(AGENT, engine.url, context_tokens=CONTEXT_TOKENS)))
         with gateway("--home", str(home), "--canary-seconds", "0", "--drain-seconds", "0") as running:
-            until(lambda: KNOWN in httpx.get(f"{running.url}/metrics", timeout=30).text)
+            wait_until(lambda: KNOWN in httpx.get(f"{running.url}/metrics", timeout=30).text)
             yield Door(running.url, {"authorization": f"Bearer {KEY}"}, running.process.pid)
 
 

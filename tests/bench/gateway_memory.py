@@ -18,9 +18,9 @@ from tests.fleet.control_planes import ControlPlane, answering
 from tests.gateway.levels import metrics
 from tests.gateway.snapshots import CHECK, POLICY, gateway_snapshot, many_tenants, route, tenants
 from tests.gateway.stand_in import Running, stand_in
-from tests.integration.gateway_fleet import until
 from tests.integration.test_gateway_process import Process, complete, gateway, joined_before
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 ORGANISATIONS, EACH = 1_000, 10
 BLOCKS = 1_000_000
@@ -63,7 +63,7 @@ def gateway_memory(bench: Bench) -> None:
         with stand_in() as engine, _pulling(engine, few) as (running, _):
             small.append(Memory.of(running))
         with stand_in(blocks=BLOCKS, roots=ORGANISATIONS * EACH) as engine, _pulling(engine, many) as (running, plane):
-            until(lambda running=running: _known(running) == BLOCKS, seconds=READY_SECONDS)  # type: ignore[misc]
+            wait_until(lambda running=running: _known(running) == BLOCKS)  # type: ignore[misc]
             large.append(Memory.of(running))
             for generation in range(2, 2 + MORE_SNAPSHOTS):
                 plane.want(generation, _snapshot(engine, many, generation))

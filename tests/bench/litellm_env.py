@@ -40,7 +40,7 @@ LITELLM = LitellmEnvironment()
 
 def main() -> int:
     """Write constraints-litellm.txt anew; downloads little but metadata."""
-    return pins_write(WANTED, PINS, HEADER)
+    return pins_write([WANTED], PINS, HEADER)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,9 @@ from engine_agent.gateway.route import Routing
 from engine_agent.tools.loadgen.server import Form, Server
 from tests.engines.processes import state_folder
 from tests.gateway.snapshots import KEY, MODEL, engine_snapshot, gateway_snapshot, route, tenants
-from tests.integration.gateway_fleet import fleet_engine, told_as, until
+from tests.integration.gateway_fleet import fleet_engine, told_as
 from tests.integration.test_gateway_process import gateway, joined_before
+from tests.support.waiting import wait_until
 
 READY_SECONDS = 120
 
@@ -32,7 +33,7 @@ def routed(routing: Routing, *, agents: int, options: Sequence[str] = (), form: 
         running = opened.enter_context(
             gateway("--home", str(home), "--routing", routing, "--canary-seconds", "0", "--drain-seconds", "0")
         )
-        until(lambda: _heard(running.url) == agents, seconds=READY_SECONDS)
+        wait_until(lambda: _heard(running.url) == agents)
         yield Server(f"{running.url}/v1", MODEL, KEY, form)
 
 

@@ -92,7 +92,7 @@ NODE_CLIENTS = NodeClients()
 
 def main() -> int:
     """Write constraints-clients.txt again; downloads little but metadata."""
-    return pins_write(WANTED, PINS, HEADER)
+    return pins_write([WANTED], PINS, HEADER)
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from controlplane.settings.django import VISIBILITY_TIMEOUT_SECONDS
 from controlplane.settings.env import read_environment
 from controlplane.stack.credentials import environment_lines
 from controlplane.web import edge
+from engine_agent.backends.engine_config import engine_config
 from engine_agent.gateway.command import parser as gateway_parser
-from engine_agent.process.config import engine_config
 from engine_agent.server.command import parser as engine_parser
 from engine_agent.sidecar.command import parser as agent_parser
 from engine_agent.sidecar.config import SidecarConfig

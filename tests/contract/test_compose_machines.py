@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine_agent.process.config import engine_config
+from engine_agent.backends.engine_config import engine_config
 from engine_agent.server.command import parser as engine_parser
 from engine_agent.sidecar.command import AgentOptions, _engine_command, _read
 from engine_agent.sidecar.command import parser as agent_parser

@@ -14,8 +14,8 @@ import pytest
 
 from controlplane.stack.credentials import environment_lines
 from controlplane.stack.vllm_env import VERSION as VLLM_VERSION
+from engine_agent.backends.engine_config import engine_config
 from engine_agent.backends.vllm.beside import pins
-from engine_agent.process.config import engine_config
 from engine_agent.server.command import parser as engine_parser
 from engine_agent.sidecar.command import parser as agent_parser
 from tests.compose.files import (

@@ -9,9 +9,9 @@ from django.db import migrations, models
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.migration import Migration
 
-from controlplane.database.migration_rules import broken_by, created_by
 from controlplane.database.schema import APPS, Standing, is_contract, shipped, standing_of
 from controlplane.settings.env import CHECKOUT
+from tests.database.breaking_operations import broken_by, created_by
 from tests.upgrading.code import NoHistory, commit_before, git, history_ensure
 
 OURS = ("tenants", "live", "fleet", "analytics", "rollouts", "alerts")

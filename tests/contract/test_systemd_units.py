@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from engine_agent.backends.engine_config import engine_config
 from engine_agent.gateway.command import parser as gateway_parser
 from engine_agent.gateway.config import GatewayConfig, gateway_config
-from engine_agent.process.config import engine_config
 from engine_agent.server.command import parser as engine_parser
 from engine_agent.sidecar.command import AgentOptions, _engine_command, _read
 from engine_agent.sidecar.command import parser as agent_parser

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from tests.e2e.pages import expect
-from tests.e2e.stack import Stack, wait_until
+from tests.e2e.stack import Stack
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -118,7 +119,7 @@ def _answer(port: int, method: str, path: str, body: str | None, headers: dict[s
 
 def wait_for_status(stack: Stack, key: str, status: int) -> None:
     """Gateways hold a key, and its end, a moment after the page has said so."""
-    wait_until(lambda: ask(stack, key, "Hello.")[0] == status, f"{status} at the gateway", seconds=60)
+    wait_until(lambda: ask(stack, key, "Hello.")[0] == status, f"{status} at the gateway")
 
 
 def revisions_answered(stack: Stack, key: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
@@ -22,6 +22,7 @@ from controlplane.stack.leftovers import holder, read_status
 from tests.suite.logs import keep_logs
 from tests.support.make import without_make
 from tests.support.ports import free_engine_port, free_port
+from tests.support.waiting import wait_until as wait_until
 
 CHECKOUT = Path(__file__).parents[2]
 READY_SECONDS = 180  # of a whole fleet on a machine that has other work; how long a start takes is row W2's
@@ -66,11 +67,11 @@ class Stack:
     def wait_status(self, name: str, state: str) -> None:
         what = f"{name} {state}"
         wait_until(
-            lambda: self.status().get(name, {}).get("state") == state, what, self.process, told=lambda: self.said
+            lambda: self.status().get(name, {}).get("state") == state, what, self.process, details=lambda: self.said
         )
 
     def wait_ready(self) -> None:
-        wait_until(lambda: "Luminet is ready" in self.said, "ready", self.process, told=lambda: self.said)
+        wait_until(lambda: "Luminet is ready" in self.said, "ready", self.process, details=lambda: self.said)
 
     def close(self) -> None:
         """Let go of the pipe of a process that has ended."""
@@ -142,7 +143,7 @@ def running_fleet(home: Path, *, ready_seconds: float = READY_SECONDS, **more: s
 
 def wait_serving(stack: Stack, *, seconds: float = READY_SECONDS) -> None:
     wait_until(
-        lambda: is_fleet_well(stack), "a fleet that serves", stack.process, seconds, told=lambda: fleet_told(stack)
+        lambda: is_fleet_well(stack), "a fleet that serves", stack.process, seconds, details=lambda: fleet_told(stack)
     )
     wait_until(lambda: models_served(stack), "a model at the gateway", stack.process)
 
@@ -223,23 +224,6 @@ def django_shell(home: Path, code: str) -> None:
 
 def readyz(web: str) -> dict[str, Any]:
     return data_at(f"{web}/readyz") or {}
-
-
-def wait_until(
-    condition: Any,
-    what: str,
-    process: "subprocess.Popen[str] | None" = None,
-    seconds: float = READY_SECONDS,
-    told: Callable[[], str] = str,
-) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return
-        if process is not None and process.poll() is not None:
-            break
-        time.sleep(0.05)
-    raise AssertionError(f"not {what}\n{told()}")
 
 
 def _read(stack: Stack) -> None:

@@ -21,7 +21,8 @@ from tests.e2e.organisations import (
     wait_for_status,
 )
 from tests.e2e.pages import expect, sign_in, sign_in_as
-from tests.e2e.stack import Stack, wait_until
+from tests.e2e.stack import Stack
+from tests.support.waiting import wait_until
 from tests.web.dashboard_pages import ALL_PAGES, ALL_URLS
 from tests.web.dashboard_pages import Page as Listed
 
@@ -179,7 +180,7 @@ def see_where_prompts_part(page: Page) -> None:
     finding = page.get_by_text(
         re.compile(r"of the prompts differ first at token \d+ and agree again \d+ tokens? later")
     )
-    wait_until(lambda: page.reload() and finding.count(), "a finding on the page", seconds=90)
+    wait_until(lambda: page.reload() and finding.count(), "a finding on the page")
     expect(finding.first).to_contain_text("Move what varies to the end: hit rate")
     expect(page.get_by_role("heading", level=2, name=re.compile(r"would bring \d+ points?$"))).to_be_visible()
 

@@ -7,7 +7,8 @@ import pytest
 
 from controlplane.stack.leftovers import is_alive
 from tests.e2e.organisations import demo_traffic_shown, demo_traffic_switch
-from tests.e2e.stack import Stack, data_at, luminet, wait_serving, wait_until
+from tests.e2e.stack import Stack, data_at, luminet, wait_serving
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def said(stack: Stack, *arguments: str) -> Any:
 def wait_for_state(stack: Stack, wanted: str) -> None:
     what = f"demo traffic that {wanted}"
     wait_until(
-        lambda: demo_traffic_shown(stack)["state"] == wanted, what, stack.process, told=lambda: stack.said[-3000:]
+        lambda: demo_traffic_shown(stack)["state"] == wanted, what, stack.process, details=lambda: stack.said[-3000:]
     )
 
 

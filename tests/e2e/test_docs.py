@@ -11,7 +11,8 @@ import pytest
 from tests.e2e.guides import BY_HAND, DOCS, Step, disagreement, disagreements
 from tests.e2e.organisations import delete_if_there
 from tests.e2e.pages import LOOKS, expect, look_of, violations
-from tests.e2e.stack import Stack, fleet_told, is_fleet_well, wait_until
+from tests.e2e.stack import Stack, fleet_told, is_fleet_well
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -23,7 +24,7 @@ REFERENCE = ("/api/v1/docs", "/api/v1/docs/policies", "/api/v1/docs/objects")
 
 @pytest.mark.parametrize("guide", GUIDES)
 def test_a_guide_can_be_followed_word_for_word(guide: str, stack: Stack, tmp_path: Path) -> None:
-    wait_until(lambda: is_fleet_well(stack), "a fleet that is well, as guides show it", told=lambda: fleet_told(stack))
+    wait_until(lambda: is_fleet_well(stack), "a fleet that is well", details=lambda: fleet_told(stack))
     assert disagreements(guide, stack, tmp_path) == []
     for made in MADE:
         delete_if_there(stack, made)

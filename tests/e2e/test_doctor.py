@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.stack import Stack, end, is_fleet_well, luminet, start, wait_until
+from tests.e2e.stack import Stack, end, is_fleet_well, luminet, start
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 
 def told(home: Path, *arguments: str, **more: str) -> tuple[int, dict[str, dict[str, Any]]]:
@@ -46,7 +47,7 @@ def wait_well(stack: Stack) -> dict[str, dict[str, Any]]:
         seen.append(told(stack.home))
         return seen[-1][0] == 0 and complaints(seen[-1][1]) == []
 
-    wait_until(is_well, "well, says the doctor", told=lambda: str(complaints(seen[-1][1])))
+    wait_until(is_well, "well, says the doctor", details=lambda: str(complaints(seen[-1][1])))
     return seen[-1][1]
 
 
@@ -85,6 +86,6 @@ def test_a_start_that_fails_for_a_reason_it_cannot_tell_leads_to_the_doctor(home
     stack = start(home, free_port(), LUMINET_DATABASE_URL=away)
     try:
         assert stack.process.wait(60) != 0
-        wait_until(lambda: "luminet doctor" in stack.said, "led there", told=lambda: stack.said)
+        wait_until(lambda: "luminet doctor" in stack.said, "led there", details=lambda: stack.said)
     finally:
         end(stack)

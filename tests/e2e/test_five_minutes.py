@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.e2e.pages import expect, sign_in
-from tests.e2e.stack import Stack, is_fleet_well, readyz, wait_until
+from tests.e2e.stack import Stack, is_fleet_well, readyz
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -42,7 +43,7 @@ def page(browser: Browser, stack: Stack) -> Iterator[Page]:
 
 @pytest.mark.parametrize("kind", SHOWN)
 def test_it_shows_what_it_promises_and_undoes_itself(page: Page, stack: Stack, kind: str) -> None:
-    wait_until(lambda: readyz(stack.web).get("status") == "ok", "ready", told=lambda: stack.said[-2000:])
+    wait_until(lambda: readyz(stack.web).get("status") == "ok", "ready", details=lambda: stack.said[-2000:])
     wait_until(lambda: is_fleet_well(stack), "a fleet that is well")
     sign_in(page, stack)
     expect(page.get_by_role("link", name="Open the experiments")).to_be_visible()

@@ -15,7 +15,8 @@ from uuid import uuid4
 import pytest
 
 from tests.e2e.pages import Look, expect, sign_in
-from tests.e2e.stack import Stack, is_fleet_well, luminet, wait_until
+from tests.e2e.stack import Stack, is_fleet_well, luminet
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -79,7 +80,7 @@ def publish(stack: Stack, policy: dict[str, Any]) -> int:
     key = {"if-match": str(etag), "idempotency-key": str(uuid4())}
     _, done = rest(stack, "PUT", POLICY, {"policy": policy}, **key)
     path = f"/api/v1/rollouts/{done['rollout']}"
-    wait_until(lambda: rest(stack, "GET", path)[1]["state"] == "done", f"acknowledged: {done}", seconds=15)
+    wait_until(lambda: rest(stack, "GET", path)[1]["state"] == "done", f"acknowledged: {done}")
     return int(done["revision"])
 
 
@@ -146,10 +147,10 @@ def test_whichever_process_is_killed_the_fleet_heals_by_itself(stack: Stack, nam
 def test_an_agent_that_is_drained_gets_nothing_until_it_is_resumed(stack: Stack) -> None:
     drained = luminet("drain", "agent-2", "--wait", home=stack.home)
     assert drained.returncode == 0, drained.stderr
-    wait_until(lambda: set(asked_of_both(stack)) == {"agent-1"}, "drained", seconds=10)
+    wait_until(lambda: set(asked_of_both(stack)) == {"agent-1"}, "drained")
     resumed = luminet("resume", "agent-2", "--wait", home=stack.home)
     assert resumed.returncode == 0, resumed.stderr
-    wait_until(lambda: set(asked_anew(stack)) == {"agent-1", "agent-2"}, "resumed", seconds=10)
+    wait_until(lambda: set(asked_anew(stack)) == {"agent-1", "agent-2"}, "resumed")
 
 
 def test_the_page_of_the_fleet_shows_every_agent(stack: Stack, look: Look) -> None:

@@ -14,8 +14,9 @@ from tests.e2e.conftest import METRICS_TOKEN
 from tests.e2e.organisations import demo_traffic_switch
 from tests.e2e.stack import Stack
 from tests.servers.grafana import CHOICES, PANELS
-from tests.servers.prometheus import Prometheus, filled, prometheus_running, until
+from tests.servers.prometheus import Prometheus, filled, prometheus_running
 from tests.servers.promtool import complaints
+from tests.support.waiting import wait_until
 
 FACES = ("luminet-web", "luminet-gateway", "luminet-engine", "luminet-sidecar")
 QUERIES = {
@@ -64,7 +65,7 @@ def test_every_process_is_up_and_called_by_its_name(prometheus: Prometheus) -> N
         ("luminet-gateway", "gateway-1"),
         *((f"luminet-{part}", f"agent-{number}") for part in ("engine", "sidecar") for number in (1, 2)),
     }
-    until(lambda: up(prometheus) == wanted, prometheus.targets)
+    wait_until(lambda: up(prometheus) == wanted, details=prometheus.targets)
     assert len(prometheus.targets()) == len(wanted)
 
 
@@ -87,7 +88,7 @@ def test_what_each_face_tells_is_named_as_prometheus_wants_it(
     prometheus: Prometheus, faces: Mapping[str, list[dict[str, str]]], subtests: pytest.Subtests
 ) -> None:
     """After traffic, so that all of it is there. vLLM's names have a colon, which is let pass, and nothing else is."""
-    until(lambda: prometheus.values("sum(luminet_requests_total) > 4"), lambda: "no traffic")
+    wait_until(lambda: prometheus.values("sum(luminet_requests_total) > 4"), details=lambda: "no traffic")
     for job in FACES:
         with subtests.test(msg=job):
             assert faces[job]
@@ -102,7 +103,7 @@ def is_of_vllm(complaint: str) -> bool:
 
 
 def test_every_rule_is_evaluated_without_an_error(prometheus: Prometheus) -> None:
-    until(lambda: all(one["health"] != "unknown" for one in prometheus.rules()), prometheus.rules)
+    wait_until(lambda: all(one["health"] != "unknown" for one in prometheus.rules()), details=prometheus.rules)
     assert {one["name"]: one.get("lastError", "") for one in prometheus.rules() if one["health"] != "ok"} == {}
     assert len(prometheus.rules()) >= 15
 
@@ -111,7 +112,7 @@ def test_there_is_something_to_choose_at_the_top(prometheus: Prometheus, subtest
     assert CHOICES
     for name, (metric, label) in CHOICES.items():
         with subtests.test(msg=name):
-            until(lambda: prometheus.get(f"label/{label}/values", match=metric), lambda: f"no {name}")  # noqa: B023
+            wait_until(lambda: prometheus.get(f"label/{label}/values", match=metric), details=lambda: f"no {name}")  # noqa: B023
 
 
 def test_no_picture_is_empty(stack: Stack, prometheus: Prometheus, subtests: pytest.Subtests) -> None:
@@ -127,13 +128,13 @@ def see_numbers(stack: Stack, prometheus: Prometheus, asked: str) -> None:
         http_get(f"{stack.web}/sign-in")  # somebody looks at pages
         return prometheus.values(asked) != []
 
-    until(are_there, lambda: f"{asked}\n{prometheus.get('query', query=asked)}")
+    wait_until(are_there, details=lambda: f"{asked}\n{prometheus.get('query', query=asked)}")
 
 
 def test_what_is_chosen_at_the_top_leaves_out_the_rest(prometheus: Prometheus) -> None:
     chosen: dict[str, Any] = {"model": ".*", "gateway": ".*", "organisation": "acme", "engine": "agent-1"}
     asked = f"sum by (instance, organisation) (luminet_prompt_tokens_total{{{CHOSEN}}})"
-    until(lambda: prometheus.values(filled(asked, chosen)), lambda: "agent-1 had nothing of acme's")
+    wait_until(lambda: prometheus.values(filled(asked, chosen)), details=lambda: "agent-1 had nothing of acme's")
     found = prometheus.get("query", query=filled(asked, chosen))["result"]
     assert [one["metric"] for one in found] == [{"instance": "agent-1", "organisation": "acme"}]
 
@@ -143,10 +144,10 @@ def test_a_process_that_does_not_answer_is_an_alert_until_it_does(stack: Stack, 
     pid = stack.status()["agent-2"]["pid"]
     os.kill(pid, signal.SIGSTOP)
     try:
-        until(lambda: firing(prometheus) == {("luminet-sidecar", "agent-2")}, lambda: alerts(prometheus))
+        wait_until(lambda: firing(prometheus) == {("luminet-sidecar", "agent-2")}, details=lambda: alerts(prometheus))
     finally:
         os.kill(pid, signal.SIGCONT)
-    until(lambda: firing(prometheus) == set(), lambda: alerts(prometheus))
+    wait_until(lambda: firing(prometheus) == set(), details=lambda: alerts(prometheus))
 
 
 def alerts(prometheus: Prometheus) -> list[Any]:

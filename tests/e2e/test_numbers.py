@@ -14,7 +14,8 @@ import pytest
 
 from tests.e2e.organisations import demo_traffic_shown, demo_traffic_switch
 from tests.e2e.pages import sign_in, sign_in_as_member
-from tests.e2e.stack import Stack, luminet, new_home, running_fleet, wait_until
+from tests.e2e.stack import Stack, luminet, new_home, running_fleet
+from tests.support.waiting import wait_until
 from tests.usage.chats import Customer, Door, chats
 from tests.usage.recount import KeptJournals, Recount, Sum, journals_kept, sum_of, total, truth_of
 
@@ -37,7 +38,7 @@ def stack() -> Iterator[Stack]:
 def quiet(stack: Stack) -> Stack:
     """Nobody asks but these tests."""
     demo_traffic_switch(stack, is_on=False)
-    wait_until(lambda: demo_traffic_shown(stack)["state"] == "paused", "paused", told=lambda: stack.said[-3000:])
+    wait_until(lambda: demo_traffic_shown(stack)["state"] == "paused", "paused", details=lambda: stack.said[-3000:])
     return stack
 
 

@@ -22,7 +22,8 @@ from tests.e2e.organisations import (
     wait_for_status,
 )
 from tests.e2e.pages import expect, sign_in
-from tests.e2e.stack import Stack, wait_until
+from tests.e2e.stack import Stack
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
@@ -101,9 +102,7 @@ def publish_to_a_few(page: Page) -> None:
 
 def one_engine_alone_has(stack: Stack, key: str, revision: str) -> str:
     """While the rollout stands at its first step, which it leaves only when somebody says so."""
-    wait_until(
-        lambda: revision in revisions_answered(stack, key).values(), f"revision {revision} at an engine", seconds=60
-    )
+    wait_until(lambda: revision in revisions_answered(stack, key).values(), f"revision {revision} at an engine")
     found = revisions_answered(stack, key)
     assert set(found) == ENGINES
     (first,) = (agent for agent, held in found.items() if held == revision)

@@ -12,19 +12,11 @@ import pytest
 import yaml
 
 from controlplane.stack.ports import port_is_free
-from tests.e2e.stack import (
-    CHECKOUT,
-    Stack,
-    end,
-    environment,
-    new_home,
-    start,
-    wait_serving,
-    wait_until,
-)
+from tests.e2e.stack import CHECKOUT, Stack, end, environment, new_home, start, wait_serving
 from tests.support.luminet_command import understood
 from tests.support.make import planned
 from tests.support.ports import free_engine_port, free_port, has_room
+from tests.support.waiting import wait_until
 
 Shell = Callable[[str], str]
 

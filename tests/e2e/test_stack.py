@@ -13,19 +13,9 @@ import pytest
 from controlplane.stack.config import read_stack_config
 from controlplane.stack.leftovers import is_alive
 from tests.e2e.guides import disagreements
-from tests.e2e.stack import (
-    STOP_SECONDS,
-    Stack,
-    django_shell,
-    end,
-    luminet,
-    new_home,
-    readyz,
-    running,
-    start,
-    wait_until,
-)
+from tests.e2e.stack import STOP_SECONDS, Stack, django_shell, end, luminet, new_home, readyz, running, start
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 PARTS = {"postgres", "redis", "web", "worker", "beat"}
 
@@ -99,7 +89,7 @@ def test_every_part_that_is_killed_comes_back_and_the_whole_works_again(stack: S
         before = stack.status()[name]["pid"]
         os.kill(before, signal.SIGKILL)
         wait_until(
-            lambda name=name, before=before: stack.status().get(name, {}).get("pid") not in (None, before),
+            lambda name=name, before=before: stack.status().get(name, {}).get("pid") not in (None, before),  # type: ignore[misc]
             f"{name} started again:\n{stack.said[-3000:]}",
         )
         wait_until(lambda: {row["state"] for row in stack.status().values()} == {"ready"}, f"ready after {name}")

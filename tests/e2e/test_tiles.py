@@ -16,7 +16,8 @@ from controlplane.common.health import http_get
 from controlplane.dashboard.frame.tiles import fact, tile
 from tests.e2e.organisations import Own, ask, organisation_of_its_own, post
 from tests.e2e.pages import Look, expect, leave, sign_in, sign_in_as, wait_past_stale
-from tests.e2e.stack import Stack, is_fleet_well, wait_until
+from tests.e2e.stack import Stack, is_fleet_well
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Locator, Page

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from controlplane.stack.postgres import wheel_binaries
-from tests.fleet.fleets import inside, wait_for
+from tests.fleet.fleets import inside
+from tests.support.waiting import wait_until
 from tests.upgrading.clients import Clients, clients_asking
 from tests.upgrading.code import NEW, Code, NoHistory, code_before
 from tests.upgrading.fleet import AGENTS, MODEL, Upgrading, fleet_of
@@ -61,7 +62,7 @@ def customers_made(upgrading: Upgrading) -> list[Customer]:
     organisation_make(fleet, "acme", NAMESPACE)
     organisation_make(fleet, "globex")
     found = [customer(fleet, "acme"), customer(fleet, "acme", NAMESPACE), customer(fleet, "globex")]
-    wait_for(lambda: all(serves(upgrading, one) for one in found), "the gateway to know every key")
+    wait_until(lambda: all(serves(upgrading, one) for one in found), "the gateway to know every key")
     return found
 
 
@@ -148,7 +149,7 @@ def agent_died_and_replaced(seen: Seen, name: str) -> None:
     fleet.parts["web"].pause()
     try:
         under_way.whole()
-        wait_for(lambda: upgrading.spooled(name) > 0, f"{name} to spool what nobody takes")
+        wait_until(lambda: upgrading.spooled(name) > 0, f"{name} to spool what nobody takes")
         seen.spooled = upgrading.spooled(name)
         seen.clients.more()
         upgrading.dies(name)
@@ -178,9 +179,9 @@ def published(seen: Seen, when: str) -> None:
     policy = {"kv_dtype": "bf16", "ttl_seconds": 600 + len(seen.hashes)}
     made = fleet.ask("PUT", f"/orgs/acme/namespaces/{NAMESPACE}/policy", {"policy": policy})
     rollout = f"/rollouts/{made['rollout']}"
-    wait_for(lambda: fleet.ask("GET", rollout)["state"] == "done", f"{when}: every agent to acknowledge it")
+    wait_until(lambda: fleet.ask("GET", rollout)["state"] == "done", f"{when}: every agent to acknowledge it")
     upgrading.ready(*AGENTS)
-    wait_for(
+    wait_until(
         lambda: made["revision"] in seen.clients.revisions.get(NAMESPACE, ()) or seen.clients.failures,
         f"{when}: answers of revision {made['revision']}",
     )
@@ -192,7 +193,7 @@ def purged(seen: Seen) -> None:
     """A namespace, with a receipt of the old agent and of the new one."""
     fleet = seen.upgrading.fleet
     operation = fleet.ask("POST", f"/orgs/acme/namespaces/{NAMESPACE}/purge", {})["operation"]
-    wait_for(lambda: fleet.ask("GET", f"/operations/{operation}")["state"] == "done", "both receipts of a purge")
+    wait_until(lambda: fleet.ask("GET", f"/operations/{operation}")["state"] == "done", "both receipts of a purge")
 
 
 def told_of(seen: Seen, organisation: str) -> Sum:
@@ -226,14 +227,14 @@ def test_a_policy_published_at_any_step_is_held_by_every_agent_with_one_hash(see
 @pytest.mark.parametrize("organisation", ORGANISATIONS)
 def test_the_last_24_hours_are_what_headers_said_to_its_clients(seen: Seen, organisation: str) -> None:
     truth = total(seen.clients.recount.lower(), organisation)
-    wait_for(lambda: told_of(seen, organisation).requests >= truth.requests, "all that was counted to be told")
+    wait_until(lambda: told_of(seen, organisation).requests >= truth.requests, "all that was counted to be told")
     assert told_of(seen, organisation) == truth
     assert truth.cached_tokens > 0
 
 
 def test_everybody_who_counts_agrees_to_the_token(seen: Seen) -> None:
     truth = total(seen.clients.recount.lower())
-    wait_for(lambda: sum(told_of(seen, one).requests for one in ORGANISATIONS) >= truth.requests, "all to be told")
+    wait_until(lambda: sum(told_of(seen, one).requests for one in ORGANISATIONS) >= truth.requests, "all to be told")
     assert json.loads(inside(seen.upgrading.fleet, "tests.usage.inside:differences")) == []
 
 

@@ -20,10 +20,10 @@ from tests.fleet.fleets import Fleet
 from tests.gateway.snapshots import KEY, MODEL, gateway_snapshot, route, tenants
 from tests.gateway.stand_in import HASTY as HASTY_USER
 from tests.gateway.stand_in import stand_in
-from tests.integration.gateway_fleet import until
 from tests.integration.test_gateway_process import joined_before
 from tests.suite import outliving
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 HASTY = "tests.edge.hasty"
 BODY = json.dumps({"model": MODEL, "prompt": "Hello", "max_tokens": 1}).encode()
@@ -123,7 +123,7 @@ def gateway_running(folder: Path) -> Iterator[Running]:
         port, log = free_port(), folder / "gateway.log"
         options = ("--port", str(port), "--json-logs", "--home", str(home), "--canary-seconds", "0")
         with _process((sys.executable, "-m", HASTY, "engine_agent.gateway.command", *options), log) as pid:
-            until(lambda: _answers(port, "/health"), seconds=READY_SECONDS)
+            wait_until(lambda: _answers(port, "/health"))
             yield Running("gateway", port, pid, log.read_text, "/health", "/v1/completions", 200, KEY)
 
 
@@ -161,7 +161,7 @@ def sidecar_running(folder: Path) -> Iterator[Running]:
             "--json-logs",
         )
         with _process((sys.executable, "-m", HASTY, "engine_agent.sidecar.command", *options), log) as pid:
-            until(lambda: _answers(port, "/health"), seconds=READY_SECONDS)
+            wait_until(lambda: _answers(port, "/health"))
             yield Running("sidecar", port, pid, log.read_text, "/health", "/health", 405, "none")
 
 

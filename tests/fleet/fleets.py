@@ -12,14 +12,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 import psycopg
 import redis
@@ -52,32 +51,13 @@ from tests.database.template import cluster_bring
 from tests.servers.embedded import FAST, postgres_running, temporary_home
 from tests.suite import outliving
 from tests.support.ports import free_port
+from tests.support.waiting import WaitTimeout, wait_until
 
-PATIENCE_SECONDS = 180.0  # how long a test waits for what must happen; no test judges by time
-# Each look at a fleet costs its processes time: the longer a wait, the longer its pauses.
-POLL_SECONDS, POLL_MOST_SECONDS, POLL_SHARE = 0.02, 0.3, 0.1
 KEEP_UP_SECONDS = 0.5
 STOP_SECONDS = 20.0
 LAST_CHARACTERS = 3000
 
 JOIN_TOKEN = {"name": "tests", "uses": None, "expires_in_seconds": 86_400}
-
-Found = TypeVar("Found")
-
-
-class Impatient(AssertionError):
-    """What was waited for did not happen."""
-
-
-def wait_for(look: Callable[[], Found | None], what: str, *, seconds: float = PATIENCE_SECONDS) -> Found:
-    """The first answer of `look` that is neither None nor False."""
-    began = time.monotonic()
-    while not (found := look()):
-        waited = time.monotonic() - began
-        if waited > seconds:
-            raise Impatient(f"waited {seconds:.0f} s in vain for {what}; last seen: {found!r}")
-        time.sleep(min(max(POLL_SECONDS, waited * POLL_SHARE), POLL_MOST_SECONDS))
-    return found
 
 
 @dataclass(slots=True)
@@ -112,12 +92,12 @@ class Part:
 
     def wait_ready(self) -> None:
         if self.check is not None:
-            wait_for(self._is_ready, f"{self.name} to be ready:\n{self.said[-LAST_CHARACTERS:]}")
+            wait_until(self._is_ready, f"{self.name} to be ready:\n{self.said[-LAST_CHARACTERS:]}")
 
     def _is_ready(self) -> bool:
         assert self.check is not None
         if not self.is_running:
-            raise Impatient(f"{self.name} has ended:\n{self.said[-LAST_CHARACTERS:]}")
+            raise WaitTimeout(f"{self.name} has ended:\n{self.said[-LAST_CHARACTERS:]}")
         try:
             self.check()
         except NotReady:
@@ -305,7 +285,7 @@ class Fleet:
 
     def agents_wait(self, count: int) -> None:
         """Until that many agents hold what they are to hold."""
-        wait_for(lambda: self.in_sync() >= count, f"{count} agents in sync\n{self.agents_said()}")
+        wait_until(lambda: self.in_sync() >= count, f"{count} agents in sync\n{self.agents_said()}")
 
     def in_sync(self) -> int:
         return int(

@@ -15,8 +15,9 @@ from tests.gateway.bad_requests import GOOD, head, request
 from tests.gateway.levels import Levels, levels
 from tests.gateway.snapshots import KEY, engine_snapshot, gateway_snapshot, route, tenants
 from tests.gateway.stand_in import HASTY, stand_in
-from tests.integration.gateway_fleet import fleet_engine, told_as, until
+from tests.integration.gateway_fleet import fleet_engine, told_as
 from tests.integration.test_gateway_process import Process, complete, gateway, joined_before
+from tests.support.waiting import wait_until
 
 ANOTHER = "stand-in"  # the model whose answers are long enough to be left unread
 OF_EACH = 8  # slow clients
@@ -47,7 +48,7 @@ def fleet() -> Iterator[Process]:
         routes = route("agent-1", f"http://127.0.0.1:{engine.port}"), route("agent-2", other.url, models=(ANOTHER,))
         joined_before(home, gateway_snapshot(tenants(), *routes))
         with gateway("--home", str(home), "--canary-seconds", "0") as running:
-            until(lambda: httpx.get(f"{running.url}/health").json().get("reachable") == 2)
+            wait_until(lambda: httpx.get(f"{running.url}/health").json().get("reachable") == 2)
             assert complete(running.url).status_code == 200
             yield running
 
@@ -55,7 +56,7 @@ def fleet() -> Iterator[Process]:
 def suffered(running: Process, count: int, *, seed: int) -> Aftermath:
     before = levels(running.url)
     run, silent, heads, bodies, amid = asyncio.run(_suffered(running, count, seed))
-    until(lambda: _is_settled(levels(running.url), before), seconds=SETTLED_SECONDS)
+    wait_until(lambda: _is_settled(levels(running.url), before), seconds=SETTLED_SECONDS)
     return Aftermath(run, silent, heads, bodies, before, amid, levels(running.url))
 
 
@@ -72,7 +73,7 @@ async def _suffered(
         send_all(port, count, seed=seed), asyncio.to_thread(_once_slow_clients_are_there, running.url)
     )
     await asyncio.wait([*silent, *heads, *bodies], timeout=SETTLED_SECONDS)
-    await asyncio.to_thread(until, lambda: levels(running.url).connections == 0, seconds=SETTLED_SECONDS)
+    await asyncio.to_thread(wait_until, lambda: levels(running.url).connections == 0, seconds=SETTLED_SECONDS)
     enough.set()
     await asyncio.gather(*deaf)
     return run, await asyncio.gather(*silent), await asyncio.gather(*heads), await asyncio.gather(*bodies), amid
@@ -86,7 +87,7 @@ def _once_slow_clients_are_there(url: str) -> Levels:
         seen.append(levels(url))
         return seen[-1].connections >= 3 * OF_EACH and seen[-1].body_bytes > 0
 
-    until(are_there, seconds=SETTLED_SECONDS)
+    wait_until(are_there, seconds=SETTLED_SECONDS)
     return seen[-1]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tests.fleet.fleets import wait_for
+from tests.support.waiting import wait_until
 
 STAYS = 10  # answers in a row after which a refusal is believed to last
 
@@ -26,11 +26,11 @@ class Asking:
 
     def answered(self) -> None:
         """Wait until it is served."""
-        wait_for(lambda: any(one.status == 200 for one in self.seen), "an answer")
+        wait_until(lambda: any(one.status == 200 for one in self.seen), "an answer")
 
     def refused(self, status: int) -> Asked:
         """The first refusal, with this status. Nothing that was asked after it was answered otherwise."""
-        wait_for(lambda: [one.status for one in self.seen[-STAYS:]] == [status] * STAYS, f"{status} for good")
+        wait_until(lambda: [one.status for one in self.seen[-STAYS:]] == [status] * STAYS, f"{status} for good")
         statuses = [one.status for one in self.seen]
         first = statuses.index(status)
         assert set(statuses[first:]) == {status}, statuses

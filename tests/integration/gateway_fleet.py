@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -28,6 +28,7 @@ from engine_agent.http.serving import server_of
 from engine_agent.process.commands import loop_factory
 from tests.engines.processes import Engine, engine, state_folder
 from tests.gateway.snapshots import CHECK, POLICY, SECRETS, Entries, engine_snapshot, gateway_snapshot, route, tenants
+from tests.support.waiting import wait_until
 
 T = TypeVar("T")
 SECONDS = 120  # of a machine that is busy with other things
@@ -139,18 +140,11 @@ class Fleet:
         return sum(int(one.admin("GET", "/stats").json["running"]) for one in self.engines.values())
 
     def until_idle(self) -> None:
-        until(lambda: self.running() == 0 and self.gateway.engines.in_flight == 0)
+        wait_until(lambda: self.running() == 0 and self.gateway.engines.in_flight == 0)
 
 
 def told_as(snapshot: Snapshot) -> Any:
     return json.loads(snapshot_encode(snapshot))
-
-
-def until(check: Callable[[], bool], *, seconds: float = SECONDS) -> None:
-    ends_at = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < ends_at, "it did not come to that"
-        time.sleep(0.02)
 
 
 @contextmanager

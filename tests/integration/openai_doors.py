@@ -11,8 +11,9 @@ from openai import AsyncOpenAI, OpenAI
 
 from engine_agent.contracts.protocol import Snapshot
 from tests.gateway.snapshots import gateway_snapshot, key, namespace, organisation, route
-from tests.integration.gateway_fleet import Gateway, gateway, until
+from tests.integration.gateway_fleet import Gateway, gateway
 from tests.integration.openai_engine import OpenAiEngine, running
+from tests.support.waiting import wait_until
 from tests.unit.server.identities import KEY
 
 WAYS = ("engine", "gateway")
@@ -48,7 +49,7 @@ def before(engine: OpenAiEngine) -> Iterator[Gateway]:
     """A gateway that knows this engine, what it holds, and the one key there is."""
     with gateway() as running:
         running.apply(vouching(engine.url))
-        until(running.heard)
+        wait_until(running.heard)
         yield running
 
 

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import socket
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from engine_agent.server.gateways import GatewayDoor
 from engine_agent.server.guard import Guard, KeyGuard, SignedGuard
 from engine_agent.server.limits import Limits
 from tests.gateway.snapshots import SECRETS
+from tests.support.waiting import wait_until
 from tests.unit.server.identities import KEY, LOCAL, SECRET
 
 T = TypeVar("T")
@@ -109,24 +109,17 @@ class OpenAiEngine:
         entries: tuple[Entry, ...] = self.journal.since(BOOT, 0, 1_000_000).entries
         return [entry.record for entry in entries]
 
-    def until(self, check: Callable[[], bool]) -> None:
-        until = time.monotonic() + SECONDS
-        while not check():
-            assert time.monotonic() < until, "it did not come to that"
-            time.sleep(0.005)
-
     def until_busy(self) -> None:
-        until = time.monotonic() + SECONDS
-        while not self.do(self.backend.stats())["running"]:
-            assert time.monotonic() < until, "nobody runs"
+        wait_until(lambda: self.do(self.backend.stats())["running"])
 
     def until_idle(self) -> None:
         """Nothing runs, nothing waits, and every block is accounted for."""
-        until = time.monotonic() + SECONDS
-        while (stats := self.do(self.backend.stats()))["running"] or stats["waiting"]:
-            assert time.monotonic() < until, "somebody still runs"
-            time.sleep(0.005)
+        wait_until(self._is_idle)
         assert self.do(self.backend.check_integrity()) == []
+
+    def _is_idle(self) -> bool:
+        stats = self.do(self.backend.stats())
+        return not (stats["running"] or stats["waiting"])
 
     def _run_all(self) -> None:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:

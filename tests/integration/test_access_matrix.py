@@ -3,14 +3,13 @@
 import json
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.db import connection, transaction
+from django.db import connection
 from django.http import HttpResponse
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -30,6 +29,7 @@ from tenants.services.operations import purge
 from tenants.services.organisations import organisation_delete, organisation_update
 from tenants.services.pins import pin_create
 from tests.database.factories import actor_of, make_agent, make_join_token, make_operator
+from tests.database.undoing import undone
 from tests.fleet.alerts import make_alert, make_alert_rule
 from tests.fleet.rollouts import make_canary, shipped_quality
 from tests.web.api import REST_SCOPES, Api, make_key, make_operator_token, make_organisation
@@ -329,14 +329,6 @@ def keys(acme: Organisation, chat: Namespace, default: Namespace) -> dict[str, s
     made["bound"] = make_key(acme, "policy:write", namespaces=[chat])
     made["unbound-here"] = make_key(acme, "policy:write", namespaces=[default])
     return made
-
-
-@contextmanager
-def undone() -> Iterator[None]:
-    """Whatever happens inside leaves the world as it was for the next caller."""
-    with transaction.atomic():
-        yield
-        transaction.set_rollback(True)
 
 
 def test_every_operation_has_a_row_and_every_row_an_operation() -> None:

@@ -1,6 +1,5 @@
 """The pages of one agent and of join tokens: for operators alone; what each deed does is said before it is done."""
 
-import html
 import re
 from datetime import timedelta
 from typing import Any
@@ -22,15 +21,10 @@ from tests.database.factories import about_agent, make_group, make_join_token
 from tests.fleet.rollouts import make_shipped_results
 from tests.fleet.seen_agents import HASH, OTHER, count_minute, hold, make_agent, make_vllm_agent
 from tests.web.api import make_organisation
+from tests.web.pages import words
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("still_clock")]
 TOKENS = "/fleet/join-tokens"
-
-
-def words(answer: Any) -> str:
-    page = answer.content.decode()
-    main = page[page.index("<main") : page.index("</main>")] if "<main" in page else page
-    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", main).split()))
 
 
 def look(client: Client, agent: str = "agent-1", more: str = "") -> str:

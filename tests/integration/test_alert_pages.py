@@ -16,27 +16,21 @@ from django.utils import timezone
 from controlplane.alerts.models import Alert, AlertRule, Evaluation
 from controlplane.alerts.services import webhook_secret
 from tenants.levels import Place
-from tenants.models import AuditRecord, Member, Namespace, Organisation, User
+from tenants.models import AuditRecord, Namespace, Organisation
 from tenants.services.organisations import organisation_update
 from tests.database.factories import actor_of, make_group, make_operator
 from tests.fleet.alerts import make_alert, make_alert_rule
 from tests.web.api import make_key, make_organisation
+from tests.web.pages import join, words
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "<script>alert(1)</script>"
 
 
-def join(organisation: Organisation, role: str = "editor") -> Member:
-    user = User.objects.get(email="someone@acme.example")
-    return Member.objects.create(
-        organisation=organisation, email=user.email, role=role, user=user, joined_at=timezone.now()
-    )
-
-
 @pytest.fixture
 def acme(customer_client: Client) -> Organisation:
     found = make_organisation("acme", "chat")
-    join(found)
+    join(found, role="editor")
     return found
 
 
@@ -47,12 +41,6 @@ def chat(organisation: Organisation) -> Place:
 def own_rule(organisation: Organisation, **more: Any) -> AlertRule:
     actor = actor_of(make_key(organisation, "admin"))
     return make_alert_rule(chat(organisation), actor=actor, clear_for_seconds=60, **more)
-
-
-def words(answer: Any) -> str:
-    page = answer.content.decode()
-    main = page[page.index("<main") : page.index("</main>")]
-    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", main).split()))
 
 
 def get(client: Client, path: str = "/alerts") -> str:

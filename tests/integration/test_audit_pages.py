@@ -17,6 +17,7 @@ from tenants.actor import SYSTEM
 from tenants.audit import audit_lines, audit_verify, audited
 from tenants.models import AuditRecord, Organisation
 from tests.web.api import make_organisation
+from tests.web.pages import words
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "<script>alert(1)</script>"
@@ -32,12 +33,6 @@ def acme(operator_client: Client) -> Organisation:
 def note(verb: str, target: str = "acme/chat", **more: Any) -> None:
     with audited() as journal:
         journal.record(SYSTEM, verb, target, **more)
-
-
-def words(answer: Any) -> str:
-    page = answer.content.decode()
-    main = page[page.index("<main") : page.index("</main>")]
-    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", main).split()))
 
 
 def get(client: Client, **query: Any) -> str:

@@ -15,7 +15,7 @@ import pytest
 from controlplane.backups.databases import server_open, with_database
 from controlplane.backups.errors import BackupProblem
 from controlplane.backups.restoring import put_in_place
-from tests.fleet.fleets import Fleet, fleet_running, inside, wait_for
+from tests.fleet.fleets import Fleet, fleet_running, inside
 from tests.fleet.uninterrupted import (
     Asking,
     all_in_sync,
@@ -26,6 +26,7 @@ from tests.fleet.uninterrupted import (
     printed,
     serves,
 )
+from tests.support.waiting import wait_until
 from tests.usage.fleets import customer, engine_agent, gateway, naming, organisation_make, stored
 from tests.usage.recount import CACHED, total
 
@@ -75,9 +76,9 @@ def test_a_fleet_takes_up_a_backup_and_nobody_is_served_what_was_purged(fleet: F
     acme, old = customer(fleet, "acme"), customer(fleet, "acme", "that will be revoked")
     old_id = fleet.value("SELECT id FROM tenants_apikey ORDER BY created_at DESC LIMIT 1")
     with engine_agent(fleet, "engine-1"), gateway(fleet) as (_, url):
-        wait_for(lambda: serves(url, acme), "an answer")
-        wait_for(lambda: serves(url, old), "an answer to the other key")
-        wait_for(lambda: total(stored(fleet), "acme").requests == 2, "these two to be counted")
+        wait_until(lambda: serves(url, acme), "an answer")
+        wait_until(lambda: serves(url, old), "an answer to the other key")
+        wait_until(lambda: total(stored(fleet), "acme").requests == 2, "these two to be counted")
         asking, before = Asking(url, acme), total(stored(fleet), "acme")
         with asking.going_on():
             asking.ask(PURGED)
@@ -92,11 +93,11 @@ def test_a_fleet_takes_up_a_backup_and_nobody_is_served_what_was_purged(fleet: F
             fleet.ask("DELETE", f"/orgs/acme/keys/{old_id}")
             organisation_make(fleet, "late")
             late = customer(fleet, "late")
-            wait_for(lambda: asked(url, late, "And I?").status_code == 200, "an answer to who came late")
-            wait_for(lambda: asked(url, old, "Hello?").status_code == 401, "the key to be refused")
+            wait_until(lambda: asked(url, late, "And I?").status_code == 200, "an answer to who came late")
+            wait_until(lambda: asked(url, old, "Hello?").status_code == 401, "the key to be refused")
             for ttl in (60, 90, 120):
                 fleet.ask("PUT", "/orgs/acme/policy", {"policy": {"kv_dtype": "bf16", "ttl_seconds": ttl}})
-            wait_for(lambda: all_in_sync(fleet, ["engine-1", "gateway"]), "what was published to arrive")
+            wait_until(lambda: all_in_sync(fleet, ["engine-1", "gateway"]), "what was published to arrive")
             epochs_before, late_ids = epochs(fleet), ids(fleet, "late")
             generations = generations_of(fleet)
             trail = tmp_path / "trail.jsonl"
@@ -110,7 +111,7 @@ def test_a_fleet_takes_up_a_backup_and_nobody_is_served_what_was_purged(fleet: F
             assert (epochs(fleet), given_out(fleet)) == (epochs_before, ids_before), "a dry run changed something"
             database_destroy(fleet)
             count = len(asking.statuses)
-            wait_for(lambda: len(asking.statuses) > count + 4, "customers to be served without a database")
+            wait_until(lambda: len(asking.statuses) > count + 4, "customers to be served without a database")
 
             restored = printed(fleet, "restore", str(backup), "--yes", "--audit", str(trail))
             assert restored["era"]["namespaces"] >= 1
@@ -120,8 +121,8 @@ def test_a_fleet_takes_up_a_backup_and_nobody_is_served_what_was_purged(fleet: F
             assert fleet.value(strangers) is False, "a restore lets strangers drop days of usage"
             control_plane_start(fleet)
             # The backup says that they are in sync: what they were when it was made.
-            wait_for(lambda: all_beyond(fleet, generations), "agents to be told of the backup")
-            wait_for(lambda: all_in_sync(fleet, ["engine-1", "gateway"]), "agents to take the backup up")
+            wait_until(lambda: all_beyond(fleet, generations), "agents to be told of the backup")
+            wait_until(lambda: all_in_sync(fleet, ["engine-1", "gateway"]), "agents to take the backup up")
             acme_namespace = ids(fleet, "acme")[1]
             assert epochs(fleet)[acme_namespace] > epochs_before[acme_namespace], "epochs never go back"
             assert asking.ask(PURGED)[1] == 0, "what was purged after the backup matches again"
@@ -131,13 +132,13 @@ def test_a_fleet_takes_up_a_backup_and_nobody_is_served_what_was_purged(fleet: F
 
             organisation_make(fleet, "later")
             later = customer(fleet, "later")
-            wait_for(lambda: asked(url, later, "And I?").status_code == 200, "an answer to who came after")
+            wait_until(lambda: asked(url, later, "And I?").status_code == 200, "an answer to who came after")
             assert ids(fleet, "later") > late_ids, "ids were given out again that agents had known"
             assert asked(url, later, PURGED).headers[CACHED] == "0"
         assert set(asking.statuses) == {200}, "somebody was not served"
         told = before + total(asking.recount.lower())
         with naming(lambda: (told, total(stored(fleet), "acme"))):
-            wait_for(lambda: total(stored(fleet), "acme") == told, "usage to be told again, once")
+            wait_until(lambda: total(stored(fleet), "acme") == told, "usage to be told again, once")
         assert luminet_run(fleet, "audit", "verify").returncode == 0
         differences = json.loads(inside(fleet, "tests.usage.inside:differences"))
         assert differences == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from controlplane.stack.vllm_env import VllmUnavailable
+from controlplane.stack.environments import Unavailable
 from engine_agent.engine.config import read_config
 from engine_agent.tools.loadgen.outcome import Outcome
 from engine_agent.tools.loadgen.server import Server
@@ -115,7 +115,7 @@ def test_answers_that_do_not_overlap_have_no_rate() -> None:
 
 class NoVllm:
     def ready_python(self) -> Path:
-        raise VllmUnavailable("no wheel for this machine")
+        raise Unavailable("no wheel for this machine")
 
 
 def test_without_vllm_ours_is_measured_and_the_row_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,15 +17,11 @@ from tests.bench.registry import REGISTRY
 from tests.bench.rows import kernels
 from tests.bench.rows.kernels import CALLS_MOST, SPEEDS, Speed, calls_for
 from tests.bench.running import run_row
+from tests.support.torch_threads import one_thread as one_thread
 
 CPU = torch.device("cpu")
 ROW = {row.key: row for row in REGISTRY.rows()}
 SMALL = Shape(heads=4, kv_heads=2, head_size=32, rows=2, context=40)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 # --- counting ---------------------------------------------------------------------------------------------------------

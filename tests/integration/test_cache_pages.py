@@ -29,36 +29,25 @@ from tests.database.factories import make_agent, make_pin, publish
 from tests.usage.evicted import evict
 from tests.usage.rows import Counted, counts, store
 from tests.web.api import make_organisation
+from tests.web.pages import join, words
 
 pytestmark = pytest.mark.django_db
 CHAT = "/orgs/acme/namespaces/chat"
 HOSTILE = "<script>alert(1)</script>"
 
 
-def join(organisation: Organisation, role: str = "editor") -> Organisation:
-    user = User.objects.get(email="someone@acme.example")
-    Member.objects.create(organisation=organisation, email=user.email, role=role, user=user, joined_at=timezone.now())
-    return organisation
-
-
 @pytest.fixture
 def acme(customer_client: Client) -> Organisation:
-    return join(make_organisation("acme", "chat"))
+    return join(make_organisation("acme", "chat"), role="editor").organisation
 
 
 @pytest.fixture
 def managed(customer_client: Client) -> Organisation:
-    return join(make_organisation("acme", "chat"), role="admin")
+    return join(make_organisation("acme", "chat"), role="admin").organisation
 
 
 def chat() -> Namespace:
     return Namespace.objects.select_related("organisation").get(organisation__slug="acme", slug="chat")
-
-
-def words(response: Any) -> str:
-    page = response.content.decode()
-    main = page[page.index("<main") : page.index("</main>")] if "<main" in page else page
-    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", main).split()))
 
 
 def seen(client: Client, path: str, **told: Any) -> str:
@@ -491,7 +480,7 @@ def test_in_a_suspended_organisation_nothing_is_changed(customer_client: Client,
 
 
 def test_only_admins_purge_a_whole_organisation(customer_client: Client) -> None:
-    acme = join(make_organisation("acme", "chat"), role="editor")
+    acme = join(make_organisation("acme", "chat"), role="editor").organisation
     assert customer_client.get("/orgs/acme/purge").status_code == 403
     Member.objects.update(role="admin")
     resides(chat(), 1 << 20)

@@ -13,6 +13,7 @@ from controlplane.common.health import BEAT_ALIVE_KEY, NotReady, beat_check, bro
 from controlplane.common.logs import JsonFormatter
 from controlplane.common.request_id import request_id_bound, request_id_current
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 seen: list[dict[str, Any]] = []
 
@@ -42,24 +43,17 @@ def _empty() -> None:
     seen.clear()
 
 
-def wait_for(count: int) -> None:
-    deadline = time.monotonic() + 10
-    while len(seen) < count and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert len(seen) >= count
-
-
 def test_a_task_knows_the_request_that_set_it_off_and_so_do_the_tasks_it_starts(worker: Any) -> None:
     with request_id_bound("from-the-web"):
         look.delay(then=2)
-    wait_for(3)
+    wait_until(lambda: len(seen) >= 3)
     assert {one["request_id"] for one in seen} == {"from-the-web"}
 
 
 def test_a_task_nobody_asked_for_has_an_id_of_its_own(worker: Any) -> None:
     look.delay()
     look.delay()
-    wait_for(2)
+    wait_until(lambda: len(seen) >= 2)
     assert None not in {one["request_id"] for one in seen}
     assert len({one["request_id"] for one in seen}) == 2
 
@@ -67,7 +61,7 @@ def test_a_task_nobody_asked_for_has_an_id_of_its_own(worker: Any) -> None:
 def test_a_task_knows_when_it_was_sent(worker: Any) -> None:
     before = time.time()
     look.delay()
-    wait_for(1)
+    wait_until(lambda: len(seen) >= 1)
     assert before <= seen[0]["sent_at"] <= time.time()
 
 
@@ -90,7 +84,7 @@ def test_a_task_that_fails_is_logged_with_its_name_and_request(worker: Any) -> N
         with request_id_bound("r-9"):
             fail.delay()
             look.delay()
-            wait_for(1)
+            wait_until(lambda: len(seen) >= 1)
     finally:
         logging.getLogger("controlplane.celery").removeHandler(kept)
     assert [(line["task"], line["request_id"]) for line in kept.lines] == [("tests.fail", "r-9")]

@@ -1,7 +1,6 @@
 """What the database refuses by itself, whatever code asks it. Triggers that keep the trail are in test_audit.py."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,6 +27,7 @@ from tenants.models import (
     PolicyRevision,
     User,
 )
+from tests.database.undoing import undone
 from tests.web.api import make_organisation
 
 pytestmark = pytest.mark.django_db
@@ -210,14 +210,6 @@ REFUSED: list[tuple[str, Make]] = [
     ("there_is_one_audit_head", head(id=2)),
     ("an_idempotency_key_is_used_once", twice(request())),
 ]  # fmt: skip
-
-
-@contextmanager
-def undone() -> Iterator[None]:
-    """Each case meets the same world."""
-    with transaction.atomic():
-        yield
-        transaction.set_rollback(True)
 
 
 def test_the_database_refuses_it_by_name(world: World, subtests: pytest.Subtests) -> None:

@@ -20,9 +20,9 @@ from controlplane.backups.restoring import schema_bring_up
 from controlplane.database import roles as database_roles
 from controlplane.database.roles import RolesProblem, grants_apply, roles_make, roles_make_of, tables_owned
 from controlplane.stack.services import database_url
-from tests.fleet.fleets import wait_for
 from tests.plugin import POSTGRES_PORT
 from tests.support.passwords import POSTGRES_PASSWORD
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db  # so that there is a database to copy
 OLD, NAME = "luminet", "luminet_with_roles"  # the login that an installation of before has; the database
@@ -289,8 +289,8 @@ def test_roles_wait_for_a_table_in_use(one_login: Logins, table: str) -> None:
         with application.transaction():
             application.execute(sql.SQL("SELECT FROM {} LIMIT 1").format(sql.Identifier(table)))
             made = other.submit(one_login.make)
-            first = wait_for(lambda: waiting(table), "a first try")
-            wait_for(lambda: waiting(table) not in (None, first), "another try")
+            first = wait_until(lambda: waiting(table), "a first try")
+            wait_until(lambda: waiting(table) not in (None, first), "another try")
         made.result()
         assert owners(application) == {OWNER}
         assert lacking(application) == []
@@ -322,7 +322,7 @@ def test_a_deadlock_fails_roles_and_not_the_application(one_login: Logins) -> No
         with application.transaction():
             application.execute("SELECT FROM analytics_keyminute LIMIT 1")
             made = other.submit(one_login.make)
-            wait_for(lambda: waiting("analytics_keyminute") is not None, "roles to have one table and want the other")
+            wait_until(lambda: waiting("analytics_keyminute") is not None, "roles to have one table and want the other")
             application.execute("SELECT FROM analytics_minute LIMIT 1")
         made.result()
         assert owners(application) == {OWNER}

@@ -7,9 +7,10 @@ import pytest
 from django.db import DatabaseError, connection
 from django.db.backends.postgresql.base import DatabaseWrapper
 
+from controlplane.database import locks
 from controlplane.rollouts import assigning
 from controlplane.rollouts.assigning import PLANNING_LOCK, planning
-from tests.fleet.fleets import wait_for
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -20,7 +21,8 @@ def pooled(monkeypatch: pytest.MonkeyPatch) -> Iterator[DatabaseWrapper]:
     settings = deepcopy(connection.settings_dict)
     settings["OPTIONS"]["pool"] = {"min_size": 1, "max_size": 2, "timeout": 5}
     found = DatabaseWrapper(settings, alias="pooled")
-    monkeypatch.setattr(assigning, "connection", found)
+    for module in (assigning, locks):
+        monkeypatch.setattr(module, "connection", found)
     yield found
     found.close()
     found.close_pool()  # type: ignore[attr-defined]  # newer than its stubs
@@ -40,7 +42,7 @@ def test_a_connection_whose_unlocking_failed_is_not_given_back_with_the_lock(poo
             cursor.execute("SELECT 1 / 0")  # from here on the transaction takes no statement, nor to unlock
     pooled.pool.wait()  # type: ignore[attr-defined]  # newer than its stubs
     # The connection is closed; its server process lets go of the lock a moment later.
-    wait_for(lambda: not holders(PLANNING_LOCK), "the lock of a connection that was not given back to be free")
+    wait_until(lambda: not holders(PLANNING_LOCK), "the lock of a connection that was not given back to be free")
     with planning():
         assert len(holders(PLANNING_LOCK)) == 1
     assert holders(PLANNING_LOCK) == []

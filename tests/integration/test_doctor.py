@@ -13,8 +13,9 @@ import pytest
 
 from controlplane.settings.env import CHECKOUT
 from tests.fleet.control_planes import AGENT, control_plane, sidecar
-from tests.fleet.fleets import Fleet, fleet_running, inside, wait_for
+from tests.fleet.fleets import Fleet, fleet_running, inside
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 PATIENT = ("--seconds", "60")  # the machine may have much else to do
 Told = dict[str, dict[str, Any]]
@@ -65,7 +66,7 @@ def told_of_agents_in_sync(fleet: Fleet) -> tuple[int, Told]:
         heard[:] = [told(of_processes(fleet))]
         return "agents" in heard[0][1]
 
-    wait_for(are_in_sync, "agents that are in sync")
+    wait_until(are_in_sync, "agents that are in sync")
     return heard[0]
 
 
@@ -74,7 +75,7 @@ def is_pulse_there(fleet: Fleet) -> bool:
 
 
 def test_a_control_plane_that_is_well_is_told_so_and_no_secret_is_shown(fleet: Fleet) -> None:
-    wait_for(lambda: is_pulse_there(fleet), "a pulse")
+    wait_until(lambda: is_pulse_there(fleet), "a pulse")
     status, found = told_of_agents_in_sync(fleet)
     assert [one for one in found.values() if one["status"] == "broken"] == []
     assert status == 0
@@ -118,7 +119,7 @@ def test_a_redis_that_hangs_is_told_and_nobody_waits_for_it(fleet: Fleet) -> Non
     finally:
         fleet.parts["redis"].resume()
     assert (status, found["redis"]["status"]) == (1, "broken")
-    wait_for(lambda: is_pulse_there(fleet), "the pulse to be back")
+    wait_until(lambda: is_pulse_there(fleet), "the pulse to be back")
 
 
 @pytest.mark.parametrize("where", [("--home", "."), ("--url", "http://127.0.0.1:9")], ids=["home", "url"])
@@ -178,7 +179,7 @@ def test_a_model_that_nobody_measured_in_the_fleets_format_is_told_of(fleet: Fle
 
 
 def test_from_afar_an_operator_sees_the_fleet_and_a_wrong_token_is_told(fleet: Fleet) -> None:
-    wait_for(lambda: is_pulse_there(fleet), "a pulse")
+    wait_until(lambda: is_pulse_there(fleet), "a pulse")
     status, found = told(from_afar(fleet, fleet.tokens["operator"]))
     assert (status, found["token"]["status"], found["pulse"]["status"]) == (0, "ok", "ok")
     assert found["luminet"]["says"].endswith("as the control plane")
@@ -203,7 +204,7 @@ def test_an_agent_that_hangs_is_stale(fleet: Fleet) -> None:
     fleet.agents_wait(3)
     part.pause()
     try:
-        wait_for(
+        wait_until(
             lambda: fleet.value("SELECT bool_or(conditions ? 'stale') FROM fleet_agent WHERE id LIKE 'late%%'"),
             "it to be stale",
         )
@@ -221,7 +222,7 @@ def test_an_agents_home_says_whose_it_is_whether_it_runs_and_what_its_logins_can
     home = tmp_path / "agent"
     with control_plane(redis_server) as plane:
         with sidecar(plane, home, "--engine-state", str(tmp_path / "engine")):
-            wait_for(lambda: (home / "credentials").exists(), "it to join")
+            wait_until(lambda: (home / "credentials").exists(), "it to join")
             _, found = told({}, "--home", str(home), "reachability", "permissions")
             assert found["credentials"]["says"].startswith(f"This is the engine {AGENT} of")
             assert {found[name]["status"] for name in ("process", "broker", "files")} == {"ok"}

@@ -25,10 +25,10 @@ from tests.edge.proxied import Proxied
 from tests.edge.running import complaints_by_server
 from tests.edge.steps import ANSWERED
 from tests.edge.world import World, cases_proxied, world_running
-from tests.fleet.fleets import wait_for
 from tests.gateway.levels import metrics
 from tests.servers.programs import ProgramUnavailable
 from tests.servers.proxies import API_HOST, PROXIES, proxy_running
+from tests.support.waiting import wait_until
 from tests.usage.fleets import MODEL
 
 STATIC = re.compile(r'href="(/static/[^"]+\.css)"')
@@ -63,9 +63,9 @@ def test_unread_answer_is_given_up(world: World) -> None:
         clients = [stack.enter_context(deaf(running.address, running.unread)) for running in servers]
         held = {client.getsockname()[1]: running for client, running in zip(clients, servers, strict=True)}
         for port, running in held.items():
-            wait_for(lambda: port in running.client_ports(), f"a connection at the {running.server}")  # noqa: B023
+            wait_until(lambda: port in running.client_ports(), f"a connection at the {running.server}")  # noqa: B023
         for port, running in held.items():
-            wait_for(lambda: port not in running.client_ports(), f"its end at the {running.server}")  # noqa: B023
+            wait_until(lambda: port not in running.client_ports(), f"its end at the {running.server}")  # noqa: B023
     assert [running.faults() for running in servers] == [[]] * len(servers)
 
 
@@ -171,7 +171,7 @@ def _token(client: httpx.Client) -> str:
 def front(request: pytest.FixtureRequest, world: World) -> Iterator[Front]:
     with skipping(), proxy_running(request.param, world.folder / request.param, world.ports) as port:
         found = Front(world, f"https://127.0.0.1:{port}")
-        wait_for(lambda: _answers(found), "an answer through the proxy")
+        wait_until(lambda: _answers(found), "an answer through the proxy")
         yield found
 
 
@@ -193,7 +193,7 @@ def test_people_sign_in_and_are_the_same_to_both_web_processes(front: Front) -> 
         assert {client.get("/").status_code for _ in range(6)} == {200}
         assert client.get("/metrics").status_code == 404
         assert client.get("/%6detrics").status_code == 404
-    wait_for(lambda: grew(before, front.logged()) == [True, True], "requests at both web processes")
+    wait_until(lambda: grew(before, front.logged()) == [True, True], "requests at both web processes")
 
 
 def test_a_live_socket_hears_of_the_fleet(front: Front) -> None:

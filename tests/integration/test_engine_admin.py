@@ -3,7 +3,7 @@
 import base64
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from http.client import HTTPConnection
 from typing import Any
@@ -20,6 +20,7 @@ from engine_agent.contracts.protocol import (
     snapshot_encode,
 )
 from tests.engines.processes import Engine, UnixConnection, asked, engine, state_folder
+from tests.support.waiting import wait_until
 
 SECRET = b"the-secret-that-gateways-and-engines-share"
 PROMPT = list(range(100, 180))  # five blocks
@@ -81,14 +82,6 @@ def identity(**fields: Any) -> str:
         audience="agent-1",
     )
     return sign(replace(known, **fields), SECRET)
-
-
-def until(check: Callable[[], Any], wanted: Any, *, seconds: float = 20) -> None:
-    """What is done between two steps is there a moment later."""
-    ends_at = time.monotonic() + seconds
-    while (found := check()) != wanted:
-        assert time.monotonic() < ends_at, found
-        time.sleep(0.02)
 
 
 # For anybody
@@ -164,7 +157,7 @@ def test_what_a_response_said_is_in_the_journal(alone: Engine) -> None:
     since = alone.admin("GET", "/journal?limit=10000").json["last"]
     cold = alone.complete([7, *PROMPT], cache_salt="journal")
     hit = alone.complete([7, *PROMPT], cache_salt="journal")
-    until(lambda: alone.admin("GET", f"/journal?since={since}").json["last"], since + 4)
+    wait_until(lambda: alone.admin("GET", f"/journal?since={since}").json["last"] == since + 4)
     page = alone.admin("GET", f"/journal?since={since}").json
     kinds = [(entry["type"], entry["request_id"]) for entry in page["entries"]]
     ids = [answer.headers["x-request-id"] for answer in (cold, hit)]
@@ -214,7 +207,7 @@ def test_a_pin_is_computed_and_then_hit(alone: Engine) -> None:
     tokens = list(range(200, 264))
     since = alone.admin("GET", "/journal?limit=10000").json["last"]
     pin_id = alone.admin("POST", "/pins", {"name": "support", "token_ids": tokens}).json["id"]
-    until(lambda: _pin(alone, pin_id)["resident_blocks"], 4)
+    wait_until(lambda: _pin(alone, pin_id)["resident_blocks"] == 4)
     assert (_pin(alone, pin_id)["state"], _pin(alone, pin_id)["name"]) == ("active", "support")
     answer = alone.complete([*tokens, 5, 6, 7])
     assert answer.headers["x-luminet-cached-tokens"] == "64"
@@ -378,7 +371,7 @@ def test_a_pin_of_a_snapshot_waits_for_its_content(fleet: Engine) -> None:
     assert _pin(fleet, "5")["state"] == "content_missing"
     tokens = list(range(300, 380))
     assert fleet.admin("PUT", "/pins/5/content", {"token_ids": tokens}).json == {"id": "5", "tokens": 80}
-    until(lambda: _pin(fleet, "5")["resident_blocks"], 5)
+    wait_until(lambda: _pin(fleet, "5")["resident_blocks"] == 5)
     assert fleet.admin("PUT", "/pins/6/content", {"token_ids": tokens}).status == 400
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from engine_agent.process.config import CHECKOUT, default_state
+from engine_agent.process.config import CHECKOUT, default_home
 from tests.engines.processes import Engine, engine, state_folder
 
 PAGE = (CHECKOUT / "docs" / "engine.md").read_text()
@@ -41,7 +41,7 @@ def test_the_first_command_is_how_the_tests_start_engines() -> None:
     command = block("Start one", "sh").split()
     assert command == ["luminet", "engine", "--model", "engine_agent/demo/model", "--name", "demo"]
     assert (CHECKOUT / command[3] / "config.json").exists()
-    assert default_state({}, 8101) == CHECKOUT / ".luminet" / "engine-8101"
+    assert default_home({}, "engine-8101") == CHECKOUT / ".luminet" / "engine-8101"
 
 
 def test_curl_gets_an_answer_and_the_headers(newcomers: Engine) -> None:

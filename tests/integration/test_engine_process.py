@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 from engine_agent.journal.journal import Closed, Journal, Opened
 from engine_agent.process.config import CHECKOUT
 from tests.engines.processes import DEMO, READY_SECONDS, Engine, engine, state_folder
+from tests.support.waiting import wait_until
 
 PROMPT = list(range(100, 180))  # five blocks
 
@@ -34,13 +34,6 @@ def state() -> Iterator[Path]:
 def started() -> Iterator[Engine]:
     with state_folder() as folder, engine("--json-logs", state=folder) as running:
         yield running
-
-
-def until(check: Callable[[], bool], *, seconds: float = READY_SECONDS) -> None:
-    ends_at = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < ends_at
-        time.sleep(0.02)
 
 
 def streaming(running: Engine, tokens: int) -> tuple[HTTPConnection, HTTPResponse]:
@@ -72,7 +65,7 @@ def refused_to_start(*arguments: str) -> str:
 @pytest.fixture(scope="module")
 def chatty() -> Iterator[Engine]:
     with state_folder() as folder, engine(state=folder) as running:
-        until(lambda: any("Ctrl-C" in line for line in running.said))
+        wait_until(lambda: any("Ctrl-C" in line for line in running.said))
         yield running
 
 
@@ -134,7 +127,7 @@ def test_sighup_has_the_policy_obeyed_anew_and_a_bad_one_changes_nothing(state: 
         assert before.headers["x-luminet-kv-dtype"] == "int8"
         pins = [{"name": "head", "token_ids": PROMPT}]
         asked_for({"kv_dtype": "fp8", "pin_share": 0.5, "pins": pins})
-        until(said("as revision 2"))
+        wait_until(said("as revision 2"))
         after = running.complete(PROMPT)
         assert after.headers["x-luminet-kv-dtype"] == "fp8"
         assert after.headers["x-luminet-policy-revision"] == "2"
@@ -145,26 +138,26 @@ def test_sighup_has_the_policy_obeyed_anew_and_a_bad_one_changes_nothing(state: 
             ({"pins": [{"name": "head", "token_ids": [10**6]}]}, "token_ids"),
         ):
             asked_for(wrong)
-            until(said(problem))
+            wait_until(said(problem))
             assert running.complete(PROMPT).headers["x-luminet-policy-revision"] == "2"
         policy.unlink()
         running.process.send_signal(signal.SIGHUP)
-        until(said("No such file"))
+        wait_until(said("No such file"))
         assert running.complete(PROMPT).headers["x-luminet-kv-dtype"] == "fp8"
         asked_for({"kv_dtype": "fp8", "pin_share": 0.5})
-        until(lambda: running.admin("GET", "/pins").json["pins"] == [])
+        wait_until(lambda: running.admin("GET", "/pins").json["pins"] == [])
         assert running.complete(PROMPT).headers["x-luminet-policy-revision"] == "2"
 
 
 def test_sighup_without_a_policy_file_is_survived(started: Engine) -> None:
     started.process.send_signal(signal.SIGHUP)
-    until(lambda: any("no policy file" in line for line in started.logged))
+    wait_until(lambda: any("no policy file" in line for line in started.logged))
     assert started.complete(PROMPT).status == 200
 
 
 def test_log_lines_for_programs_are_json(started: Engine) -> None:
     started.process.send_signal(signal.SIGHUP)
-    until(lambda: any("SIGHUP" in line for line in started.logged))
+    wait_until(lambda: any("SIGHUP" in line for line in started.logged))
     lines = [json.loads(line) for line in started.logged if "SIGHUP" in line]
     assert {line["level"] for line in lines} == {"warning"}
 
@@ -193,9 +186,9 @@ def test_who_stops_it_waits_for_what_runs_and_nobody_else_gets_in(state: Path) -
     with engine(state=state) as running:
         connection, answer = streaming(running, 400)
         running.process.send_signal(signal.SIGTERM)
-        until(lambda: running.ask("GET", "/health").status == 503)  # a load balancer sees it
+        wait_until(lambda: running.ask("GET", "/health").status == 503)  # a load balancer sees it
         assert running.ask("GET", "/health").error == "draining"
-        until(lambda: running.complete(PROMPT).status == 503)
+        wait_until(lambda: running.complete(PROMPT).status == 503)
         rest = answer.read()
         assert rest.count(b"data: ") >= 200
         assert rest.endswith(b"data: [DONE]\n\n")
@@ -218,7 +211,7 @@ def test_a_second_signal_ends_it_at_once(state: Path) -> None:
     with engine(state=state) as running:
         connection, _ = streaming(running, 8_000)
         running.process.send_signal(signal.SIGINT)
-        until(lambda: running.complete(PROMPT).status == 503)
+        wait_until(lambda: running.complete(PROMPT).status == 503)
         assert running.stop(signal.SIGINT) == 128 + signal.SIGINT
         connection.close()
 
@@ -257,7 +250,7 @@ def test_every_header_that_left_before_kill_9_is_in_the_journal_with_its_numbers
         clients = [Thread(target=keep_asking, args=(client,)) for client in range(4)]
         for client in clients:
             client.start()
-        until(lambda: len(told) >= 40)
+        wait_until(lambda: len(told) >= 40)
         running.process.kill()
         for client in clients:
             client.join()

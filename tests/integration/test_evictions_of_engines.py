@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.fleet.fleets import Fleet, fleet_running, inside, wait_for
+from tests.fleet.fleets import Fleet, fleet_running, inside
+from tests.support.waiting import wait_until
 from tests.usage.chats import Chat, Customer, Door
 from tests.usage.fleets import MODEL, customer, engine_agent, gateway, organisation_make
 from tests.usage.recount import Recount
@@ -44,7 +45,7 @@ def test_a_flood_shows_as_the_pair_of_who_flooded_and_who_gave_way(fleet: Fleet)
     victim, flooder = customer(fleet, "acme"), customer(fleet, "globex")
     with engine_agent(fleet, "engine-1", "--pool", "8MiB"), gateway(fleet) as (_, url):
         door = Door(url, Recount())
-        wait_for(lambda: door.serves(MODEL, victim), "a model at the gateway")
+        wait_until(lambda: door.serves(MODEL, victim), "a model at the gateway")
         for number in range(12):
             door.ask(chat(victim, number))
 
@@ -54,7 +55,7 @@ def test_a_flood_shows_as_the_pair_of_who_flooded_and_who_gave_way(fleet: Fleet)
             return next((one for one in found if one["victim"] == "acme/default"), None)
 
         numbers = iter(range(1_000, 100_000))
-        found = wait_for(pair, "the pair")
+        found = wait_until(pair, "the pair")
         assert (found["by"], found["cause"]) == ("globex/default", "pressure")
         told = part(fleet, f"{PATH}/evictions")
         assert "globex/default evicted most of default: " in told

@@ -6,8 +6,9 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from tests.fleet.fleets import Fleet, fleet_running, wait_for
+from tests.fleet.fleets import Fleet, fleet_running
 from tests.support.small_disk import NoSmallDisk, small_disk
+from tests.support.waiting import wait_until
 from tests.usage.chats import Door, chats
 from tests.usage.fleets import (
     MODEL,
@@ -43,31 +44,31 @@ def test_an_agent_whose_disk_is_full_refuses_and_says_so_loses_nothing_and_goes_
         _, url = opened.enter_context(gateway(fleet))
         asked_by = customer(fleet, "acme")
         door = Door(url, Recount())
-        wait_for(lambda: door.serves(MODEL, asked_by), "a model at the gateway")
+        wait_until(lambda: door.serves(MODEL, asked_by), "a model at the gateway")
         door.burst(list(chats([asked_by], 12, seed=1)))
         engine = engine_of(part).pid
 
         disk.fill()
         before = len(door.recount.doubts)
-        refusal = wait_for(lambda: refused(url, asked_by.key, door), "a refusal")
+        refusal = wait_until(lambda: refused(url, asked_by.key, door), "a refusal")
         assert refusal["code"] == "journal_full"
         assert "No space left on device" in refusal["message"]
         assert str(fleet.config.home) not in refusal["message"], "clients need not know where it is"
-        wait_for(lambda: "No space left" in condition(fleet), "its condition to be shown")
-        wait_for(lambda: is_alert(fleet), "an alert")
+        wait_until(lambda: "No space left" in condition(fleet), "its condition to be shown")
+        wait_until(lambda: is_alert(fleet), "an alert")
         door.burst(list(chats([asked_by], 10, seed=2, manners=("whole", "stream"))))
         assert len(door.recount.doubts) > before, "the fault: there is no room for one record more"
         fleet.ask("PUT", "/orgs/acme/policy", {"policy": {"kv_dtype": "bf16", "ttl_seconds": 77}})
 
         disk.free()
-        wait_for(lambda: is_ready(fleet, AGENT) and not condition(fleet), "it to be well again, and in sync")
+        wait_until(lambda: is_ready(fleet, AGENT) and not condition(fleet), "it to be well again, and in sync")
         assert engine_of(part).pid == engine, "nobody was started anew"
         answered = len(door.recount.answers)
         door.burst(list(chats([asked_by], 12, seed=3, manners=("whole", "stream"))))
         assert len(door.recount.answers) == answered + 12
         truth = by_namespace(truth_of(door.recount, kept.opened()).sums)
         with naming(lambda: (truth, stored(fleet))):
-            wait_for(lambda: by_namespace(stored(fleet)) == truth, "rows as headers said")
+            wait_until(lambda: by_namespace(stored(fleet)) == truth, "rows as headers said")
 
 
 def refused(url: str, key: str, door: Door) -> dict[str, str] | None:

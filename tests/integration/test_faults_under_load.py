@@ -20,7 +20,8 @@ import psutil
 import pytest
 
 from tests.bench.pages import NotAnswered
-from tests.fleet.fleets import Fleet, Part, fleet_running, inside, wait_for
+from tests.fleet.fleets import Fleet, Part, fleet_running, inside
+from tests.support.waiting import wait_until
 from tests.usage.chats import LEFT, Customer, Door, chats
 from tests.usage.fleets import (
     MODEL,
@@ -85,7 +86,7 @@ class Load:
     def more(self, requests: int = 12) -> None:
         """That many answers from now on."""
         reached = len(self.recount.answers) + requests
-        wait_for(lambda: len(self.recount.answers) >= reached, "answers under load", seconds=180)
+        wait_until(lambda: len(self.recount.answers) >= reached, "answers under load")
 
 
 @dataclass(slots=True)
@@ -145,7 +146,7 @@ def whole() -> Iterator[Whole]:
             agents[name], url = opened.enter_context(gateway(fleet, name))
             doors.append(Door(url, recount))
         for door in doors:
-            wait_for(lambda: door.serves(MODEL, customers[0]), "a model at the gateway")  # noqa: B023 (asked at once)
+            wait_until(lambda: door.serves(MODEL, customers[0]), "a model at the gateway")  # noqa: B023 (asked at once)
         yield Whole(fleet, database, agents, Load(doors, customers), kept)
 
 
@@ -183,12 +184,12 @@ def killed_and_back(whole: Whole, names: Sequence[str]) -> None:
         bring()
     with naming(lambda: (names, SEED, whole.fleet.said())):
         load.more()
-        wait_for(whole.is_whole, f"everybody ready and in sync after {names}", seconds=180)
+        wait_until(whole.is_whole, f"everybody ready and in sync after {names}")
 
 
 def exactly_counted(whole: Whole) -> None:
     with naming(lambda: (SEED, whole.truth(), whole.rows())):
-        wait_for(lambda: whole.rows() == whole.truth(), "rows as headers said")
+        wait_until(lambda: whole.rows() == whole.truth(), "rows as headers said")
     truth = truth_of(whole.load.recount, whole.kept.opened()).sums
     for organisation in ("acme", "globex"):
         assert told(whole.fleet, organisation) == total(truth, organisation)
@@ -200,10 +201,10 @@ def exactly_counted(whole: Whole) -> None:
 def nothing_is_left(whole: Whole) -> None:
     fleet = whole.fleet
     for name in ENGINES:
-        wait_for(lambda: requests_of(whole.agents[name]) == 0, f"{name} to be idle")  # noqa: B023 (asked at once)
+        wait_until(lambda: requests_of(whole.agents[name]) == 0, f"{name} to be idle")  # noqa: B023 (asked at once)
         assert problems_in_books(fleet, name) == []
     fleet.ask("PUT", "/orgs/acme/policy", {"policy": {"kv_dtype": "bf16", "ttl_seconds": next(_ttls)}})
-    wait_for(lambda: fleet.value(HELD) == 0 and whole.is_whole(), "every step of every operation to end")
+    wait_until(lambda: fleet.value(HELD) == 0 and whole.is_whole(), "every step of every operation to end")
     assert inside(fleet, "tests.usage.inside:audit_is_sound") == "true"
     for name in ENGINES:
         assert len(psutil.Process(whole.agents[name].pid).children()) == 1, (
@@ -234,7 +235,7 @@ def requests_of(agent: Part) -> float:
 def problems_in_books(fleet: Fleet, agent: str) -> list[str]:
     """What an engine finds that looks through its blocks: also those that nobody holds and that are not free."""
     path = f"/operations/{fleet.ask('POST', f'/fleet/agents/{agent}/integrity', {})['operation']}"
-    wait_for(lambda: fleet.ask("GET", path)["state"] == "done", f"{agent} to look through its books")
+    wait_until(lambda: fleet.ask("GET", path)["state"] == "done", f"{agent} to look through its books")
     ((receipt,),) = fleet.rows(
         "SELECT s.receipt FROM fleet_operationstep s WHERE s.deed = 'integrity' AND s.agent_id = %s "
         "ORDER BY s.done_at DESC LIMIT 1",

@@ -28,6 +28,7 @@ from tenants.levels import Place, level_of
 from tenants.models import ApiKey, Namespace, Organisation, User
 from tests.database.factories import make_agent, make_operator, publish
 from tests.gateway.stand_in_gateway import StandIn, stand_in_gateway
+from tests.support.waiting import wait_until
 from tests.web.api import make_organisation
 from tests.web.demonstration import demonstration
 
@@ -162,9 +163,7 @@ def test_an_experiment_that_fails_undoes_says_why_and_may_be_run_again(actor: Ac
 
     assert experiment_begin("hit", failing, actor)
     assert ended("hit").problem == "The gateway is away."
-    end = time.monotonic() + 5
-    while not experiment_begin("hit", failing, actor) and time.monotonic() < end:
-        time.sleep(0.02)
+    wait_until(lambda: experiment_begin("hit", failing, actor))
     ended("hit")
     assert undone[0]
 

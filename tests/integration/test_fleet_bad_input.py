@@ -13,7 +13,8 @@ import pytest
 import redis
 
 from engine_agent.contracts.wire import MOST_BATCH_BYTES, Batch, Report, batch_encode
-from tests.fleet.fleets import Fleet, fleet_running, wait_for
+from tests.fleet.fleets import Fleet, fleet_running
+from tests.support.waiting import wait_until
 
 ABOUT = {"backend": "simulated", "version": "0.1.0"}
 Answered = tuple[int, Any]
@@ -83,7 +84,7 @@ def is_refused(fleet: Fleet, answer: Answered, *, status: int, code: str, lines:
     assert set(told) == {"error"}
     assert set(told["error"]) == {"code", "message"}
     assert "Traceback" not in json.dumps(told)
-    wait_for(lambda: len(refused_lines(fleet)) == lines + 1, "one log line")
+    wait_until(lambda: len(refused_lines(fleet)) == lines + 1, "one log line")
     assert refused_count(fleet) == count + 1
 
 
@@ -104,7 +105,7 @@ def test_whoever_is_nobody_is_refused(fleet: Fleet, what: str) -> None:
 def test_a_revoked_agent_is_told_so_within_a_second_and_kept_out(fleet: Fleet, agent: dict[str, Any]) -> None:
     assert post(fleet, "reports", reports(), agent["token"])[0] == 200
     fleet.ask("DELETE", f"/fleet/agents/{agent['agent']}")
-    wait_for(lambda: post(fleet, "reports", reports(), agent["token"])[0] == 403, "the door to notice")
+    wait_until(lambda: post(fleet, "reports", reports(), agent["token"])[0] == 403, "the door to notice")
     lines, count = len(refused_lines(fleet)), refused_count(fleet)
     answer = post(fleet, "reports", reports(), agent["token"])
     is_refused(fleet, answer, status=403, code="revoked", lines=lines, count=count)
@@ -211,7 +212,7 @@ def test_a_revoked_agent_is_out_of_the_broker_too(fleet: Fleet, agent: dict[str,
         assert client.llen(queue_of(agent["agent"])) in (0, 1)  # what it is to hold may be on its way already
         fleet.ask("DELETE", f"/fleet/agents/{agent['agent']}")
         with pytest.raises(redis.exceptions.RedisError):
-            wait_for(lambda: client.llen(f"agent.{agent['agent']}:x") and None, "to be thrown out", seconds=10)
+            wait_until(lambda: client.llen(f"agent.{agent['agent']}:x") and None, "to be thrown out")
     with login(fleet, agent) as again, pytest.raises(redis.exceptions.AuthenticationError):
         again.ping()
 
@@ -226,20 +227,20 @@ def test_what_somebody_else_writes_into_a_queue_is_obeyed_by_nobody_and_reported
     """Whoever could write there, by the broker's own password: neither made up, nor taken from another's queue."""
     fleet.ask("POST", "/orgs", {"slug": "acme", "name": "Acme"})  # without a namespace a policy is news to nobody
     part = fleet.simulate(2, prefix="target")
-    wait_for(lambda: fleet.in_sync() >= 2, "two agents")
+    wait_until(lambda: fleet.in_sync() >= 2, "two agents")
     with fleet.broker() as broker:
         part.pause()
         fleet.ask("PUT", "/policy", {"policy": {"ttl_seconds": 777}})
-        message = wait_for(lambda: broker.lindex(queue_of("target-0001"), 0), "a message for the first")
-        wait_for(lambda: broker.llen(queue_of("target-0002")), "a message for the second")
+        message = wait_until(lambda: broker.lindex(queue_of("target-0001"), 0), "a message for the first")
+        wait_until(lambda: broker.llen(queue_of("target-0002")), "a message for the second")
         for sealed in FORGED.values():
             broker.lpush(queue_of("target-0002"), resealed(message, sealed))
         broker.lpush(queue_of("target-0002"), message)
         part.resume()
-    wait_for(lambda: sum(refusals(fleet, "target-0002").values()) >= 3, "three refusals")
+    wait_until(lambda: sum(refusals(fleet, "target-0002").values()) >= 3, "three refusals")
     assert set(refusals(fleet, "target-0002")) <= {"forged", "malformed"}
     assert refusals(fleet, "target-0001") == {}
-    wait_for(lambda: fleet.in_sync() >= 2, "both at what the control plane says")
+    wait_until(lambda: fleet.in_sync() >= 2, "both at what the control plane says")
 
 
 def queue_of(agent: str) -> str:

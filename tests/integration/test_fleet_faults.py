@@ -19,8 +19,9 @@ import pytest
 from controlplane.stack.services import luminet
 from tests.bench.pages import NotAnswered
 from tests.engines.processes import DEMO
-from tests.fleet.fleets import Fleet, Part, fleet_running, wait_for
+from tests.fleet.fleets import Fleet, Part, fleet_running
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 _prefixes = (f"t{number}" for number in count(1))
 _ttls = count(1_000)
@@ -39,7 +40,7 @@ def agents_of(fleet: Fleet, number: int, *options: str) -> Iterator[tuple[Part, 
     prefix = next(_prefixes)
     part = fleet.simulate(number, *options, prefix=prefix)
     try:
-        wait_for(lambda: len(synced(fleet, prefix)) == number, f"{number} agents\n{part.said[-3000:]}")
+        wait_until(lambda: len(synced(fleet, prefix)) == number, f"{number} agents\n{part.said[-3000:]}")
         yield part, sorted(synced(fleet, prefix))
     finally:
         part.stop()
@@ -64,8 +65,8 @@ def publish(fleet: Fleet) -> int:
 
 def everybody_heals(fleet: Fleet, agents: list[str]) -> None:
     """Everybody ends at the newest revision."""
-    wait_for(lambda: all_newest(fleet, agents), f"{agents} at the newest revision")
-    wait_for(lambda: all(one["in_sync"] for one in at(fleet, agents)), f"{agents} to say so")
+    wait_until(lambda: all_newest(fleet, agents), f"{agents} at the newest revision")
+    wait_until(lambda: all(one["in_sync"] for one in at(fleet, agents)), f"{agents} to say so")
 
 
 def at(fleet: Fleet, agents: list[str]) -> list[Any]:
@@ -108,7 +109,7 @@ def publish_queued(fleet: Fleet, agents: list[str]) -> None:
     """Publish, and wait until each of these, who are stopped in their tracks, has one more message waiting."""
     before = {agent: len(queued(fleet, agent)) for agent in agents}
     publish(fleet)
-    wait_for(lambda: all(len(queued(fleet, one)) > before[one] for one in agents), f"messages for {agents}")
+    wait_until(lambda: all(len(queued(fleet, one)) > before[one] for one in agents), f"messages for {agents}")
 
 
 @contextmanager
@@ -145,7 +146,7 @@ def test_a_redis_that_restarts_empty_in_the_middle_of_a_push_is_only_a_delay(fle
             fleet.parts["redis"].start()
             assert not any(queued(fleet, agent) for agent in agents), "what was on its way is lost"
         everybody_heals(fleet, agents)
-        wait_for(lambda: {*agents} <= logins(fleet), f"the agents' logins\n{fleet.said()}")
+        wait_until(lambda: {*agents} <= logins(fleet), f"the agents' logins\n{fleet.said()}")
         publish(fleet)
         everybody_heals(fleet, agents)
 
@@ -171,7 +172,7 @@ def test_duplicate_reordered_and_delayed_messages_bring_nobody_back(fleet: Fleet
         everybody_heals(fleet, [agent])
         with fleet.broker() as broker:
             broker.lpush(queue_of(agent), delayed)
-        refused = wait_for(lambda: {"older", "replayed"} & set(refusals(fleet, agent)), "a message that is refused")
+        refused = wait_until(lambda: {"older", "replayed"} & set(refusals(fleet, agent)), "a message that is refused")
         assert refused
         everybody_heals(fleet, [agent])
         assert never_back(fleet, agent)
@@ -205,7 +206,7 @@ def test_a_worker_killed_in_the_middle_of_a_task_leaves_nothing_undone(fleet: Fl
     with agents_of(fleet, 2) as (_, agents):
         with locked(fleet, "SELECT 1 FROM fleet_agent FOR NO KEY UPDATE"):
             publish(fleet)
-            wait_for(lambda: waiting(fleet), "a task that waits for the agents' rows")
+            wait_until(lambda: waiting(fleet), "a task that waits for the agents' rows")
             fleet.parts["worker"].kill()
             with fleet.broker() as broker:
                 assert broker.hlen("unacked") > 0, "it died in the middle of a task"
@@ -219,7 +220,7 @@ def test_two_workers_that_plan_at_once_number_every_state_once(fleet: Fleet) -> 
         with agents_of(fleet, 3) as (_, agents):
             with locked(fleet, "SELECT 1 FROM fleet_agent FOR NO KEY UPDATE"):
                 publish(fleet)
-                wait_for(lambda: len(waiting(fleet)) >= 2, "two plans that wait")
+                wait_until(lambda: len(waiting(fleet)) >= 2, "two plans that wait")
             with ThreadPoolExecutor(4) as pool:
                 list(pool.map(lambda _: publish(fleet), range(12)))
             everybody_heals(fleet, agents)
@@ -239,7 +240,7 @@ def second_worker(fleet: Fleet) -> Part:
     """Beside the first: both take tasks from one queue."""
     part = replace(fleet.parts["worker"], name="second worker", log=fleet.config.logs / "worker-2.log", process=None)
     part.start(is_awaited=False)
-    wait_for(lambda: len(consumers(fleet)) >= 2, "the second worker")
+    wait_until(lambda: len(consumers(fleet)) >= 2, "the second worker")
     return part
 
 
@@ -254,7 +255,7 @@ def test_connections_to_the_database_dropped_in_the_middle_of_a_publish_change_n
         before = publish(fleet)
         with locked(fleet, "SELECT 1 FROM tenants_policylevel FOR UPDATE"):
             publishing = beside.submit(publish, fleet)
-            wait_for(lambda: waiting(fleet), "a publish that is under way")
+            wait_until(lambda: waiting(fleet), "a publish that is under way")
             assert dropped(fleet) > 0
         with pytest.raises(NotAnswered, match="status 50"):
             publishing.result()
@@ -291,7 +292,7 @@ def test_an_agent_that_was_away_for_forty_revisions_comes_back_to_the_newest_alo
         part.kill()
         for _ in range(40):
             publish(fleet)
-        wait_for(lambda: generation(fleet, agent) > held, "what it is to hold")
+        wait_until(lambda: generation(fleet, agent) > held, "what it is to hold")
         newest = fleet.value("SELECT desired_hash FROM fleet_agent WHERE id = %s", agent)
         assert applied_hash(fleet, agent) != newest
         part.start()
@@ -302,7 +303,7 @@ def test_an_agent_that_was_away_for_forty_revisions_comes_back_to_the_newest_alo
 def test_an_agents_clock_ten_minutes_off_is_shown_and_matters_to_nobody(fleet: Fleet) -> None:
     for skew in (600, -600):
         with agents_of(fleet, 1, f"--clock-skew={skew}") as (_, (agent,)):
-            why = wait_for(partial(condition, fleet, agent, "clock_skew"), "its clock to be shown")["why"]
+            why = wait_until(partial(condition, fleet, agent, "clock_skew"), "its clock to be shown")["why"]
             assert ("10 min ahead" if skew > 0 else "10 min behind") in why
             publish(fleet)
             everybody_heals(fleet, [agent])
@@ -317,10 +318,10 @@ def test_a_purge_while_an_agent_is_away_waits_for_its_receipt(fleet: Fleet) -> N
     with agents_of(fleet, 1) as (_, (here,)), agents_of(fleet, 1) as (away, (absent,)):
         with paused(away):
             operation = fleet.ask("POST", "/orgs/acme/namespaces/default/purge", {})["operation"]
-            receipts = wait_for(lambda: told(fleet, operation)["receipts"], "the first receipt")
+            receipts = wait_until(lambda: told(fleet, operation)["receipts"], "the first receipt")
             assert told(fleet, operation)["state"] == "running"
             assert [one["agent"] for one in receipts] == [here]
-        wait_for(lambda: told(fleet, operation)["state"] == "done", "the other receipt")
+        wait_until(lambda: told(fleet, operation)["state"] == "done", "the other receipt")
         assert sorted(one["agent"] for one in told(fleet, operation)["receipts"]) == sorted([here, absent])
         everybody_heals(fleet, [here, absent])
 
@@ -330,10 +331,10 @@ def test_an_agent_that_dies_before_a_purge_proves_it_when_it_is_back(fleet: Flee
         part.kill()
         operation = fleet.ask("POST", "/orgs/acme/namespaces/default/purge", {})["operation"]
         publish(fleet)
-        wait_for(lambda: queued(fleet, agent), "messages for nobody")
+        wait_until(lambda: queued(fleet, agent), "messages for nobody")
         assert told(fleet, operation)["state"] == "running"
         part.start()
-        wait_for(lambda: told(fleet, operation)["state"] == "done", "its receipt")
+        wait_until(lambda: told(fleet, operation)["state"] == "done", "its receipt")
         assert [one["agent"] for one in told(fleet, operation)["receipts"]] == [agent]
         everybody_heals(fleet, [agent])
 
@@ -348,11 +349,11 @@ def test_an_engine_dead_behind_a_live_sidecar_is_shown_and_brought_back(fleet: F
         before = engine_of(part)
         boot = engine_boot(fleet, agent)
         before.kill()
-        wait_for(lambda: condition(fleet, agent, "engine_down"), "the dead engine to be shown")
+        wait_until(lambda: condition(fleet, agent, "engine_down"), "the dead engine to be shown")
         assert part.is_running
         publish(fleet)
         everybody_heals(fleet, [agent])
-        wait_for(lambda: at(fleet, [agent])[0]["state"] == "ready", f"another engine\n{part.said[-3000:]}")
+        wait_until(lambda: at(fleet, [agent])[0]["state"] == "ready", f"another engine\n{part.said[-3000:]}")
         assert engine_of(part).pid != before.pid
         assert engine_boot(fleet, agent) != boot
 
@@ -369,7 +370,7 @@ def real_agent(fleet: Fleet) -> Iterator[tuple[Part, str]]:
     fleet.agents.append(part)
     part.start()
     try:
-        wait_for(lambda: name in agents_ready(fleet), f"a real agent\n{part.said[-3000:]}")
+        wait_until(lambda: name in agents_ready(fleet), f"a real agent\n{part.said[-3000:]}")
         yield part, name
     finally:
         part.stop()
@@ -383,7 +384,7 @@ def agents_ready(fleet: Fleet) -> set[str]:
 
 def engine_of(part: Part) -> psutil.Process:
     """The process that its sidecar has started."""
-    return wait_for(lambda: next(iter(psutil.Process(part.pid).children()), None), "an engine's process")
+    return wait_until(lambda: next(iter(psutil.Process(part.pid).children()), None), "an engine's process")
 
 
 def engine_boot(fleet: Fleet, agent: str) -> str:

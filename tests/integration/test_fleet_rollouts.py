@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from tests.bench.pages import NotAnswered
-from tests.fleet.fleets import Fleet, fleet_running, wait_for
+from tests.fleet.fleets import Fleet, fleet_running
+from tests.support.waiting import wait_until
 
 AGENTS = 4
 PATH = "/orgs/acme/policy"
@@ -50,7 +51,7 @@ def ended(fleet: Fleet, rollout: Any) -> Any:
             return None
         return found if found["state"] in (*ENDED, "paused") else None
 
-    return wait_for(over, f"the end of {look(fleet, rollout['id'])}\n{fleet.said()}", seconds=END_SECONDS)
+    return wait_until(over, f"the end of {look(fleet, rollout['id'])}\n{fleet.said()}", seconds=END_SECONDS)
 
 
 def in_force(fleet: Fleet) -> Any:

@@ -6,14 +6,12 @@ Forms are found on the pages themselves, so that one that is new is in here the 
 import html
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import pytest
-from django.db import transaction
 from django.test import Client
 from django.urls import reverse
 
@@ -28,6 +26,7 @@ from tests.database.factories import (
     make_user,
     publish,
 )
+from tests.database.undoing import undone
 from tests.fleet.alerts import make_alert, make_alert_rule
 from tests.fleet.rollouts import make_canary
 from tests.web.api import make_key, make_operator_token, make_organisation
@@ -167,13 +166,6 @@ def send(client: Client, form: Form, typed: Mapping[str, str]) -> Any:
         fields["publish"] = ["yes"]
     body = urlencode(fields, doseq=True, errors="surrogatepass")
     return client.post(form.action, body, content_type="application/x-www-form-urlencoded")
-
-
-@contextmanager
-def undone() -> Iterator[None]:
-    with transaction.atomic():
-        yield
-        transaction.set_rollback(True)
 
 
 def is_shown(value: str, page: str) -> bool:

@@ -16,7 +16,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from engine_agent.contracts.identity import HEADER, Identity, sign
 from engine_agent.contracts.protocol import change_between
-from engine_agent.gateway.engines import LOOK_SECONDS
 from engine_agent.sidecar.holder import HolderMismatch, HolderRejected
 from tests.gateway.snapshots import (
     BOUND,
@@ -36,7 +35,8 @@ from tests.gateway.snapshots import (
     split,
     tenants,
 )
-from tests.integration.gateway_fleet import Fleet, Gateway, fleet, fleet_engine, gateway, told_as, until
+from tests.integration.gateway_fleet import Fleet, Gateway, fleet, fleet_engine, gateway, told_as
+from tests.support.waiting import wait_until
 from tests.unit.server.asking import Answered
 from tests.unit.server.fuzzing import check, random_bodies
 
@@ -104,7 +104,7 @@ def sample(url: str, name: str, **labels: str) -> float:
 
 
 def test_a_chat_is_answered_with_what_the_cache_was_worth(client: OpenAI, two: Fleet) -> None:
-    until(two.gateway.heard)
+    wait_until(two.gateway.heard)
     messages: Any = [{"role": "system", "content": LONG}, {"role": "user", "content": "Where are we?"}]
     ask = client.chat.completions.with_raw_response.create
     answers = [ask(model=MODEL, messages=messages, max_tokens=4, temperature=0) for _ in range(3)]
@@ -305,12 +305,12 @@ def test_an_engine_that_refuses_for_now_is_followed_by_another(http: httpx.Clien
         retried = sample(two.gateway.url, "luminet_gateway_retries_total")
         seen = [complete(http) for _ in range(4)]
         assert {(one.status_code, one.headers["x-luminet-agent"]) for one in seen} == {(200, "agent-2")}
-        until(lambda: not two.gateway.engines.standing("agent-1").is_reachable, seconds=20 * LOOK_SECONDS)
+        wait_until(lambda: not two.gateway.engines.standing("agent-1").is_reachable)
         assert sample(two.gateway.url, "luminet_gateway_engine_up", agent="agent-1") == 0
         assert sample(two.gateway.url, "luminet_gateway_retries_total", reason="unavailable") >= retried
     finally:
         two.engines["agent-1"].admin("POST", "/resume")
-    until(lambda: two.gateway.engines.standing("agent-1").is_reachable, seconds=20 * LOOK_SECONDS)
+    wait_until(lambda: two.gateway.engines.standing("agent-1").is_reachable)
 
 
 def test_where_every_engine_is_drained_it_is_said_and_when_to_come_again(http: httpx.Client, two: Fleet) -> None:
@@ -331,7 +331,7 @@ def test_where_every_engine_refuses_for_now_its_own_words_are_told(http: httpx.C
     finally:
         for one in two.engines.values():
             one.admin("POST", "/resume")
-    until(lambda: all(two.gateway.engines.standing(one).is_reachable for one in two.engines))
+    wait_until(lambda: all(two.gateway.engines.standing(one).is_reachable for one in two.engines))
 
 
 def test_a_namespace_that_one_engine_does_not_know_yet_is_tried_on_the_other(http: httpx.Client, two: Fleet) -> None:
@@ -364,14 +364,14 @@ def test_a_client_that_leaves_mid_stream_frees_the_engine(two: Fleet) -> None:
         assert next(parts)
         assert two.running() == 1
     two.until_idle()
-    until(lambda: sample(two.gateway.url, "luminet_gateway_requests_total", outcome="left") >= 1)
+    wait_until(lambda: sample(two.gateway.url, "luminet_gateway_requests_total", outcome="left") >= 1)
 
 
 def test_a_client_that_leaves_before_the_answer_frees_the_engine(two: Fleet) -> None:
     async def leave() -> None:
         async with httpx.AsyncClient(base_url=two.gateway.url, headers=bearer(KEY)) as http:
             asking = asyncio.create_task(http.post(COMPLETIONS, json=body(max_tokens=1_500, ignore_eos=True)))
-            await asyncio.to_thread(until, lambda: two.running() == 1)
+            await asyncio.to_thread(wait_until, lambda: two.running() == 1)
             asking.cancel()
             await asyncio.wait({asking})
 
@@ -386,14 +386,14 @@ def test_an_engine_killed_before_its_headers_is_followed_by_another(both: Fleet)
     with fleet_engine("agent-1") as mortal, gateway() as before:
         running = Fleet(before, {"agent-1": mortal, "agent-2": both.engines["agent-2"]})
         running.hold()
-        until(lambda: all(running.gateway.engines.standing(one).look_seconds for one in running.engines))
+        wait_until(lambda: all(running.gateway.engines.standing(one).look_seconds for one in running.engines))
         running.hold(split(["agent-1"], 1.0))  # so that it is asked first
         with (
             httpx.Client(base_url=running.gateway.url, headers=bearer(KEY), timeout=60) as http,
             ThreadPoolExecutor(1) as pool,
         ):
             asked = pool.submit(complete, http, max_tokens=300, ignore_eos=True)
-            until(lambda: running.engines["agent-1"].admin("GET", "/stats").json["running"] == 1)
+            wait_until(lambda: running.engines["agent-1"].admin("GET", "/stats").json["running"] == 1)
             running.engines["agent-1"].process.kill()
             answer = asked.result()
         assert (answer.status_code, answer.headers["x-luminet-agent"]) == (200, "agent-2")

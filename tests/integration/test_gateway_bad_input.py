@@ -9,8 +9,8 @@ import pytest
 from tests.gateway.bad_input import OF_EACH, Aftermath, fleet, suffered
 from tests.gateway.bad_requests import KINDS, case
 from tests.gateway.levels import faults, sockets
-from tests.integration.gateway_fleet import until
 from tests.integration.test_gateway_process import Process, complete
+from tests.support.waiting import wait_until
 
 CASES, SEED = 2_000, 9
 
@@ -55,7 +55,7 @@ def test_nothing_of_them_is_held(found: Suffered) -> None:
     after = found.aftermath.after
     assert (after.connections, after.body_bytes, after.running) == (0, 0, 0)
     port = urlsplit(found.gateway.url).port or 0
-    until(lambda: sockets(found.gateway.process.pid, port) == 0)
+    wait_until(lambda: sockets(found.gateway.process.pid, port) == 0)
 
 
 def test_it_goes_on_answering_and_its_log_tells_of_no_mistake(found: Suffered) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from engine_agent.gateway import standing
 from tests.gateway.snapshots import FOREIGN, KEY, MODEL, split
-from tests.integration.gateway_fleet import Fleet, fleet, gateway, until
+from tests.integration.gateway_fleet import Fleet, fleet, gateway
+from tests.support.waiting import wait_until
 
 AGENTS = ("agent-1", "agent-2")
 numbers = count(1)
@@ -32,7 +33,7 @@ def however_slow_this_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
 def as_it_was(two: Fleet) -> None:
     two.hold()
     two.until_idle()
-    until(two.gateway.heard)
+    wait_until(two.gateway.heard)
 
 
 def fresh() -> str:
@@ -67,7 +68,7 @@ def warmed(two: Fleet, agent: str, prompt: str) -> None:
     two.hold(split([agent], 1.0))
     assert complete(two.gateway.url, prompt)["x-luminet-agent"] == agent
     before = counted(two)["predicted"]
-    until(lambda: complete(two.gateway.url, prompt) is not None and counted(two)["predicted"] > before)
+    wait_until(lambda: complete(two.gateway.url, prompt) is not None and counted(two)["predicted"] > before)
     two.hold()
 
 
@@ -121,7 +122,7 @@ def test_a_longer_match_elsewhere_is_why_it_missed(two: Fleet) -> None:
     assert (found["x-luminet-agent"], cached(found)) == ("agent-2", 0)
     assert found["x-luminet-miss-reason"] == "other-agent"
     two.hold(split(["agent-2"], 1.0))
-    until(lambda: cached(complete(two.gateway.url, prompt)) > 0)
+    wait_until(lambda: cached(complete(two.gateway.url, prompt)) > 0)
     assert complete(two.gateway.url, prompt)["x-luminet-miss-reason"] == "none"
 
 
@@ -149,9 +150,9 @@ def test_a_second_gateway_finds_what_came_by_the_first(two: Fleet) -> None:
     prompt = fresh()
     with gateway() as second:
         second.apply(two.gateway.held.tables.snapshot)
-        until(second.heard)
+        wait_until(second.heard)
         first = complete(two.gateway.url, prompt)
-        until(lambda: cached(complete(second.url, prompt)) > 200)
+        wait_until(lambda: cached(complete(second.url, prompt)) > 200)
         again = [complete(one.url, prompt) for _ in range(3) for one in (second, two.gateway)]
     assert set(agents(again)) == {first["x-luminet-agent"]}
 

@@ -10,7 +10,8 @@ from engine_agent.contracts.wire import Report
 from engine_agent.gateway.diverging import diverging, sampling
 from engine_agent.gateway.diverging.diverging import Diverging
 from tests.gateway.snapshots import KEY, MODEL
-from tests.integration.gateway_fleet import fleet, until
+from tests.integration.gateway_fleet import fleet
+from tests.support.waiting import wait_until
 
 RULES = "The sea was calm and the ship sailed on through the night, and nobody asked why. " * 6
 
@@ -44,7 +45,7 @@ def test_a_clock_in_the_system_prompt_is_found_in_traffic(monkeypatch: pytest.Mo
 
     beside = Diverging(now=lambda: 1000.0, tell=tell, may_tell=lambda: True)
     with fleet("agent-1") as running:
-        until(running.gateway.heard)
+        wait_until(running.gateway.heard)
         assert running.gateway.knowing is not None
         running.gateway.knowing.on_prompt = beside.take
         for second in range(10, 20):

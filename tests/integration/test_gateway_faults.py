@@ -21,11 +21,12 @@ from engine_agent.gateway import silence
 from engine_agent.gateway.health import IN_A_ROW
 from tests.engines.processes import Engine, state_folder
 from tests.gateway.snapshots import KEY, MODEL, engine_snapshot, gateway_snapshot, route, split, tenants
-from tests.integration.gateway_fleet import Fleet, Gateway, fleet_engine, gateway, told_as, until
+from tests.integration.gateway_fleet import Fleet, Gateway, fleet_engine, gateway, told_as
 from tests.integration.test_gateway_misbehaving import behind, complete, good, retries, silent, told
 from tests.integration.test_gateway_process import gateway as gateway_process
 from tests.integration.test_gateway_process import joined_before
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 from tests.unit.server.asking import Answered
 
 AGENTS = ("agent-1", "agent-2")
@@ -54,7 +55,7 @@ def running(engines: Mapping[str, Engine]) -> Iterator[Fleet]:
         found = Fleet(before, engines)
         found.hold()
         yield found
-        until(lambda: found.running() == 0)
+        wait_until(lambda: found.running() == 0)
 
 
 @contextmanager
@@ -62,7 +63,7 @@ def stopped(engine: Engine) -> Iterator[None]:
     """It hangs, as far as anybody can see."""
     engine.process.send_signal(signal.SIGSTOP)
     try:
-        until(lambda: psutil.Process(engine.process.pid).status() == psutil.STATUS_STOPPED)
+        wait_until(lambda: psutil.Process(engine.process.pid).status() == psutil.STATUS_STOPPED)
         yield
     finally:
         engine.process.send_signal(signal.SIGCONT)
@@ -122,22 +123,22 @@ def test_a_stream_of_an_engine_that_hangs_ends_with_an_error_and_others_are_aske
             parts = answer.iter_bytes()
             text = next(parts)
             with stopped(running.engines["agent-1"]):
-                until(lambda: not running.gateway.engines.standing("agent-1").is_wanted)
+                wait_until(lambda: not running.gateway.engines.standing("agent-1").is_wanted)
                 assert {agent_of(complete(running.gateway)) for _ in range(4)} == {"agent-2"}
                 text += b"".join(parts)
         assert events(text)[-1]["error"]["code"] == "engine_lost"
         assert all("choices" in one for one in events(text)[:-1])
-        until(lambda: running.gateway.engines.standing("agent-1").is_wanted)  # it goes on, and is asked again
-        until(lambda: agent_of(complete(running.gateway)) == "agent-1")
+        wait_until(lambda: running.gateway.engines.standing("agent-1").is_wanted)  # it goes on, and is asked again
+        wait_until(lambda: agent_of(complete(running.gateway)) == "agent-1")
 
 
 def test_a_request_that_waits_for_an_engine_that_hangs_is_answered_by_another(hasty: None, running: Fleet) -> None:
     with ThreadPoolExecutor(1) as pool:
         first_to(running, "agent-1")
-        until(lambda: running.gateway.engines.standing("agent-1").look_seconds > 0)
+        wait_until(lambda: running.gateway.engines.standing("agent-1").look_seconds > 0)
         with stopped(running.engines["agent-1"]):
             asked = pool.submit(complete, running.gateway)
-            until(lambda: running.gateway.engines.standing("agent-1").in_flight == 1)
+            wait_until(lambda: running.gateway.engines.standing("agent-1").in_flight == 1)
             assert agent_of(asked.result()) == "agent-2"
 
 
@@ -145,7 +146,7 @@ def test_an_engine_that_crawls_gets_little(running: Fleet) -> None:
     standing = running.gateway.engines.standing
     assert set(Counter(agent_of(complete(running.gateway, prompt=f"{k}")) for k in range(8))) == set(AGENTS)
     with crawling(running.engines["agent-1"]):
-        until(lambda: standing("agent-1").look_seconds > 0.3)
+        wait_until(lambda: standing("agent-1").look_seconds > 0.3)
         seen = Counter(agent_of(complete(running.gateway, prompt=f"{k}", max_tokens=1)) for k in range(20))
     assert seen["agent-2"] >= 15
 
@@ -163,7 +164,7 @@ def test_where_all_engines_are_down_it_says_so_and_serves_when_one_is_back() -> 
                 assert one.admin("POST", "/apply", told_as(engine_snapshot(tenants()))).status == 200
             routes = [route(agent, f"http://127.0.0.1:{one.port}") for agent, one in zip(AGENTS, both, strict=True)]
             running.apply(gateway_snapshot(tenants(), *routes))
-            until(running.heard)
+            wait_until(running.heard)
             assert complete(running).status_code == 200
             for one in both:
                 one.process.kill()
@@ -172,15 +173,15 @@ def test_where_all_engines_are_down_it_says_so_and_serves_when_one_is_back() -> 
         assert {told(one) for one in answers} <= {(503, "no_engine"), (503, "engine_lost")}
         assert all(int(one.headers["retry-after"]) > 0 for one in answers)
         assert retries(running) > 0
-        until(lambda: not running.heard())  # what they held is forgotten with them
+        wait_until(lambda: not running.heard())  # what they held is forgotten with them
         with fleet_engine("agent-1", "--port", str(port)) as again:
             assert again.admin("POST", "/apply", told_as(engine_snapshot(tenants()))).status == 200
-            until(lambda: complete(running).status_code == 200)
+            wait_until(lambda: complete(running).status_code == 200)
 
 
 def test_an_engine_that_fails_again_and_again_is_left_alone_and_better_than_none() -> None:
     with behind(silent, good) as (running, (bad, _)):
-        until(lambda: complete(running).status_code == 200 and bad.asked >= IN_A_ROW)
+        wait_until(lambda: complete(running).status_code == 200 and bad.asked >= IN_A_ROW)
         assert running.engines.standing("agent-1").is_ejected
         asked = bad.asked
         assert [complete(running).status_code for _ in range(10)] == [200] * 10
@@ -210,7 +211,7 @@ def test_it_serves_on_without_a_control_plane_while_an_engine_dies_and_after_a_r
         for _ in range(2):
             with gateway_process("--home", str(home), "--canary-seconds", "0") as running:
                 assert running.complete().status_code == 200
-                until(lambda: UNREACHABLE in httpx.get(f"{running.url}/metrics").text, seconds=60)
+                wait_until(lambda: UNREACHABLE in httpx.get(f"{running.url}/metrics").text)
                 both[0].process.kill()
                 both[0].process.wait()
                 assert {agent_of(running.complete()) for _ in range(4)} == {"agent-2"}
@@ -260,7 +261,7 @@ def test_of_two_gateways_one_may_be_killed_in_the_midst_of_everything(engines: M
             with pytest.raises(httpx.TransportError):
                 b"".join(parts)
         assert second.complete().status_code == 200
-        until(lambda: one_engine.admin("GET", "/stats").json["running"] == 0)  # what the first had is over there too
+        wait_until(lambda: one_engine.admin("GET", "/stats").json["running"] == 0)  # the first request ended too
 
 
 def test_two_gateways_do_not_spoil_each_others_requests_by_the_same_ids(running: Fleet) -> None:

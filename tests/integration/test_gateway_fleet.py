@@ -14,10 +14,11 @@ import pytest
 
 from controlplane.stack.services import luminet
 from engine_agent.demo import model as demo
-from tests.fleet.fleets import Fleet, Part, fleet_running, wait_for
+from tests.fleet.fleets import Fleet, Part, fleet_running
 from tests.integration.asking import Asking, asking
 from tests.integration.test_gateway import sample
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 MODEL, AGENTS = "model", ("agent-1", "agent-2")  # a model is called after its folder
 # One computes as on a CPU without bfloat16, and can do a KV format that no policy names; the other as this CPU can.
@@ -84,8 +85,8 @@ def door() -> Iterator[FrontDoor]:
             port = free_port()
             engine = ("--model", str(FOLDER), "--port", str(port), "--status-port", str(free_port()))
             found.started(name, "agent", *engine, "--pool", "32MiB", "--device", "cpu", "--dtype", DTYPES[name])
-        wait_for(lambda: known(found) and found.all_in_sync(), "the fleet", seconds=START_SECONDS)
-        wait_for(lambda: found.seen("x-luminet-agent") == set(AGENTS), f"both engines\n{fleet.said()}")
+        wait_until(lambda: known(found) and found.all_in_sync(), "the fleet", seconds=START_SECONDS)
+        wait_until(lambda: found.seen("x-luminet-agent") == set(AGENTS), f"both engines\n{fleet.said()}")
         yield found
 
 
@@ -96,9 +97,9 @@ def known(door: FrontDoor) -> bool:
 
 def test_a_key_made_in_the_api_is_good_at_the_gateway_and_a_deleted_one_is_not(door: FrontDoor) -> None:
     key = door.new_key()
-    wait_for(lambda: door.status(key["secret"]) == 200, "the key")
+    wait_until(lambda: door.status(key["secret"]) == 200, "the key")
     door.fleet.ask("DELETE", f"/orgs/acme/keys/{key['id']}")
-    wait_for(lambda: door.status(key["secret"]) == 401, "its end")
+    wait_until(lambda: door.status(key["secret"]) == 401, "its end")
     assert door.status() == 200
 
 
@@ -116,7 +117,7 @@ class Customer:
 
     def new_key(self) -> Any:
         key = self.door.fleet.ask("POST", f"{self.path}/keys", {"name": "tests", "scopes": ["infer"]})
-        wait_for(lambda: self.door.status(key["secret"]) == 200, f"the key\n{self.door.fleet.said()}")
+        wait_until(lambda: self.door.status(key["secret"]) == 200, f"the key\n{self.door.fleet.said()}")
         return key
 
     def revoke(self) -> None:
@@ -141,14 +142,14 @@ def test_who_may_not_any_more_is_told_by_a_message_to_the_gateway_and_never_answ
     door: FrontDoor, slug: str, deed: Callable[[Customer], None], status: int
 ) -> None:
     customer = Customer(door, slug)
-    wait_for(lambda: door.agent("gateway-1")["in_sync"], "the gateway to have said that it knows the key")
+    wait_until(lambda: door.agent("gateway-1")["in_sync"], "the gateway to have said that it knows the key")
     with served(door, customer.key["secret"]) as found:
         messages = commands(door)
         deed(customer)
         told_at = time.time()
         first = found.refused(status)
     print(f"refused with {status} {max(0.0, first.ended - told_at):.3f} s after the API's answer")
-    wait_for(lambda: commands(door) > messages, "the message that said so")
+    wait_until(lambda: commands(door) > messages, "the message that said so")
     assert door.status() == 200  # others are served
 
 
@@ -198,18 +199,18 @@ def silence(door: FrontDoor) -> Iterator[None]:
 
 def test_where_the_message_is_lost_who_was_suspended_is_refused_all_the_same(door: FrontDoor) -> None:
     customer = Customer(door, "stark")
-    wait_for(lambda: door.agent("gateway-1")["in_sync"], "the gateway to have said that it knows the key")
+    wait_until(lambda: door.agent("gateway-1")["in_sync"], "the gateway to have said that it knows the key")
     with served(door, customer.key["secret"]) as found:
         door.part.pause()
         try:
-            wait_for(lambda: not listening(door), "nobody to wait at the gateway's queue")
+            wait_until(lambda: not listening(door), "nobody to wait at the gateway's queue")
             customer.suspend()
-            dropped = wait_for(lambda: drop(door), "the message on its way")
+            dropped = wait_until(lambda: drop(door), "the message on its way")
         finally:
             door.part.resume()
         found.refused(403)
     assert dropped
-    wait_for(lambda: door.agent("gateway-1")["in_sync"], "the gateway to hold what it is to hold")
+    wait_until(lambda: door.agent("gateway-1")["in_sync"], "the gateway to hold what it is to hold")
 
 
 def listening(door: FrontDoor) -> bool:
@@ -229,7 +230,9 @@ def drop(door: FrontDoor) -> list[bytes]:
 def test_a_published_ttl_is_what_requests_meet_at_both_engines(door: FrontDoor) -> None:
     path = "/orgs/acme/namespaces/default/policy"
     revision = str(door.fleet.ask("PUT", path, {"policy": {"ttl_seconds": 1}})["revision"])
-    wait_for(lambda: door.seen("x-luminet-policy-revision") == {revision}, f"revision {revision}\n{door.fleet.said()}")
+    wait_until(
+        lambda: door.seen("x-luminet-policy-revision") == {revision}, f"revision {revision}\n{door.fleet.said()}"
+    )
     assert door.seen("x-luminet-agent") == set(AGENTS)
 
 
@@ -241,30 +244,30 @@ def test_a_gateway_goes_on_without_the_control_plane_also_after_a_restart(door: 
         door.part.kill()
         assert door.status() == 0
         door.part.start()
-        wait_for(lambda: door.status() == 200, f"the gateway\n{door.part.said}")
+        wait_until(lambda: door.status() == 200, f"the gateway\n{door.part.said}")
         assert not web.is_running
     finally:
         web.start()
     key = door.new_key()
-    wait_for(lambda: door.status(key["secret"]) == 200, f"a key made after it came back\n{door.fleet.said()}")
+    wait_until(lambda: door.status(key["secret"]) == 200, f"a key made after it came back\n{door.fleet.said()}")
 
 
 def test_an_agent_that_is_drained_gets_no_more_until_it_is_resumed(door: FrontDoor) -> None:
-    wait_for(lambda: door.seen("x-luminet-agent") == set(AGENTS), "both")
+    wait_until(lambda: door.seen("x-luminet-agent") == set(AGENTS), "both")
     door.fleet.ask("POST", "/fleet/agents/agent-1/drain")
-    wait_for(lambda: door.seen("x-luminet-agent") == {"agent-2"}, "the drain")
+    wait_until(lambda: door.seen("x-luminet-agent") == {"agent-2"}, "the drain")
     assert door.seen("x-luminet-agent") == {"agent-2"}
     door.fleet.ask("POST", "/fleet/agents/agent-1/resume")
-    wait_for(lambda: door.seen("x-luminet-agent") == set(AGENTS), f"agent-1\n{door.fleet.said()}")
+    wait_until(lambda: door.seen("x-luminet-agent") == set(AGENTS), f"agent-1\n{door.fleet.said()}")
 
 
 def test_an_agent_that_is_killed_costs_nobody_an_answer(door: FrontDoor) -> None:
-    wait_for(lambda: door.seen("x-luminet-agent") == set(AGENTS), "both")
+    wait_until(lambda: door.seen("x-luminet-agent") == set(AGENTS), "both")
     victim = next(one for one in door.fleet.agents if one.name == "agent-2")
     victim.kill()
     assert [door.status() for _ in range(6)] == [200] * 6
     victim.start()
-    wait_for(lambda: door.seen("x-luminet-agent") == set(AGENTS), f"agent-2\n{door.fleet.said()}")
+    wait_until(lambda: door.seen("x-luminet-agent") == set(AGENTS), f"agent-2\n{door.fleet.said()}")
 
 
 def test_a_format_without_a_passing_result_is_refused_at_the_door(door: FrontDoor) -> None:

@@ -20,9 +20,10 @@ import pytest
 from engine_agent.journal.records import Closed, Opened
 from tests.engines.processes import Engine, state_folder
 from tests.gateway.snapshots import KEY, MODEL, engine_snapshot, gateway_snapshot, route, tenants
-from tests.integration.gateway_fleet import fleet_engine, told_as, until
+from tests.integration.gateway_fleet import fleet_engine, told_as
 from tests.integration.test_gateway_process import Process, gateway, joined_before
 from tests.support.busy import cores_busy
+from tests.support.waiting import wait_until
 from tests.usage.recount import KeptJournals, Recount, journals_kept, total, truth_of
 
 TOKENS = 1_900  # nearly all that fit: another gateway is up before the last one comes
@@ -109,7 +110,7 @@ def gateway_of(engine: Engine, *arguments: str) -> Iterator[Process]:
         address = f"http://127.0.0.1:{engine.port}"
         joined_before(home, gateway_snapshot(tenants(), route("agent-1", address)))
         running = opened.enter_context(gateway("--home", str(home), "--canary-seconds", "0", *arguments))
-        until(lambda: httpx.get(f"{running.url}/health").status_code == 200, seconds=PATIENCE_SECONDS)
+        wait_until(lambda: httpx.get(f"{running.url}/health").status_code == 200)
         yield running
 
 
@@ -118,14 +119,14 @@ def answering(url: str, engine: Engine, tokens: int) -> Iterator["tuple[Events, 
     """A stream, and an answer of which nothing has been sent yet."""
     with stream(url, "stream", tokens=tokens) as events, ThreadPoolExecutor(1) as pool:
         answer = pool.submit(whole_answer, url, "whole", tokens)
-        until(lambda: engine.admin("GET", "/stats").json["running"] == 2, seconds=PATIENCE_SECONDS)
+        wait_until(lambda: engine.admin("GET", "/stats").json["running"] == 2)
         yield events, answer
 
 
 def test_answers_outlive_the_replacement_of_their_gateway(engine: Engine, busy: None) -> None:
     with gateway_of(engine) as old, answering(old.url, engine, TOKENS) as (events, answer):
         old.process.send_signal(signal.SIGTERM)
-        until(lambda: not accepts(old.url), seconds=PATIENCE_SECONDS)
+        wait_until(lambda: not accepts(old.url))
         with gateway_of(engine, "--port", str(urlsplit(old.url).port)) as new:
             assert new.url == old.url
             assert old.process.poll() is None, "it ended while it had answers to finish"
@@ -162,7 +163,7 @@ def test_a_cut_answer_names_its_cause_and_counts_once(engine: Engine, journals: 
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "gateway_stopped")
         assert refused.headers["retry-after"]
         assert running.process.wait(PATIENCE_SECONDS) == 0
-    until(lambda: engine.admin("GET", "/stats").json["running"] == 0, seconds=PATIENCE_SECONDS)
+    wait_until(lambda: engine.admin("GET", "/stats").json["running"] == 0)
     opened = journals.opened()[before:]
     assert total(truth_of(recount, opened).sums) == total(recount.lower()), "what sent no header is not counted"
     (of_stream,) = opened
@@ -171,7 +172,7 @@ def test_a_cut_answer_names_its_cause_and_counts_once(engine: Engine, journals: 
 
 
 def until_closed(journals: KeptJournals, opened: Opened) -> Closed:
-    until(lambda: opened.request_id in (record.request_id for record in journals.closed()), seconds=PATIENCE_SECONDS)
+    wait_until(lambda: opened.request_id in (record.request_id for record in journals.closed()))
     return next(record for record in journals.closed() if record.request_id == opened.request_id)
 
 
@@ -187,13 +188,13 @@ def test_draining_gateway_answers_or_closes_open_connections(engine: Engine, sub
         idle.sendall(b"GET /health HTTP/1.1\r\nhost: gateway\r\n\r\n")
         assert idle.recv(65_536).startswith(b"HTTP/1.1 200")
         half.sendall(b"GET /health HTTP/1.1\r\n")
-        until(lambda: sample_connections(running.url) >= 4)
+        wait_until(lambda: sample_connections(running.url) >= 4)
         running.process.send_signal(signal.SIGTERM)
         with subtests.test(msg="an idle connection is closed at once"):
             while idle.recv(65_536):
                 pass
             assert running.process.poll() is None, "it waited with that for its last answer"
-        until(lambda: not accepts(running.url), seconds=PATIENCE_SECONDS)
+        wait_until(lambda: not accepts(running.url))
         with subtests.test(msg="a request on an open connection is told to go elsewhere"):
             unused.request("POST", "/v1/completions", body(1, user="x" * LARGE_BYTES), HEADERS)
             answer = unused.getresponse()

@@ -14,8 +14,8 @@ from tests.gateway.idle_streams import Streams, files_short_of, open_streams
 from tests.gateway.levels import Levels, faults, levels
 from tests.gateway.snapshots import gateway_snapshot, route, tenants
 from tests.gateway.stand_in import Running, stand_in
-from tests.integration.gateway_fleet import until
 from tests.integration.test_gateway_process import Process, complete, gateway, joined_before
+from tests.support.waiting import wait_until
 
 STREAMS = 500
 SECONDS = 2.0  # between two tokens of a stream
@@ -49,7 +49,7 @@ def door() -> Iterator[Door]:
         home.mkdir()
         joined_before(home, gateway_snapshot(tenants(), route("agent-1", engine.url)))
         with gateway("--home", str(home), "--canary-seconds", "0") as running:
-            until(lambda: httpx.get(f"{running.url}/health").json().get("reachable") == 1)
+            wait_until(lambda: httpx.get(f"{running.url}/health").json().get("reachable") == 1)
             yield Door(running, engine)
 
 
@@ -69,9 +69,9 @@ def test_five_hundred_streams_are_held_and_nothing_is_left_of_them(door: Door) -
     assert (seen.broken, seen.at_engine, seen.answer) == (0, STREAMS, 200)
     assert min(one.tokens for one in seen.streams.every) >= 3
     assert (seen.amid.connections, seen.amid.running) == (STREAMS, STREAMS)
-    until(lambda: door.engine.state.running == 0)
+    wait_until(lambda: door.engine.state.running == 0)
     assert door.engine.state.left == STREAMS
-    until(lambda: _is_over(levels(door.gateway.url), before))
+    wait_until(lambda: _is_over(levels(door.gateway.url), before))
     assert faults(door.gateway.logged) == []
 
 

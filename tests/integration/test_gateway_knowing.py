@@ -13,7 +13,8 @@ from engine_agent.gateway.keys import Caller, caller_of
 from engine_agent.gateway.knowing.knowing import Knowing
 from engine_agent.gateway.knowing.prompts import Prompt
 from tests.gateway.snapshots import CHECK, FOREIGN, KEY, MODEL, tenants
-from tests.integration.gateway_fleet import Fleet, fleet, until
+from tests.integration.gateway_fleet import Fleet, fleet
+from tests.support.waiting import wait_until
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 TEXT = "The sea was calm and the ship sailed on through the night. "
@@ -76,7 +77,7 @@ class Foretelling:
         """All of it that can be matched: an engine that has just computed it holds that much."""
         prompt = self.prompt(path, body, key)
         (ground,) = prompt.chains
-        until(lambda: max(self.knowing.matches(prompt).values()) == prompt.matchable(ground))
+        wait_until(lambda: max(self.knowing.matches(prompt).values()) == prompt.matchable(ground))
 
     def _caller(self, key: str) -> Caller:
         return caller_of(self.gateway.held.tables, CHECK, {"authorization": f"Bearer {key}"}, now=time.time())
@@ -85,7 +86,7 @@ class Foretelling:
 @pytest.fixture(scope="module")
 def foretelling() -> Iterator[Foretelling]:
     with fleet("agent-1") as running:
-        until(running.gateway.heard)
+        wait_until(running.gateway.heard)
         yield Foretelling(running)
 
 
@@ -135,12 +136,12 @@ def test_a_purge_is_known(foretelling: Foretelling) -> None:
 
 def test_an_engine_that_died_holds_nothing() -> None:
     with fleet("agent-1") as running:
-        until(running.gateway.heard)
+        wait_until(running.gateway.heard)
         foretelling, (path, body) = Foretelling(running), BODIES["chat"]
         foretelling.ask(path, body)
         foretelling.until_known(path, body)
         prompt = foretelling.prompt(path, body)
         running.engines["agent-1"].process.kill()
-        until(lambda: not running.gateway.heard())
+        wait_until(lambda: not running.gateway.heard())
         assert foretelling.knowing.matches(prompt) == {}
         assert foretelling.knowing.load("agent-1") is None

@@ -14,10 +14,11 @@ from openai import OpenAI
 
 from tests.engines.processes import Engine, state_folder
 from tests.gateway.snapshots import FOREIGN, KEY, MODEL, Entries, engine_snapshot, gateway_snapshot, route, tenants
-from tests.integration.gateway_fleet import Fleet, fleet, told_as, until
+from tests.integration.gateway_fleet import Fleet, fleet, told_as
 from tests.integration.test_gateway import bearer, sample
 from tests.integration.test_gateway_process import Process, gateway, joined_before
 from tests.integration.test_gateway_queueing import complete, sitting
+from tests.support.waiting import wait_until
 
 ASKED: Any = {"model": MODEL, "prompt": "Hello there", "max_tokens": 2, "temperature": 0}
 
@@ -120,7 +121,7 @@ def test_two_gateways_share_what_may_run_at_once(one: Fleet) -> None:
         for running in both:
             with sitting(running.url, KEY):
                 assert complete(running.url).status_code == 429
-            until(partial(is_served, running.url))
+            wait_until(partial(is_served, running.url))
 
 
 def is_served(url: str) -> bool:

@@ -13,6 +13,7 @@ from engine_agent.gateway.engines import Engines, Lookout
 from engine_agent.gateway.looking import session_open
 from engine_agent.gateway.tables import Engine
 from engine_agent.gateway.upstream import Unanswered, Upstream
+from tests.support.waiting import wait_until_async
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 SECONDS = 30
@@ -58,12 +59,6 @@ async def looking(engines: Engines, known: dict[str, Engine]) -> AsyncIterator[N
             await asyncio.wait({task})
 
 
-async def until(check: Callable[[], bool]) -> None:
-    async with asyncio.timeout(SECONDS):
-        while not check():  # noqa: ASYNC110 (what is waited for says nothing itself)
-            await asyncio.sleep(0.01)
-
-
 async def asked(engines: Engines, engine: Engine) -> int:
     """The status it answers with, as a request of the gateway's sees it."""
     async with Upstream() as upstream:
@@ -96,7 +91,7 @@ async def test_an_engine_leads_no_look_elsewhere(hasty: None) -> None:
 
         engines = Engines()
         async with engine(leading) as one, looking(engines, {one.agent: one}):
-            await until(lambda: not engines.standing(one.agent).is_reachable)
+            await wait_until_async(lambda: not engines.standing(one.agent).is_reachable)
     assert hits == []
 
 
@@ -114,7 +109,7 @@ async def test_an_engine_that_never_ends_its_answer_fills_no_gateway(hasty: None
 
     engines = Engines()
     async with engine(endless) as one, looking(engines, {one.agent: one}):
-        await until(lambda: engines.standing(one.agent).look_seconds > 0)  # it was looked at, and is well
+        await wait_until_async(lambda: engines.standing(one.agent).look_seconds > 0)  # it was looked at, and is well
     assert sent < 2**26
 
 
@@ -132,8 +127,8 @@ async def test_one_that_left_the_fleet_while_it_hangs_is_waited_for_no_longer_ei
         known = {one.agent: one}
         async with looking(engines, known):
             asking = asyncio.create_task(asked(engines, one))
-            await until(lambda: engines.standing(one.agent).in_flight == 1)
-            await until(lambda: not engines.standing(one.agent).is_reachable)
+            await wait_until_async(lambda: engines.standing(one.agent).in_flight == 1)
+            await wait_until_async(lambda: not engines.standing(one.agent).is_reachable)
             known.clear()
             with pytest.raises(Unanswered):
                 await asyncio.wait_for(asking, SECONDS)
@@ -155,7 +150,7 @@ async def test_who_answers_how_it_is_may_take_any_time_for_a_prompt(hasty: None,
     engines = Engines()
     async with engine(counted, slow) as one, looking(engines, {one.agent: one}):
         asking = asyncio.create_task(asked(engines, one))
-        await until(lambda: looks >= 40)  # 20 ms apart at least: for longer than who hangs is waited for
+        await wait_until_async(lambda: looks >= 40)  # 20 ms apart at least: for longer than who hangs is waited for
         may_answer.set()
         assert await asking == 200
 

@@ -11,8 +11,9 @@ import httpx
 import pytest
 
 from tests.gateway.snapshots import KEY, MODEL, gateway_snapshot, route, split, tenants
-from tests.integration.gateway_fleet import Gateway, gateway, until
+from tests.integration.gateway_fleet import Gateway, gateway
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 from tests.unit.server.asking import Answered
 
 Answer = Callable[[socket.socket, str], bool]  # says something on a connection; whether it goes on
@@ -215,7 +216,7 @@ def test_of_engines_that_are_known_to_be_away_few_are_asked_and_only_where_there
     with behind(good) as (running, (engine,)):
         away = [route(f"agent-{number}", f"http://127.0.0.1:{free_port()}") for number in range(2, 8)]
         running.apply(gateway_snapshot(tenants(), route("agent-1", engine.url), *away))
-        until(lambda: not any(running.engines.standing(f"agent-{number}").is_reachable for number in range(2, 8)))
+        wait_until(lambda: not any(running.engines.standing(f"agent-{number}").is_reachable for number in range(2, 8)))
         assert complete(running).status_code == 200
         assert retries(running) == 0
         running.apply(gateway_snapshot(tenants(), *away))

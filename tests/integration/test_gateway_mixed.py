@@ -19,8 +19,9 @@ from engine_agent.contracts.identity import HEADER
 from engine_agent.contracts.protocol import canonical_json
 from tests.engines.processes import Answer, Engine
 from tests.gateway.snapshots import KEY, MODEL, SECRETS, engine_snapshot, gateway_snapshot, route, tenants
-from tests.integration.gateway_fleet import fleet_engine, gateway, told_as, until
+from tests.integration.gateway_fleet import fleet_engine, gateway, told_as
 from tests.integration.test_gateway_identity import Recording, identity
+from tests.support.waiting import wait_until
 from tests.unit.gateway.knowing.saying import bundle_bytes, loaded
 from tests.unit.server.identities import IDENTITY
 
@@ -62,7 +63,7 @@ def test_an_engine_answers_a_gateway_of_after(engine: Engine) -> None:
 def test_an_engine_refuses_what_it_must_understand_and_does_not(engine: Engine) -> None:
     refused = asked(engine, only_until="noon", critical=["only_until"])
     assert (refused.status, refused.error) == (401, "invalid_api_key")
-    until(lambda: any("critical member that is not known here" in line for line in engine.logged))
+    wait_until(lambda: any("critical member that is not known here" in line for line in engine.logged))
 
 
 # Engines of another version
@@ -113,11 +114,11 @@ def complete(url: str) -> httpx.Response:
 def test_an_engine_whose_pages_cannot_be_read_is_asked_all_the_same() -> None:
     with engine_of_tomorrow() as engine, gateway() as running:
         running.apply(gateway_snapshot(tenants(), route(AGENT, f"http://127.0.0.1:{engine.server_port}")))
-        until(lambda: engine.pages >= 2)  # it was tried again
+        wait_until(lambda: engine.pages >= 2)  # it was tried again
         assert not running.heard(), "the page was read"
         assert [complete(running.url).status_code for _ in range(5)] == [200] * 5
         standing = running.engines.standing(AGENT)
         assert (standing.is_wanted, standing.share) == (True, 1.0)
         assert all("elsewhere_tokens" not in identity(one) for one in engine.seen)
         engine.version = 1
-        until(running.heard)
+        wait_until(running.heard)

@@ -25,8 +25,9 @@ from engine_agent.sidecar.credentials import Credentials, credentials_keep
 from engine_agent.sidecar.store import Store
 from tests.engines.processes import Engine, state_folder
 from tests.gateway.snapshots import CHECK, KEY, MODEL, engine_snapshot, gateway_snapshot, namespace, route, tenants
-from tests.integration.gateway_fleet import fleet_engine, told_as, until
+from tests.integration.gateway_fleet import fleet_engine, told_as
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 READY_SECONDS = 300  # of a machine that is busy with other things
 SEALING = b"s" * 32
@@ -169,7 +170,7 @@ def snapshot_of(engine: Engine) -> Snapshot:
 def test_it_serves_from_its_last_snapshot_while_the_control_plane_is_away(engine: Engine, home: Path) -> None:
     joined_before(home, snapshot_of(engine))
     with gateway("--home", str(home)) as running:
-        until(lambda: httpx.get(f"{running.url}/health").status_code == 200)
+        wait_until(lambda: httpx.get(f"{running.url}/health").status_code == 200)
         answer = running.complete()
         assert (answer.status_code, answer.headers["x-luminet-agent"]) == (200, "agent-1")
         metrics = httpx.get(f"{running.url}/metrics").text
@@ -178,7 +179,7 @@ def test_it_serves_from_its_last_snapshot_while_the_control_plane_is_away(engine
         running.process.send_signal(signal.SIGTERM)
         assert running.process.wait(READY_SECONDS) == 0
     with gateway("--home", str(home)) as running:  # and after the next start too
-        until(lambda: httpx.get(f"{running.url}/health").status_code == 200)
+        wait_until(lambda: httpx.get(f"{running.url}/health").status_code == 200)
         assert running.complete().status_code == 200
 
 
@@ -233,7 +234,7 @@ def test_one_that_was_revoked_serves_nobody_any_more_also_after_a_restart(engine
         with gateway("--home", str(home)) as running:
             assert running.complete().status_code == 200
             control_plane.error = (403, "revoked")
-            until(lambda: code(running) == "revoked", seconds=READY_SECONDS)
+            wait_until(lambda: code(running) == "revoked")
             assert httpx.get(f"{running.url}/health").json()["error"]["code"] == "revoked"
             assert httpx.get(f"{running.url}/metrics").status_code == 200
         said = [line for line in running.logged if "no request is served any more" in line]
@@ -250,7 +251,7 @@ def test_a_control_plane_that_knows_it_no_more_takes_no_request_from_it(engine: 
         with gateway("--home", str(home)) as running:
             assert running.complete().status_code == 200
             control_plane.error = (401, "unknown_token")
-            until(lambda: REFUSED in httpx.get(f"{running.url}/metrics").text, seconds=READY_SECONDS)
+            wait_until(lambda: REFUSED in httpx.get(f"{running.url}/metrics").text)
             assert running.complete().status_code == 200
 
 
@@ -271,7 +272,7 @@ def test_without_a_snapshot_it_says_that_it_knows_nobody_yet(home: Path) -> None
 def test_what_runs_is_finished_before_it_ends(engine: Engine, home: Path) -> None:
     joined_before(home, snapshot_of(engine))
     with gateway("--home", str(home)) as running, httpx.Client(base_url=running.url, timeout=60) as http:
-        until(lambda: http.get("/health").status_code == 200)
+        wait_until(lambda: http.get("/health").status_code == 200)
         body = {"model": MODEL, "prompt": "Hello", "max_tokens": 150, "ignore_eos": True, "stream": True}
         headers = {"authorization": f"Bearer {KEY}"}
         with http.stream("POST", "/v1/completions", json=body, headers=headers) as answer:
@@ -286,19 +287,19 @@ def test_what_runs_is_finished_before_it_ends(engine: Engine, home: Path) -> Non
 def test_told_twice_it_ends_at_once(engine: Engine, home: Path) -> None:
     joined_before(home, snapshot_of(engine))
     with gateway("--home", str(home)) as running, httpx.Client(base_url=running.url, timeout=60) as http:
-        until(lambda: http.get("/health").status_code == 200)
+        wait_until(lambda: http.get("/health").status_code == 200)
         body = {"model": MODEL, "prompt": "Hello", "max_tokens": 1_900, "ignore_eos": True, "stream": True}
         with http.stream("POST", "/v1/completions", json=body, headers={"authorization": f"Bearer {KEY}"}) as answer:
             parts = answer.iter_bytes()
             assert next(parts)
             running.process.send_signal(signal.SIGTERM)
-            until(lambda: any("requests are finished first" in line for line in running.logged))
+            wait_until(lambda: any("requests are finished first" in line for line in running.logged))
             running.process.send_signal(signal.SIGTERM)
             rest = b"".join(parts)
             assert b'"gateway_stopped"' in rest
             assert b"[DONE]" not in rest
             assert running.process.wait(READY_SECONDS) == 128 + signal.SIGTERM
-    until(lambda: engine.admin("GET", "/stats").json["running"] == 0)
+    wait_until(lambda: engine.admin("GET", "/stats").json["running"] == 0)
 
 
 def test_a_home_is_for_one_process_of_one_kind(home: Path, engine: Engine) -> None:

@@ -29,10 +29,11 @@ from tests.gateway.snapshots import (
     split,
     tenants,
 )
-from tests.integration.gateway_fleet import Fleet, Gateway, fleet_engine, told_as, until
+from tests.integration.gateway_fleet import Fleet, Gateway, fleet_engine, told_as
 from tests.integration.test_gateway import bearer, sample
 from tests.integration.test_gateway_process import Process, joined_before
 from tests.integration.test_gateway_process import gateway as gateway_process
+from tests.support.waiting import wait_until
 
 FULL = Standing(seats=1, in_flight=1)
 AGENTS = ("agent-1", "agent-2")
@@ -59,7 +60,7 @@ class Full:
         """And wait in line, behind whoever does already."""
         before = self.gateway.gate.waiting
         asked = self.pool.submit(complete, self.gateway.url, who, **fields)
-        until(lambda: self.gateway.gate.waiting > before or asked.done(), seconds=PATIENCE_SECONDS)
+        wait_until(lambda: self.gateway.gate.waiting > before or asked.done())
         assert not asked.done(), asked.result().text
         return asked
 
@@ -122,7 +123,7 @@ def two(both: Fleet) -> Iterator[Full]:
 
 def seated(fleet: Fleet, *agents: str) -> Iterator[Full]:
     """Once the gateway knows how many seats there are."""
-    until(lambda: all(fleet.gateway.engines.standing(one).seats == 1 for one in agents), seconds=PATIENCE_SECONDS)
+    wait_until(lambda: all(fleet.gateway.engines.standing(one).seats == 1 for one in agents))
     with full(fleet) as found:
         yield found
     fleet.until_idle()
@@ -239,8 +240,8 @@ def test_a_request_that_waits_goes_to_no_engine_that_takes_no_more(two: Full) ->
             answer = two.come()
             drained = {**two.gateway.held.tables.snapshot.entries["route/agent-1"], "state": "draining"}
             two.change({"route/agent-1": drained})
-        until(lambda: two.gateway.engines.standing("agent-1").in_flight == 0)
-        until(lambda: two.fleet.engines["agent-1"].admin("GET", "/stats").json["running"] == 0)
+        wait_until(lambda: two.gateway.engines.standing("agent-1").in_flight == 0)
+        wait_until(lambda: two.fleet.engines["agent-1"].admin("GET", "/stats").json["running"] == 0)
         assert (two.gateway.gate.waiting, answer.done()) == (1, False)
     assert agent_of(answer) == "agent-2"
 
@@ -292,11 +293,11 @@ def process_with_one_waiting(engine: Engine, *arguments: str, tokens: int) -> It
         options = ("--home", str(home), "--canary-seconds", "0", *arguments)
         running = opened.enter_context(gateway_process(*options))
         pool = opened.enter_context(ThreadPoolExecutor(2))
-        until(lambda: sample(running.url, "luminet_gateway_cache_known") == 1)
+        wait_until(lambda: sample(running.url, "luminet_gateway_cache_known") == 1)
         seat = pool.submit(complete, running.url, FOREIGN, max_tokens=tokens, ignore_eos=True)
-        until(lambda: sample(running.url, "luminet_gateway_running_requests") == 1)
+        wait_until(lambda: sample(running.url, "luminet_gateway_running_requests") == 1)
         waiting = pool.submit(complete, running.url)
-        until(lambda: sample(running.url, WAITING) == 1)
+        wait_until(lambda: sample(running.url, WAITING) == 1)
         yield running, seat, waiting
 
 

@@ -13,10 +13,11 @@ import pytest
 from openai import OpenAI
 
 from engine_agent.http.client import Asgi
-from tests.integration.gateway_fleet import Gateway, until
+from tests.integration.gateway_fleet import Gateway
 from tests.integration.openai_doors import before
 from tests.integration.openai_engine import MODEL, SECONDS, OpenAiEngine, running
 from tests.integration.tools_face import ARGUMENTS, BUNDLE, ToolsFace
+from tests.support.waiting import wait_until
 from tests.unit.server.identities import KEY
 
 SYSTEM = "You know the weather of every harbour, and say it in few words. " * 8
@@ -127,7 +128,7 @@ def test_tools_and_their_calls_are_part_of_the_prompt_that_requests_are_routed_b
         ask(model=MODEL, messages=history, tools=tools)
         return backend.foretold()["predicted"] - known_before == (len(backend.face.prompts[-1]) - 1) // 16 * 16
 
-    until(is_foretold)
+    wait_until(is_foretold)
     start = backend.foretold()
     known = [ask(model=MODEL, messages=history, tools=tools).headers for _ in range(2)]
     middle = backend.foretold()

@@ -15,7 +15,8 @@ from engine_agent.gateway import engines as lookout
 from engine_agent.gateway import silence
 from tests.fleet.vanishing import Machine, namespaced_machine, proxied_machine, why_no_namespace
 from tests.gateway.snapshots import KEY, MODEL, gateway_snapshot, route, tenants
-from tests.integration.gateway_fleet import Gateway, until
+from tests.integration.gateway_fleet import Gateway
+from tests.support.waiting import wait_until
 from tests.unit.server.asking import Answered
 
 OTHER = "other"  # a model of a second engine on the same machine, which has room
@@ -73,7 +74,7 @@ def watched_gateway(machine: Machine) -> Iterator[WatchedGateway]:
             route("agent-2", machine.url, models=(OTHER,)),
         )
         running.apply(gateway_snapshot(tenants(), *routes))
-        until(lambda: all(running.engines.standing(agent).look_seconds > 0 for agent in ("agent-1", "agent-2")))
+        wait_until(lambda: all(running.engines.standing(agent).look_seconds > 0 for agent in ("agent-1", "agent-2")))
         yield running
     finally:
         running.stop()
@@ -97,14 +98,14 @@ def vanished(machine: Machine, seconds: float) -> WatchedGateway:
     """Whose requests have all ended, and so has the time that was marked."""
     with watched_gateway(machine) as gateway, ThreadPoolExecutor(len(CODES)) as threads:
         asked: dict[str, Future[Answered]] = {kind: threads.submit(ask, gateway, kind) for kind in SEATED}
-        until(lambda: gateway.engines.standing("agent-1").in_flight == len(SEATED))
+        wait_until(lambda: gateway.engines.standing("agent-1").in_flight == len(SEATED))
         asked["seat"] = threads.submit(ask, gateway, "seat")
-        until(lambda: gateway.gate.waiting == 1)
+        wait_until(lambda: gateway.gate.waiting == 1)
         gateway.mark(seconds)
         machine.vanish()
         asked["dial"] = threads.submit(ask, gateway, "dial")
         assert all(code_of(kind, answer.result(SECONDS)) in CODES[kind] for kind, answer in asked.items())
-        until(lambda: "over" in gateway.events)
+        wait_until(lambda: "over" in gateway.events)
         assert gateway.engines.in_flight == gateway.gate.waiting == 0
         return gateway
 

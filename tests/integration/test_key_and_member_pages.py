@@ -45,7 +45,7 @@ def admin(customer_client: Client, acme: Organisation) -> Client:
 def get(client: Client, path: str, **query: str) -> str:
     answer = client.get(path, query)
     assert answer.status_code == 200
-    return words(answer)  # type: ignore[arg-type]
+    return words(answer)
 
 
 def do(client: Client, path: str, what: str, **told: Any) -> HttpResponse:
@@ -280,8 +280,8 @@ def test_an_invitation_is_shown_once_and_works(admin: Client, acme: Organisation
     assert Client().get(link[link.index("/invitation/") :]).status_code == 200
     page = admin.get(MEMBERS)
     assert link not in page.content.decode()
-    assert "kim@acme.example invited editor" in words(page)  # type: ignore[arg-type]
-    assert "1 of 2 members has joined" in words(page)  # type: ignore[arg-type]
+    assert "kim@acme.example invited editor" in words(page)
+    assert "1 of 2 members has joined" in words(page)
 
 
 @pytest.mark.parametrize(

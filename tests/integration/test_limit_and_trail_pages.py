@@ -43,7 +43,7 @@ def acme(db: None) -> Organisation:
 def get(client: Client, path: str, **query: str) -> str:
     answer = client.get(path, query)
     assert answer.status_code == 200
-    return words(answer)  # type: ignore[arg-type]
+    return words(answer)
 
 
 def put(client: Client, what: str, told: dict[str, Any], revision: int | str = 0) -> HttpResponse:
@@ -225,7 +225,7 @@ def test_the_trail_of_others_is_not_in_it_and_hostile_words_are_text(
     answer = operator_client.get(TRAIL)
     assert b"globex" not in answer.content
     assert SCRIPT not in answer.content.decode()
-    assert SCRIPT in words(answer)  # type: ignore[arg-type]
+    assert SCRIPT in words(answer)
     assert "2 things were done about “namespace”" in get(operator_client, TRAIL, find="namespace")
 
 

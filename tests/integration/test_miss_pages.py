@@ -13,10 +13,11 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from controlplane.analytics.models import Divergence
-from tenants.models import Member, Namespace, Organisation, User
+from tenants.models import Namespace, Organisation
 from tests.usage.evicted import evict
 from tests.usage.rows import Counted, counts, store
 from tests.web.api import make_organisation
+from tests.web.pages import join, words
 
 pytestmark = pytest.mark.django_db
 MISSES, LINT = "/orgs/acme/misses", "/orgs/acme/lint"
@@ -38,23 +39,11 @@ FINDING = {
 
 @pytest.fixture
 def acme(customer_client: Client) -> Organisation:
-    return join(make_organisation("acme", "chat"))
-
-
-def join(organisation: Organisation, role: str = "viewer") -> Organisation:
-    user = User.objects.get(email="someone@acme.example")
-    Member.objects.create(organisation=organisation, email=user.email, role=role, user=user, joined_at=timezone.now())
-    return organisation
+    return join(make_organisation("acme", "chat"), role="viewer").organisation
 
 
 def namespace(slug: str = "chat") -> Namespace:
     return Namespace.objects.get(organisation__slug="acme", slug=slug)
-
-
-def words(response: Any) -> str:
-    page = response.content.decode()
-    main = page[page.index("<main") : page.index("</main>")]
-    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", main).split()))
 
 
 def seen(client: Client, path: str = MISSES, **told: Any) -> str:

@@ -13,6 +13,7 @@ import pytest
 from engine_agent.journal.journal import Closed
 from tests.integration.openai_doors import WAYS, Door, opened
 from tests.integration.openai_engine import MODEL
+from tests.support.waiting import wait_until
 
 ENDLESS: Any = {"model": MODEL, "prompt": "The sea", "max_tokens": 1_500, "extra_body": {"ignore_eos": True}}
 SHORT: Any = {"model": MODEL, "prompt": "The sea", "max_tokens": 2}
@@ -81,7 +82,7 @@ async def test_a_stream_that_is_left_ends_at_the_engine(door: Door) -> None:
         async with await client.completions.create(**ENDLESS, stream=True) as stream:
             async for _ in stream:
                 break
-        await asyncio.to_thread(door.engine.until, lambda: closings(door, seen) == ["cancelled"])
+        await asyncio.to_thread(wait_until, lambda: closings(door, seen) == ["cancelled"])
         assert (await client.completions.create(**SHORT)).choices
 
 
@@ -118,7 +119,7 @@ def test_a_client_that_is_refused_for_now_comes_again_by_itself(door: Door) -> N
             ThreadPoolExecutor(1) as pool,
         ):
             asked = pool.submit(lambda: client.completions.create(**SHORT))
-            door.engine.until(lambda: bool(statuses))
+            wait_until(lambda: bool(statuses))
             door.engine.do(drain(False))
             assert asked.result().choices
     finally:

@@ -14,6 +14,7 @@ from openai import OpenAI
 from engine_agent.journal.journal import Closed, Opened
 from tests.integration.openai_doors import WAYS, Door, opened
 from tests.integration.openai_engine import MODEL, OpenAiEngine
+from tests.support.waiting import wait_until
 from tests.unit.server.reading import counters
 
 LONG = "The sea was calm and the ship sailed on through the night, and nobody on board was awake. " * 12
@@ -257,7 +258,7 @@ def test_a_request_shortens_the_life_of_its_own_blocks_and_of_no_others(engine: 
     before = expired()
     blocks = int(ask(**brief, extra_body={"ttl_seconds": 1}).headers["x-luminet-prompt-tokens"]) // 16
     ask(**lasting)
-    engine.until(lambda: expired() == before + blocks)
+    wait_until(lambda: expired() == before + blocks)
     gone, kept = told(ask(**brief).headers), told(ask(**lasting).headers)
     assert (gone["x-luminet-cached-tokens"], gone["x-luminet-miss-reason"]) == ("0", "expired")
     assert kept["x-luminet-miss-reason"] == "none"
@@ -307,7 +308,7 @@ def test_a_streams_headers_are_there_before_anything_of_it_is_read(engine: OpenA
     with create(model=MODEL, prompt=LONG, max_tokens=1_500, stream=True, extra_body=extra) as answer:
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
         assert told(answer.headers).keys() >= {"x-luminet-cache-hit", "x-luminet-prompt-tokens", "x-luminet-agent"}
-    engine.until(lambda: len(engine.records) == seen + 2)
+    wait_until(lambda: len(engine.records) == seen + 2)
     closed = engine.records[-1]
     assert (closed.outcome, closed.generated_tokens < 1_500) == ("cancelled", True)  # it had hardly begun
 
@@ -351,7 +352,7 @@ def test_a_stream_that_is_closed_early_frees_its_blocks(engine: OpenAiEngine, cl
         stream = client.completions.create(model=MODEL, prompt=LONG, max_tokens=1_500, stream=True, extra_body=extra)
         next(iter(stream))
         stream.close()
-    engine.until(lambda: len(engine.records) == seen + 6)
+    wait_until(lambda: len(engine.records) == seen + 6)
     engine.until_idle()
     closings = [record for record in engine.records[seen:] if isinstance(record, Closed)]
     assert [one.outcome for one in closings] == ["cancelled"] * 3

@@ -25,7 +25,8 @@ from tests.gateway.snapshots import (
     route,
     tenants,
 )
-from tests.integration.gateway_fleet import SECONDS, Fleet, fleet, until
+from tests.integration.gateway_fleet import SECONDS, Fleet, fleet
+from tests.support.waiting import wait_until
 
 SLASHED, SEVERAL = "acme/small-7b", "lk_several"
 TEXT = "The sea was calm and the ship sailed on through the night, and nobody on board was awake. " * 6
@@ -127,7 +128,7 @@ def test_beyond_its_limit_a_client_comes_again_by_itself(one: Fleet) -> None:
         with pytest.raises(openai.RateLimitError) as caught:
             first.completions.create(**SHORT)
         asked = pool.submit(lambda: second.completions.create(**SHORT))
-        until(lambda: bool(statuses))
+        wait_until(lambda: bool(statuses))
         stream.close()
         assert asked.result(SECONDS).choices
     assert (caught.value.code, caught.value.type) == ("rate_limit_exceeded", "requests")

@@ -40,7 +40,7 @@ def used(slug: str = "chat", org: str = "acme", **more: int) -> None:
 def get(client: Client, path: str, **query: str) -> str:
     answer = client.get(path, query)
     assert answer.status_code == 200
-    return words(answer)  # type: ignore[arg-type]
+    return words(answer)
 
 
 def do(client: Client, what: str, path: str = ORG, **told: Any) -> HttpResponse:
@@ -148,7 +148,7 @@ def test_what_is_wrong_with_a_new_organisation_stands_beside_its_field(
     answer = operator_client.post("/new-organisation", {"slug": slug, "name": name})
     assert answer.status_code == 422
     page = answer.content.decode()
-    assert said in words(answer)  # type: ignore[arg-type]
+    assert said in words(answer)
     assert "<title>Error: " in page
     assert SCRIPT not in page
     assert Organisation.objects.count() == 1
@@ -356,7 +356,7 @@ def test_deleting_says_how_much_goes_and_asks_for_the_slug(operator_client: Clie
     assert "1 pin" in page
     wrong = operator_client.post(path, {"typed": "Acme", "revision": "1"})
     assert wrong.status_code == 422
-    assert "“Acme” is not acme. Nothing has happened." in words(wrong)  # type: ignore[arg-type]
+    assert "“Acme” is not acme. Nothing has happened." in words(wrong)
     assert operator_client.post(path, {"typed": "acme", "revision": "7"}).status_code == 422
     assert operator_client.post(path, {}).status_code == 422
     acme.refresh_from_db()

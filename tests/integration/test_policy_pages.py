@@ -18,11 +18,12 @@ from controlplane.rollouts.spec import Guards
 from tenants.actor import SYSTEM
 from tenants.bounds import Bounds, KvDtypes, SecondsRange
 from tenants.levels import FLEET, Place, level_of
-from tenants.models import AuditRecord, Member, Namespace, Organisation, PolicyLevel, PolicyRevision, User
+from tenants.models import AuditRecord, Namespace, Organisation, PolicyLevel, PolicyRevision
 from tenants.policy import FIELDS
 from tenants.services.organisations import bounds_put, organisation_update
 from tests.database.factories import make_agent, make_namespace, publish
 from tests.web.api import make_organisation
+from tests.web.pages import join, words
 
 pytestmark = pytest.mark.django_db
 POLICY = "/orgs/acme/namespaces/default/policy"
@@ -33,12 +34,6 @@ HOSTILE = "<script>alert(1)</script>"
 @pytest.fixture
 def acme(db: None) -> Organisation:
     return make_organisation("acme", "chat")
-
-
-def joined(organisation: Organisation, role: str = "editor") -> Organisation:
-    user = User.objects.get(email="someone@acme.example")
-    Member.objects.create(organisation=organisation, email=user.email, role=role, user=user, joined_at=timezone.now())
-    return organisation
 
 
 def place(slug: str = "default") -> Place:
@@ -77,12 +72,6 @@ def send(client: Client, path: str = POLICY, *, button: str = "publish", **typed
     name, _, value = button.partition("=")
     pressed = {name: value or "yes"}
     return client.post(path, form | pressed)  # type: ignore[return-value]
-
-
-def words(response: Any) -> str:
-    page = response.content.decode()
-    main = page[page.index("<main") : page.index("</main>")] if "<main" in page else page
-    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", main).split()))
 
 
 def told(response: Any, key: str) -> str:
@@ -140,7 +129,7 @@ def test_what_nobody_measured_is_said_to_be_so(operator_client: Client, acme: Or
 def test_a_member_reads_what_they_may_choose_and_what_only_the_operator_changes(
     customer_client: Client, acme: Organisation
 ) -> None:
-    joined(acme)
+    join(acme, role="editor")
     bounds = Bounds(ttl_seconds=SecondsRange(min=60, max=600), kv_dtype=KvDtypes(allowed=["fp8", "int8"]))
     bounds_put(actor=SYSTEM, organisation=acme, expected=None, bounds=bounds)
     page = customer_client.get(POLICY)
@@ -154,7 +143,7 @@ def test_a_member_reads_what_they_may_choose_and_what_only_the_operator_changes(
 def test_who_may_only_read_sees_every_value_and_no_form_to_change_it(
     customer_client: Client, acme: Organisation
 ) -> None:
-    joined(acme, role="viewer")
+    join(acme, role="viewer")
     page = customer_client.get(POLICY)
     assert "Editors and admins may change them." in words(page)
     assert told(page, "ttl_seconds").startswith("5 min fleet default")
@@ -166,7 +155,7 @@ def test_who_may_only_read_sees_every_value_and_no_form_to_change_it(
 def test_in_a_suspended_organisation_it_can_be_read_and_nothing_changed(
     customer_client: Client, acme: Organisation
 ) -> None:
-    joined(acme)
+    join(acme, role="editor")
     organisation_update(actor=SYSTEM, organisation=acme, expected=None, state="suspended")
     page = customer_client.get(POLICY)
     assert "This organisation is suspended" in words(page)
@@ -193,7 +182,7 @@ def test_a_preview_says_old_and_new_with_units_who_is_concerned_and_changes_noth
 
 
 def test_members_read_bands_and_no_agents_name(customer_client: Client, acme: Organisation) -> None:
-    joined(acme, role="editor")
+    join(acme, role="editor")
     make_agent("agent-1")
     page = send(customer_client, button="preview", ttl_seconds="12", ttl_seconds__unit="min")
     said = words(page)
@@ -462,7 +451,7 @@ def test_what_is_published_already_is_not_published_again(operator_client: Clien
 def test_a_member_is_told_that_it_is_out_of_bounds_whatever_the_browser_sends(
     customer_client: Client, acme: Organisation
 ) -> None:
-    joined(acme)
+    join(acme, role="editor")
     bounds_put(actor=SYSTEM, organisation=acme, expected=None, bounds=Bounds(ttl_seconds=SecondsRange(min=60, max=600)))
     answer = send(customer_client, ttl_seconds="2", ttl_seconds__unit="h", reserved_share="50")
     assert answer.status_code == 422
@@ -472,7 +461,7 @@ def test_a_member_is_told_that_it_is_out_of_bounds_whatever_the_browser_sends(
 
 
 def test_what_a_member_cannot_change_survives_their_publishing(customer_client: Client, acme: Organisation) -> None:
-    joined(acme)
+    join(acme, role="editor")
     publish(place(), reserved_share=0.2, models={"m": {"weight": 3.0, "ttl_seconds": 60}})
     assert send(customer_client, ttl_seconds="10").status_code == 302
     assert level().policy == {
@@ -510,7 +499,7 @@ def test_who_was_slower_reads_what_changed_and_keeps_what_they_typed(
 def test_who_was_slower_than_several_reads_who_was_last_and_no_operators_name(
     customer_client: Client, acme: Organisation
 ) -> None:
-    joined(acme)
+    join(acme, role="editor")
     form = form_of(customer_client) | {"ttl_seconds": ["20"], "publish": "yes"}
     publish(place(), ttl_seconds=60)
     publish(place(), weight=2.0)
@@ -580,7 +569,7 @@ def test_what_is_wrong_with_one_models_value_stands_beside_it(operator_client: C
 
 
 def test_an_organisations_policy_is_the_same_page(customer_client: Client, acme: Organisation) -> None:
-    joined(acme)
+    join(acme, role="editor")
     page = words(customer_client.get(WHOLE))
     assert "By default, blocks of acme live 5 min after their last use, as fp8" in page
     answer = send(customer_client, WHOLE, ttl_seconds="10")
@@ -617,7 +606,7 @@ def test_revisions_say_who_when_why_and_what_newest_first(operator_client: Clien
 def test_which_operator_it_was_is_not_an_organisations_to_read(
     customer_client: Client, operator_client: Client, acme: Organisation
 ) -> None:
-    joined(acme)
+    join(acme, role="editor")
     send(operator_client, ttl_seconds="10")
     for path in ("/orgs/acme/namespaces/default/revisions", POLICY):
         page = words(customer_client.get(path))
@@ -680,7 +669,7 @@ def test_there_is_no_way_back_to_what_never_was(operator_client: Client, acme: O
 
 
 def test_a_viewer_reads_revisions_and_cannot_go_back(customer_client: Client, acme: Organisation) -> None:
-    joined(acme, role="viewer")
+    join(acme, role="viewer")
     publish(place(), ttl_seconds=60)
     path = "/orgs/acme/namespaces/default/revisions"
     page = customer_client.get(path, {"to": 0})
@@ -692,7 +681,7 @@ def test_a_viewer_reads_revisions_and_cannot_go_back(customer_client: Client, ac
 
 
 def test_a_member_goes_back_within_their_bounds_alone(customer_client: Client, acme: Organisation) -> None:
-    joined(acme)
+    join(acme, role="editor")
     publish(place(), reserved_share=0.2)
     publish(place(), ttl_seconds=60)
     answer = customer_client.post("/orgs/acme/namespaces/default/revisions", {"to": "1", "revision": "2"})
@@ -717,7 +706,7 @@ def test_many_revisions_come_page_by_page(operator_client: Client, acme: Organis
 
 
 def test_with_too_little_traffic_nothing_is_foretold(customer_client: Client, acme: Organisation) -> None:
-    joined(acme)
+    join(acme, role="editor")
     for path in (f"{POLICY}/what-if", f"{POLICY}/what-if/now"):
         page = words(customer_client.get(path))
         assert "Too little traffic to foretell another time to live" in page
@@ -778,7 +767,7 @@ def test_invalid_draft_cannot_be_published(operator_client: Client, acme: Organi
 
 def test_draft_beyond_bounds_cannot_be_published(customer_client: Client, acme: Organisation) -> None:
     bounds_put(actor=SYSTEM, organisation=acme, bounds=Bounds(ttl_seconds=SecondsRange(max=600)), expected=None)
-    joined(acme)
+    join(acme, role="editor")
     answer = customer_client.post(POLICY, form_of(customer_client) | {"ttl_seconds": "3", "ttl_seconds-unit": "d"})
     assert "Cannot be published" in words(answer)
     assert 'name="publish"' not in answer.content.decode()

@@ -56,11 +56,11 @@ def test_what_was_foretold_stays_whatever_engines_tell_later(customer_client: Cl
     join(acme)
     curve(space(acme))
     publish(Place(acme), ttl_seconds=600)
-    assert "50.0 % → 70.0 % ± 1.0 points" in words(customer_client.get("/"))  # type: ignore[arg-type]
+    assert "50.0 % → 70.0 % ± 1.0 points" in words(customer_client.get("/"))
     predict()
     curve(space(acme), "better")
     for page in ("/", "/orgs/acme/policy/revisions"):
-        assert "50.0 % → 70.0 % ± 1.0 points" in words(customer_client.get(page))  # type: ignore[arg-type]
+        assert "50.0 % → 70.0 % ± 1.0 points" in words(customer_client.get(page))
 
 
 def test_a_revision_of_the_fleet_is_foretold_for_each_organisation_and_for_everybody(acme: Organisation) -> None:
@@ -93,7 +93,7 @@ def test_of_too_little_traffic_it_stays_said_that_nothing_was_foretold(
     predict()
     curve(space(acme))
     assert effects_of([revision.pk], acme.pk) == {revision.pk: Effect(None, None, None)}
-    page = words(customer_client.get("/"))  # type: ignore[arg-type]
+    page = words(customer_client.get("/"))
     assert "too little asked to say" in page
     assert "50.0 % →" not in page
 
@@ -124,9 +124,9 @@ def test_what_was_measured_before_and_after_stands_beside_it(operator_client: Cl
     found = effects_of([revision.pk], acme.pk)[revision.pk]
     assert (found.measured_before, found.measured_after) == (0.4, 0.65)
     page = operator_client.get("/orgs/acme/namespaces/default/revisions")
-    assert "Predicted hit rate 50.0 % → 70.0 % ± 1.0 points; measured 40.0 % → 65.0 %" in words(page)  # type: ignore[arg-type]
+    assert "Predicted hit rate 50.0 % → 70.0 % ± 1.0 points; measured 40.0 % → 65.0 %" in words(page)
     page = operator_client.get("/orgs/acme/analytics")
-    assert re.search(r"50.0 % → 70.0 % ± 1.0 points measured 40.0 % → 65.0 %", words(page))  # type: ignore[arg-type]
+    assert re.search(r"50.0 % → 70.0 % ± 1.0 points measured 40.0 % → 65.0 %", words(page))
 
 
 def test_measuring_goes_on_for_a_day_and_then_stays(acme: Organisation) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from queue import Queue
@@ -35,16 +35,10 @@ from tests.database.factories import enrol_agent, make_agent, publish
 from tests.fleet.queues import broker as connected
 from tests.fleet.queues import commands_taken, messages_taken
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 from tests.web.api import make_organisation
 
 SECONDS = 20
-
-
-def eventually(is_so: Callable[[], object]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not is_so() and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert is_so()
 
 
 def command(agent: str, number: int = 1) -> wire.Command:
@@ -169,14 +163,14 @@ def test_an_asking_that_came_to_nothing_is_forgotten(redis_server: str) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_a_publish_asks_for_a_plan_once_it_is_committed(redis_server: str) -> None:
     make_organisation("acme")
-    eventually(waiting)
+    wait_until(waiting)
     with connected() as client:
         client.delete("control", ASKED_KEY)
     with transaction.atomic():
         publish(FLEET, ttl_seconds=60)
         time.sleep(0.1)
         assert waiting() == 0
-    eventually(waiting)
+    wait_until(waiting)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -224,11 +218,11 @@ def test_a_publish_is_in_the_agents_queue_through_the_control_planes_own_worker(
     make_organisation("acme")
     make_agent("agent-1")
     with start_worker(app, pool="threads", concurrency=1, perform_ping_check=False, shutdown_timeout=30):
-        eventually(lambda: Agent.objects.get().push_generation == 1)
+        wait_until(lambda: Agent.objects.get().push_generation == 1)
         task_prerun.connect(look)
         with request_id_bound("from-the-web"):
             publish(FLEET, ttl_seconds=60)
-        eventually(lambda: Agent.objects.get().push_generation == 2)
+        wait_until(lambda: Agent.objects.get().push_generation == 2)
         task_prerun.disconnect(look)
     assert seen.get(timeout=SECONDS) == "from-the-web"
     assert [one.generation for one in commands_taken("agent-1")][-1] == 2

@@ -10,8 +10,8 @@ import pytest
 
 from engine_agent.process.config import CHECKOUT
 from tests.engines.processes import Engine, engine, state_folder
-from tests.integration.gateway_fleet import until
 from tests.support.spoiling import hit, spoiled
+from tests.support.waiting import wait_until
 
 SEED, TIMES = 12, 60
 GOLDEN = CHECKOUT / "tests" / "contract" / "golden" / "snapshot-engine.json"
@@ -56,7 +56,7 @@ def test_afterwards_it_generates_and_nothing_is_stuck(engines: tuple[Engine, Eng
         for pin in one.admin("GET", "/pins").json["pins"]:
             one.admin("DELETE", f"/pins/{pin['id']}")
         assert one.admin("GET", "/health").status == 200
-        until(partial(_is_idle, one))
+        wait_until(partial(_is_idle, one))
         assert one.admin("POST", "/resume").json == {"is_draining": False, "left": 0}
         assert one.admin("POST", "/integrity").json == {"problems": []}
         assert one.process.poll() is None

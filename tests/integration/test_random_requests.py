@@ -1,11 +1,9 @@
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from django.db import transaction
 from django.test import Client
 
 from controlplane.api.routing import OPERATIONS, Operation
@@ -14,6 +12,7 @@ from tenants.actor import SYSTEM
 from tenants.levels import Place
 from tenants.models import Namespace, Organisation
 from tests.database.factories import make_agent, make_join_token, make_operator
+from tests.database.undoing import undone
 from tests.fleet.alerts import make_alert, make_alert_rule
 from tests.fleet.rollouts import make_canary
 from tests.web.api import make_operator_token, make_organisation
@@ -49,14 +48,6 @@ def send(sent: Sent) -> Answered:
     kind = sent.headers.get("Content-Type", "application/octet-stream")
     response = client.generic(sent.method, sent.target, sent.body, content_type=kind, headers=dict(sent.headers))
     return Answered(response.status_code, dict(response.headers), response.content)
-
-
-@contextmanager
-def undone() -> Iterator[None]:
-    """Each request meets the same world."""
-    with transaction.atomic():
-        yield
-        transaction.set_rollback(True)
 
 
 @pytest.fixture

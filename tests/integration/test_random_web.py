@@ -18,9 +18,10 @@ import pytest
 
 from engine_agent.contracts.protocol import queue_name
 from tests.database.factories import PASSWORD
-from tests.fleet.fleets import Fleet, fleet_running, static_files_collect, wait_for
+from tests.fleet.fleets import Fleet, fleet_running, static_files_collect
 from tests.soaking.memory import MOST_PEAK_SHARE, compose_limit_mb, peak_mb, resident_mb
 from tests.support.spoiling import hit, spoiled
+from tests.support.waiting import wait_until
 from tests.web.bad_bodies import odd_value
 from tests.web.random_input import PATIENCE_SECONDS, Sent, agent_case, complaints, frame, head, http_case, socket_case
 
@@ -144,7 +145,7 @@ def test_what_agents_say_spoiled(world: World) -> None:
     assert {200, 400, 401, 404, 405} <= set(world.sent(*cases))
     assert world.fleet.value("SELECT sum(requests) FROM analytics_minute") > 0, "some was good enough to be counted"
     part = world.fleet.simulate(1, prefix="good")  # and who makes sense is served as ever
-    wait_for(lambda: is_in_sync(world.fleet, "good-0001"), "an agent in sync after all that")
+    wait_until(lambda: is_in_sync(world.fleet, "good-0001"), "an agent in sync after all that")
     part.stop()
 
 
@@ -186,26 +187,26 @@ def test_reset_connections_leave_no_memory_behind(world: World) -> None:
             near.sendall(head("GET", "/healthz", {"x": "x" * LONG_HEAD_BYTES}))
             assert near.recv(12) == b"HTTP/1.1 200"
             near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    wait_for(lambda: resident_mb(web) < before + KEPT_MB, "the memory of connections that are gone", seconds=20)
+    wait_until(lambda: resident_mb(web) < before + KEPT_MB, "the memory of connections that are gone")
 
 
 def test_what_lies_in_an_agents_queue_and_is_no_command(world: World) -> None:
     """Whoever could write there, by the broker's own password: the agent goes on, and obeys nothing of it."""
     fleet, chance = world.fleet, random.Random(SEED)
     part = fleet.simulate(1, prefix="queue")
-    wait_for(lambda: is_in_sync(fleet, "queue-0001"), "an agent in sync")
+    wait_until(lambda: is_in_sync(fleet, "queue-0001"), "an agent in sync")
     key = f"agent.queue-0001:{queue_name('queue-0001')}"
     pid = part.pid
     with fleet.broker() as broker:
         part.pause()
         fleet.ask("PUT", "/policy", {"policy": {"ttl_seconds": 777}})
-        message = wait_for(lambda: broker.lindex(key, 0), "a command on its way")
+        message = wait_until(lambda: broker.lindex(key, 0), "a command on its way")
         part.resume()
         for number in range(GARBAGE):
             broker.lpush(key, garbage(chance, number, bytes(message)))
-        wait_for(lambda: not broker.llen(key), "all of it to be taken")
+        wait_until(lambda: not broker.llen(key), "all of it to be taken")
     fleet.ask("PUT", "/policy", {"policy": {"ttl_seconds": 778}})
-    wait_for(lambda: is_in_sync(fleet, "queue-0001"), "the agent at what the control plane says")
+    wait_until(lambda: is_in_sync(fleet, "queue-0001"), "the agent at what the control plane says")
     assert (part.is_running, part.pid) == (True, pid)
 
 

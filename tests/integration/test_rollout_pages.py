@@ -1,6 +1,5 @@
 """The pages of rollouts: for operators alone, in words and numbers, with deeds that say what they do."""
 
-import html
 import re
 from datetime import timedelta
 from typing import Any
@@ -22,6 +21,7 @@ from tenants.models import AuditRecord, Organisation, PolicyLevel
 from tenants.policy import Policy
 from tests.database.factories import make_agent, publish
 from tests.web.api import make_organisation
+from tests.web.pages import words
 
 pytestmark = pytest.mark.django_db
 CANARY = RolloutSpec(strategy="canary", steps=[50, 100], bake_seconds=60)
@@ -59,14 +59,8 @@ def acknowledge(rollout: Rollout, *agents: str) -> None:
     steps.update(state=OperationStep.State.DONE, done_at=timezone.now(), receipt={"blocks": 0, "bytes": 0})
 
 
-def words(answer: HttpResponse) -> str:
-    page = answer.content.decode()
-    main = page[page.index("<main") : page.index("</main>")] if "<main" in page else page
-    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", main).split()))
-
-
 def look(client: Client, rollout: Rollout, part: str = "rollout", **query: str) -> str:
-    return words(client.get(reverse(part, args=[rollout.pk]), query))  # type: ignore[arg-type]
+    return words(client.get(reverse(part, args=[rollout.pk]), query))
 
 
 def send(client: Client, rollout: Rollout, deed: str, **more: str) -> HttpResponse:
@@ -82,7 +76,7 @@ def state(rollout: Rollout) -> str:
 
 
 def test_without_rollouts_the_list_says_what_would_stand_there(operator_client: Client) -> None:
-    said = words(operator_client.get("/rollouts"))  # type: ignore[arg-type]
+    said = words(operator_client.get("/rollouts"))
     assert "No rollout is under way" in said
     assert "Publish a policy, and how it comes to the agents stands here." in said
 
@@ -94,7 +88,7 @@ def test_those_under_way_come_first_then_the_newest(operator_client: Client, acm
     level = level_of(Place(acme))
     for number in (7, 8):
         make_ended(level, revision=number, created_at=timezone.now() - timedelta(minutes=60 - number))
-    said = words(operator_client.get("/rollouts"))  # type: ignore[arg-type]
+    said = words(operator_client.get("/rollouts"))
     assert "1 rollout is running" in said
     places = [said.index(f"acme, revision {number} ") for number in (2, 8, 7)]
     assert places == sorted(places)
@@ -120,11 +114,11 @@ def test_a_place_is_found_by_a_part_of_its_name_and_nonsense_finds_nothing(
     operator_client: Client, acme: Organisation
 ) -> None:
     begin(acme, "agent-1")
-    assert "acme, revision 2" in words(operator_client.get("/rollouts", {"find": "ACM"}))  # type: ignore[arg-type]
+    assert "acme, revision 2" in words(operator_client.get("/rollouts", {"find": "ACM"}))
     answer = operator_client.get("/rollouts", {"find": "<script>x</script>", "page": "-1"})
     assert answer.status_code == 200
     assert "<script>x" not in answer.content.decode()
-    assert "No rollout of a place" in words(answer)  # type: ignore[arg-type]
+    assert "No rollout of a place" in words(answer)
 
 
 def test_the_list_is_paged_and_a_thousand_cost_no_more_queries(
@@ -134,9 +128,9 @@ def test_the_list_is_paged_and_a_thousand_cost_no_more_queries(
     for number in range(60):
         make_ended(level, revision=number + 1, operation_id=uuid4())
     with django_assert_max_num_queries(8):
-        first = words(operator_client.get("/rollouts"))  # type: ignore[arg-type]
+        first = words(operator_client.get("/rollouts"))
     assert "1 to 50 of 60" in first
-    assert "51 to 60 of 60" in words(operator_client.get("/rollouts", {"page": "2"}))  # type: ignore[arg-type]
+    assert "51 to 60 of 60" in words(operator_client.get("/rollouts", {"page": "2"}))
 
 
 # One

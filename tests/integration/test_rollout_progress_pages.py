@@ -44,7 +44,7 @@ def acknowledge(rollout: Rollout) -> None:
 
 
 def page(client: Client, path: str) -> str:
-    return words(client.get(path))  # type: ignore[arg-type]
+    return words(client.get(path))
 
 
 def test_editor_says_how_far_a_canary_is(operator_client: Client, acme: Organisation) -> None:

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from controlplane.common.health import beat_check, worker_check, worker_hostname
-from tests.fleet.fleets import Fleet, Part, fleet_running, wait_for
+from tests.fleet.fleets import Fleet, Part, fleet_running
 from tests.fleet.uninterrupted import (
     Asking,
     all_in_sync,
@@ -22,6 +22,7 @@ from tests.fleet.uninterrupted import (
     printed,
     serves,
 )
+from tests.support.waiting import wait_until
 from tests.usage.chats import Customer
 from tests.usage.fleets import customer, engine_agent, gateway, organisation_make
 
@@ -43,7 +44,7 @@ def acme(fleet: Fleet) -> Customer:
 @pytest.fixture(scope="module")
 def agents(fleet: Fleet, acme: Customer) -> Iterator[tuple[list[Part], str]]:
     with engine_agent(fleet, "engine-1") as (engine, _), gateway(fleet) as (front, url):
-        wait_for(lambda: asked(url, acme, "Hello?").status_code == 200, "an answer")
+        wait_until(lambda: asked(url, acme, "Hello?").status_code == 200, "an answer")
         yield [engine, front], url
 
 
@@ -75,7 +76,7 @@ def restarted_with(fleet: Fleet, **changes: str) -> None:
 def publishes(fleet: Fleet, ttl_seconds: int) -> None:
     """And every agent takes it: commands, seals and logins all work."""
     fleet.ask("PUT", "/orgs/acme/policy", {"policy": {"kv_dtype": "bf16", "ttl_seconds": ttl_seconds}})
-    wait_for(lambda: all_in_sync(fleet, NAMES), "agents to take what was published")
+    wait_until(lambda: all_in_sync(fleet, NAMES), "agents to take what was published")
 
 
 def test_a_new_master_key_opens_what_the_old_one_sealed_and_the_old_one_nothing(fleet: Fleet, asking: Asking) -> None:
@@ -130,12 +131,12 @@ def _metrics(fleet: Fleet, token: str) -> int:
 def test_a_customer_changes_keys_without_a_gap(fleet: Fleet, agents: tuple[list[Part], str]) -> None:
     old = customer(fleet, "acme", "first")
     old_id = fleet.value("SELECT id FROM tenants_apikey ORDER BY created_at DESC LIMIT 1")
-    wait_for(lambda: asked(agents[1], old, "Hello?").status_code == 200, "an answer to the first key")
+    wait_until(lambda: asked(agents[1], old, "Hello?").status_code == 200, "an answer to the first key")
     new = customer(fleet, "acme", "second")
-    wait_for(lambda: asked(agents[1], new, "Hello?").status_code == 200, "an answer to the second key")
+    wait_until(lambda: asked(agents[1], new, "Hello?").status_code == 200, "an answer to the second key")
     assert asked(agents[1], old, "And I?").status_code == 200, "both are good until one is revoked"
     fleet.ask("DELETE", f"/orgs/acme/keys/{old_id}")
-    wait_for(lambda: asked(agents[1], old, "And I?").status_code == 401, "the first key to be refused")
+    wait_until(lambda: asked(agents[1], old, "And I?").status_code == 401, "the first key to be refused")
     assert asked(agents[1], new, "And I?").status_code == 200
 
 
@@ -143,7 +144,7 @@ def test_an_agent_takes_a_new_token_and_serves_on(fleet: Fleet, asking: Asking) 
     before = fleet.value("SELECT token_hash FROM fleet_agent WHERE id = 'engine-1'")
     with asking.going_on():
         fleet.ask("POST", "/fleet/agents/engine-1/rotate-token", {})
-        wait_for(
+        wait_until(
             lambda: fleet.value("SELECT token_hash FROM fleet_agent WHERE id = 'engine-1'") != before, "another token"
         )
         publishes(fleet, 63)
@@ -159,7 +160,7 @@ def test_with_a_new_signing_key_agents_are_restarted_and_the_trail_of_before_is_
     for part in parts:
         part.stop()
         part.start()
-    wait_for(lambda: serves(url, acme), "an answer after the restart")
+    wait_until(lambda: serves(url, acme), "an answer after the restart")
     publishes(fleet, 64)
     assert printed(fleet, "audit", "verify")["sound"]
     forgotten = luminet_run(fleet, "audit", "verify", LUMINET_PREVIOUS_SIGNING_KEYS="")

@@ -19,17 +19,12 @@ from tenants.levels import FLEET
 from tenants.models import AgentGroup, AuditRecord, OperatorToken
 from tests.database.factories import make_agent, make_group, make_namespace, publish
 from tests.web.api import make_organisation
+from tests.web.pages import words
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "<script>alert(1)</script>"
 PRICES, TOKENS, GROUPS, QUALITY = (f"/settings/{one}" for one in ("prices", "tokens", "groups", "quality"))
 TODAY = timezone.now().date()
-
-
-def words(answer: Any) -> str:
-    page = answer.content.decode()
-    main = page[page.index("<main") : page.index("</main>")]
-    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", main).split()))
 
 
 def get(client: Client, path: str) -> str:

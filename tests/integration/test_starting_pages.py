@@ -1,7 +1,6 @@
 """How to get hits, and a test request: in whose name it goes, what of it stays, and what it shows."""
 
 import html
-import re
 from collections.abc import Iterator
 
 import pytest
@@ -14,11 +13,12 @@ from django.utils import timezone
 from controlplane.dashboard.experiments import start
 from controlplane.fleet.models import Agent
 from tenants.actor import SYSTEM
-from tenants.models import ApiKey, AuditRecord, Member, Organisation, User
+from tenants.models import ApiKey, AuditRecord, Organisation
 from tenants.services.organisations import organisation_update
 from tests.database.factories import make_agent, make_namespace
 from tests.gateway.stand_in_gateway import StandIn, stand_in_gateway
 from tests.web.api import make_key, make_organisation
+from tests.web.pages import join, words
 
 pytestmark = pytest.mark.django_db
 PAGE = "/orgs/acme/start"
@@ -37,17 +37,6 @@ def acme(customer_client: Client) -> Organisation:
     return make_organisation("acme", "chat")
 
 
-def join(organisation: Organisation, role: str) -> None:
-    user = User.objects.get(email="someone@acme.example")
-    Member.objects.create(organisation=organisation, email=user.email, role=role, user=user, joined_at=timezone.now())
-
-
-def words(response: HttpResponse) -> str:
-    page = response.content.decode()
-    main = page[page.index("<main") : page.index("</main>")]
-    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", main).split()))
-
-
 def send(client: Client, **more: str) -> HttpResponse:
     return client.post(PAGE, {"namespace": "default", **more})  # type: ignore[return-value]
 
@@ -63,7 +52,7 @@ def test_snippets_name_the_gateway_and_the_prefix_of_a_key_and_never_a_secret(
     make_agent("agent-1")
     secret = make_key(acme, "infer")
     page = customer_client.get(PAGE)
-    said = words(page)  # type: ignore[arg-type]
+    said = words(page)
     prefix = ApiKey.objects.get().prefix
     assert said.count(f"{gateway.address}/v1") == 3
     assert said.count(f"{prefix}…") == 3

@@ -1,6 +1,5 @@
 """The first thing people change in a browser: a time to live. The same deed, and the same refusals, as in the API."""
 
-import html
 import re
 from typing import Any
 from uuid import uuid4
@@ -18,26 +17,21 @@ from controlplane.rollouts.models import Rollout
 from tenants.actor import SYSTEM
 from tenants.bounds import Bounds, SecondsRange
 from tenants.levels import FLEET, Place, level_of
-from tenants.models import AuditRecord, Member, Namespace, Organisation, PolicyLevel, PolicyRevision, User
+from tenants.models import AuditRecord, Namespace, Organisation, PolicyLevel, PolicyRevision, User
 from tenants.services.namespaces import namespace_delete
 from tenants.services.organisations import bounds_put, organisation_update
 from tests.database.factories import make_agent, publish
 from tests.web.api import make_organisation
+from tests.web.pages import join, words
 
 pytestmark = pytest.mark.django_db
 DONE = {"state": OperationStep.State.DONE, "done_at": timezone.now()}
 TTL = "/orgs/acme/namespaces/default/ttl"
 
 
-def join(organisation: Organisation, role: str = "editor") -> Organisation:
-    user = User.objects.get(email="someone@acme.example")
-    Member.objects.create(organisation=organisation, email=user.email, role=role, user=user, joined_at=timezone.now())
-    return organisation
-
-
 @pytest.fixture
 def acme(customer_client: Client) -> Organisation:
-    return join(make_organisation("acme", "chat"))
+    return join(make_organisation("acme", "chat"), role="editor").organisation
 
 
 def level(slug: str = "default") -> PolicyLevel:
@@ -48,12 +42,6 @@ def level(slug: str = "default") -> PolicyLevel:
 def send(client: Client, amount: str = "10", unit: str = "min", path: str = TTL, **more: Any) -> HttpResponse:
     told = {"amount": amount, "unit": unit, "note": "", "revision": "0", **more}
     return client.post(path, told)  # type: ignore[return-value]
-
-
-def words(response: HttpResponse) -> str:
-    page = response.content.decode()
-    main = page[page.index("<main") : page.index("</main>")]
-    return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", main).split()))
 
 
 def test_a_customer_sets_a_namespaces_ttl_and_everything_else_it_says_stays(
@@ -71,7 +59,7 @@ def test_a_customer_sets_a_namespaces_ttl_and_everything_else_it_says_stays(
 
 def test_where_no_agent_serves_it_the_page_says_so(customer_client: Client, acme: Organisation) -> None:
     send(customer_client)
-    told = words(customer_client.get("/"))  # type: ignore[arg-type]
+    told = words(customer_client.get("/"))
     assert "acme/default: revision 1 is published. No agent serves it yet; whoever joins gets it." in told
     assert "default 10 min sliding after last use" in told
 
@@ -86,7 +74,7 @@ def test_the_page_says_how_many_agents_have_acknowledged_it_and_counts_on(
     assert home == f"/?rollout={rollout.pk}"
     begin = "acme/default: revision 1 is published."
     on_its_way = f"{begin} 0 of 2 agents acknowledged it so far; it is on its way to the others."
-    assert on_its_way in words(customer_client.get(home))  # type: ignore[arg-type]
+    assert on_its_way in words(customer_client.get(home))
     fragment = f"/published/{rollout.pk}"
     assert customer_client.get(fragment, {"seen": "0"}).status_code == 204
     OperationStep.objects.filter(agent="agent-1").update(**DONE)
@@ -245,7 +233,7 @@ def test_where_only_the_operator_may_change_it_the_page_says_so(customer_client:
     bounds_put(actor=SYSTEM, organisation=acme, expected=None, bounds=Bounds())
     told = customer_client.get("/")
     assert TTL not in told.content.decode()
-    assert "Only your operator may change how long blocks live here." in words(told)  # type: ignore[arg-type]
+    assert "Only your operator may change how long blocks live here." in words(told)
     assert send(customer_client).status_code == 422
 
 
@@ -265,11 +253,11 @@ def test_what_is_not_theirs_and_what_is_not_there_are_told_alike(customer_client
 
 
 def test_an_operator_sets_the_fleets_default(operator_client: Client) -> None:
-    assert "Blocks live 5 min sliding by default" in words(operator_client.get("/"))  # type: ignore[arg-type]
+    assert "Blocks live 5 min sliding by default" in words(operator_client.get("/"))
     answer = send(operator_client, "10", "min", "/fleet/ttl")
     assert answer.status_code == 302
     assert level_of(FLEET).policy == {"ttl_seconds": 600}
-    told = words(operator_client.get("/"))  # type: ignore[arg-type]
+    told = words(operator_client.get("/"))
     assert "The fleet’s default: revision 1 is published." in told
     assert "Blocks live 10 min sliding by default" in told
 
@@ -279,13 +267,13 @@ def test_the_fleets_form_says_where_its_default_is_in_force_and_to_whom_it_goes(
     publish(Place(acme, Namespace.objects.get(slug="chat")), ttl_seconds=60)
     publish(Place(globex), ttl_seconds=60)
     gone = Namespace.objects.select_related("organisation").get(slug="mail")
-    told = words(operator_client.get("/"))  # type: ignore[arg-type]
+    told = words(operator_client.get("/"))
     assert "In force in 2 of 4 namespaces: where neither the organisation nor the namespace says otherwise." in told
     assert "Publish revision 1 " in f"{told} "
     namespace_delete(actor=SYSTEM, namespace=gone, expected=None)
     for name in ("agent-1", "agent-2"):
         make_agent(name)
-    told = words(operator_client.get("/"))  # type: ignore[arg-type]
+    told = words(operator_client.get("/"))
     assert "In force in 1 of 3 namespaces" in told
     assert "Publish revision 1 to 2 agents at once" in told
     assert told.index("shows and takes orders") < told.index("by default")  # what is wrong comes first
@@ -325,7 +313,7 @@ def test_whoever_reloads_a_refused_form_comes_home(customer_client: Client, acme
 
 
 def test_the_homes_show_a_tile_before_anything_was_counted(customer_client: Client, acme: Organisation) -> None:
-    told = words(customer_client.get("/"))  # type: ignore[arg-type]
+    told = words(customer_client.get("/"))
     assert "Prompt tokens served from cache, 0 s of 24 h – % no value yet" in told
     assert "Nothing has been counted in these 24 h. What to do next" in told.replace("\xa0", " ")
     assert re.search(r"as of \d\d:\d\d:\d\d UTC", told)

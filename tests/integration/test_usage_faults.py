@@ -22,7 +22,8 @@ import pytest
 
 from engine_agent.contracts.usage import CODES, row_document
 from engine_agent.sidecar.spool import Frozen, Spool
-from tests.fleet.fleets import Fleet, Part, fleet_running, inside, wait_for
+from tests.fleet.fleets import Fleet, Part, fleet_running, inside
+from tests.support.waiting import wait_until
 from tests.usage.agents import TellingAgent, Whose, minute_of, row_of, rows_by_chance, shuffled
 from tests.usage.chats import LEFT, Chat, Customer, Door, chats
 from tests.usage.fleets import (
@@ -140,7 +141,7 @@ def test_reports_whose_answer_nobody_heard_are_counted_once(
     """The connection ends when the rows are stored, and before the answer: the agent has to tell it all again."""
     told_by_chance(agent, tenants_of(fleet, organisation), reports=4)
     with agent.unheard(agent.batch(1)):
-        wait_for(lambda: stored_of(fleet, organisation) == agent.told(), "what nobody was told that it is stored")
+        wait_until(lambda: stored_of(fleet, organisation) == agent.told(), "what nobody was told that it is stored")
     assert agent.acknowledged == 0
     agent.deliver()
     exactly(fleet, organisation, agent.told())
@@ -187,7 +188,7 @@ def test_postgresql_killed_in_the_middle_of_ingest_loses_and_doubles_nothing(
     with ThreadPoolExecutor(3) as pool:
         with minutes_locked(fleet):
             delivering = [pool.submit(one.deliver, most=4) for one in tellers]
-            wait_for(lambda: ingest_waits(fleet), "an ingest that has begun")
+            wait_until(lambda: ingest_waits(fleet), "an ingest that has begun")
             database.kill()
         assert not any(one.done() for one in delivering), "the fault: it died with their rows in its hands"
         database.start()
@@ -354,7 +355,7 @@ def test_an_hour_of_traffic_without_a_control_plane_is_told_when_it_is_back(flee
         for part in controls:
             part.kill()
         before = agents.requests()
-        wait_for(lambda: agents.requests() >= before + hours_requests, "an hour's requests", seconds=300)
+        wait_until(lambda: agents.requests() >= before + hours_requests, "an hour's requests")
         untold = agents.requests() - agents.stored_requests()
         assert agents.part.is_running
         assert untold >= hours_requests, "the fault: nothing of it could be told"
@@ -369,7 +370,7 @@ def test_a_sidecar_killed_between_spool_and_send_tells_it_once_when_it_is_back(f
         for _ in range(3):
             web.pause()
             try:
-                wait_for(lambda: usage_spooled(agents), "usage that is spooled and not sent")
+                wait_until(lambda: usage_spooled(agents), "usage that is spooled and not sent")
                 agents.part.kill()
             finally:
                 web.resume()
@@ -392,7 +393,7 @@ def test_a_sidecar_killed_again_and_again_wherever_it_is_loses_and_doubles_nothi
     with traffic(fleet, "mortal", rate=200) as agents:
         for _ in range(6):
             reached = agents.requests() + chance.randrange(50, 500)
-            wait_for(partial(has_reached, agents, reached), "more requests")
+            wait_until(partial(has_reached, agents, reached), "more requests")
             agents.restart(200)
         agents.agree()
         assert agents.boots() >= 6, "the fault: it died as often"
@@ -408,13 +409,13 @@ def test_an_engine_that_begins_its_journal_anew_under_the_boot_of_before_is_coun
     """Restored without its journal, say: the same boot and numbers from 1 again, up to more than before, or fewer."""
     with traffic(fleet, "again", agents=1, boot="boot-again") as agents:
         for rate, more in ((50, 200), (50, 400), (20, 60)):
-            wait_for(partial(has_reached, agents, agents.requests() + more), "requests")
+            wait_until(partial(has_reached, agents, agents.requests() + more), "requests")
             agents.quiet()
             agents.part.kill()
             for folder in agents.home.glob("*/journal"):
                 shutil.rmtree(folder)
             agents.start(rate)
-        wait_for(lambda: agents.journals_of("boot-again") == 4, "the fault: four journals by one name")
+        wait_until(lambda: agents.journals_of("boot-again") == 4, "the fault: four journals by one name")
         agents.quiet()
 
 
@@ -426,9 +427,9 @@ def test_a_wall_clock_that_jumps_an_hour_moves_no_request_to_another_minute(
     name = f"jump{'ahead' if jump > 0 else 'back'}"
     with traffic(fleet, name, agents=1) as agents:
         agents.clock_set(jump)
-        wait_for(lambda: condition(fleet, f"{name}-0001", "clock_skew"), "the fault: its clock is seen to be off")
+        wait_until(lambda: condition(fleet, f"{name}-0001", "clock_skew"), "the fault: its clock is seen to be off")
         reached = agents.requests() + 200
-        wait_for(partial(has_reached, agents, reached), "requests at that time")
+        wait_until(partial(has_reached, agents, reached), "requests at that time")
         agents.clock_set(0)
         agents.agree()
         assert_minutes_between(agents, began, time.time())
@@ -441,11 +442,11 @@ def test_a_restart_with_a_wrong_clock_and_without_a_control_plane_dates_requests
     began, web = time.time(), fleet.parts["web"]
     with traffic(fleet, "astray", agents=1) as agents:
         agents.clock_set(HOUR)
-        wait_for(lambda: condition(fleet, "astray-0001", "clock_skew"), "the fault: its clock is seen to be off")
+        wait_until(lambda: condition(fleet, "astray-0001", "clock_skew"), "the fault: its clock is seen to be off")
         web.kill()
         agents.restart(50)
         reached = agents.requests() + 200
-        wait_for(partial(has_reached, agents, reached), "requests that nobody hears of")
+        wait_until(partial(has_reached, agents, reached), "requests that nobody hears of")
         web.start()
         agents.agree()
         assert_minutes_between(agents, began, time.time())
@@ -472,13 +473,13 @@ def test_retention_and_rolling_during_ingest_lose_and_double_nothing(
     tellers = [tell() for _ in range(3)]
     now = minute_of(time.time())
     old, day = old_day_make(fleet, tenants[0], now - 5 * DAY), now - 5 * DAY
-    wait_for(lambda: inside(fleet, "tests.usage.inside:rolled_day", str(day)) == "true", "the old day to be rolled")
+    wait_until(lambda: inside(fleet, "tests.usage.inside:rolled_day", str(day)) == "true", "the old day to be rolled")
     assert partition_of(fleet, day)
     is_dropped = threading.Event()
     with ThreadPoolExecutor(3) as pool:
         telling_on = [pool.submit(tell_until, is_dropped, one, tenants, now) for one in tellers]
         try:
-            wait_for(
+            wait_until(
                 lambda: inside(fleet, "tests.usage.inside:roll_and_retain") and not partition_of(fleet, day), "a drop"
             )
         finally:
@@ -555,7 +556,7 @@ def recount() -> Recount:
 def door(fleet: Fleet, engines: list[Part], customers: list[Customer], recount: Recount) -> Iterator[Door]:
     with gateway(fleet) as (_, url):
         found = Door(url, recount)
-        wait_for(lambda: found.serves(MODEL, customers[0]), "a model at the gateway")
+        wait_until(lambda: found.serves(MODEL, customers[0]), "a model at the gateway")
         yield found
 
 
@@ -569,7 +570,7 @@ def agrees_with_headers(fleet: Fleet, recount: Recount, kept: KeptJournals) -> N
         return {place: one for place, one in stored(fleet).items() if place.agent.startswith("engine-")}
 
     with naming(lambda: (by_namespace(truth()), by_namespace(rows()))):
-        wait_for(lambda: by_namespace(rows()) == by_namespace(truth()), "rows as headers said")
+        wait_until(lambda: by_namespace(rows()) == by_namespace(truth()), "rows as headers said")
     for organisation in ("acme", "globex"):
         assert told(fleet, organisation) == total(truth(), organisation)
     assert told(fleet, "acme", namespace="batch") == by_namespace(truth()).get(("acme", "batch"), Sum())
@@ -602,8 +603,8 @@ def test_an_engine_killed_after_its_headers_left_is_counted_and_cut_off(
         engine.kill()
         engine.wait(20)
     assert chat.request in {told.request for told in recount.answers}, "its headers had left"
-    wait_for(lambda: requests_cut_off(fleet) == cut_off + 1, "the request that was cut off")
-    wait_for(lambda: is_ready(fleet, agent), "another engine", seconds=180)
+    wait_until(lambda: requests_cut_off(fleet) == cut_off + 1, "the request that was cut off")
+    wait_until(lambda: is_ready(fleet, agent), "another engine")
     door.burst(list(chats(customers, 20, seed=2)))
     agrees_with_headers(fleet, recount, kept)
 
@@ -624,15 +625,15 @@ def test_engines_and_sidecars_killed_under_load_lose_and_double_nothing(
     before, asked = engine_of(engines[0]), len(recount.answers) + len(recount.doubts) + recount.refusals.total()
     with ThreadPoolExecutor(1) as pool:
         asking = pool.submit(door.burst, list(chats(customers, 80, seed=3)))
-        wait_for(lambda: has_asked(recount, asked + 10), "load")
+        wait_until(lambda: has_asked(recount, asked + 10), "load")
         before.kill()
-        wait_for(lambda: has_asked(recount, asked + 30), "load")
+        wait_until(lambda: has_asked(recount, asked + 30), "load")
         engines[1].kill()
         engines[1].start()
         assert not asking.done(), "both died under load"
         asking.result()
     for name in ("engine-1", "engine-2"):
-        wait_for(partial(is_ready, fleet, name), name, seconds=180)
+        wait_until(partial(is_ready, fleet, name), name)
     assert engine_of(engines[0]).pid != before.pid
     agrees_with_headers(fleet, recount, kept)
 

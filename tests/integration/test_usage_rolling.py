@@ -25,8 +25,9 @@ from controlplane.analytics.models import (
 )
 from controlplane.analytics.partitions import AHEAD_DAYS, partitions, partitions_ensure
 from controlplane.analytics.retention import days_drop, is_day_rolled, pieces_forget, retain
-from controlplane.analytics.rolling import LEVELS, ROLLING_LOCK, Level, alone, due, roll, spans_roll
+from controlplane.analytics.rolling import LEVELS, ROLLING_LOCK, Level, due, roll, spans_roll
 from controlplane.analytics.windows import floored
+from controlplane.database.locks import alone
 from engine_agent.contracts.usage import Row
 from tenants.models import Namespace
 from tests.database.factories import make_agent, make_namespace

@@ -4,8 +4,7 @@ import json
 import math
 import shutil
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +18,10 @@ import yaml
 from tests.servers.promtool import promtool
 from tests.suite import outliving
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 
 FOLDER: Final = Path(__file__).parents[2] / "deploy" / "prometheus"
 SCRAPE_SECONDS: Final = 2
-READY_SECONDS: Final = 60.0
-POLL_SECONDS: Final = 0.2
 # What Grafana fills in: here of so much time as a test takes.
 FILLED: Final = {"$__rate_interval": "30s", "$__range": "60s"}
 Targets = Mapping[str, Sequence[Mapping[str, str]]]  # by job: each an `address`, and its labels
@@ -84,26 +82,11 @@ def prometheus_running(folder: Path, targets: Targets, *, token: str) -> Iterato
     outliving.name(process.pid)
     running = Prometheus(f"http://127.0.0.1:{port}", folder)
     try:
-        until(running.is_ready, lambda: (folder / "log").read_text(), process=process)
+        wait_until(running.is_ready, details=lambda: (folder / "log").read_text(), process=process)
         yield running
     finally:
         process.terminate()
         process.wait(30)
-
-
-def until(
-    condition: Callable[[], Any],
-    told: Callable[[], object],
-    *,
-    seconds: float = READY_SECONDS,
-    process: "subprocess.Popen[bytes] | None" = None,
-) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        has_ended = process is not None and process.poll() is not None
-        assert not has_ended, told()
-        assert time.monotonic() < deadline, told()
-        time.sleep(POLL_SECONDS)
 
 
 def filled(expression: str, chosen: Mapping[str, str]) -> str:

@@ -1,6 +1,5 @@
 """A row in a process of its own: what it finds comes back, and whatever becomes of it disturbs nobody."""
 
-import time
 from pathlib import Path
 
 import psutil
@@ -11,6 +10,7 @@ from tests.bench.apart import run_apart
 from tests.bench.measuring import Bench, silent
 from tests.bench.registry import Registry, Row
 from tests.bench.running import is_interrupted
+from tests.support.waiting import wait_until
 
 MADE_UP = """\
 import os, signal, subprocess, sys, time
@@ -89,10 +89,7 @@ def test_ctrl_c_reaches_the_row_whose_figures_are_kept(
 
 
 def _ctrl_c_once_it_hangs(told: Path) -> None:
-    deadline = time.monotonic() + 120
-    while not told.exists():
-        assert time.monotonic() < deadline, "the row never began"
-        time.sleep(0.05)
+    wait_until(told.exists, "the row to begin")
     raise KeyboardInterrupt
 
 

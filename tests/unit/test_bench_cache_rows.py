@@ -6,7 +6,7 @@ from statistics import median
 
 import pytest
 
-from controlplane.stack.vllm_env import VllmUnavailable
+from controlplane.stack.environments import Unavailable
 from tests.bench import cache_rounds
 from tests.bench.cache_rounds import (
     FULL_HIT,
@@ -127,7 +127,7 @@ ROW = {row.key: row for row in REGISTRY.rows()}
 @pytest.fixture
 def without_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
     def unavailable(_: object) -> Path:
-        raise VllmUnavailable("no wheels for this machine")
+        raise Unavailable("no wheels for this machine")
 
     monkeypatch.setattr("controlplane.stack.vllm_env.VllmEnvironment.ready_python", unavailable)
 

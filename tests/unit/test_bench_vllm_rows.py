@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.stack.vllm_env import VllmUnavailable
+from controlplane.stack.environments import Unavailable
 from tests.bench.registry import REGISTRY
 from tests.bench.rows import vllm
 from tests.bench.running import run_row
@@ -50,7 +50,7 @@ def workers(monkeypatch: pytest.MonkeyPatch) -> dict[str, StandIn]:
 @pytest.mark.parametrize("key", ["V1", "V2"])
 def test_without_vllm_a_row_says_what_is_missing(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def unavailable(_: object) -> Path:
-        raise VllmUnavailable("no wheels for this machine")
+        raise Unavailable("no wheels for this machine")
 
     monkeypatch.setattr("controlplane.stack.vllm_env.VllmEnvironment.ready_python", unavailable)
     if key == "V2" and not PUBLIC_TRACE.exists():

@@ -1,5 +1,7 @@
 """How `luminet` lists, completes and refuses what is typed."""
 
+import argparse
+import importlib
 import os
 import subprocess
 import sys
@@ -46,6 +48,16 @@ def test_tab_completes_commands_options_and_values(
     words: str, offered: Sequence[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert completed(monkeypatch, capsys, words) == offered
+
+
+def test_standalone_commands_complete_their_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], subtests: pytest.Subtests
+) -> None:
+    for name, command in STANDALONE.items():
+        with subtests.test(msg=name):
+            parser: argparse.ArgumentParser = importlib.import_module(command.module).parser()
+            options = [option for action in parser._actions for option in action.option_strings]
+            assert completed(monkeypatch, capsys, f"luminet {name} -") == options
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from engine_agent.backends.engine_config import EngineConfig, engine_config
+from engine_agent.backends.errors import BadOption
 from engine_agent.engine.errors import BadSetting, EngineError
 from engine_agent.engine.settings import EngineSettings
 from engine_agent.http.listening import CannotListen, bind_tcp, listen_unix
-from engine_agent.process.config import EngineConfig, default_state, engine_config, size_read
-from engine_agent.process.errors import BadOption
+from engine_agent.process.config import default_home
+from engine_agent.process.option_types import size_read
 from engine_agent.server.command import main, parser
 from engine_agent.server.doors import Doors
 from engine_agent.server.state import BadState, StateFolder, read_secret
@@ -98,8 +100,8 @@ def test_what_the_backend_would_leave_unheeded_is_refused(options: tuple[str, ..
 
 
 def test_each_port_has_a_state_of_its_own_where_people_expect_it() -> None:
-    assert default_state({"LUMINET_HOME": "/srv/luminet"}, 8102) == Path("/srv/luminet/engine-8102")
-    assert default_state({}, 8101).parts[-2:] == (".luminet", "engine-8101")
+    assert default_home({"LUMINET_HOME": "/srv/luminet"}, "engine-8102") == Path("/srv/luminet/engine-8102")
+    assert default_home({}, "engine-8101").parts[-2:] == (".luminet", "engine-8101")
     assert config("--state", "/tmp/here").state == Path("/tmp/here")
 
 

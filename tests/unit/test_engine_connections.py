@@ -18,6 +18,7 @@ from engine_agent.http.connections import CHUNK_BYTES, MOST_CHUNKS, MOST_HEAD_BY
 from engine_agent.http.listening import bind_tcp
 from engine_agent.http.serving import Server, server_of
 from tests.gateway.bad_clients import leave_hard
+from tests.support.waiting import wait_until_async
 
 PATIENCE_SECONDS = 0.2
 SLOW_SECONDS = 0.1  # of an answer, so that more is said before it is there
@@ -117,7 +118,7 @@ async def shut_down(server: Server, listening: socket.socket) -> None:
     listening.close()
     for connection in list(server.server_state.connections):
         connection.shutdown()
-    await until(lambda: not server.server_state.connections and not server.server_state.tasks)
+    await wait_until_async(lambda: not server.server_state.connections and not server.server_state.tasks)
     for listener in server.servers:
         await listener.wait_closed()
 
@@ -327,14 +328,14 @@ async def test_body_deadline_rests_while_unread(monkeypatch: pytest.MonkeyPatch,
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(LARGE_HEAD % (b"/ HTTP/1.1", b"") + b"z" * 131_072)
         answer = asyncio.create_task(reader.readuntil(b"\r\n\r\n"))
-        await until(lambda: any(is_paused(connection) for connection in server.server_state.connections))
+        await wait_until_async(lambda: any(is_paused(connection) for connection in server.server_state.connections))
         for _ in range(10):
             await clock.jump(connections.PROGRESS_SECONDS)
         may_read.set()
         for sent in range(131_072, 131_072 + looks * 65_536, 65_536):
-            await until(lambda: answer.done() or received == sent)  # noqa: B023
+            await wait_until_async(lambda: answer.done() or received == sent)  # noqa: B023
             writer.write(b"z" * 65_536)
-            await until(lambda: answer.done() or received == sent + 65_536)  # noqa: B023
+            await wait_until_async(lambda: answer.done() or received == sent + 65_536)  # noqa: B023
             await clock.jump(connections.PROGRESS_SECONDS)
         writer.write(b"z" * (LARGE_BYTES - 131_072 - looks * 65_536))
         assert (await answer).startswith(b"HTTP/1.1 %d " % status)
@@ -343,11 +344,6 @@ async def test_body_deadline_rests_while_unread(monkeypatch: pytest.MonkeyPatch,
 
 def is_paused(connection: Any) -> bool:
     return isinstance(connection, connections.Connection) and connection.flow.read_paused
-
-
-async def until(check: Callable[[], bool]) -> None:
-    while not check():  # noqa: ASYNC110 (what is checked has no event)
-        await asyncio.sleep(0.001)
 
 
 async def test_who_says_no_more_is_answered(exchange: Exchange) -> None:
@@ -447,7 +443,7 @@ async def test_an_answer_that_nobody_reads_keeps_nothing(
 
 
 async def until_unconnected(server: Server) -> None:
-    await until(lambda: not server.server_state.connections)
+    await wait_until_async(lambda: not server.server_state.connections)
 
 
 HELLO = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"

@@ -10,10 +10,10 @@ import pytest
 
 from controlplane.client.errors import ClientError
 from controlplane.client.files import document_load
+from engine_agent.backends import engine_config as engine_command
 from engine_agent.contracts.wire import Report
 from engine_agent.engine.errors import EngineError
 from engine_agent.gateway import command as gateway_command
-from engine_agent.process import config as engine_command
 from engine_agent.server.policy_file import read_policy_file
 from engine_agent.sidecar import command as agent_command
 from engine_agent.sidecar.credentials import FILE, credentials_keep, credentials_read

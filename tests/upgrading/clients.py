@@ -12,7 +12,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from itertools import count
 from urllib.parse import urlsplit
 
-from tests.fleet.fleets import wait_for
+from tests.support.waiting import wait_until
 from tests.usage.chats import TIMEOUT_SECONDS, Chat, Customer, NotWhole, chats, whole
 from tests.usage.recount import AGENT, NAMESPACE, PROMPT, Recount
 
@@ -72,13 +72,13 @@ class Clients:
     def more(self, some: int = 6) -> None:
         """Returns when so many more have been answered, or something went wrong."""
         upto = self.answers + some
-        wait_for(lambda: self.answers >= upto or self.failures, f"{some} more answers")
+        wait_until(lambda: self.answers >= upto or self.failures, f"{some} more answers")
 
     def move(self, gateway: str) -> None:
         """Returns when nobody waits at the one before any more, as a balancer that lets connections end."""
         with self._lock:
             before, self.gateway = self.gateway, gateway
-        wait_for(lambda: before not in self._asking, f"clients to leave {before}")
+        wait_until(lambda: before not in self._asking, f"clients to leave {before}")
 
     def long(self, customer: Customer, seed: int) -> UnderWay:
         """A stream that has begun."""

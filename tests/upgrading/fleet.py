@@ -16,9 +16,10 @@ import psutil
 from controlplane.common.health import NotReady, data_plane_check, http_get
 from controlplane.stack.services import luminet
 from tests.bench.pages import Pages
-from tests.fleet.fleets import JOIN_TOKEN, Fleet, Part, all_stop, finished, fleet_described, wait_for
+from tests.fleet.fleets import JOIN_TOKEN, Fleet, Part, all_stop, finished, fleet_described
 from tests.servers.embedded import postgres_running, temporary_home
 from tests.support.ports import free_port
+from tests.support.waiting import wait_until
 from tests.upgrading.code import Code, runs
 from tests.usage.fleets import engine_of, is_ready, naming
 
@@ -93,7 +94,7 @@ class Upgrading:
 
     def ready(self, *names: str) -> None:
         with naming(lambda: [self.shown(name) for name in names]):
-            wait_for(lambda: all(is_ready(self.fleet, name) for name in names), f"{names} to be ready")
+            wait_until(lambda: all(is_ready(self.fleet, name) for name in names), f"{names} to be ready")
         for name in names:
             runs(self.fleet.parts[name], self.codes[name])
 
@@ -117,7 +118,7 @@ class Upgrading:
             return False
 
         with naming(lambda: self.fleet.parts[name].said[-3000:]):
-            wait_for(look, f"the {kind} of {name} to answer")
+            wait_until(look, f"the {kind} of {name} to answer")
 
     def dies(self, name: str) -> None:
         """An agent's sidecar and its engine at once, as where a machine loses its power."""
@@ -125,7 +126,7 @@ class Upgrading:
         engine: psutil.Process = engine_of(part)
         part.kill()
         engine.kill()
-        wait_for(lambda: not psutil.pid_exists(engine.pid), f"the engine of {name} to be gone")
+        wait_until(lambda: not psutil.pid_exists(engine.pid), f"the engine of {name} to be gone")
 
     def spooled(self, name: str) -> int:
         """What its sidecar has not delivered."""

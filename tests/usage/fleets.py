@@ -20,9 +20,10 @@ from controlplane.stack.credentials import credentials_ensure
 from controlplane.stack.postgres import Cluster, cluster_prepare, identity
 from controlplane.stack.services import luminet
 from tests.engines.processes import DEMO
-from tests.fleet.fleets import Fleet, Impatient, Part, inside, wait_for
+from tests.fleet.fleets import Fleet, Part, inside
 from tests.suite import outliving
 from tests.support.ports import free_port
+from tests.support.waiting import WaitTimeout, wait_until
 from tests.usage.agents import TellingAgent, Whose
 from tests.usage.chats import Customer
 from tests.usage.pages import OpenPages, pages_open
@@ -152,7 +153,7 @@ def _running(fleet: Fleet, part: Part, name: str) -> Iterator[None]:
     fleet.agents.append(part)
     part.start()
     try:
-        wait_for(lambda: is_ready(fleet, name), f"{name} to be ready\n{part.said[-3000:]}")
+        wait_until(lambda: is_ready(fleet, name), f"{name} to be ready\n{part.said[-3000:]}")
         yield
     finally:
         part.stop()
@@ -168,7 +169,7 @@ def is_ready(fleet: Fleet, *names: str) -> bool:
 
 def engine_of(part: Part) -> psutil.Process:
     """The process that a sidecar has started."""
-    return wait_for(lambda: next(iter(psutil.Process(part.pid).children()), None), "an engine's process")
+    return wait_until(lambda: next(iter(psutil.Process(part.pid).children()), None), "an engine's process")
 
 
 @dataclass(slots=True)
@@ -226,7 +227,7 @@ class Traffic:
 
     def until_the_same(self) -> None:
         with naming(self.differences):
-            wait_for(lambda: not self.differences(), "journals and rows to be the same", seconds=AGREE_SECONDS)
+            wait_until(lambda: not self.differences(), "journals and rows to be the same", seconds=AGREE_SECONDS)
 
     def boots(self) -> int:
         """How many have written journals."""
@@ -245,8 +246,8 @@ def naming(found: Callable[[], object]) -> Iterator[None]:
     """What is waited for in vain is said with what there is instead."""
     try:
         yield
-    except Impatient as problem:
-        raise Impatient(f"{problem}: {found()}") from None
+    except WaitTimeout as problem:
+        raise WaitTimeout(f"{problem}: {found()}") from None
 
 
 def traffic_command(fleet: Fleet, prefix: str, agents: int, home: Path, clock: Path, rate: float) -> tuple[str, ...]:
@@ -275,7 +276,7 @@ def traffic(
         found.start(rate)
         try:
             with naming(lambda: found.part.said[-3000:]):
-                wait_for(lambda: found.stored_requests() > 0, f"traffic of {prefix}")
+                wait_until(lambda: found.stored_requests() > 0, f"traffic of {prefix}")
             yield found
         finally:
             found.part.stop()
@@ -309,7 +310,7 @@ class Postgres:
             process = subprocess.Popen(cluster.command(port), cwd=cluster.data, stdout=log, stderr=log, **who)
         outliving.name(process.pid)
         self._started.append(process)
-        wait_for(lambda: _answers(url), "PostgreSQL to recover")
+        wait_until(lambda: _answers(url), "PostgreSQL to recover")
 
     def stop(self) -> None:
         for process in self._started:

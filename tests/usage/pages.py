@@ -11,7 +11,7 @@ from typing import Any
 
 import aiohttp
 
-from tests.fleet.fleets import Impatient
+from tests.support.waiting import WaitTimeout
 
 OPENING_AT_ONCE = 20
 PATIENCE_SECONDS = 60.0
@@ -64,7 +64,7 @@ class OpenPages:
         with self._news:
             while not check():
                 if time.monotonic() > deadline or self._serving.done():
-                    raise Impatient(f"waited in vain for {what}; {self.lost[:3]}")
+                    raise WaitTimeout(f"waited in vain for {what}; {self.lost[:3]}")
                 self._news.wait(0.2)
 
     def until_seen(self, requests: int, *, from_page: int | None = None) -> None:

@@ -2,17 +2,17 @@
 
 import html
 import re
+from typing import Any
 
-from django.http import HttpResponse
 from django.utils import timezone
 
 from tenants.models import Member, Organisation, User
 
 
-def words(response: HttpResponse) -> str:
-    """What stands in the page itself, without its frame."""
+def words(response: Any) -> str:
+    """The words of the page itself, without its frame; all of a fragment."""
     page = response.content.decode()
-    main = page[page.index("<main") : page.index("</main>")]
+    main = page[page.index("<main") : page.index("</main>")] if "<main" in page else page
     return html.unescape(" ".join(re.sub(r"<[^>]+>", " ", main).split()))
 
 

@@ -5,8 +5,8 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from engine_agent.backends.errors import BadOption
 from engine_agent.backends.registry import BackendEntry
-from engine_agent.process.errors import BadOption
 
 if TYPE_CHECKING:
     from engine_agent.backends.paged.backend import PagedBackend

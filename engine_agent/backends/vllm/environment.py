@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from engine_agent.backends.engine_config import EngineConfig
 from engine_agent.backends.vllm.formats import VLLM_DTYPES
 from engine_agent.backends.vllm.versions import check_version, installed_version
 from engine_agent.engine.errors import BadSetting
-from engine_agent.process.config import CHECKOUT, EngineConfig
+from engine_agent.process.config import CHECKOUT
 
 MODULE = "engine_agent.server.command"
 PYTHON = CHECKOUT / ".venv-vllm" / "bin" / "python"

@@ -23,6 +23,7 @@ from kernels.formats import BASELINE, KV_FORMATS
 SCHEDULER = "engine_agent.backends.vllm.scheduler.PolicyScheduler"
 ASYNC_SCHEDULER = "engine_agent.backends.vllm.scheduler.PolicyAsyncScheduler"
 CPU_BLOCK_TOKENS = 32  # vLLM's attention on CPUs knows no smaller block
+AVX_512, AMX = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"}), "amx_tile"  # what vLLM's FP8 needs of a CPU
 # What vLLM must not do here: ask networks for models, tell of its use, listen elsewhere than on loopback, and write to
 # standard output, where an engine says that it is ready. What it leaves behind when it is ended early is no news after
 # the line that says why.
@@ -57,9 +58,12 @@ def launch(
     for setting, value in ENVIRONMENT.items():
         os.environ.setdefault(setting, value)
     os.environ.setdefault("OMP_NUM_THREADS", str(settings.threads))
+    is_gpu = _computes_on_gpu(settings)
+    if not is_gpu:
+        check_processor(kv_format, _processor_flags())
     tell(f"reading {folder.name}: {model.layers} layers of {model.hidden_size}")
     revision = model_revision(folder)
-    return _launched(folder, name, settings, kv_format, model, revision, tell)
+    return _launched(folder, name, settings, kv_format, model, revision, tell, is_gpu)
 
 
 def _launched(
@@ -70,6 +74,7 @@ def _launched(
     model: ModelConfig,
     revision: str,
     tell: Callable[[str], None],
+    is_gpu: bool,
 ) -> Launched:
     import torch
     from vllm.engine.arg_utils import AsyncEngineArgs
@@ -79,7 +84,6 @@ def _launched(
     from engine_agent.backends.accelerator import accelerator
     from engine_agent.backends.vllm.formats import served_names
 
-    is_gpu = torch.cuda.is_available() and settings.device != "cpu"
     settings = settings.sized(gpu_free_bytes=torch.cuda.mem_get_info()[0] if is_gpu else None)
     settings = replace(settings, block_tokens=max(settings.block_tokens, 16 if is_gpu else CPU_BLOCK_TOKENS))
     context = settings.context_tokens or model.max_positions
@@ -137,6 +141,33 @@ def _launched(
     )
     settings = replace(settings, context_tokens=card.context_tokens)
     return Launched(client, card, settings, model, secrets.token_hex(32), listening)
+
+
+def _computes_on_gpu(settings: EngineSettings) -> bool:
+    import torch
+
+    return torch.cuda.is_available() and settings.device != "cpu"
+
+
+def _processor_flags() -> frozenset[str] | None:
+    """The flags of /proc/cpuinfo, of which an ARM processor has none. None: there is no such file."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return None
+    return frozenset(next((line for line in lines if line.startswith("flags")), "").split())
+
+
+def check_processor(kv_format: str, flags: frozenset[str] | None) -> None:
+    """vLLM itself refuses FP8 on a CPU with neither, but only after it has started.
+
+    Raises BadSetting. Where the flags are unknown, vLLM decides.
+    """
+    if flags is None or not VLLM_DTYPES[kv_format].startswith("fp8"):
+        return
+    if not (flags >= AVX_512 or AMX in flags):
+        problem = f"vLLM computes {kv_format} on a CPU only with AVX-512 or AMX, which this CPU lacks: use bf16"
+        raise BadSetting("kv_dtype", problem)
 
 
 def _element_bytes(kv_format: str) -> float:

@@ -5,9 +5,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from engine_agent.process.option_types import whole_read
 from engine_agent.tools.loadgen.server import checked_url
 from engine_agent.tools.loadgen.workloads import FIRST_TOKEN, LAST_TOKEN
-from engine_agent.tools.options import MOST, above_zero, float_read, new_parser, whole_read
+from engine_agent.tools.options import MOST, above_zero, float_read, new_parser
 
 DATASETS = ("random", "shared-prefix", "trace")
 FORMS = ("auto", "ids", "text", "chat")

@@ -11,8 +11,9 @@ import torch
 
 from engine_agent.engine.errors import EngineError
 from engine_agent.process.commands import run
+from engine_agent.process.option_types import whole_read
 from engine_agent.tools.errors import ToolError
-from engine_agent.tools.options import new_parser, whole_read
+from engine_agent.tools.options import new_parser
 from engine_agent.tools.plots import plotting_checked
 from engine_agent.tools.quality.artefact import Artefact, document, save_artefact
 from engine_agent.tools.quality.plots import write_plots

@@ -12,8 +12,9 @@ from typing import TextIO
 
 from engine_agent.cache.errors import CacheError
 from engine_agent.process.commands import run
+from engine_agent.process.option_types import whole_read
 from engine_agent.tools.errors import ToolError
-from engine_agent.tools.options import new_parser, whole_read
+from engine_agent.tools.options import new_parser
 from engine_agent.tools.plots import plotting_checked
 from engine_agent.tools.replay.namespaces import flooded, namespaces_of, only, split
 from engine_agent.tools.replay.outcome import Outcome

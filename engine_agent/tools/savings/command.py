@@ -11,13 +11,14 @@ from pathlib import Path
 from engine_agent.engine.config import read_config
 from engine_agent.engine.errors import EngineError
 from engine_agent.process.commands import run
+from engine_agent.process.option_types import whole_read
 from engine_agent.tools.errors import ToolError
 from engine_agent.tools.loadgen.asking import session
 from engine_agent.tools.loadgen.finding import find_server
 from engine_agent.tools.loadgen.options import FORMS, range_read, url_read
 from engine_agent.tools.loadgen.server import Server
 from engine_agent.tools.loadgen.workloads import FIRST_TOKEN, LAST_TOKEN, Vocabulary
-from engine_agent.tools.options import above_zero, new_parser, whole_read
+from engine_agent.tools.options import above_zero, new_parser
 from engine_agent.tools.plots import plotting_checked
 from engine_agent.tools.report import Progress, print_or_write, say_written
 from engine_agent.tools.savings.capacity import Room, room_in

@@ -6,9 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from controlplane.stack.vllm_env import VERSION, VLLM, VllmUnavailable
+from controlplane.stack.environments import Unavailable
+from controlplane.stack.vllm_env import VERSION, VLLM
 from tests.bench import Bench, Target, row
 from tests.bench.cache_rounds import BLOCK_TOKENS, FULL_HIT, NEW_PROMPT, POOL_BLOCKS, PROMPT_TOKENS, TENANTS, WHOLE
+from tests.bench.engine_serving import THEIR_ENVIRONMENT
 from tests.bench.workers import Worker, worker_running
 
 ROUNDS = 20  # in each sample, which is their median
@@ -23,15 +25,6 @@ SIZES = {
     "pool, blocks": POOL_BLOCKS,
     "tenants": TENANTS,
     "repetitions in a sample": ROUNDS,
-}
-# The same for both: one thread, nobody called, nothing downloaded.
-ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "TRANSFORMERS_OFFLINE": "1",
-    "VLLM_NO_USAGE_STATS": "1",
-    "DO_NOT_TRACK": "1",
-    "VLLM_HOST_IP": "127.0.0.1",
 }
 
 
@@ -90,7 +83,7 @@ def _range(values: Sequence[int]) -> str:
 def _beside_vllm(bench: Bench, measure: str) -> None:
     vllm = _vllm_python()
     with _side("ours", sys.executable, OUR_WORKER, measure) as ours:
-        if isinstance(vllm, VllmUnavailable):
+        if isinstance(vllm, Unavailable):
             figure = bench.measure(
                 measure, unit="µs", sample=ours.sample, repetitions=SAMPLES, warmup=WARM_UP, parameters=SIZES
             )
@@ -112,14 +105,14 @@ def _beside_vllm(bench: Bench, measure: str) -> None:
                 side.record(bench, len(figure.ours.samples))
 
 
-def _vllm_python() -> Path | VllmUnavailable:
+def _vllm_python() -> Path | Unavailable:
     try:
         return VLLM.ready_python()
-    except VllmUnavailable as problem:
+    except Unavailable as problem:
         return problem
 
 
 @contextmanager
 def _side(name: str, python: str, module: str, measure: str) -> Iterator[Side]:
-    with worker_running((python, "-m", module), ENVIRONMENT) as worker:
+    with worker_running((python, "-m", module), THEIR_ENVIRONMENT) as worker:
         yield Side(name, worker, measure)

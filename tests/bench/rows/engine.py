@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import run
 
-from controlplane.stack.vllm_env import VLLM, VllmUnavailable
+from controlplane.stack.environments import Unavailable
+from controlplane.stack.vllm_env import VLLM
 from tests.bench import Bench, Target, row
 from tests.bench.engine_asking import Side, asking
 from tests.bench.engine_serving import POOL_BYTES, THEIRS, our_engine, vllm_server
@@ -152,7 +153,7 @@ def _pair() -> Iterator[Pair]:
         asker = opened.enter_context(asking())
         try:
             python = VLLM.ready_python()
-        except VllmUnavailable as problem:
+        except Unavailable as problem:
             theirs, missing = None, str(problem)
         else:
             server = opened.enter_context(vllm_server(python, model, folder, context_tokens=CONTEXT_TOKENS))

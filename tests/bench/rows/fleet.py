@@ -10,7 +10,8 @@ from typing import Any
 import psutil
 
 from tests.bench import Bench, Target, row
-from tests.fleet.fleets import Fleet, Part, fleet_running, wait_for
+from tests.fleet.fleets import Fleet, Part, fleet_running
+from tests.support.waiting import wait_until
 
 AGENTS = 100
 MANY_AGENTS = 1_000
@@ -47,9 +48,9 @@ def publish_to_all(bench: Bench) -> None:
 def _enrolled(fleet: Fleet, agents: int) -> None:
     processes = max(1, agents // AGENTS_IN_ONE_PROCESS)
     fleet.simulate(agents, "--processes", str(processes))
-    wait_for(lambda: fleet.in_sync() >= agents, f"{agents} agents in sync", seconds=LONG_SECONDS)
+    wait_until(lambda: fleet.in_sync() >= agents, f"{agents} agents in sync", seconds=LONG_SECONDS)
     fleet.ask("POST", "/orgs", {"slug": "acme", "name": "Acme"})
-    wait_for(lambda: fleet.in_sync() >= agents, f"{agents} agents in sync", seconds=LONG_SECONDS)
+    wait_until(lambda: fleet.in_sync() >= agents, f"{agents} agents in sync", seconds=LONG_SECONDS)
 
 
 def _publishes(bench: Bench, fleet: Fleet, agents: int, publishes: int, target: Target) -> None:

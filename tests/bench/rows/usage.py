@@ -14,7 +14,8 @@ from typing import Any
 import psutil
 
 from tests.bench import Bench, Target, row
-from tests.fleet.fleets import Fleet, Impatient, Part, fleet_running, inside, wait_for
+from tests.fleet.fleets import Fleet, Part, fleet_running, inside
+from tests.support.waiting import WaitTimeout, wait_until
 from tests.usage.agents import TellingAgent, Whose, minute_of, packed, rows_by_chance
 from tests.usage.chats import Customer, Door, chats
 from tests.usage.fleets import (
@@ -279,7 +280,7 @@ def _serving(names: Sequence[str]) -> Iterator[Served]:
         engines = {name: opened.enter_context(engine_agent(fleet, name))[0] for name in names}
         part, url = opened.enter_context(gateway(fleet))
         door = Door(url, Recount())
-        wait_for(lambda: door.serves(MODEL, customers[0]), "a model at the gateway")
+        wait_until(lambda: door.serves(MODEL, customers[0]), "a model at the gateway")
         yield Served(fleet, door, customers, engines, part, kept)
 
 
@@ -399,17 +400,17 @@ def _after(served: Served, agents: Traffic, kill: Callable[[], None]) -> int:
     """Killed under load and brought back; then, without load, what is apart once nothing moves any more."""
     with _asking(served):
         asked = len(served.recount.answers)
-        wait_for(lambda: len(served.recount.answers) > asked + 5, "load")
+        wait_until(lambda: len(served.recount.answers) > asked + 5, "load")
         kill()
         asked = len(served.recount.answers)
-        wait_for(lambda: len(served.recount.answers) > asked + 5, "load again", seconds=180)
+        wait_until(lambda: len(served.recount.answers) > asked + 5, "load again", seconds=180)
     for name in served.engines:
-        wait_for(lambda: is_ready(served.fleet, name), name, seconds=180)  # noqa: B023 (asked at once)
-    with suppress(Impatient):
+        wait_until(lambda: is_ready(served.fleet, name), name, seconds=180)  # noqa: B023 (asked at once)
+    with suppress(WaitTimeout):
         agents.agree()
     simulated = sum(_tokens(rows, journals) for journals, rows in agents.differences().values())
-    with suppress(Impatient):
-        wait_for(lambda: served.apart() == 0, "rows as headers said", seconds=60)
+    with suppress(WaitTimeout):
+        wait_until(lambda: served.apart() == 0, "rows as headers said", seconds=60)
     shown = told(served.fleet, "acme")
     window = _tokens(shown, total(stored(served.fleet), "acme"))
     agents.part.stop()

@@ -9,10 +9,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from controlplane.stack.vllm_env import VERSION, VLLM, VllmUnavailable
+from controlplane.stack.environments import Unavailable
+from controlplane.stack.vllm_env import VERSION, VLLM
 from tests.bench import Bench, Target, row
+from tests.bench.engine_serving import THEIR_ENVIRONMENT
 from tests.bench.figures import Parameters
-from tests.bench.rows.cache import ENVIRONMENT, SIZES
+from tests.bench.rows.cache import SIZES
 from tests.bench.vllm_asked import (
     DECODED_PROMPT,
     DECODING,
@@ -142,12 +144,12 @@ def _compared(bench: Bench, name: str, measure: str, ours: Side, theirs: Side, r
 def _sides(bench: Bench, module: str) -> Iterator[tuple[Side, Side]]:
     python = vllm_python(bench)
     ours, theirs = ((str(python), "-m", module, side) for side in (OURS, STOCK))
-    with worker_running(ours, ENVIRONMENT) as first, worker_running(theirs, ENVIRONMENT) as second:
+    with worker_running(ours, THEIR_ENVIRONMENT) as first, worker_running(theirs, THEIR_ENVIRONMENT) as second:
         yield Side("ours", first), Side(THEIRS, second)
 
 
 def vllm_python(bench: Bench) -> Path:
     try:
         return VLLM.ready_python()
-    except VllmUnavailable as problem:
+    except Unavailable as problem:
         bench.skip(f"there is no vLLM {VERSION} here to be scheduled by either: {problem}")

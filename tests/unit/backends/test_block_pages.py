@@ -8,8 +8,8 @@ import pytest
 
 from engine_agent.backends.block_pages import FROZEN_SECONDS, BlockPages, Found, Question, answered
 from engine_agent.cache.books import CacheLimits
-from engine_agent.cache.manager import Admitted
 from engine_agent.cache.policy import NamespacePolicy
+from engine_agent.cache.sequences import Sequence
 from engine_agent.contracts.block_events import MARK_BYTES, Load, Page, change_bytes, events_decode, events_encode
 from tests.unit.cache.clocks import HandClock
 from tests.unit.cache.making import World, key_of, prompt
@@ -78,20 +78,10 @@ async def test_a_follower_holds_exactly_what_is_in_any_tier(every: int, kept: in
     world.namespace("bolt", NamespacePolicy(ttl_seconds=20, ttl_mode="absolute", limit_share=0.5))
     world.namespace("hidden", NamespacePolicy())
     pages, follower, chance = pages_of(world, page_bytes=page_bytes, clock=world.clock), Follower(), random.Random(1)
-    running = []
+    running: list[Sequence] = []
     for step in range(300):
         name = chance.choice(["acme", "bolt", "hidden"])
-        tokens = [*prompt(chance.randint(0, 3), extra=0), *prompt(chance.randint(0, 3), seed=chance.randint(1, 4))]
-        sequence = world.sequence(tokens, name)
-        if isinstance(world.manager.admit(sequence), Admitted):
-            world.manager.fill(sequence, chance.randint(sequence.filled_tokens, len(tokens)))
-            running.append(sequence)
-        if running and chance.random() < 0.9:
-            world.manager.release(running.pop(chance.randrange(len(running))))
-        world.clock.advance(chance.choice([0, 0.5, 5]))
-        if step % 97 == 96:
-            epoch = world.manager.cache.namespace(name).epoch + 1
-            world.manager.purge(name, key=key_of(name, epoch), epoch=epoch)
+        world.random_step(step, chance, running, name)
         if step % every == 0:
             await follower.catch_up(pages)
             assert follower.held == index_of(world)

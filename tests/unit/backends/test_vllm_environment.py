@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from engine_agent.backends.engine_config import EngineConfig, engine_config, engine_options
 from engine_agent.backends.vllm.environment import go_to_vllms_python
-from engine_agent.backends.vllm.launch import check_room
+from engine_agent.backends.vllm.launch import check_processor, check_room
 from engine_agent.engine.config import read_config
 from engine_agent.engine.errors import BadSetting
-from engine_agent.process.config import CHECKOUT, EngineConfig, engine_config, engine_options
+from engine_agent.process.config import CHECKOUT
 from tests.engines.processes import DEMO
 from tests.vllm.environment import status_of
 
@@ -77,6 +78,25 @@ def test_a_pool_in_which_the_context_does_not_fit_is_told_with_both_numbers() ->
     check_room(model, 1024 * token_bytes, 1024, element_bytes=1)
     with pytest.raises(BadSetting, match="hold 1,023 tokens, fewer than the context of 1,024: raise --pool, or lower"):
         check_room(model, 1024 * token_bytes - 1, 1024, element_bytes=1)
+
+
+@pytest.mark.parametrize("kv_format", ["fp8", "fp8_e4m3", "fp8_e5m2"])
+def test_fp8_needs_avx512_or_amx(kv_format: str) -> None:
+    avx512 = frozenset(["fpu", "avx2", "avx512f", "avx512dq", "avx512bw", "avx512vl"])
+    check_processor(kv_format, avx512)
+    check_processor(kv_format, frozenset({"fpu", "amx_tile"}))
+    for flags in (frozenset[str](), frozenset({"fpu", "avx2"}), avx512 - {"avx512bw"}):
+        with pytest.raises(BadSetting, match=f"^kv_dtype: vLLM computes {kv_format} on a CPU only with AVX-512 or AMX"):
+            check_processor(kv_format, flags)
+
+
+def test_other_formats_need_no_avx512() -> None:
+    for kv_format in ("auto", "bf16", "int8"):
+        check_processor(kv_format, frozenset({"fpu", "avx2"}))
+
+
+def test_unknown_processors_are_left_to_vllm() -> None:
+    check_processor("fp8", None)
 
 
 def test_a_run_of_tests_that_a_signal_ended_is_no_success(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The least that works: managers, prompts, and requests that run from start to end."""
 
 from collections.abc import Sequence as Tokens
+from random import Random
 
 from engine_agent.cache.books import CacheLimits
 from engine_agent.cache.manager import Admitted, BlockManager
@@ -70,6 +71,20 @@ class World:
         sequence = self.sequence(tokens, name, kv_format=kv_format)
         found = self.manager.cache.match(sequence.owner, sequence.chain, len(sequence.tokens) // BLOCK)
         return found.depth
+
+    def random_step(self, step: int, chance: Random, running: list[Sequence], name: str) -> None:
+        """Admit a random prompt of this namespace, perhaps release another one, let time pass, purge now and then."""
+        tokens = [*prompt(chance.randint(0, 3), extra=0), *prompt(chance.randint(0, 3), seed=chance.randint(1, 4))]
+        sequence = self.sequence(tokens, name)
+        if isinstance(self.manager.admit(sequence), Admitted):
+            self.manager.fill(sequence, chance.randint(sequence.filled_tokens, len(tokens)))
+            running.append(sequence)
+        if running and chance.random() < 0.9:
+            self.manager.release(running.pop(chance.randrange(len(running))))
+        self.clock.advance(chance.choice([0, 0.5, 5]))
+        if step % 97 == 96:
+            epoch = self.manager.cache.namespace(name).epoch + 1
+            self.manager.purge(name, key=key_of(name, epoch), epoch=epoch)
 
     def check(self) -> None:
         problems = self.manager.check_integrity()

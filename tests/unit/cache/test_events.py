@@ -7,9 +7,9 @@ import pytest
 from engine_agent.cache.books import CacheLimits
 from engine_agent.cache.events import Event, Gap, IndexSnapshot, Replay
 from engine_agent.cache.keys import Digest
-from engine_agent.cache.manager import Admitted
 from engine_agent.cache.policy import NamespacePolicy
-from tests.unit.cache.making import World, key_of, prompt
+from engine_agent.cache.sequences import Sequence
+from tests.unit.cache.making import World, prompt
 
 Held = set[tuple[Digest, Digest, str]]  # root, digest, tier
 
@@ -79,20 +79,10 @@ def test_a_follower_holds_exactly_the_index(kept: int, every: int, seed: int) ->
     policy = NamespacePolicy(ttl_seconds=20, offload="host", pin_share=0.2)
     world = World(pages=30, host_pages=20, policy=policy, limits=CacheLimits(event_blocks=kept))
     world.namespace("bolt", NamespacePolicy(ttl_seconds=20, ttl_mode="absolute", limit_share=0.5))
-    chance, follower, running = random.Random(seed), Follower(), []
+    chance, follower, running = random.Random(seed), Follower(), list[Sequence]()
     for step in range(400):
         name = chance.choice(["acme", "bolt"])
-        tokens = [*prompt(chance.randint(0, 3), extra=0), *prompt(chance.randint(0, 3), seed=chance.randint(1, 4))]
-        sequence = world.sequence(tokens, name)
-        if isinstance(world.manager.admit(sequence), Admitted):
-            world.manager.fill(sequence, chance.randint(sequence.filled_tokens, len(tokens)))
-            running.append(sequence)
-        if running and chance.random() < 0.9:
-            world.manager.release(running.pop(chance.randrange(len(running))))
-        world.clock.advance(chance.choice([0, 0.5, 5]))
-        if step % 97 == 96:
-            epoch = world.manager.cache.namespace(name).epoch + 1
-            world.manager.purge(name, key=key_of(name, epoch), epoch=epoch)
+        world.random_step(step, chance, running, name)
         if step % every == 0:
             follower.follow(world)
             assert follower.held == index_of(world)

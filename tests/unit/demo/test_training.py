@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -27,15 +26,6 @@ ENTRIES = tuple(
 )
 TEXTS = tuple(Document(f"topic:t{number}", "topic", f"Statement {number} does something. " * 9) for number in range(9))
 CORPUS = Corpus(training=TEXTS, held_out=(), entries=ENTRIES, digest="")
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Waiting for a second thread costs more than tensors of this size."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="module")

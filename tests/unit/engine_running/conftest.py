@@ -1,20 +1,11 @@
 """One tiny model for all of these tests, and one thread: two that wait for each other are slower than one."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 from tests.engines.families import make_model
-
-
-@pytest.fixture(autouse=True, scope="session")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+from tests.support.torch_threads import one_thread as one_thread
 
 
 @pytest.fixture(scope="session")

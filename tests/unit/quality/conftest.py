@@ -1,26 +1,16 @@
 """One model for all tests, one thread, and one run of the suite that several tests look at."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
 
 from engine_agent.tools.quality.artefact import Artefact
 from engine_agent.tools.quality.suite import QUICK, measure
+from tests.support.torch_threads import one_thread as one_thread
 from tests.unit.quality.making import make_model
 
 PLAN = replace(QUICK, formats=("int8", "nvfp4"), tokens=160, needle_keys=256)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def one_thread() -> Iterator[None]:
-    """Tests share a machine, and two busy threads of torch wait for each other."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from engine_agent.cache.policy import NamespacePolicy
-from engine_agent.tools.options import whole_read
+from engine_agent.process.option_types import whole_read
 from engine_agent.tools.replay.policies import (
     DEFAULT_TTLS,
     Setup,

@@ -14,6 +14,7 @@ import pytest
 
 from engine_agent.sidecar import engine_child
 from engine_agent.sidecar.engine_child import EngineChild, peer_of
+from tests.support.waiting import wait_until_async
 
 LISTEN = "import os,socket,sys,time;p=sys.argv[1];s=socket.socket(socket.AF_UNIX);os.path.exists(p) and os.remove(p)"
 LISTEN += ";s.bind(p);s.listen(9);time.sleep(60)"
@@ -29,17 +30,11 @@ def command(path: Path, *more: str) -> list[str]:
     return [sys.executable, "-c", LISTEN, str(path), *more]
 
 
-async def _until(found: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not found():  # noqa: ASYNC110 (of other processes)
-            await asyncio.sleep(0.02)
-
-
 async def _looked_after(child: EngineChild, path: Path, found: Callable[[int | None], bool]) -> None:
     stopping = asyncio.Event()
     running = asyncio.create_task(child.run(stopping))
     try:
-        await _until(lambda: found(peer_of(path)))
+        await wait_until_async(lambda: found(peer_of(path)))
     finally:
         stopping.set()
         await running
@@ -50,7 +45,7 @@ def old(path: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """By a sidecar that was killed: what its start wrote down is there."""
     process = subprocess.Popen(command(path))
     try:
-        asyncio.run(_until(lambda: peer_of(path) == process.pid))
+        asyncio.run(wait_until_async(lambda: peer_of(path) == process.pid))
         child = EngineChild(command(path), path, secret=b"s")
         child._digest_file.write_bytes(child._digest)
         yield process

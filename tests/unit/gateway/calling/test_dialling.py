@@ -1,6 +1,5 @@
 """Where an engine's address leads, and for how long it is tried."""
 
-import asyncio
 import datetime
 import ipaddress
 import socket
@@ -17,6 +16,7 @@ from engine_agent.gateway.calling import dialling
 from engine_agent.gateway.calling.dialling import Address, Dialling, address_read
 from engine_agent.gateway.tables import Engine
 from engine_agent.gateway.upstream import NotThere, Upstream, whole
+from tests.support.waiting import wait_until_async
 from tests.unit.gateway.calling.engines import ANSWER, Talk, asked, engine
 
 
@@ -122,5 +122,4 @@ async def test_of_several_places_the_next_is_tried_and_a_name_is_looked_up_once(
         for _ in range(2):
             (await dialled.dial(address, lambda ended: None)).close()
         assert looked_up == ["engine.example"]
-        while running.connections < 2:  # noqa: ASYNC110 (what is waited for says nothing itself)
-            await asyncio.sleep(0.01)
+        await wait_until_async(lambda: running.connections >= 2)

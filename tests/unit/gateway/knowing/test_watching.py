@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from prometheus_client import generate_latest
@@ -14,6 +14,7 @@ from engine_agent.gateway.knowing.cutting import Cutter
 from engine_agent.gateway.knowing.knowing import Knowing
 from engine_agent.gateway.looking import session_open
 from engine_agent.gateway.tables import Organisation
+from tests.support.waiting import wait_until_async
 from tests.unit.gateway.knowing.saying import NAMESPACE, chat, ground
 from tests.unit.gateway.knowing.telling import LOAD, Teller, telling
 
@@ -38,18 +39,13 @@ class Follow:
         self.teller, self.knowing = teller, knowing
         self.engines = {"agent-1": teller.engine}
 
-    async def until(self, check: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
-            while not check():  # noqa: ASYNC110 (it is known in the midst of something else)
-                await asyncio.sleep(0.005)
-
     async def until_heard(self) -> None:
-        await self.until(lambda: self.knowing.heard("agent-1"))
+        await wait_until_async(lambda: self.knowing.heard("agent-1"))
 
     async def until_matched(self, tokens: int) -> None:
         prompt = await self.knowing.prompt(CALLER, asked(), PATH)
         assert prompt is not None
-        await self.until(lambda: self.knowing.matches(prompt) == {"agent-1": tokens})
+        await wait_until_async(lambda: self.knowing.matches(prompt) == {"agent-1": tokens})
 
     async def marks(self, count: int) -> list[bytes]:
         prompt = await self.knowing.prompt(CALLER, asked(), PATH)
@@ -74,7 +70,7 @@ async def follow() -> AsyncIterator[Follow]:
 async def test_an_engine_is_heard_when_all_it_holds_is_known(follow: Follow) -> None:
     assert await follow.knowing.prompt(CALLER, asked(), PATH) is None
     follow.teller.tell(7, stored(OTHER, root=OTHER), is_snapshot=True, more=True)
-    await follow.until(lambda: len(follow.teller.asked) == 2)
+    await wait_until_async(lambda: len(follow.teller.asked) == 2)
     assert not follow.knowing.heard("agent-1")
     follow.teller.tell(8)
     await follow.until_heard()
@@ -113,9 +109,9 @@ async def test_a_torn_page_is_no_page_and_what_was_known_is_asked_for_anew(follo
     follow.teller.tell(2, stored(one))
     await follow.until_matched(16)
     follow.teller.pages.put_nowait(b"LUMBLK\x00\x01 torn")
-    await follow.until(lambda: not follow.knowing.heard("agent-1"))
+    await wait_until_async(lambda: not follow.knowing.heard("agent-1"))
     assert follow.knowing.load("agent-1") is None
-    await follow.until(lambda: follow.teller.asked[-1] == ("", 0))
+    await wait_until_async(lambda: follow.teller.asked[-1] == ("", 0))
     follow.teller.tell(3, stored(one), is_snapshot=True)
     await follow.until_heard()
     await follow.until_matched(16)
@@ -129,7 +125,7 @@ async def test_an_engine_that_began_anew_is_another_one(follow: Follow) -> None:
     await follow.until_matched(16)
     follow.teller.boot, follow.teller.about["revision"] = "boot-2", "r2"
     follow.teller.tell(1, stored(one), is_snapshot=True)  # the answer to what was asked of the one before
-    await follow.until(lambda: follow.teller.asked[-1] == ("", 0))
+    await wait_until_async(lambda: follow.teller.asked[-1] == ("", 0))
     follow.teller.tell(1, stored(one), is_snapshot=True)
     await follow.until_heard()
     await follow.until_matched(0)  # its blocks are another revision's
@@ -141,14 +137,14 @@ async def test_an_engine_that_began_anew_is_another_one(follow: Follow) -> None:
 async def test_an_engine_that_makes_no_sense_is_not_heard(follow: Follow, wrong: dict[str, object]) -> None:
     follow.teller.about |= wrong
     follow.teller.tell(1, is_snapshot=True)
-    await follow.until(lambda: follow.teller.abouts >= 2)  # it was tried again
+    await wait_until_async(lambda: follow.teller.abouts >= 2)  # it was tried again
     assert not follow.knowing.heard("agent-1")
     assert follow.teller.asked == []
 
 
 async def test_an_engine_without_such_a_face_is_left_alone(follow: Follow) -> None:
     follow.teller.status = 404
-    await follow.until(lambda: follow.teller.abouts >= 2)
+    await wait_until_async(lambda: follow.teller.abouts >= 2)
     assert not follow.knowing.heard("agent-1")
     assert await follow.knowing.prompt(CALLER, asked(), PATH) is None
 
@@ -160,7 +156,7 @@ async def test_who_left_the_fleet_holds_nothing(follow: Follow) -> None:
     follow.teller.tell(2, stored(one))
     await follow.until_matched(16)
     follow.engines.clear()
-    await follow.until(lambda: not follow.knowing.heard("agent-1"))
+    await wait_until_async(lambda: not follow.knowing.heard("agent-1"))
     assert b'luminet_gateway_index_blocks{agent="agent-1"}' not in _exposition(follow.knowing)
 
 

@@ -1,4 +1,4 @@
-"""Reading several things as they were at one moment, while ingest and rolling go on."""
+"""Reading several things as they were at one moment, while others write."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,8 +7,8 @@ from django.db import connection, transaction
 
 
 @contextmanager
-def snapshot() -> Iterator[None]:
-    """Within a transaction that is there already, whoever began it has decided what it sees."""
+def consistent_read() -> Iterator[None]:
+    """Every query within sees the same moment. Inside another transaction, that one decides what is seen."""
     if connection.in_atomic_block:
         yield
         return

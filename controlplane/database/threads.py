@@ -1,0 +1,24 @@
+"""Database work of an event loop, in threads."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from django.db import connection
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def run_in_thread(threads: ThreadPoolExecutor, work: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
+    """Do the work in one of these threads, which then gives its connection back to the pool."""
+    return await asyncio.get_running_loop().run_in_executor(threads, partial(_with_connection, work, *args, **named))
+
+
+def _with_connection(work: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
+    try:
+        return work(*args, **named)
+    finally:
+        connection.close()
