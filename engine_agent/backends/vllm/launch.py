@@ -23,7 +23,8 @@ from kernels.formats import BASELINE, KV_FORMATS
 SCHEDULER = "engine_agent.backends.vllm.scheduler.PolicyScheduler"
 ASYNC_SCHEDULER = "engine_agent.backends.vllm.scheduler.PolicyAsyncScheduler"
 CPU_BLOCK_TOKENS = 32  # vLLM's attention on CPUs knows no smaller block
-AVX_512, AMX = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"}), "amx_tile"  # what vLLM's FP8 needs of a CPU
+# One of the two is what vLLM needs of a CPU to quantise keys and values.
+AVX_512, AMX = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"}), "amx_tile"
 # What vLLM must not do here: ask networks for models, tell of its use, listen elsewhere than on loopback, and write to
 # standard output, where an engine says that it is ready. What it leaves behind when it is ended early is no news after
 # the line that says why.
@@ -159,11 +160,11 @@ def _processor_flags() -> frozenset[str] | None:
 
 
 def check_processor(kv_format: str, flags: frozenset[str] | None) -> None:
-    """vLLM itself refuses FP8 on a CPU with neither, but only after it has started.
+    """vLLM itself refuses quantised keys and values on a CPU with neither, but only after it has started.
 
     Raises BadSetting. Where the flags are unknown, vLLM decides.
     """
-    if flags is None or not VLLM_DTYPES[kv_format].startswith("fp8"):
+    if flags is None or kv_format in ("auto", BASELINE):
         return
     if not (flags >= AVX_512 or AMX in flags):
         problem = f"vLLM computes {kv_format} on a CPU only with AVX-512 or AMX, which this CPU lacks: use bf16"

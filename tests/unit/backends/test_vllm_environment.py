@@ -80,8 +80,8 @@ def test_a_pool_in_which_the_context_does_not_fit_is_told_with_both_numbers() ->
         check_room(model, 1024 * token_bytes - 1, 1024, element_bytes=1)
 
 
-@pytest.mark.parametrize("kv_format", ["fp8", "fp8_e4m3", "fp8_e5m2"])
-def test_fp8_needs_avx512_or_amx(kv_format: str) -> None:
+@pytest.mark.parametrize("kv_format", ["fp8", "fp8_e4m3", "fp8_e5m2", "int8", "int4", "nvfp4"])
+def test_quantised_formats_need_avx512_or_amx(kv_format: str) -> None:
     avx512 = frozenset(["fpu", "avx2", "avx512f", "avx512dq", "avx512bw", "avx512vl"])
     check_processor(kv_format, avx512)
     check_processor(kv_format, frozenset({"fpu", "amx_tile"}))
@@ -91,7 +91,7 @@ def test_fp8_needs_avx512_or_amx(kv_format: str) -> None:
 
 
 def test_other_formats_need_no_avx512() -> None:
-    for kv_format in ("auto", "bf16", "int8"):
+    for kv_format in ("auto", "bf16"):
         check_processor(kv_format, frozenset({"fpu", "avx2"}))
 
 
