@@ -50,7 +50,7 @@ TEMPLATES = [
         "DIRS": [CHECKOUT / "templates"],
         "APP_DIRS": True,
         "OPTIONS": {
-            "builtins": [f"controlplane.dashboard.templatetags.{name}" for name in ("form_tokens", "values")],
+            "builtins": ["controlplane.dashboard.templatetags.values"],
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",

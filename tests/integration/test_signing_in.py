@@ -131,10 +131,11 @@ def test_the_way_back_leads_to_the_page_one_came_for(client: Client) -> None:
     assert sign_in(client, next="/account/password")["Location"] == "/account/password"
 
 
-def test_a_form_without_its_token_is_refused_with_advice() -> None:
+def test_sign_in_without_token_is_asked_again() -> None:
     answer = sign_in(Client(enforce_csrf_checks=True))
     assert answer.status_code == 403
-    assert "reload the page" in answer.content.decode()
+    assert 'name="password"' in answer.content.decode()
+    assert "_auth_user_id" not in answer.wsgi_request.session
 
 
 def test_signing_out_takes_a_post_and_ends_the_session(customer_client: Client) -> None:

@@ -16,6 +16,7 @@ TOGETHER: Mapping[str, tuple[str, ...]] = {
         "tests/e2e/test_customer_journey.py",
         "tests/e2e/test_docs.py",
         "tests/e2e/test_doctor.py",
+        "tests/e2e/test_ended_sessions.py",
         "tests/e2e/test_every_page.py",
         "tests/e2e/test_five_minutes.py",
         "tests/e2e/test_fleet.py",

@@ -12,7 +12,7 @@ from django.contrib.auth.decorators import login_required
 from django.http import HttpRequest, HttpResponse
 from django.views.decorators.http import require_http_methods
 
-from controlplane.dashboard.accounts.resuming import signed_out
+from controlplane.dashboard.accounts.sign_in import form_refused
 from controlplane.dashboard.frame.problems import SIGNED_OUT, may_not, not_found, part_ended
 from controlplane.dashboard.frame.requests import origin_of, user_of
 from tenants.access import actor_for_member, actor_for_operator, memberships_of
@@ -27,8 +27,7 @@ NOT_ANY_MORE = "This is not there, or not yours to see any more."
 
 
 def page(*, methods: Sequence[str] = READS) -> Callable[[View], View]:
-    """For people who are signed in: others sign in first, and come back; with what they had typed, where they sent it
-    when their session was over."""
+    """For people who are signed in: others sign in first, and come back."""
 
     def decorate(view: View) -> View:
         shown = login_required(_translated(view))
@@ -37,7 +36,7 @@ def page(*, methods: Sequence[str] = READS) -> Callable[[View], View]:
         @wraps(view)
         def answered(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
             if request.method == "POST" and not request.user.is_authenticated:
-                return signed_out(request) or shown(request, *args, **kwargs)
+                return form_refused(request)
             return shown(request, *args, **kwargs)
 
         return answered

@@ -2,30 +2,35 @@
 
 import sys
 from collections.abc import Sequence
+from typing import Final
 
 from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from controlplane.common.request_id import request_id_current
-from controlplane.dashboard.accounts.keeping import TooLong
-from controlplane.dashboard.accounts.resuming import RENEWED, TOO_LONG, token_renewed, typed_by_them
+from controlplane.dashboard.accounts.forms import SignInForm
+from controlplane.dashboard.accounts.sign_in import sign_in_page
 from controlplane.dashboard.frame.requests import STOP_ASKING
 from tenants.locks import is_busy
 
 SIGNED_OUT = "Your session has ended."
+RENEWED = "You have signed in again since this page was opened."
+SECRETS: Final = frozenset({"csrfmiddlewaretoken", "password", "current", "new", "again", "key"})
+# Buttons, and what a form says of the page that it is on.
+NOT_TYPED: Final = frozenset({"do", "next", "publish", "models", "guards", "revision", "once", "seen"})
+NOT_TYPED_ENDS: Final = ("-has", "-revision", "-unit")
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     if request.headers.get("HX-Request"):
         is_in = request.user.is_authenticated
         return part_ended(request, RENEWED if is_in else SIGNED_OUT, signs_in=not is_in)
-    advice = "Go back, reload the page and send it again."
-    try:
-        again = token_renewed(request)
-    except TooLong:  # a reload would take it from them
-        again, advice = None, f"Nothing was done. {TOO_LONG}"
-    return again or problem(request, 403, "This form is too old to be sent", advice)
+    is_sign_in = request.resolver_match is not None and request.resolver_match.url_name == "sign-in"
+    if is_sign_in and not request.user.is_authenticated:
+        return sign_in_page(request, SignInForm(initial={"email": request.POST.get("email", "")}), 403)
+    advice = "Its page belongs to another session. Nothing was done: open the page again, and fill in the form."
+    return problem(request, 403, "This form is too old to be sent", advice)
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
@@ -56,7 +61,18 @@ def may_not(request: HttpRequest, status: int, title: str, advice: str) -> HttpR
     """For who may not see or do this, or not any more. What they typed is theirs to copy."""
     if request.method == "POST":
         advice = f"{advice} Nothing was done."
-    return problem(request, status, title, advice, typed=typed_by_them(request))
+    return problem(request, status, title, advice, typed=typed_fields(request))
+
+
+def typed_fields(request: HttpRequest) -> list[tuple[str, str]]:
+    """Return what a signed-in person typed, for them to copy."""
+    user = getattr(request, "user", None)  # missing where a request is refused early
+    # Django checks only forms that lead to a view: any other may come from another site.
+    if request.resolver_match is None or user is None or not user.is_authenticated:
+        return []
+    fields = [(name, value) for name, values in request.POST.lists() for value in values if value]
+    unseen = SECRETS | NOT_TYPED
+    return [(name, value) for name, value in fields if name not in unseen and not name.endswith(NOT_TYPED_ENDS)]
 
 
 def part_ended(request: HttpRequest, why: str, *, signs_in: bool = False) -> HttpResponse:

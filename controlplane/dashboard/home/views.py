@@ -17,7 +17,7 @@ from controlplane.analytics.stats import live_message
 from controlplane.common.metrics import sign_ins
 from controlplane.dashboard.accounts.forms import PasswordForm, SignInForm
 from controlplane.dashboard.accounts.known_browsers import browser_device, browser_remember
-from controlplane.dashboard.accounts.resuming import back_on_the_form, sign_in_page
+from controlplane.dashboard.accounts.sign_in import sign_in_page
 from controlplane.dashboard.analytics.analytics import numbers_of
 from controlplane.dashboard.analytics.facts import window_asked
 from controlplane.dashboard.frame.context import THEME_COOKIE, THEMES
@@ -76,7 +76,7 @@ def parts(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 def sign_in(request: HttpRequest) -> HttpResponse:
     if request.user.is_authenticated:
-        return back_on_the_form(request) or HttpResponseRedirect(next_page(request))
+        return HttpResponseRedirect(next_page(request))
     form = SignInForm(request.POST or None)
     status = 200
     if request.method == "POST":
@@ -97,8 +97,7 @@ def sign_in(request: HttpRequest) -> HttpResponse:
             else:
                 sign_ins.labels("signed_in").inc()
                 login(request, user)
-                after = back_on_the_form(request) or HttpResponseRedirect(next_page(request))
-                return browser_remember(request, after, user)
+                return browser_remember(request, HttpResponseRedirect(next_page(request)), user)
     return sign_in_page(request, form, status)
 
 

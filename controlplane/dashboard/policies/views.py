@@ -13,7 +13,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from pydantic import ValidationError
 
-from controlplane.dashboard.accounts.resuming import kept_shown
 from controlplane.dashboard.frame.pages import FORMS, page, part
 from controlplane.dashboard.frame.requests import user_of
 from controlplane.dashboard.frame.words import counted
@@ -89,8 +88,6 @@ def policy(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse:
     here = at(request, org, ns, writes="publish" in request.POST)
     levels = levels_of(here.place)
     if request.method != "POST":
-        if (kept := kept_shown(request)) is not None:
-            return _shown(request, here, levels, _sent(here, levels, _unpressed(kept)))
         return _shown(request, here, levels, _untouched(levels, request.GET.get("ttl_seconds", "")))
     draft = _sent(here, levels, _typed(request))
     if "publish" in request.POST:

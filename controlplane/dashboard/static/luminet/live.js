@@ -61,7 +61,7 @@ function ended(code) {
   note.setAttribute("role", "alert");
   note.textContent =
     code === SIGNED_OUT
-      ? "Your session has ended. What you typed is still here: send it, and you are asked to sign in and come back to it."
+      ? "Your session has ended. What you typed is still here: send it, and you are asked to sign in first."
       : "This is not there, or not yours to see any more. What you typed is still here to copy.";
   document.querySelector("main").prepend(note);
 }

@@ -1,0 +1,86 @@
+// Asks, before a form is sent, whether the page's account is still signed in. If not, a dialog signs it in, and the page
+// stays as it is with all that was typed. A form is sent only when a person presses its button.
+const FRESH_MS = 30000; // the server answered this account so recently that it need not be asked again
+const SIGN_IN = ".alone form:has([name=password])"; // of the sign-in page
+const TOKENS = "[name=csrfmiddlewaretoken]";
+const { account, check } = document.body.dataset;
+const dialog = document.querySelector("#sign-in");
+const panel = dialog.querySelector("div");
+let confirmedAt = Date.now();
+let isChecking = false;
+
+document.addEventListener("submit", async (event) => {
+  const { target: form, submitter } = event;
+  if (!form.matches("main form[method=post]") || Date.now() - confirmedAt < FRESH_MS) return;
+  event.preventDefault();
+  if (isChecking) return;
+  isChecking = true;
+  const page = await load(check);
+  isChecking = false;
+  if (page?.querySelector(SIGN_IN)) return ask(page);
+  // Without a new token the server refuses the form, as it should if another account has signed in.
+  if (page?.body.dataset.account === account) renew(page);
+  send(form, submitter);
+});
+
+document.addEventListener("click", async (event) => {
+  if (!event.target.closest("[data-sign-in]")) return;
+  event.preventDefault();
+  proceed(await load(check));
+});
+
+panel.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  proceed(await load(event.target.action, { method: "POST", body: new URLSearchParams(new FormData(event.target)) }));
+});
+
+dialog.addEventListener("close", () => panel.replaceChildren()); // no password stays in it
+
+async function load(address, request) {
+  try {
+    const answer = await fetch(address, request);
+    return new DOMParser().parseFromString(await answer.text(), "text/html");
+  } catch {
+    return null;
+  }
+}
+
+function send(form, submitter) {
+  if (!form.isConnected) document.body.append(form); // its part of the page was swapped meanwhile
+  const pressed = document.createElement("input");
+  Object.assign(pressed, { type: "hidden", name: submitter?.name ?? "", value: submitter?.value ?? "" });
+  form.append(pressed);
+  form.submit();
+  pressed.remove();
+}
+
+function renew(page) {
+  confirmedAt = Date.now();
+  const { value } = page.querySelector(TOKENS);
+  for (const token of document.querySelectorAll(TOKENS)) token.value = value;
+}
+
+function proceed(page) {
+  const signedIn = page?.body.dataset.account;
+  if (signedIn === account) resume(page);
+  else if (signedIn) location.replace(document.querySelector(".brand").href); // another account may not see this page
+  else ask(page);
+}
+
+function ask(page) {
+  const form = page?.querySelector(SIGN_IN);
+  dialog.querySelector("[role=alert]").hidden = Boolean(form);
+  if (form) panel.replaceChildren(form);
+  if (!dialog.open) dialog.showModal();
+  panel.querySelector("[autofocus]")?.focus();
+}
+
+function resume(page) {
+  renew(page);
+  dialog.close();
+  const note = document.querySelector("#access-ended") ?? document.createElement("p");
+  Object.assign(note, { className: "note note--ok", textContent: "You are signed in again. Nothing was sent: press the button again." });
+  note.setAttribute("role", "status");
+  document.querySelector("main").prepend(note);
+  document.querySelector("form[hx-post]")?.dispatchEvent(new Event("change")); // its preview has missed what was typed
+}
