@@ -20,7 +20,7 @@ from engine_agent.http.serving import Server, server_of
 from tests.gateway.bad_clients import leave_hard
 from tests.support.waiting import wait_until_async
 
-PATIENCE_SECONDS = 0.2
+PATIENCE_SECONDS = 0.5
 SLOW_SECONDS = 0.1  # of an answer, so that more is said before it is there
 Exchange = Callable[..., Awaitable[bytes]]
 FIRST = b"POST /slow HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc"
@@ -275,7 +275,7 @@ async def test_body_without_progress_is_refused(exchange: Exchange, monkeypatch:
 
 
 async def test_body_with_progress_is_waited_for(exchange: Exchange, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "PROGRESS_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(connections, "PROGRESS_SECONDS", 10 * PATIENCE_SECONDS / 4)  # of the 12 pauses
     monkeypatch.setattr(connections, "PROGRESS_BYTES", 1)
     head = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 12\r\n\r\n"
     dripping = [part for _ in range(12) for part in (b"z", PAUSE)]
