@@ -95,7 +95,7 @@ def _edited() -> dict[str, Any]:
             served=(),
             formats=formats((), (), ()),
         )
-        return [[row.label, row.in_force, row.bound] for row in rows(ground) if row.name == NAME]
+        return [[row.field.label, row.in_force, row.bound] for row in rows(ground) if row.field.name == NAME]
 
     sent = form_sent({NAME: ["2"], f"{NAME}-unit": ["min"]}, {})
     too_long = form_sent({NAME: ["2"], f"{NAME}-unit": ["h"]}, {})

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from typing import Any, cast
 from urllib.parse import urlencode
@@ -21,7 +20,7 @@ from controlplane.dashboard.policies.at import At, at
 from controlplane.dashboard.policies.authors import author_name, published_by, was_published
 from controlplane.dashboard.policies.enforcement_words import fields_words, policy_words
 from controlplane.dashboard.policies.fields import Typed, first
-from controlplane.dashboard.policies.formats import Result, formats
+from controlplane.dashboard.policies.formats import formats
 from controlplane.dashboard.policies.forms import (
     BUTTONS,
     MODELS,
@@ -40,22 +39,21 @@ from controlplane.dashboard.policies.previews import (
     blocked_words,
     draft_words,
     previewed,
-    promised_words,
     said_between,
 )
 from controlplane.dashboard.policies.progress import Progress, policy_progress, progress_words, so_far
 from controlplane.dashboard.policies.published import published_of
 from controlplane.dashboard.policies.rollout_forms import RolloutForm, button_words, rollout_form
-from controlplane.dashboard.policies.rows import Ground, Row, model_rows, new_model_fields, rows
+from controlplane.dashboard.policies.rows import Ground, Row, model_fields, model_rows, rows
 from controlplane.fleet.quality import newest_results, served_in
 from controlplane.rollouts import services
-from controlplane.rollouts.enforcement import agents_preview, enforcement_by_model
+from controlplane.rollouts.enforcement import enforcement_by_model
 from controlplane.rollouts.selectors import agents_of, candidates_of, groups_below, pools_of
 from tenants.errors import Conflict, InvalidFields, OutOfBounds, StaleRevision
 from tenants.levels import FLEET, Place, levels_of
 from tenants.models import PolicyLevel
 from tenants.policy import Policy, Values, effective_values
-from tenants.selectors import policy_preview
+from tenants.preview import AgentPool
 from tenants.services.policies import revision_policy
 from tenants.validation import field_problems
 
@@ -263,13 +261,9 @@ def _context(
 ) -> dict[str, Any]:
     chain, level, form = tuple(one.policy for one in levels), levels[-1], draft.form
     pools, candidates = pools_of(here.place), candidates_of(here.place)
-    seen, promised = _previewed(here, chain, draft, pools)
+    seen = _previewed(here, chain, draft, pools)
     enforcement = enforcement_by_model(here.place, chain)
     served = [one for group in served_in(groups_below(here.place)).values() for one in group]
-    results = [
-        Result(one.model, one.revision, one.backend, one.kv_dtype, one.verdict, one.figures)
-        for one in newest_results({one.model for one in served})
-    ]
     ground = Ground(
         chain,
         form,
@@ -278,19 +272,21 @@ def _context(
         here.may_edit,
         pools,
         served,
-        formats(pools, served, results, names_agents=here.actor.is_operator),
-        promised,
+        formats(pools, served, newest_results({one.model for one in served}), names_agents=here.actor.is_operator),
+        seen.promised if seen else "",
         {model: fields_words(effective_values(chain, model), one, here.actor) for model, one in enforcement.items()},
     )
     shown, models = rows(ground), model_rows(ground)
     problems = [*form.problems.get("", []), *form.problems.get(ROLLOUT, [])]
     wrong = sum(len(told) for told in form.problems.values())
     progress = policy_progress(here.place, levels)
+    last = None if swapped else level.revisions.filter(number=level.revision).first()
     return {
         **here.frame(request),
         "headline": headline(effective_values(chain), here.kind, here.place.name) + so_far(progress),
         "standing": standing(here.kind, level.revision),
-        "last": None if swapped else _last(here, level),
+        "last": last,
+        "author": author_name(last, here.actor) if last else "",
         "synced": ""
         if swapped
         else "; ".join(filter(None, (_synced(here, progress), policy_words(enforcement.values(), here.actor)))),
@@ -303,7 +299,7 @@ def _context(
         "next_revision": level.revision + 1,
         "rows": shown,
         "models": models,
-        "model_fields": new_model_fields(ground),
+        "model_fields": model_fields(ground),
         "model_name": first(form.typed, "model-name"),
         "known_models": sorted({one.model for one in served}),
         "models_title": models_words(len(level.policy.get(MODELS, {}))),
@@ -339,22 +335,6 @@ def _focus(shown: Sequence[Row], rollout: RolloutForm) -> str:
     return next(iter(rollout.guards.problems), "")
 
 
-@dataclass(frozen=True, slots=True)
-class Last:
-    """Who published what is there, when and why."""
-
-    author: str
-    at: datetime
-    note: str
-
-
-def _last(here: At, level: PolicyLevel) -> Last | None:
-    found = level.revisions.filter(number=level.revision).first()
-    if found is None:
-        return None
-    return Last(author_name(found, here.actor), found.at, found.note)
-
-
 def _synced(here: At, progress: Sequence[Progress]) -> str:
     """Of the agents that serve this. During a rollout those that wait for their step are in sync with an older one."""
     if progress:
@@ -386,26 +366,14 @@ def _above(here: At, levels: list[PolicyLevel]) -> list[Above]:
     return found
 
 
-def _previewed(here: At, chain: tuple[Values, ...], draft: Draft, pools: Any) -> tuple[Previewed | None, str]:
-    """As the REST API previews the same policy; nothing is asked where nothing is changed."""
-    form, spec = draft.form, draft.rollout.spec
+def _previewed(here: At, chain: tuple[Values, ...], draft: Draft, pools: Sequence[AgentPool]) -> Previewed | None:
+    """Nothing is read where nothing is changed."""
+    form = draft.form
     if form.said == chain[-1] and not form.problems:
-        return None, ""
+        return None
     drafted = _policy(form)
     if drafted is None:
-        return None, ""
-    found = policy_preview(actor=here.actor, place=here.place, policy=drafted, pools=pools)
-    told = agents_preview(actor=here.actor, place=here.place, policy=drafted)
-    form.refuse([*found.problems, *told.problems, *services.rollout_problems(place=here.place, rollout=spec)])
-    alone = services.rollout_warnings(place=here.place, rollout=spec)
-    after = (*chain[:-1], form.said)
-    seen = previewed(
-        found,
-        [*found.warnings, *told.warnings, *alone],
-        kind=here.kind,
-        before=chain[-1],
-        after=form.said,
-        pools=pools,
-        kv_dtype=effective_values(after)["kv_dtype"],
-    )
-    return seen, promised_words(found)
+        return None
+    seen, problems = previewed(here, chain, drafted, pools, draft.rollout.spec)
+    form.refuse(problems)
+    return seen
