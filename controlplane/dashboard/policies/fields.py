@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
+from django import forms
+
 from controlplane.dashboard.frame.words import duration, lengths_in_words
 from controlplane.dashboard.home.ttl_forms import SIZES, in_words, split
 from controlplane.dashboard.policies.form_fields import seconds_problem, shortened
@@ -25,10 +27,6 @@ _RATIO = re.compile(r"(?<![\w.])[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?(?![\w.%]|\.\d)
 
 _NAME = re.compile(rf"(?<![\w.])(?:{'|'.join(FIELDS)})(?!\w)")
 POLICY_PATH = re.compile(rf"(?<![\w.])policy\.(?:models\.(?P<model>\S+)\.)?(?P<field>{'|'.join(FIELDS)})(?!\w)")
-
-
-class Unreadable(ValueError):
-    """What was typed means nothing, or nothing that may be; says so to whoever typed it."""
 
 
 class _Word:
@@ -49,7 +47,7 @@ def choices_of(field: PolicyField) -> tuple[str, ...]:
 
 
 def read(field: PolicyField, key: str, typed: Typed) -> Any:
-    """A value, INHERITED, or UNSENT where the form did not have the field. Raises Unreadable."""
+    """A value, INHERITED, or UNSENT where the form did not have the field. Raises ValidationError."""
     match field.kind:
         case "seconds":
             return _seconds(field, key, typed)
@@ -74,11 +72,11 @@ def _seconds(field: PolicyField, key: str, typed: Typed) -> Any:
     if not amount:
         return INHERITED
     if unit not in SIZES:
-        raise Unreadable(f"“{shortened(unit)}” is no unit of time.")
+        raise forms.ValidationError(f"“{shortened(unit)}” is no unit of time.")
     seconds = amount_read(amount, "amount of time: write a number, as 5 or 1.5") * SIZES[unit]
     told = f"{shortened(amount)} {unit}"
     if problem := seconds_problem(seconds, field):
-        raise Unreadable(f"{told} is {problem}.")
+        raise forms.ValidationError(f"{told} is {problem}.")
     return int(seconds)
 
 
@@ -89,7 +87,7 @@ def _choice(field: PolicyField, key: str, typed: Typed) -> Any:
     if not chosen:
         return INHERITED
     if chosen not in choices_of(field):
-        raise Unreadable(f"“{shortened(chosen)}” is none of {', '.join(choices_of(field))}.")
+        raise forms.ValidationError(f"“{shortened(chosen)}” is none of {', '.join(choices_of(field))}.")
     return chosen == "on" if field.kind == "switch" else chosen
 
 
@@ -101,7 +99,7 @@ def _formats(key: str, typed: Typed) -> Any:
         return INHERITED
     ticked = set(typed.get(key, ()))
     if unknown := ticked.difference(OFFERED):
-        raise Unreadable(f"“{shortened(min(unknown))}” is no format.")
+        raise forms.ValidationError(f"“{shortened(min(unknown))}” is no format.")
     return [one for one in OFFERED if one in ticked]
 
 
@@ -114,19 +112,19 @@ def _number(field: PolicyField, key: str, typed: Typed) -> Any:
     if field.kind == "share":
         percent = amount_read(told.removesuffix("%").rstrip(), "share: write percent, as 12 or 2.5")
         if percent > 100:
-            raise Unreadable(f"{shortened(told)} % is more than 100 %, all of a pool.")
+            raise forms.ValidationError(f"{shortened(told)} % is more than 100 %, all of a pool.")
         return float(percent / 100)
     number = float(amount_read(told, f"{field.label.lower()}: write a number, as 1 or 0.5"))
     least, most = field.minimum or 0.0, field.maximum or math.inf
     if not least <= number <= most:
-        raise Unreadable(f"{shortened(told)} is not between {least:g} and {most:g}.")
+        raise forms.ValidationError(f"{shortened(told)} is not between {least:g} and {most:g}.")
     return number
 
 
 def amount_read(told: str, what: str) -> Decimal:
-    """Raises Unreadable, which says what it is not."""
+    """Raises ValidationError, which says what it is not."""
     if not _AMOUNT.fullmatch(told):
-        raise Unreadable(f"“{shortened(told)}” is no {what}.")
+        raise forms.ValidationError(f"“{shortened(told)}” is no {what}.")
     return Decimal(told.replace(",", "."))
 
 

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.core.exceptions import ValidationError
+
 from controlplane.dashboard.policies.fields import (
     INHERITED,
     UNSENT,
     Typed,
-    Unreadable,
     first,
     problem_words,
     read,
@@ -131,8 +132,8 @@ def _said(
         key, old = f"{prefix}{name}", before.get(name, INHERITED)
         try:
             value = read(FIELDS[name], key, typed)
-        except Unreadable as error:
-            problems.setdefault(key, []).append(str(error))
+        except ValidationError as error:
+            problems.setdefault(key, []).extend(error.messages)
             value = UNSENT
         if value is UNSENT or FIELDS[name].is_same(value, old):
             value = old

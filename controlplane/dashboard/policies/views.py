@@ -146,10 +146,9 @@ def _sent(here: At, levels: list[PolicyLevel], typed: Typed) -> Draft:
         form = rebased(form_sent(typed, old), old, level.policy, chain)
         stale = _stale(here, shown, level, old)
     rollout = rollout_form(typed)
-    for told in rollout.problems:
-        form.problems.setdefault(ROLLOUT, []).append(told)
-    for key, told in rollout.guards.problems.items():
-        form.problems.setdefault(key, []).append(told)
+    if rollout.non_field_errors():
+        form.problems[ROLLOUT] = list(rollout.non_field_errors())
+    form.problems.update({one.html_name: list(one.errors) for one in rollout.bounds if one.errors})
     return Draft(form, rollout, first(typed, NOTE), stale)
 
 
@@ -332,7 +331,7 @@ def _focus(shown: Sequence[Row], rollout: RolloutForm) -> str:
     for row in shown:
         if row.problems:
             return f"{row.key}-name" if row.options or row.is_locked else row.key
-    return next(iter(rollout.guards.problems), "")
+    return next((one.html_name for one in rollout.bounds if one.errors), "")
 
 
 def _synced(here: At, progress: Sequence[Progress]) -> str:
