@@ -6,9 +6,9 @@ from typing import Any
 
 from controlplane.dashboard.frame.charts import bytes_text
 from controlplane.dashboard.frame.words import counted
-from controlplane.dashboard.home.ttl_forms import in_words
 from controlplane.dashboard.policies.at import At
 from controlplane.dashboard.policies.fields import INHERITED, labelled, value_words, what_words
+from controlplane.dashboard.policies.form_fields import in_words
 from controlplane.dashboard.policies.forms import MODELS
 from controlplane.dashboard.policies.rows import origin_words
 from controlplane.rollouts.enforcement import agents_preview

@@ -10,14 +10,14 @@ from django import forms
 from pydantic import ValidationError
 
 from controlplane.dashboard.frame.words import counted, duration
-from controlplane.dashboard.home.ttl_forms import SIZES, WORDS, split
-from controlplane.dashboard.policies.fields import Typed, amount_read, first, number_text
+from controlplane.dashboard.policies.fields import Typed, first, number_text
+from controlplane.dashboard.policies.form_fields import SIZES, WORDS, amount_read, split
 from controlplane.rollouts.spec import MOST_STEPS, Guards, RolloutSpec
 from controlplane.rollouts.stepping import Candidate, reached_at
 from engine_agent.contracts.policy_fields import WEEK_SECONDS
 
 DEFAULT: Final = RolloutSpec(strategy="canary")
-BAKE: Final = split(DEFAULT.bake_seconds)
+BAKE, BAKE_UNIT = split(DEFAULT.bake_seconds)
 SHOWN: Final = "guards"  # in a form that shows them: a tick that it does not send is taken away
 NAMES: Final = {  # in the page, where they differ
     "bake_unit": "bake-unit",
@@ -66,8 +66,8 @@ class RolloutForm(forms.Form):
     """A canary as it was sent; all at once where it is not bound. `spec` is None where it cannot be read."""
 
     steps = forms.Field(required=False, initial=", ".join(map(str, DEFAULT.stages)))
-    bake = forms.Field(required=False, initial=BAKE["amount"])
-    bake_unit = forms.Field(required=False, initial=BAKE["unit"])
+    bake = forms.Field(required=False, initial=BAKE)
+    bake_unit = forms.Field(required=False, initial=BAKE_UNIT)
     hit_ratio_drop = ShareField(
         DEFAULT.guards.hit_ratio_drop, "Hit rate may be lower by", "points", "its own cold start is left out"
     )

@@ -6,8 +6,6 @@ from typing import Any
 
 from controlplane.dashboard.frame.charts import bytes_text
 from controlplane.dashboard.frame.words import counted, duration
-from controlplane.dashboard.home.ttl_forms import WORDS as UNITS
-from controlplane.dashboard.home.ttl_forms import split
 from controlplane.dashboard.policies.fields import (
     INHERITED,
     NO_CAP,
@@ -19,6 +17,7 @@ from controlplane.dashboard.policies.fields import (
     percent,
     value_words,
 )
+from controlplane.dashboard.policies.form_fields import WORDS, split
 from controlplane.dashboard.policies.formats import Format, basis, compared
 from controlplane.dashboard.policies.forms import MODELS, Form, ModelPlace
 from controlplane.fleet.quality import Served
@@ -235,8 +234,8 @@ def _placeholder(one: PolicyField, inherited: Any, unit: str) -> str:
         return "no cap"
     match one.kind:
         case "seconds":
-            told = split(inherited)
-            return told["amount"] if told["unit"] == unit else duration(inherited)
+            amount, fitting = split(inherited)
+            return amount if fitting == unit else duration(inherited)
         case "share":
             return number_text(100 * inherited)
     return number_text(inherited) if one.kind == "number" else ""
@@ -246,7 +245,7 @@ def _units(one: PolicyField, key: str, typed: Typed) -> tuple[Option, ...]:
     if one.kind != "seconds":
         return ()
     chosen = first(typed, f"{key}-unit", "min")
-    named = {**UNITS, **({NO_CAP: "no cap"} if one.is_nullable else {})}
+    named = {**WORDS, **({NO_CAP: "no cap"} if one.is_nullable else {})}
     return tuple(Option(value, label, value == chosen) for value, label in named.items())
 
 
