@@ -5,6 +5,7 @@ What a page says of its values is decided in pure functions; here a value become
 
 from datetime import datetime
 from decimal import Decimal
+from functools import partial
 
 from django import template
 from django.template.defaultfilters import date
@@ -13,7 +14,7 @@ from django.utils.safestring import SafeString
 
 from controlplane.analytics.money import displayed
 from controlplane.analytics.money import text as exact_text
-from controlplane.dashboard.frame.charts import bytes_text, share_text
+from controlplane.dashboard.frame.charts import bytes_text, share_text, value_text
 from controlplane.dashboard.frame.states import Tag, tag_of
 from controlplane.dashboard.frame.tiles import NONE, rate_text
 from controlplane.dashboard.frame.words import counted, duration
@@ -24,6 +25,7 @@ register.filter("bytes", bytes_text)
 register.filter("counted", counted)
 register.filter("duration", duration)
 register.filter("listed", listed)
+register.filter("milliseconds", partial(value_text, "milliseconds"))
 register.filter("rate", rate_text)
 register.filter("share", share_text)
 
