@@ -2,11 +2,9 @@
 
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import urlencode
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 
 from controlplane.analytics.predicting import Effect, effects_of
 from controlplane.dashboard.frame.pages import FORMS, page
@@ -16,6 +14,7 @@ from controlplane.dashboard.policies.authors import author_name, was_published
 from controlplane.dashboard.policies.effect_words import error_words, measured_words, predicted_words
 from controlplane.dashboard.policies.fields import problem_words
 from controlplane.dashboard.policies.previews import diff_words, previewed, said_between
+from controlplane.dashboard.policies.published import after_publishing
 from controlplane.dashboard.policies.rollout_forms import button_words
 from controlplane.rollouts import services
 from controlplane.rollouts.selectors import candidates_of, pools_of
@@ -70,11 +69,9 @@ def _rolled_back(request: HttpRequest, here: At, to: int, expected: int) -> Http
         return _shown(request, here, to, told=_told(error.problems), status=422)
     except StaleRevision as error:
         return _shown(request, here, to, told=[_stale(here, error.actual)], status=422)
-    if outcome.rollout is not None:
-        return redirect(f"{here.address('policy')}?{urlencode({'rollout': outcome.rollout.pk})}")
     number = outcome.published.level.revision
-    messages.success(request, f"{here.whose}: revision {number} says what revision {to} said. No agent serves it yet.")
-    return redirect(here.address("policy"))
+    words = f"{here.whose}: revision {number} says what revision {to} said. No agent serves it yet."
+    return after_publishing(request, outcome, here.address("policy"), words)
 
 
 def _number(told: str | None) -> int | None:

@@ -4,12 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
-from urllib.parse import urlencode
 
-from django.contrib import messages
 from django.db.models import Count, F, Q
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from pydantic import ValidationError
 
 from controlplane.dashboard.accounts.resuming import kept_shown
@@ -42,7 +40,7 @@ from controlplane.dashboard.policies.previews import (
     said_between,
 )
 from controlplane.dashboard.policies.progress import Progress, policy_progress, progress_words, so_far
-from controlplane.dashboard.policies.published import published_of
+from controlplane.dashboard.policies.published import after_publishing, not_served_words, published_of
 from controlplane.dashboard.policies.rollout_forms import RolloutForm, button_words, rollout_form
 from controlplane.dashboard.policies.rows import Ground, Row, model_fields, model_rows, rows
 from controlplane.fleet.quality import newest_results, served_in
@@ -94,7 +92,7 @@ def policy(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse:
     if "publish" in request.POST:
         outcome = _published(here, levels[-1], draft)
         if outcome is not None:
-            return _after(request, here, outcome)
+            return after_publishing(request, outcome, here.address("policy"), not_served_words(outcome, here.place))
         return _shown(request, here, levels_of(here.place), _renewed(here, draft, levels), status=422)
     return _shown(request, here, levels, draft)
 
@@ -234,14 +232,6 @@ def _policy(form: Form) -> Policy | None:
     except ValidationError as error:
         form.refuse(field_problems(error.errors(), root="policy"))
         return None
-
-
-def _after(request: HttpRequest, here: At, outcome: services.Outcome) -> HttpResponse:
-    if outcome.rollout is not None:
-        return redirect(f"{here.address('policy')}?{urlencode({'rollout': outcome.rollout.pk})}")
-    told = f"revision {outcome.published.level.revision} is published. No agent serves it yet; whoever joins gets it."
-    messages.success(request, f"{here.whose}: {told}")
-    return redirect(here.address("policy"))
 
 
 # Showing
