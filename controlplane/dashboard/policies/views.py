@@ -335,23 +335,16 @@ def _synced(here: At, progress: Sequence[Progress]) -> str:
     return f"{counts['synced']} of {counted(counts['all'], 'agent')} in sync"
 
 
-@dataclass(frozen=True, slots=True)
-class Above:
-    label: str
-    revision: int
-    address: str  # empty: not theirs to see
-
-
-def _above(here: At, levels: list[PolicyLevel]) -> list[Above]:
-    """What this level inherits from, nearest first."""
+def _above(here: At, levels: list[PolicyLevel]) -> list[tuple[str, int, str]]:
+    """What this level inherits from, nearest first: its name, its revision, and the address where it is theirs."""
     found = []
     if here.kind == "namespace":
         organisation = At(here.actor, Place(here.place.organisation))
         is_theirs = here.actor.namespace_ids is None
-        found.append(Above("the organisation", levels[1].revision, organisation.address("policy") if is_theirs else ""))
+        found.append(("the organisation", levels[1].revision, organisation.address("policy") if is_theirs else ""))
     if here.kind != "fleet":
         fleet = At(here.actor, FLEET).address("policy") if here.actor.is_operator else ""
-        found.append(Above("the fleet’s default", levels[0].revision, fleet))
+        found.append(("the fleet’s default", levels[0].revision, fleet))
     return found
 
 
