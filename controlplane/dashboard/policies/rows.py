@@ -120,27 +120,21 @@ class _Values:
     unenforced: Mapping[str, str]
 
 
-def _general(ground: Ground) -> _Values:
-    return _Values(
-        place=None,
-        old=ground.level,
-        new=ground.form.said,
-        now=effective(ground.chain),
-        then=effective_values(ground.drafted),
-        inherited=effective_values(ground.above),
-        unenforced=ground.enforcement.get(None, {}),
+def _values(ground: Ground, place: ModelPlace | None = None) -> _Values:
+    """A model inherits what this level drafts in general, too."""
+    model = place and place.name
+    old, new = (
+        said if place is None else said.get(MODELS, {}).get(place.name, {}) for said in (ground.level, ground.form.said)
     )
-
-
-def _of_model(ground: Ground, place: ModelPlace) -> _Values:
+    general = ({**ground.form.said, MODELS: {}},) if place else ()
     return _Values(
         place=place,
-        old=ground.level.get(MODELS, {}).get(place.name, {}),
-        new=ground.form.said.get(MODELS, {}).get(place.name, {}),
-        now=effective(ground.chain, place.name),
-        then=effective_values(ground.drafted, place.name),
-        inherited=effective_values((*ground.above, {**ground.form.said, MODELS: {}}), place.name),
-        unenforced=ground.enforcement.get(place.name, {}),
+        old=old,
+        new=new,
+        now=effective(ground.chain, model),
+        then=effective_values(ground.drafted, model),
+        inherited=effective_values((*ground.above, *general), model),
+        unenforced=ground.enforcement.get(model, {}),
     )
 
 
@@ -150,7 +144,7 @@ def _fields(ground: Ground) -> list[PolicyField]:
 
 
 def rows(ground: Ground) -> list[Row]:
-    values = _general(ground)
+    values = _values(ground)
     return [_row(ground, values, field) for field in _fields(ground)]
 
 
@@ -172,7 +166,7 @@ def model_rows(ground: Ground) -> list[ModelRows]:
             problems=ground.form.problems.get(place.key, ()),
         )
         for place in ground.form.models
-        for values in [_of_model(ground, place)]
+        for values in [_values(ground, place)]
     ]
 
 
