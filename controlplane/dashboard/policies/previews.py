@@ -22,6 +22,7 @@ from tenants.selectors import Preview, policy_preview
 
 MOST_NAMED = 8
 MOST_ROWS = 6
+ShareRow = tuple[str, str, str, str, str, str]  # where, label, share, size, tokens, blocks
 WARNINGS = {
     **{one.code: one.title for field in FIELDS.values() for one in field.consequences},
     "pins_without_caching": "Pins hold nothing",
@@ -40,16 +41,6 @@ class DiffLine:
     what: str
     before: str
     after: str
-
-
-@dataclass(frozen=True, slots=True)
-class ShareRow:
-    where: str
-    what: str
-    share: str
-    size: str
-    tokens: str
-    blocks: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +176,7 @@ def share_rows(found: Preview, pools: Sequence[AgentPool], kv_dtype: str) -> lis
         key = (one.field, one.share, one.blocks, one.tokens, one.blocks * sizes.get(one.agent, 0))
         groups.setdefault(key, []).append(one.agent)
     return [
-        ShareRow(
+        (
             agents[0] if len(agents) == 1 else f"each of {counted(len(agents), 'agent')}",
             LABELS[field],
             f"{100 * share:.4g} %",
@@ -200,7 +191,7 @@ def share_rows(found: Preview, pools: Sequence[AgentPool], kv_dtype: str) -> lis
 def band_rows(bands: Sequence[ShareBand]) -> list[ShareRow]:
     """Each share as a member reads it."""
     return [
-        ShareRow(
+        (
             "each agent",
             LABELS[one.field],
             f"{100 * one.share:.4g} %",
