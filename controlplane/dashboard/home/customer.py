@@ -126,7 +126,7 @@ def panel(home: Home, told: Told, tried: Tried, so_far: Mapping[int, str], *, is
             (
                 one,
                 facts(one.effective),
-                _ttl(one, bound, tried) if may and bound else None,
+                _ttl(one, bound, tried) if may and bound is not None else None,
                 so_far.get(one.namespace.pk, ""),
             )
             for one in home.namespaces

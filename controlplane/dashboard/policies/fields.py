@@ -56,21 +56,21 @@ def read(field: PolicyField, key: str, typed: Typed) -> Any:
     name = f"{key}-own" if field.kind == "formats" else key
     if name not in typed:
         return UNSENT
-    told, unit = first(typed, name), first(typed, f"{key}-unit")
+    text, unit = first(typed, name), first(typed, f"{key}-unit")
     if unit == NO_CAP and field.is_nullable:
         return None
-    if not told:
+    if not text:
         return INHERITED
     match field.kind:
         case "seconds":
-            return _seconds(field, told, unit)
+            return _seconds(field, text, unit)
         case "switch" | "choice" | "format":
-            return _choice(field, told)
+            return _choice(field, text)
         case "formats":
-            return _formats(typed.get(key, ())) if told == OWN else INHERITED
+            return _formats(typed.get(key, ())) if text == OWN else INHERITED
         case "share":
-            return _share(told)
-    return _number(field, told)
+            return _share(text)
+    return _number(field, text)
 
 
 def first(typed: Typed, name: str, otherwise: str = "") -> str:
@@ -100,18 +100,18 @@ def _formats(ticked: Sequence[str]) -> list[str]:
     return [one for one in OFFERED if one in ticked]
 
 
-def _share(told: str) -> float:
-    percent = amount_read(told.removesuffix("%").rstrip(), "share: write percent, as 12 or 2.5")
+def _share(text: str) -> float:
+    percent = amount_read(text.removesuffix("%").rstrip(), "share: write percent, as 12 or 2.5")
     if percent > 100:
-        raise forms.ValidationError(f"{shortened(told)} % is more than 100 %, all of a pool.")
+        raise forms.ValidationError(f"{shortened(text)} % is more than 100 %, all of a pool.")
     return float(percent / 100)
 
 
-def _number(field: PolicyField, told: str) -> float:
-    number = float(amount_read(told, f"{field.label.lower()}: write a number, as 1 or 0.5"))
+def _number(field: PolicyField, text: str) -> float:
+    number = float(amount_read(text, f"{field.label.lower()}: write a number, as 1 or 0.5"))
     least, most = field.minimum or 0.0, field.maximum or math.inf
     if not least <= number <= most:
-        raise forms.ValidationError(f"{shortened(told)} is not between {least:g} and {most:g}.")
+        raise forms.ValidationError(f"{shortened(text)} is not between {least:g} and {most:g}.")
     return number
 
 

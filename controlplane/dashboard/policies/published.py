@@ -86,7 +86,7 @@ def published_words(rollout: Rollout, *, done: int, total: int) -> str:
 
 
 def after_publishing(request: HttpRequest, outcome: Outcome, address: str, words: str) -> HttpResponse:
-    """Go where the acknowledgements are counted, or say in words that no agent has to acknowledge."""
+    """Redirect to where acknowledgements are counted. Without a rollout nothing acknowledges: show the words."""
     if outcome.rollout is not None:
         return redirect(f"{address}?{urlencode({'rollout': outcome.rollout.pk})}")
     messages.success(request, words)
@@ -95,8 +95,8 @@ def after_publishing(request: HttpRequest, outcome: Outcome, address: str, words
 
 def not_served_words(outcome: Outcome, place: Place) -> str:
     revision = outcome.published.level.revision
-    told = f"revision {revision} is published. No agent serves it yet; whoever joins gets it."
-    return f"{place_words(place.name)}: {told}"
+    words = f"revision {revision} is published. No agent serves it yet; whoever joins gets it."
+    return f"{place_words(place.name)}: {words}"
 
 
 def place_words(place: str) -> str:

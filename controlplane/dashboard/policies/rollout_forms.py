@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from controlplane.dashboard.frame.words import counted, duration
 from controlplane.dashboard.policies.fields import Typed, first, number_text
 from controlplane.dashboard.policies.form_fields import SIZES, WORDS, amount_read, split
-from controlplane.rollouts.spec import MOST_STEPS, Guards, RolloutSpec
+from controlplane.rollouts.spec import MOST_STEPS, Guards, RolloutSpec, Step
 from controlplane.rollouts.stepping import Candidate, reached_at
 from engine_agent.contracts.policy_fields import WEEK_SECONDS
 
@@ -40,20 +40,20 @@ class ShareField(forms.Field):
         super().__init__(required=False, label=label, help_text=f"{hint}; empty: not compared", initial=initial)
         self.unit, self.most = unit, most
 
-    def to_python(self, value: str) -> float | None:
+    def to_python(self, value: Any) -> float | None:
         if not value:
             return None
         amount = amount_read(value.removesuffix("%").rstrip(), f"bound: write {self.unit}, as 5 or 2.5, or nothing")
         if amount > self.most:
-            told = f"{number_text(float(amount))} {self.unit}"
-            raise forms.ValidationError(f"{told} is more than {self.most:,}, the most there is.")
+            typed = f"{number_text(float(amount))} {self.unit}"
+            raise forms.ValidationError(f"{typed} is more than {self.most:,}, the most there is.")
         return float(amount / 100)
 
 
 class RequestsField(forms.Field):
     unit = "requests"
 
-    def to_python(self, value: str) -> int:
+    def to_python(self, value: Any) -> int:
         if not value:
             return DEFAULT.guards.min_requests
         amount = amount_read(value, "number of requests: write a whole one, as 20")
@@ -63,7 +63,7 @@ class RequestsField(forms.Field):
 
 
 class RolloutForm(forms.Form):
-    """A canary as it was sent; all at once where it is not bound. `spec` is None where it cannot be read."""
+    """A canary; not bound, all agents at once. `spec` is None where the form cannot be read."""
 
     steps = forms.Field(required=False, initial=", ".join(map(str, DEFAULT.stages)))
     bake = forms.Field(required=False, initial=BAKE)
@@ -95,23 +95,23 @@ class RolloutForm(forms.Form):
 
     @property
     def bounds(self) -> list[forms.BoundField]:
-        """The guards that somebody types."""
+        """The guards that have a number."""
         return [self[name] for name, field in self.fields.items() if hasattr(field, "unit")]
 
     def clean(self) -> dict[str, Any]:
-        told = self.cleaned_data
-        steps, bake = _steps(told["steps"]), _bake(told["bake"], told["bake_unit"])
+        data = self.cleaned_data
+        steps, bake = _steps(data["steps"]), _bake(data["bake"], data["bake_unit"])
         if not self.errors:
-            guards = Guards(**{name: told[name] for name in Guards.model_fields})
+            guards = Guards(**{name: data[name] for name in Guards.model_fields})
             try:
                 self.spec = RolloutSpec(strategy="canary", steps=steps, bake_seconds=bake, guards=guards)
             except ValidationError as error:
                 raise forms.ValidationError(_told(error)) from None
-        return told
+        return data
 
 
 def rollout_form(typed: Typed) -> RolloutForm:
-    """As it was sent, or as it is offered. What nobody rolls out by is kept as typed, and not judged."""
+    """Return the form as it was sent, or as it is offered. All at once, its other fields are not checked."""
     names = {name: NAMES.get(name, name) for name in RolloutForm.base_fields}
     values: dict[str, Any] = {
         name: first(typed, key, RolloutForm.base_fields[name].initial) for name, key in names.items()
@@ -126,10 +126,10 @@ def rollout_form(typed: Typed) -> RolloutForm:
     return form
 
 
-def _steps(typed: str) -> list[int]:
+def _steps(typed: str) -> list[Step]:
     if not _STEPS.fullmatch(typed):
         raise forms.ValidationError("Steps are shares of the engines in percent, as 25, 50, 100.")
-    shares = [int(one) for one in re.findall(r"[0-9]+", typed)]
+    shares: list[Step] = [int(one) for one in re.findall(r"[0-9]+", typed)]
     if len(shares) > MOST_STEPS:
         raise forms.ValidationError(f"{len(shares)} steps are more than {MOST_STEPS}, the most there are.")
     return shares

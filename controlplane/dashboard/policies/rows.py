@@ -122,7 +122,7 @@ class _Values:
 
 def _values(ground: Ground, place: ModelPlace | None = None) -> _Values:
     """A model inherits what this level drafts in general, too."""
-    model = place and place.name
+    model = None if place is None else place.name
     old, new = (
         said if place is None else said.get(MODELS, {}).get(place.name, {}) for said in (ground.level, ground.form.said)
     )

@@ -144,9 +144,8 @@ def _sent(here: At, levels: list[PolicyLevel], typed: Typed) -> Draft:
         form = rebased(form_sent(typed, old), old, level.policy, chain)
         stale = _stale(here, shown, level, old)
     rollout = rollout_form(typed)
-    if rollout.non_field_errors():
-        form.problems[ROLLOUT] = list(rollout.non_field_errors())
-    form.problems.update({one.html_name: list(one.errors) for one in rollout.bounds if one.errors})
+    errors = {ROLLOUT: rollout.non_field_errors(), **{one.html_name: one.errors for one in rollout.bounds}}
+    form.problems.update({name: list(map(str, found)) for name, found in errors.items() if found})
     return Draft(form, rollout, first(typed, NOTE), stale)
 
 

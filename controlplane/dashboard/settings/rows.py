@@ -20,8 +20,7 @@ EVERY: Final = "every model without its own"
 
 
 def policy_facts(values: Mapping[str, Any], own: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Each field's label, its value where nobody says otherwise, and the origin. `own`: what the fleet's policy says
-    itself."""
+    """Each field's label, its value for the whole fleet, and the origin. `own`: what the fleet's policy sets."""
     return [
         (label, value_words(name, values[name]), "fleet policy" if name in own else "built in")
         for name, label in LABELS.items()
