@@ -9,12 +9,13 @@ from tenants.bounds import bounds_of
 from tenants.drafts import Draft, draft_contradictions, draft_out_of_bounds, promises_more
 from tenants.errors import FieldProblem
 from tenants.levels import FLEET, Place, levels_of, namespaces_below
-from tenants.models import PolicyLevel
+from tenants.models import PolicyLevel, PolicyRevision
 from tenants.policy import (
     Below,
     Change,
     Effective,
     Policy,
+    Values,
     changes_between,
     effective,
     effective_hash,
@@ -47,6 +48,17 @@ def policy_in_force(place: Place, model: str | None = None) -> InForce:
     levels = tuple(levels_of(place))
     chain = [level.policy for level in levels]
     return InForce(effective(chain, model), effective_hash(chain, model), levels)
+
+
+def policies_before(revisions: Sequence[PolicyRevision]) -> dict[tuple[int, int], Values]:
+    """Return the policies of these revisions and of the one before each, by level and number."""
+    known: dict[tuple[int, int], Values] = {(row.level_id, row.number): row.policy for row in revisions}
+    missing = {(row.level_id, row.number - 1) for row in revisions} - known.keys()
+    if missing:
+        levels, numbers = map(set, zip(*missing, strict=True))
+        for row in PolicyRevision.objects.filter(level__in=levels, number__in=numbers):
+            known[row.level_id, row.number] = row.policy
+    return known
 
 
 @dataclass(frozen=True, slots=True)

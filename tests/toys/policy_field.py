@@ -95,7 +95,7 @@ def _edited() -> dict[str, Any]:
             served=(),
             formats=formats((), (), ()),
         )
-        return [[row.label, row.in_force, row.bound] for row in rows(ground) if row.name == NAME]
+        return [[row.field.label, row.in_force, row.bound] for row in rows(ground) if row.field.name == NAME]
 
     sent = form_sent({NAME: ["2"], f"{NAME}-unit": ["min"]}, {})
     too_long = form_sent({NAME: ["2"], f"{NAME}-unit": ["h"]}, {})
@@ -104,7 +104,7 @@ def _edited() -> dict[str, Any]:
         "form_problems": too_long.problems,
         "row": shown(({}, {NAME: 120})),
         "row_of_namespace": shown(({}, {}, {})),
-        "settings": [[one.label, one.value] for one in policy_facts(BUILT_IN, {}) if one.label == "Grace period"],
+        "settings": [[label, value] for label, value, _ in policy_facts(BUILT_IN, {}) if label == "Grace period"],
         "bounds_form": sorted(name for name in BoundsForm().fields if name.startswith(NAME)),
         "bounds_row": [words for label, words, _ in bound_rows(BUILT_IN_BOUNDS) if label == "Grace period"],
     }

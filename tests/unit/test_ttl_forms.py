@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from controlplane.dashboard.home.ttl_forms import TtlForm, in_words, split, within
+from controlplane.dashboard.home.ttl_forms import TtlForm, within
+from controlplane.dashboard.policies.form_fields import in_words, split
 from tenants.bounds import SecondsRange
 from tenants.errors import FieldProblem
 
@@ -55,7 +56,7 @@ def test_what_no_form_of_ours_sends_is_refused(more: dict[str, str]) -> None:
     [(1, "1", "s"), (90, "90", "s"), (300, "5", "min"), (5400, "90", "min"), (86_400, "24", "h"), (172_800, "2", "d")],
 )
 def test_what_is_in_force_is_shown_as_people_would_type_it(seconds: int, amount: str, unit: str) -> None:
-    assert split(seconds) == {"amount": amount, "unit": unit}
+    assert split(seconds) == (amount, unit)
     form = sent(amount, unit)
     assert form.is_valid()
     assert form.cleaned_data["seconds"] == seconds

@@ -1,6 +1,6 @@
 """Which policy revisions touched an organisation in a window: the fleet's, its own and those of its namespaces."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from tenants.actor import Actor
 from tenants.levels import Place, levels_of
 from tenants.models import Organisation, PolicyLevel, PolicyRevision
 from tenants.policy import Change, changes_between, effective_values
+from tenants.selectors import policies_before
 
 MOST_SHOWN = 8
 Values = Mapping[str, Any]
@@ -31,7 +32,7 @@ def revisions_touching(actor: Actor, organisation: Organisation, since: datetime
     theirs = Q(level__in=[fleet, own]) | Q(level__namespace__in=namespaces.values("pk"))
     newest = PolicyRevision.objects.filter(theirs, at__gte=since).select_related("level__namespace")
     rows = list(newest.order_by("-at")[:MOST_SHOWN])
-    before = _before(rows)
+    before = policies_before(rows)
     found = [(row, before.get((row.level_id, row.number - 1), {})) for row in rows]
     touching = [(row, old, changes) for row, old in found if (changes := _changes(fleet, own, row, old))]
     effects = effects_of([row.pk for row, _, _ in touching], organisation.pk)
@@ -86,17 +87,6 @@ def _in_force(
         one: effective_values([*above, said if is_own and row.level.namespace_id == one else policies.get(one, {})])
         for one in known
     }
-
-
-def _before(rows: Sequence[PolicyRevision]) -> dict[tuple[int, int], Values]:
-    """What each followed on."""
-    known: dict[tuple[int, int], Values] = {(row.level_id, row.number): row.policy for row in rows}
-    wanted = {(row.level_id, row.number - 1) for row in rows} - known.keys()
-    if wanted:
-        levels, numbers = ({one[place] for one in wanted} for place in (0, 1))
-        for row in PolicyRevision.objects.filter(level__in=levels, number__in=numbers):
-            known[row.level_id, row.number] = row.policy
-    return known
 
 
 def _policies(known: Known) -> dict[int, Values]:

@@ -46,6 +46,14 @@ class Answer:
     first_token_ms: float
     whole_ms: float
 
+    @property
+    def miss_reason(self) -> str:
+        return self.header("miss-reason")
+
+    @property
+    def agent(self) -> str:
+        return self.header("agent")
+
     def header(self, name: str) -> str:
         return dict(self.headers).get(f"{PREFIX}{name}", "")
 

@@ -1,7 +1,6 @@
 """How to get hits: snippets to copy, three rules with one's own numbers, and a test request that shows its headers."""
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from threading import BoundedSemaphore
 from typing import Any, Final
 
@@ -49,12 +48,6 @@ class NotTried(Exception):
     """Words for people: why nothing was sent, or what became of it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    first: Answer
-    second: Answer
-
-
 @never_cache
 @sensitive_post_parameters("key")
 @page(methods=FORMS)
@@ -81,12 +74,12 @@ def start(request: HttpRequest, org: str) -> HttpResponse:
         "makes_key": makes_key,
         "is_frozen": found.is_suspended,
         "why": why,
-        "outcome": outcome and _outcome(outcome),
+        "outcome": outcome and _outcome(*outcome),
     }
     return render(request, "dashboard/experiments/start.html", context, status=status)
 
 
-def _tried(actor: Actor, found: Organisation, told: dict[str, Any]) -> Outcome:
+def _tried(actor: Actor, found: Organisation, told: dict[str, Any]) -> tuple[Answer, Answer]:
     """The same prompt twice, in that organisation's name."""
     if found.is_suspended:
         raise NotTried(f"{found.name} is suspended: its gateway refuses every request.")
@@ -100,7 +93,7 @@ def _tried(actor: Actor, found: Organisation, told: dict[str, Any]) -> Outcome:
             gateway = Gateway(address, secret)
             model, messages = gateway.model(), _messages()
             first, second = (gateway.chat(model, messages, namespace=told["namespace"]) for _ in LABELS)
-            return Outcome(first, second)
+            return first, second
     except NotAnswered as error:
         raise NotTried(str(error)) from None
     except LimitReached as error:
@@ -125,11 +118,11 @@ def _messages() -> list[dict[str, str]]:
     ]
 
 
-def _outcome(told: Outcome) -> dict[str, Any]:
+def _outcome(first: Answer, second: Answer) -> dict[str, Any]:
     return {
-        "headline": pair_headline(told.first, told.second),
-        "speed": speed_words(told.first, told.second),
-        "rows": sent_rows(list(zip(LABELS, (told.first, told.second), strict=True))),
+        "headline": pair_headline(first, second),
+        "speed": speed_words(first, second),
+        "rows": sent_rows(list(zip(LABELS, (first, second), strict=True))),
     }
 
 

@@ -9,6 +9,7 @@ from django.urls import reverse
 from controlplane.dashboard.frame.tiles import Tile, tile
 from controlplane.dashboard.frame.words import MAY, ORIGINS, ROLES, counted, duration
 from controlplane.dashboard.home.ttl_forms import Ttl, TtlForm, ttl_form, within
+from controlplane.dashboard.policies.fields import value_words
 from controlplane.live.listeners import organisation_group
 from engine_agent.contracts.policy_fields import LABELS
 from tenants.access import actor_for_member
@@ -32,18 +33,6 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    slug: str
-    name: str
-    lifetime: Fact
-    dtype: Fact
-    on_request: Fact
-    models: str
-    ttl: Ttl | None
-    so_far: str  # "on 1 of 3 engines so far", while a rollout is under way
-
-
-@dataclass(frozen=True, slots=True)
 class Refusal:
     """Where the form is, what it would have changed, and why it did not."""
 
@@ -54,23 +43,29 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One organisation."""
+    """One organisation; each namespace with its facts, its form and how far a rollout is. The only organisation needs
+    no name and no role: the headline has said both."""
 
-    slug: str
-    title: str
+    home: Home
     role: str
-    is_suspended: bool
-    rows: tuple[Row, ...]
-    unshown: int
+    rows: list[tuple[NamespaceHome, list[Fact], Ttl | None, str]]
     tile: Tile | None
     why_not: str  # nobody here may change a time to live
+
+    @property
+    def title(self) -> str:
+        return self.home.organisation.name if self.role else "In force now"
+
+    @property
+    def unshown(self) -> int:
+        return self.home.total - len(self.home.namespaces)
 
 
 def home_page(homes: Sequence[Home], told: Told, tried: Tried, so_far: Mapping[int, str]) -> dict[str, Any]:
     """`so_far`: by namespace, on how many engines its policy is while it is being rolled out."""
-    found = panels(homes, told, tried, so_far)
+    found = [panel(home, told, tried, so_far, is_only=len(homes) == 1) for home in homes]
     tiles = [one.tile for one in found if one.tile is not None]
-    only = tiles[0] if len(found) == 1 and not found[0].is_suspended else None
+    only = tiles[0] if len(found) == 1 and not homes[0].organisation.is_suspended else None
     fact = only.fact if only else ""
     return {
         "headline": fact or headline(homes),
@@ -79,7 +74,7 @@ def home_page(homes: Sequence[Home], told: Told, tried: Tried, so_far: Mapping[i
         "fact_of": only.path if only else "",
         "panels": found,
         "labels": LABELS,
-        "refused": refusal(row.ttl for panel in found for row in panel.rows if row.ttl is not None),
+        "refused": refusal(ttl for panel in found for _, _, ttl, _ in panel.rows if ttl is not None),
         "live": {
             "paths": " ".join(one.path for one in tiles),
             "seq": min((one.seq for one in tiles), default=0),
@@ -118,58 +113,33 @@ def advice(homes: Sequence[Home]) -> str:
 SUSPENDED = "What stands here can be read, not changed, until your operator lifts the suspension."
 
 
-def panels(homes: Sequence[Home], told: Told, tried: Tried, so_far: Mapping[int, str]) -> list[Panel]:
-    """The only one needs no name and no role: the headline has said both."""
-    if len(homes) == 1:
-        return [panel(homes[0], told, tried, so_far, title="In force now", role="")]
-    return [
-        panel(
-            home,
-            told,
-            tried,
-            so_far,
-            title=home.organisation.name,
-            role=ROLES[home.member.role],
-            name=home.organisation.name,
-        )
-        for home in homes
-    ]
-
-
-def panel(
-    home: Home, told: Told, tried: Tried, so_far: Mapping[int, str], *, title: str, role: str, name: str = ""
-) -> Panel:
-    slug = home.organisation.slug
-    bound = bounds_of(home.organisation.bounds, home.organisation.bounds_revision).ttl_seconds
-    numbers = told.get(organisation_group(home.organisation.pk))
-    may = actor_for_member(home.member).has(Scope.POLICY_WRITE) and not home.organisation.is_suspended
+def panel(home: Home, told: Told, tried: Tried, so_far: Mapping[int, str], *, is_only: bool) -> Panel:
+    organisation = home.organisation
+    bound = bounds_of(organisation.bounds, organisation.bounds_revision).ttl_seconds
+    numbers = told.get(organisation_group(organisation.pk))
+    may = actor_for_member(home.member).has(Scope.POLICY_WRITE) and not organisation.is_suspended
+    slug, name = organisation.slug, "" if is_only else organisation.name
     return Panel(
-        slug=slug,
-        title=title,
-        role=role,
-        is_suspended=home.organisation.is_suspended,
-        rows=tuple(
-            row(one, bound if may else None, tried, so_far.get(one.namespace.pk, "")) for one in home.namespaces
-        ),
-        unshown=home.total - len(home.namespaces),
+        home=home,
+        role="" if is_only else ROLES[home.member.role],
+        rows=[
+            (
+                one,
+                facts(one.effective),
+                _ttl(one, bound, tried) if may and bound is not None else None,
+                so_far.get(one.namespace.pk, ""),
+            )
+            for one in home.namespaces
+        ],
         tile=None if numbers is None else tile(numbers, slug=slug, title=name, path=f"/ws/live/orgs/{slug}"),
         why_not="Only your operator may change how long blocks live here." if may and bound is None else "",
     )
 
 
-def row(home: NamespaceHome, bound: SecondsRange | None, tried: Tried, so_far: str = "") -> Row:
-    found = home.effective
-    asked = found.values["request_kv_dtypes"]
-    return Row(
-        slug=home.namespace.slug,
-        name=home.namespace.name,
-        lifetime=lifetime(found),
-        dtype=Fact(found.values["kv_dtype"], _origin(found, "kv_dtype")),
-        on_request=Fact(", ".join(asked) or "nothing else", _origin(found, "request_kv_dtypes")),
-        models=f"other values for {counted(len(home.models), 'model')}" if home.models else "",
-        ttl=None if bound is None else _ttl(home, bound, tried),
-        so_far=so_far,
-    )
+def facts(found: Effective) -> list[Fact]:
+    """The time to live, the KV format, and the formats that requests may choose."""
+    formats = ("kv_dtype", "request_kv_dtypes")
+    return [lifetime(found), *(Fact(value_words(name, found.values[name]), _origin(found, name)) for name in formats)]
 
 
 def _ttl(home: NamespaceHome, bound: SecondsRange, tried: Tried) -> Ttl:

@@ -1,6 +1,5 @@
 """The form for a time to live: in the units people think in, and what is wrong in the same. Pure."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -8,18 +7,22 @@ from typing import Any
 
 from django import forms
 
-from controlplane.dashboard.frame.words import UNITS, duration
-from controlplane.dashboard.policies.form_fields import seconds_problem
+from controlplane.dashboard.frame.words import duration, ended
+from controlplane.dashboard.policies.form_fields import (
+    AMOUNT_OF_TIME,
+    SIZES,
+    WORDS,
+    amount_read,
+    in_words,
+    seconds_problem,
+    split,
+)
 from engine_agent.contracts.policy_fields import FIELDS as POLICY_FIELDS
 from engine_agent.contracts.policy_fields import LABELS, WEEK_SECONDS
 from tenants.bounds import SecondsRange
 from tenants.errors import FieldProblem
 
-SIZES = {name: size for size, name in reversed(UNITS)}
-WORDS = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
 FIELDS = {"policy.ttl_seconds": "amount", "note": "note"}
-_AMOUNT = re.compile(r"[0-9]{1,9}(?:[.,][0-9]{1,6})?")
-_SECONDS = re.compile(r"\b[0-9]+(?:\.[0-9]+)?(?:e\+?[0-9]+)?\b(?: s\b)?")
 
 
 class TtlForm(forms.Form):
@@ -33,10 +36,7 @@ class TtlForm(forms.Form):
     revision = forms.IntegerField(min_value=0, max_value=2**31 - 1, widget=forms.HiddenInput)
 
     def clean_amount(self) -> Decimal:
-        typed: str = self.cleaned_data["amount"]
-        if not _AMOUNT.fullmatch(typed):
-            raise forms.ValidationError(f"“{typed}” is no amount of time: write a number, as 5 or 1.5.")
-        return Decimal(typed.replace(",", "."))
+        return amount_read(self.cleaned_data["amount"], AMOUNT_OF_TIME)
 
     def clean(self) -> dict[str, Any]:
         told: dict[str, Any] = self.cleaned_data
@@ -52,24 +52,8 @@ class TtlForm(forms.Form):
         """What a service has against it, beside the field that it is about."""
         for one in problems:
             field = FIELDS.get(one.field)
-            said = _sentence(one.message if one.field == "note" else in_words(one.message))
+            said = ended(one.message if one.field == "note" else in_words(one.message))
             self.add_error(field, said if field else f"{one.field}: {said}")
-
-
-def _sentence(message: str) -> str:
-    return message if message.endswith((".", "!", "?")) else f"{message}."
-
-
-def in_words(message: str) -> str:
-    """What is said in seconds, as people say it: "604801 is more than 86400, …" is "7 d 1 s is more than 24 h, …"."""
-    return _SECONDS.sub(lambda found: duration(int(float(found[0].removesuffix(" s")))), message)
-
-
-def split(seconds: int) -> dict[str, str]:
-    """As people would type it: 300 is 5 minutes, 5,400 is 90 minutes, and a day 24 hours."""
-    fitting = [(size, name) for size, name in UNITS if seconds % size == 0 and (name != "d" or seconds >= 2 * size)]
-    size, name = fitting[0]
-    return {"amount": str(seconds // size), "unit": name}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +75,8 @@ class Ttl:
 
 def ttl_form(slug: str, *, seconds: int, tried: TtlForm | None) -> TtlForm:
     """As it is in force, or as somebody has just sent it. Its ids are its own on a page of many."""
-    form = tried or TtlForm(initial=split(seconds))
+    amount, unit = split(seconds)
+    form = tried or TtlForm(initial={"amount": amount, "unit": unit})
     form.auto_id = f"ttl-{slug}-%s"
     if form.is_bound:  # the page opens there, however far down it lies
         form.fields["note" if "note" in form.errors else "amount"].widget.attrs["autofocus"] = True

@@ -1,8 +1,5 @@
 """Setting a time to live: a customer's of a namespace, an operator's of the fleet. The same deed as in the REST API."""
 
-from urllib.parse import urlencode
-
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -12,7 +9,7 @@ from controlplane.dashboard.frame.words import duration
 from controlplane.dashboard.home.ttl_forms import TtlForm
 from controlplane.dashboard.home.views import home_shown
 from controlplane.dashboard.policies.authors import was_published
-from controlplane.dashboard.policies.published import place_words
+from controlplane.dashboard.policies.published import after_publishing, not_served_words
 from controlplane.rollouts import services
 from tenants.access import OPERATE_PUBLISH, PUBLISH, namespace_for, organisation_for, permit
 from tenants.actor import Actor
@@ -45,7 +42,7 @@ def _set(request: HttpRequest, actor: Actor, place: Place) -> HttpResponse:
     if form.is_valid():
         outcome = _published(actor, place, form)
         if outcome is not None:
-            return _home(request, place, outcome)
+            return after_publishing(request, outcome, reverse("home"), not_served_words(outcome, place))
     return home_shown(request, tried={place.name: form}, status=422)
 
 
@@ -68,12 +65,3 @@ def _published(actor: Actor, place: Place, form: TtlForm) -> services.Outcome | 
         told = f"{was_published(level, error.actual, actor)}; this page shows it now. Yours is kept: send it again"
         form.add_error(None, f"{told} to publish it as revision {error.actual + 1}.")
     return None
-
-
-def _home(request: HttpRequest, place: Place, outcome: services.Outcome) -> HttpResponse:
-    if outcome.rollout is not None:
-        return redirect(f"{reverse('home')}?{urlencode({'rollout': outcome.rollout.pk})}")
-    revision = outcome.published.level.revision
-    told = f"revision {revision} is published. No agent serves it yet; whoever joins gets it."
-    messages.success(request, f"{place_words(place.name)}: {told}")
-    return redirect("home")

@@ -7,6 +7,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from controlplane.dashboard.frame import navigation
+from controlplane.dashboard.frame.navigation import Link
 from controlplane.dashboard.frame.pages import actor_within
 from tenants.access import Rule, namespace_for, organisation_for
 from tenants.actor import Actor
@@ -17,14 +18,6 @@ USUAL = "24h"
 
 
 @dataclass(frozen=True, slots=True)
-class Within:
-    """Somebody, in an organisation."""
-
-    actor: Actor
-    organisation: Organisation
-
-
-@dataclass(frozen=True, slots=True)
 class Inside:
     """Somebody, in a namespace."""
 
@@ -32,23 +25,14 @@ class Inside:
     namespace: Namespace
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A window that may be looked through."""
-
-    label: str
-    address: str
-    is_chosen: bool
-
-
-def within(request: HttpRequest, org: str, rule: Rule) -> Within:
+def within(request: HttpRequest, org: str, rule: Rule) -> tuple[Actor, Organisation]:
     actor = actor_within(request, org)
-    return Within(actor, organisation_for(actor, org, rule))
+    return actor, organisation_for(actor, org, rule)
 
 
 def inside(request: HttpRequest, org: str, ns: str, rule: Rule) -> Inside:
-    found = within(request, org, rule)
-    return Inside(found.actor, namespace_for(found.actor, found.organisation, ns))
+    actor, organisation = within(request, org, rule)
+    return Inside(actor, namespace_for(actor, organisation, ns))
 
 
 def may(actor: Actor, rule: Rule, organisation: Organisation) -> bool:
@@ -57,11 +41,13 @@ def may(actor: Actor, rule: Rule, organisation: Organisation) -> bool:
     return has_scope and not (rule.writes and organisation.is_suspended and not actor.is_operator)
 
 
-def organisation_frame(request: HttpRequest, found: Within, *, path: str | None = None) -> dict[str, Any]:
-    slug = found.organisation.slug
+def organisation_frame(
+    request: HttpRequest, actor: Actor, organisation: Organisation, *, path: str | None = None
+) -> dict[str, Any]:
+    slug = organisation.slug
     return {
-        "organisation": found.organisation,
-        "sections": navigation.sections(found.actor, slug, path or request.path),
+        "organisation": organisation,
+        "sections": navigation.sections(actor, slug, path or request.path),
         "front": reverse("organisation", args=[slug]),
     }
 
@@ -70,7 +56,7 @@ def namespace_frame(request: HttpRequest, found: Inside) -> dict[str, Any]:
     namespace = found.namespace
     org = namespace.organisation.slug
     return {
-        **organisation_frame(request, Within(found.actor, namespace.organisation)),
+        **organisation_frame(request, found.actor, namespace.organisation),
         "namespace": namespace,
         "namespace_sections": navigation.namespace_sections(found.actor, org, namespace.slug, request.path),
         "policy_address": reverse("namespace-policy", args=[org, namespace.slug]),
@@ -82,5 +68,5 @@ def window_asked(request: HttpRequest) -> str:
     return asked if asked in WINDOWS else USUAL
 
 
-def windows(chosen: str) -> list[Choice]:
-    return [Choice(label, f"?window={name}", name == chosen) for name, label in WINDOWS.items()]
+def windows(chosen: str) -> list[Link]:
+    return [Link(label, f"?window={name}", name == chosen) for name, label in WINDOWS.items()]

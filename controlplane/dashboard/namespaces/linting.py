@@ -18,11 +18,11 @@ from tenants.access import STATS_READ
 
 @page(methods=FORMS)
 def lint(request: HttpRequest, org: str) -> HttpResponse:
-    found = within(request, org, STATS_READ)
+    actor, organisation = within(request, org, STATS_READ)
     form = LintForm(request.POST) if request.method == "POST" else LintForm()
     answer = _linted(form) if form.is_bound and form.is_valid() else None
     context: dict[str, Any] = {
-        **organisation_frame(request, found, path=reverse("misses", args=[org])),
+        **organisation_frame(request, actor, organisation, path=reverse("misses", args=[org])),
         "form": form,
         "linted": answer,
         "most_tokens": MOST_TOKENS,

@@ -44,21 +44,21 @@ class NamespaceMisses:
 
 @page()
 def misses(request: HttpRequest, org: str) -> HttpResponse:
-    found = within(request, org, STATS_READ)
+    actor, organisation = within(request, org, STATS_READ)
     chosen = window_asked(request)
     with snapshot():
         window = window_of(chosen, database_now())
-        scope = Scope(found.organisation.pk, None, None, found.actor.namespace_ids)
+        scope = Scope(organisation.pk, None, None, actor.namespace_ids)
         counted_by = totals_by(scope, window, by="namespace", kinds=KINDS, columns=COLUMNS)
         lost = together(taken(window, counted_by.keys()).values())
         names = names_of("namespace", counted_by.keys())
     slugs = {pk: one.slug for pk, one in names.items() if not one.is_deleted}
     prompt, cached, missed = _sum(counted_by.values())
     worst = sorted((pk for pk in counted_by if pk in slugs), key=lambda pk: (-_missed(counted_by[pk]), slugs[pk]))
-    diagnoses = _diagnoses(found.actor, found.organisation, worst[:MOST_SHOWN], slugs)
+    diagnoses = _diagnoses(actor, organisation, worst[:MOST_SHOWN], slugs)
     title = misses_headline(missed, prompt, window=WINDOWS[chosen])
     context = {
-        **organisation_frame(request, found),
+        **organisation_frame(request, actor, organisation),
         "windows": windows(chosen),
         "window": WINDOWS[chosen],
         "as_of": window.end,

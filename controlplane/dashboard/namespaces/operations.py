@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from controlplane.dashboard.frame.pages import actors_of, page, part
 from controlplane.dashboard.frame.requests import STOP_ASKING
-from controlplane.dashboard.namespaces.frames import Within, organisation_frame
+from controlplane.dashboard.namespaces.frames import organisation_frame
 from controlplane.dashboard.namespaces.operation_words import advice, title
 from tenants.access import operation_for
 from tenants.actor import Actor
@@ -76,5 +76,5 @@ def _frame(request: HttpRequest, actor: Actor, found: Operation) -> dict[str, An
         return {"is_within": False}
     is_there = namespace is not None and namespace.deleted_at is None
     below = reverse("purge", args=[organisation.slug, namespace.slug]) if namespace is not None and is_there else ""
-    frame = organisation_frame(request, Within(actor, organisation), path=below)
+    frame = organisation_frame(request, actor, organisation, path=below)
     return {"is_within": True, "namespace_address": below, **frame}

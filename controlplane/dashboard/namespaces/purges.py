@@ -55,22 +55,21 @@ def namespace_purge(request: HttpRequest, org: str, ns: str) -> HttpResponse:
 
 @page(methods=FORMS)
 def organisation_purge(request: HttpRequest, org: str) -> HttpResponse:
-    found = within(request, org, MANAGE if request.method == "POST" else MANAGE_READ)
-    organisation = found.organisation
+    actor, organisation = within(request, org, MANAGE if request.method == "POST" else MANAGE_READ)
     form = _form(request, organisation.slug)
     if form.is_bound and form.is_valid():
-        operation = purge(actor=found.actor, organisation=organisation, include_pins=form.cleaned_data["include_pins"])
+        operation = purge(actor=actor, organisation=organisation, include_pins=form.cleaned_data["include_pins"])
         return redirect("operation", operation.pk)
     resident = residence_by(Scope(organisation.pk), by="organisation").get(organisation.pk, 0)
-    namespaces = namespaces_visible(found.actor, organisation).count()
+    namespaces = namespaces_visible(actor, organisation).count()
     pins = Pin.objects.filter(namespace__organisation=organisation, namespace__deleted_at=None).count()
     context = {
-        **organisation_frame(request, found),
+        **organisation_frame(request, actor, organisation),
         "form": form,
         "headline": f"All {counted(namespaces, 'namespace')} of {organisation.slug} would be purged",
         "holds": f"They hold {bytes_text(resident)} in all caches now, as agents last told.",
         "pins": _pins_words(pins),
-        "may_purge": may(found.actor, MANAGE, organisation),
+        "may_purge": may(actor, MANAGE, organisation),
         "recent": _recent(Operation.objects.filter(organisation=organisation, namespace=None)),
     }
     return render(

@@ -7,6 +7,7 @@ from typing import Any
 from controlplane.dashboard.namespaces.facts import MOST_MARKS, Revised
 from tenants.models import PolicyLevel, PolicyRevision
 from tenants.policy import Change, changes_between
+from tenants.selectors import policies_before
 
 
 def revisions_since(levels: Sequence[PolicyLevel], since: datetime, *, is_operator: bool) -> list[Revised]:
@@ -16,7 +17,7 @@ def revisions_since(levels: Sequence[PolicyLevel], since: datetime, *, is_operat
     """
     newest = PolicyRevision.objects.filter(level__in=levels, at__gte=since).order_by("-at")[:MOST_MARKS]
     rows = list(newest)
-    before = _before(rows)
+    before = policies_before(rows)
     names = {level.pk: _origin(level) for level in levels}
     found = [
         Revised(
@@ -45,15 +46,3 @@ def _origin(level: PolicyLevel) -> str:
     if level.kind == PolicyLevel.Kind.FLEET:
         return FLEET_WORDS
     return "the organisation" if level.kind == PolicyLevel.Kind.ORGANISATION else ""
-
-
-def _before(rows: Sequence[PolicyRevision]) -> dict[tuple[int, int], Mapping[str, Any]]:
-    """What each followed on."""
-    known: dict[tuple[int, int], Mapping[str, Any]] = {(row.level_id, row.number): row.policy for row in rows}
-    wanted = {(row.level_id, row.number - 1) for row in rows} - known.keys()
-    if wanted:
-        found = PolicyRevision.objects.filter(
-            level__in={level for level, _ in wanted}, number__in={number for _, number in wanted}
-        )
-        known |= {(row.level_id, row.number): row.policy for row in found}
-    return known

@@ -6,6 +6,7 @@ from typing import Any
 
 from controlplane.dashboard.frame.charts import Chart, Mark, Series, bytes_text
 from controlplane.dashboard.frame.words import counted, duration
+from controlplane.dashboard.policies.effect_words import percent_text
 from engine_agent.contracts.policy_fields import LABELS
 
 WORTH_SAYING = 1.0  # points
@@ -31,11 +32,11 @@ def curve(found: Mapping[str, Any], problem: str = "") -> Curve:
 
 
 def _title(now: Mapping[str, Any], then: Mapping[str, Any], points: list[Mapping[str, Any]]) -> str:
-    held = f"{_percent(now['hit_ratio'])} of prompt tokens"
+    held = f"{percent_text(now['hit_ratio'])} of prompt tokens"
     if _differs(now, then):
         gain = 100 * (then["hit_ratio"] - now["hit_ratio"])
         wanted = f"{duration(then['ttl_seconds'])}{_mode(now, then)}"
-        return f"{wanted} would hit {_percent(then['hit_ratio'])}, {_points(gain)}"
+        return f"{wanted} would hit {percent_text(then['hit_ratio'])}, {_points(gain)}"
     best = max(points, key=lambda one: one["hit_ratio"], default=None)
     gain = 0.0 if best is None else 100 * (best["hit_ratio"] - now["hit_ratio"])
     if best is None or gain < WORTH_SAYING:
@@ -60,10 +61,6 @@ def _points(gain: float) -> str:
     return f"{size} {'point' if size == '1.0' else 'points'} {'more' if gain > 0 else 'fewer'}"
 
 
-def _percent(ratio: float) -> str:
-    return f"{100 * ratio:.1f} %"
-
-
 def _facts(now: Mapping[str, Any], then: Mapping[str, Any], agents: int) -> list[str]:
     where = f"together on {counted(agents, 'engine')}" if agents > 1 else "on its engine"
     held = f"Blocks hold {bytes_text(now['resident_bytes'])} {where}"
@@ -81,7 +78,7 @@ def _basis(found: Mapping[str, Any]) -> str:
     counted_words = (
         ""
         if measured is None
-        else f" Counted over the last {duration(_minutes(found['covered_seconds']))}: {_percent(measured)}."
+        else f" Counted over the last {duration(_minutes(found['covered_seconds']))}: {percent_text(measured)}."
     )
     error = 100 * found["then"]["hit_ratio_error"]
     return (
@@ -98,19 +95,7 @@ def _chart(title: str, now: Mapping[str, Any], then: Mapping[str, Any], points: 
     known = {float(one["ttl_seconds"]): 100 * one["hit_ratio"] for one in points}
     known[float(then["ttl_seconds"])] = 100 * then["hit_ratio"]
     xs = tuple(sorted(known))
-    marks = [
-        Mark(
-            now["ttl_seconds"], "now", f"{duration(now['ttl_seconds'])} {now['ttl_mode']}: {_percent(now['hit_ratio'])}"
-        )
-    ]
-    if _differs(now, then):
-        marks.append(
-            Mark(
-                then["ttl_seconds"],
-                "drafted",
-                f"{duration(then['ttl_seconds'])} {then['ttl_mode']}: {_percent(then['hit_ratio'])}",
-            )
-        )
+    marks = [_mark("now", now), *([_mark("drafted", then)] if _differs(now, then) else [])]
     line = Series("Hit rate, foretold", tuple(round(known[x], 2) for x in xs), "served")
     return Chart(
         "what-if-curve",
@@ -122,3 +107,8 @@ def _chart(title: str, now: Mapping[str, Any], then: Mapping[str, Any], points: 
         across="durations",
         across_label=LABELS["ttl_seconds"],
     )
+
+
+def _mark(label: str, values: Mapping[str, Any]) -> Mark:
+    words = f"{duration(values['ttl_seconds'])} {values['ttl_mode']}: {percent_text(values['hit_ratio'])}"
+    return Mark(values["ttl_seconds"], label, words)

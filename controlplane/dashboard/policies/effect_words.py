@@ -6,7 +6,7 @@ from controlplane.analytics.predicting import Effect
 def predicted_words(effect: Effect) -> str:
     """Empty where nothing was foretold."""
     found = effect.foretold
-    return f"{_percent(found.before)} → {_percent(found.after)}" if found else ""
+    return f"{percent_text(found.before)} → {percent_text(found.after)}" if found else ""
 
 
 def error_words(effect: Effect) -> str:
@@ -17,9 +17,9 @@ def measured_words(effect: Effect) -> str:
     """A day before and, as far as it is over, a day after. Empty where nothing was measured after."""
     if effect.measured_after is None:
         return ""
-    before = "nothing asked" if effect.measured_before is None else _percent(effect.measured_before)
-    return f"{before} → {_percent(effect.measured_after)}"
+    before = "nothing asked" if effect.measured_before is None else percent_text(effect.measured_before)
+    return f"{before} → {percent_text(effect.measured_after)}"
 
 
-def _percent(ratio: float) -> str:
+def percent_text(ratio: float) -> str:
     return f"{100 * ratio:.1f} %"

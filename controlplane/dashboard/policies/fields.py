@@ -7,28 +7,31 @@ not in the form at all stays.
 import math
 import re
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
 from typing import Any
 
-from controlplane.dashboard.frame.words import duration, lengths_in_words
-from controlplane.dashboard.home.ttl_forms import SIZES, in_words, split
-from controlplane.dashboard.policies.form_fields import seconds_problem, shortened
+from django import forms
+
+from controlplane.dashboard.frame.words import duration, ended, lengths_in_words
+from controlplane.dashboard.policies.form_fields import (
+    AMOUNT_OF_TIME,
+    SIZES,
+    amount_read,
+    in_words,
+    seconds_problem,
+    shortened,
+    split,
+)
 from engine_agent.contracts.policy_fields import FIELDS, LABELS, PolicyField
 from kernels.formats import OFFERED
 
 Typed = Mapping[str, Sequence[str]]
 NO_CAP = "none"  # in place of a unit: no amount at all
 OWN = "own"
-_AMOUNT = re.compile(r"[0-9]{1,9}(?:[.,][0-9]{1,9})?")
 _RATIO = re.compile(r"(?<![\w.])[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?(?![\w.%]|\.\d)")
 
 
 _NAME = re.compile(rf"(?<![\w.])(?:{'|'.join(FIELDS)})(?!\w)")
 POLICY_PATH = re.compile(rf"(?<![\w.])policy\.(?:models\.(?P<model>\S+)\.)?(?P<field>{'|'.join(FIELDS)})(?!\w)")
-
-
-class Unreadable(ValueError):
-    """What was typed means nothing, or nothing that may be; says so to whoever typed it."""
 
 
 class _Word:
@@ -49,15 +52,25 @@ def choices_of(field: PolicyField) -> tuple[str, ...]:
 
 
 def read(field: PolicyField, key: str, typed: Typed) -> Any:
-    """A value, INHERITED, or UNSENT where the form did not have the field. Raises Unreadable."""
+    """A value, INHERITED, or UNSENT where the form did not have the field. Raises ValidationError."""
+    name = f"{key}-own" if field.kind == "formats" else key
+    if name not in typed:
+        return UNSENT
+    text, unit = first(typed, name), first(typed, f"{key}-unit")
+    if unit == NO_CAP and field.is_nullable:
+        return None
+    if not text:
+        return INHERITED
     match field.kind:
         case "seconds":
-            return _seconds(field, key, typed)
+            return _seconds(field, text, unit)
         case "switch" | "choice" | "format":
-            return _choice(field, key, typed)
+            return _choice(field, text)
         case "formats":
-            return _formats(key, typed)
-    return _number(field, key, typed)
+            return _formats(typed.get(key, ())) if text == OWN else INHERITED
+        case "share":
+            return _share(text)
+    return _number(field, text)
 
 
 def first(typed: Typed, name: str, otherwise: str = "") -> str:
@@ -65,69 +78,41 @@ def first(typed: Typed, name: str, otherwise: str = "") -> str:
     return found[-1].strip() if found else otherwise
 
 
-def _seconds(field: PolicyField, key: str, typed: Typed) -> Any:
-    if key not in typed:
-        return UNSENT
-    amount, unit = first(typed, key), first(typed, f"{key}-unit")
-    if unit == NO_CAP and field.is_nullable:
-        return None
-    if not amount:
-        return INHERITED
+def _seconds(field: PolicyField, amount: str, unit: str) -> int:
     if unit not in SIZES:
-        raise Unreadable(f"“{shortened(unit)}” is no unit of time.")
-    seconds = amount_read(amount, "amount of time: write a number, as 5 or 1.5") * SIZES[unit]
-    told = f"{shortened(amount)} {unit}"
+        raise forms.ValidationError(f"“{shortened(unit)}” is no unit of time.")
+    seconds = amount_read(amount, AMOUNT_OF_TIME) * SIZES[unit]
     if problem := seconds_problem(seconds, field):
-        raise Unreadable(f"{told} is {problem}.")
+        raise forms.ValidationError(f"{shortened(amount)} {unit} is {problem}.")
     return int(seconds)
 
 
-def _choice(field: PolicyField, key: str, typed: Typed) -> Any:
-    if key not in typed:
-        return UNSENT
-    chosen = first(typed, key)
-    if not chosen:
-        return INHERITED
+def _choice(field: PolicyField, chosen: str) -> bool | str:
     if chosen not in choices_of(field):
-        raise Unreadable(f"“{shortened(chosen)}” is none of {', '.join(choices_of(field))}.")
+        raise forms.ValidationError(f"“{shortened(chosen)}” is none of {', '.join(choices_of(field))}.")
     return chosen == "on" if field.kind == "switch" else chosen
 
 
-def _formats(key: str, typed: Typed) -> Any:
+def _formats(ticked: Sequence[str]) -> list[str]:
     """In the order of the formats, whatever the order of ticks: but what names the same ones stays as it was said."""
-    if f"{key}-own" not in typed:
-        return UNSENT
-    if first(typed, f"{key}-own") != OWN:
-        return INHERITED
-    ticked = set(typed.get(key, ()))
-    if unknown := ticked.difference(OFFERED):
-        raise Unreadable(f"“{shortened(min(unknown))}” is no format.")
+    if unknown := set(ticked).difference(OFFERED):
+        raise forms.ValidationError(f"“{shortened(min(unknown))}” is no format.")
     return [one for one in OFFERED if one in ticked]
 
 
-def _number(field: PolicyField, key: str, typed: Typed) -> Any:
-    if key not in typed:
-        return UNSENT
-    told = first(typed, key)
-    if not told:
-        return INHERITED
-    if field.kind == "share":
-        percent = amount_read(told.removesuffix("%").rstrip(), "share: write percent, as 12 or 2.5")
-        if percent > 100:
-            raise Unreadable(f"{shortened(told)} % is more than 100 %, all of a pool.")
-        return float(percent / 100)
-    number = float(amount_read(told, f"{field.label.lower()}: write a number, as 1 or 0.5"))
+def _share(text: str) -> float:
+    percent = amount_read(text.removesuffix("%").rstrip(), "share: write percent, as 12 or 2.5")
+    if percent > 100:
+        raise forms.ValidationError(f"{shortened(text)} % is more than 100 %, all of a pool.")
+    return float(percent / 100)
+
+
+def _number(field: PolicyField, text: str) -> float:
+    number = float(amount_read(text, f"{field.label.lower()}: write a number, as 1 or 0.5"))
     least, most = field.minimum or 0.0, field.maximum or math.inf
     if not least <= number <= most:
-        raise Unreadable(f"{shortened(told)} is not between {least:g} and {most:g}.")
+        raise forms.ValidationError(f"{shortened(text)} is not between {least:g} and {most:g}.")
     return number
-
-
-def amount_read(told: str, what: str) -> Decimal:
-    """Raises Unreadable, which says what it is not."""
-    if not _AMOUNT.fullmatch(told):
-        raise Unreadable(f"“{shortened(told)}” is no {what}.")
-    return Decimal(told.replace(",", "."))
 
 
 # From values back to what stands in the form
@@ -152,10 +137,10 @@ def _typed_seconds(key: str, value: Any, unit_of: Any) -> dict[str, list[str]]:
     if value is None:
         return {key: [""], f"{key}-unit": [NO_CAP]}
     if value is INHERITED:
-        unit = split(unit_of)["unit"] if isinstance(unit_of, int) else "h"
+        unit = split(unit_of)[1] if isinstance(unit_of, int) else "h"
         return {key: [""], f"{key}-unit": [unit]}
-    told = split(value)
-    return {key: [told["amount"]], f"{key}-unit": [told["unit"]]}
+    amount, unit = split(value)
+    return {key: [amount], f"{key}-unit": [unit]}
 
 
 def _chosen(value: Any) -> str:
@@ -200,17 +185,12 @@ def value_words(name: str, value: Any) -> str:
 
 def problem_words(name: str, message: str) -> str:
     """What is said in seconds and shares, in the units of the page, and of fields, by their labels."""
-    field = FIELDS.get(name)
-    if field is None:
-        said = message
-    elif field.kind == "seconds":
-        said = in_words(message)
-    elif field.kind == "share":
-        said = _RATIO.sub(lambda found: percent(float(found[0])), message)
-    else:
-        said = message
-    said = labelled(said.replace("null is no value here", "no cap is no choice here"))
-    return said if said.endswith((".", "!", "?")) else f"{said}."
+    kind = FIELDS[name].kind if name in FIELDS else None
+    if kind == "seconds":
+        message = in_words(message)
+    elif kind == "share":
+        message = _RATIO.sub(lambda found: percent(float(found[0])), message)
+    return ended(labelled(message.replace("null is no value here", "no cap is no choice here")))
 
 
 def reason_words(said: str) -> str:

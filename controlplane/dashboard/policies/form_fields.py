@@ -1,4 +1,4 @@
-"""Django form fields for values of policy fields, in the units people think in: durations, percentages, numbers."""
+"""Values of policy fields as people type them: durations, percentages and numbers, as text and as Django fields."""
 
 import re
 from decimal import Decimal
@@ -9,15 +9,19 @@ from django import forms
 from controlplane.dashboard.frame.words import UNITS, duration
 from engine_agent.contracts.policy_fields import Kind, PolicyField
 
-WORDS: Final = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
+SIZES: Final = {name: size for size, name in reversed(UNITS)}
+WORDS: Final = {"s": "seconds", "min": "minutes", "h": "hours", "d": "days"}
 NAMES: Final = {
     "": 1,
     "m": 60,
-    **{name: size for size, name in UNITS},
-    **WORDS,
-    **{f"{word}s": size for word, size in WORDS.items()},
+    **SIZES,
+    **{WORDS[name]: size for name, size in SIZES.items()},
+    **{WORDS[name].removesuffix("s"): size for name, size in SIZES.items()},
 }
+AMOUNT_OF_TIME: Final = "amount of time: write a number, as 5 or 1.5"
 MOST_LETTERS: Final = 40  # of what somebody typed, to read and to quote
+_AMOUNT = re.compile(r"[0-9]{1,9}(?:[.,][0-9]{1,9})?")
+_SECONDS = re.compile(r"\b[0-9]+(?:\.[0-9]+)?(?:e\+?[0-9]+)?\b(?: s\b)?")
 _TERM = re.compile(r"([0-9]{1,9})\s*([a-z]*)\s*")
 _PERCENT = re.compile(r"([0-9]{1,3}(?:[.,][0-9]{1,6})?)\s*%?")
 _NUMBER = re.compile(r"[0-9]{1,6}(?:[.,][0-9]{1,6})?")
@@ -121,3 +125,22 @@ def seconds_problem(seconds: Decimal, field: PolicyField) -> str | None:
 
 def shortened(typed: str) -> str:
     return typed if len(typed) <= MOST_LETTERS else f"{typed[:MOST_LETTERS]}…"
+
+
+def amount_read(typed: str, what: str) -> Decimal:
+    """Raises ValidationError, which says what the text is not."""
+    if not _AMOUNT.fullmatch(typed):
+        raise forms.ValidationError(f"“{shortened(typed)}” is no {what}.")
+    return Decimal(typed.replace(",", "."))
+
+
+def split(seconds: int) -> tuple[str, str]:
+    """As people would type it, amount and unit: 300 is 5 minutes, 5,400 is 90 minutes, and a day 24 hours."""
+    fitting = [(size, name) for size, name in UNITS if seconds % size == 0 and (name != "d" or seconds >= 2 * size)]
+    size, name = fitting[0]
+    return str(seconds // size), name
+
+
+def in_words(message: str) -> str:
+    """What is said in seconds, as people say it: "604801 is more than 86400, …" is "7 d 1 s is more than 24 h, …"."""
+    return _SECONDS.sub(lambda found: duration(int(float(found[0].removesuffix(" s")))), message)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from controlplane.dashboard.frame.words import counted
+from controlplane.fleet.models import QualityResult
 from controlplane.fleet.quality import DEFAULT, LET_THROUGH, Served
 from kernels.formats import BASELINE, KV_FORMATS, OFFERED
 from tenants.preview import AgentPool
@@ -12,6 +13,7 @@ from tenants.preview import AgentPool
 MOST_QUALITIES = 3
 MOST_NAMED = 3
 COMPARED = (DEFAULT, "fp8_e4m3")  # the product's default, and what vLLM means by fp8
+Results = Mapping[tuple[str, str, str, str], QualityResult]  # by model, revision, backend and format
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,33 +34,13 @@ class Format:
     qualities: tuple[Quality, ...]
     caveat: str  # who of the agents cannot do it, and who computes it as another; empty: all do what its name says
 
-    @property
-    def words(self) -> str:
-        """In one line, for where there is no room for more."""
-        deltas = "; ".join(f"{one.delta}, {one.verdict}" for one in self.qualities)
-        return " · ".join(part for part in (self.cost, deltas) if part)
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """What counts of one format: a row of the quality results."""
-
-    model: str
-    revision: str
-    backend: str
-    kv_dtype: str
-    verdict: str
-    figures: Mapping[str, Any]
-
 
 def formats(
-    pools: Sequence[AgentPool], served: Iterable[Served], results: Iterable[Result], *, names_agents: bool = True
+    pools: Sequence[AgentPool], served: Iterable[Served], results: Iterable[QualityResult], *, names_agents: bool = True
 ) -> dict[str, Format]:
     """Every format there is, by name. Members read how many agents lack one, and not which."""
     known = list(dict.fromkeys(served))
-    found: dict[tuple[str, ...], Result] = {
-        (one.model, one.revision, one.backend, one.kv_dtype): one for one in results
-    }
+    found = {(one.model, one.revision, one.backend, one.kv_dtype): one for one in results}
     named = _named if names_agents else _numbered
     return {name: _format(name, pools, known, found, named) for name in OFFERED}
 
@@ -67,7 +49,7 @@ def _format(
     name: str,
     pools: Sequence[AgentPool],
     served: Sequence[Served],
-    results: Mapping[tuple[str, ...], Result],
+    results: Results,
     named: Callable[[Sequence[str]], str],
 ) -> Format:
     able = [one for one in served if name in one.formats]
@@ -138,9 +120,7 @@ def bytes_exact(size: float) -> str:
     return f"{size / 1024:.4g} KiB" if size < 1024**2 else f"{size / 1024**2:.4g} MiB"
 
 
-def _quality(
-    name: str, key: tuple[str, str, str], computed: str, results: Mapping[tuple[str, ...], Result], *, is_only: bool
-) -> Quality:
+def _quality(name: str, key: tuple[str, str, str], computed: str, results: Results, *, is_only: bool) -> Quality:
     model, revision, backend = key
     of = "" if is_only else f"{model} at {revision[:12]} on {backend}"
     result = results.get((*key, name)) or results.get((*key, computed))

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from django.core.exceptions import ValidationError
+
 from controlplane.dashboard.policies.fields import (
     INHERITED,
     UNSENT,
     Typed,
-    Unreadable,
     first,
     problem_words,
     read,
@@ -131,8 +132,8 @@ def _said(
         key, old = f"{prefix}{name}", before.get(name, INHERITED)
         try:
             value = read(FIELDS[name], key, typed)
-        except Unreadable as error:
-            problems.setdefault(key, []).append(str(error))
+        except ValidationError as error:
+            problems.setdefault(key, []).extend(error.messages)
             value = UNSENT
         if value is UNSENT or FIELDS[name].is_same(value, old):
             value = old
@@ -219,7 +220,7 @@ def rebased(form: Form, old: Values, new: Values, above: Sequence[Values]) -> Fo
     """The form on what was published meanwhile: what somebody typed stays, what they left alone follows."""
     typed = typed_level(new, above)
     for name in FIELDS:
-        if _is_touched(form, old, "", name):
+        if name in form.problems or form.said.get(name, INHERITED) != old.get(name, INHERITED):
             _take(typed, form.typed, name, name)
     models = old.get(MODELS, {})
     for one in form.models:
@@ -234,10 +235,6 @@ def rebased(form: Form, old: Values, new: Values, above: Sequence[Values]) -> Fo
         for place in [each.key for each in models_in(typed) if each.name == model]:
             _drop(typed, place)
     return form_sent(typed, new)
-
-
-def _is_touched(form: Form, old: Values, prefix: str, name: str) -> bool:
-    return f"{prefix}{name}" in form.problems or form.said.get(name, INHERITED) != old.get(name, INHERITED)
 
 
 def _model_value(level: Values, model: str, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What publishing would do, in words: old and new with their units, who is concerned, what to mind. Pure."""
+"""What publishing would do, in words: old and new with their units, who is concerned, what to mind."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,17 +6,23 @@ from typing import Any
 
 from controlplane.dashboard.frame.charts import bytes_text
 from controlplane.dashboard.frame.words import counted
-from controlplane.dashboard.home.ttl_forms import in_words
+from controlplane.dashboard.policies.at import At
 from controlplane.dashboard.policies.fields import INHERITED, labelled, value_words, what_words
+from controlplane.dashboard.policies.form_fields import in_words
 from controlplane.dashboard.policies.forms import MODELS
 from controlplane.dashboard.policies.rows import origin_words
+from controlplane.rollouts.enforcement import agents_preview
+from controlplane.rollouts.services import rollout_warnings
+from controlplane.rollouts.spec import RolloutSpec
 from engine_agent.contracts.policy_fields import FIELDS, LABELS
-from tenants.policy import Change, Values
+from tenants.errors import FieldProblem
+from tenants.policy import Change, Policy, Values, effective_values
 from tenants.preview import AgentPool, PreviewWarning, ShareBand
-from tenants.selectors import Preview
+from tenants.selectors import Preview, policy_preview
 
 MOST_NAMED = 8
 MOST_ROWS = 6
+ShareRow = tuple[str, str, str, str, str, str]  # where, label, share, size, tokens, blocks
 WARNINGS = {
     **{one.code: one.title for field in FIELDS.values() for one in field.consequences},
     "pins_without_caching": "Pins hold nothing",
@@ -38,55 +44,40 @@ class DiffLine:
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
-    title: str
-    words: str
-
-
-@dataclass(frozen=True, slots=True)
-class ShareRow:
-    where: str
-    what: str
-    share: str
-    size: str
-    tokens: str
-    blocks: str
-
-
-@dataclass(frozen=True, slots=True)
 class Previewed:
-    title: str
     diff: tuple[DiffLine, ...]
     unchanged: str  # said where nothing in force would differ
     who: str
     shares: tuple[ShareRow, ...]
     unshown: int
     promised: str
-    warnings: tuple[Warned, ...]
+    warnings: tuple[tuple[str, str], ...]  # each with its title
 
 
 def previewed(
-    found: Preview,
-    warnings: Sequence[PreviewWarning],
-    *,
-    kind: str,
-    before: Values,
-    after: Values,
-    pools: Sequence[AgentPool],
-    kv_dtype: str,
-) -> Previewed:
-    own = said_between(before, after)
-    table = band_rows(found.bands) or share_rows(found, pools, kv_dtype)
-    return Previewed(
-        title=changes_words(len(own)),
-        diff=tuple(_diff_line(one, kind) for one in found.changes),
-        unchanged=_unchanged(own, found.changes),
-        who=who_words(found) if found.changes or found.namespaces else "",
-        shares=tuple(table[:MOST_ROWS]) if own else (),
-        unshown=max(0, len(table) - MOST_ROWS) if own else 0,
-        promised=promised_words(found),
-        warnings=tuple(Warned(WARNINGS.get(one.code, "Mind"), labelled(_in_words(one))) for one in warnings),
+    here: At, chain: Sequence[Values], policy: Policy, pools: Sequence[AgentPool], rollout: RolloutSpec | None = None
+) -> tuple[Previewed, list[FieldProblem]]:
+    """Return what publishing the policy would do, as the REST API previews it, and the reasons to refuse it."""
+    preview = policy_preview(actor=here.actor, place=here.place, policy=policy, pools=pools)
+    agents = agents_preview(actor=here.actor, place=here.place, policy=policy)
+    alone = rollout_warnings(place=here.place, rollout=rollout)
+    after = policy.said()
+    own = said_between(chain[-1], after)
+    kv_dtype = effective_values((*chain[:-1], after))["kv_dtype"]
+    table = (band_rows(preview.bands) or share_rows(preview, pools, kv_dtype)) if own else []
+    words = Previewed(
+        diff=tuple(_diff_line(one, here.kind) for one in preview.changes),
+        unchanged=_unchanged(own, preview.changes),
+        who=who_words(preview) if preview.changes or preview.namespaces else "",
+        shares=tuple(table[:MOST_ROWS]),
+        unshown=max(0, len(table) - MOST_ROWS),
+        promised=promised_words(preview),
+        warnings=tuple(
+            (WARNINGS.get(one.code, "Mind"), labelled(_in_words(one)))
+            for one in (*preview.warnings, *agents.warnings, *alone)
+        ),
     )
+    return words, [*preview.problems, *agents.problems]
 
 
 def changes_words(number: int) -> str:
@@ -185,7 +176,7 @@ def share_rows(found: Preview, pools: Sequence[AgentPool], kv_dtype: str) -> lis
         key = (one.field, one.share, one.blocks, one.tokens, one.blocks * sizes.get(one.agent, 0))
         groups.setdefault(key, []).append(one.agent)
     return [
-        ShareRow(
+        (
             agents[0] if len(agents) == 1 else f"each of {counted(len(agents), 'agent')}",
             LABELS[field],
             f"{100 * share:.4g} %",
@@ -200,7 +191,7 @@ def share_rows(found: Preview, pools: Sequence[AgentPool], kv_dtype: str) -> lis
 def band_rows(bands: Sequence[ShareBand]) -> list[ShareRow]:
     """Each share as a member reads it."""
     return [
-        ShareRow(
+        (
             "each agent",
             LABELS[one.field],
             f"{100 * one.share:.4g} %",

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from urllib.parse import urlencode
 from uuid import UUID
 
+from django.contrib import messages
 from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.urls import reverse
 
 from controlplane.dashboard.frame.pages import part
@@ -16,8 +18,10 @@ from controlplane.dashboard.policies.fields import reason_words
 from controlplane.fleet.models import OperationStep
 from controlplane.rollouts.models import Rollout
 from controlplane.rollouts.selectors import rollouts_visible
+from controlplane.rollouts.services import Outcome
 from tenants.access import actor_for_member, actor_for_operator, memberships_of
 from tenants.actor import Actor
+from tenants.levels import Place
 from tenants.models import User
 
 
@@ -79,6 +83,20 @@ def published_words(rollout: Rollout, *, done: int, total: int) -> str:
         else "it is on its way to the others"
     )
     return f"{begin} {done} of {counted(total, 'agent')} acknowledged it so far; {onwards}."
+
+
+def after_publishing(request: HttpRequest, outcome: Outcome, address: str, words: str) -> HttpResponse:
+    """Redirect to where acknowledgements are counted. Without a rollout nothing acknowledges: show the words."""
+    if outcome.rollout is not None:
+        return redirect(f"{address}?{urlencode({'rollout': outcome.rollout.pk})}")
+    messages.success(request, words)
+    return redirect(address)
+
+
+def not_served_words(outcome: Outcome, place: Place) -> str:
+    revision = outcome.published.level.revision
+    words = f"revision {revision} is published. No agent serves it yet; whoever joins gets it."
+    return f"{place_words(place.name)}: {words}"
 
 
 def place_words(place: str) -> str:

@@ -6,8 +6,6 @@ from typing import Any
 
 from controlplane.dashboard.frame.charts import bytes_text
 from controlplane.dashboard.frame.words import counted, duration
-from controlplane.dashboard.home.ttl_forms import WORDS as UNITS
-from controlplane.dashboard.home.ttl_forms import split
 from controlplane.dashboard.policies.fields import (
     INHERITED,
     NO_CAP,
@@ -19,12 +17,13 @@ from controlplane.dashboard.policies.fields import (
     percent,
     value_words,
 )
-from controlplane.dashboard.policies.formats import Format, Quality, basis, compared
+from controlplane.dashboard.policies.form_fields import WORDS, split
+from controlplane.dashboard.policies.formats import Format, basis, compared
 from controlplane.dashboard.policies.forms import MODELS, Form, ModelPlace
 from controlplane.fleet.quality import Served
 from engine_agent.contracts.policy_fields import FIELDS, LEVELS, PolicyField
 from tenants.bounds import Bounds
-from tenants.policy import BUILT_IN, Values, effective, effective_values
+from tenants.policy import BUILT_IN, Effective, Values, effective, effective_values
 from tenants.preview import AgentPool, shares_banded, shares_resolved
 
 OWN_WORDS = {"fleet": "the fleet’s own", "organisation": "this organisation’s own", "namespace": "this namespace’s own"}
@@ -38,18 +37,13 @@ class Option:
     label: str
     is_chosen: bool
     is_closed: bool = False  # not among what this person may choose
-    what: str = ""
-    cost: str = ""
-    caveat: str = ""
-    qualities: tuple[Quality, ...] = ()
+    format: Format | None = None  # with what it costs here, where there is room for it
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     key: str
-    name: str
-    label: str
-    kind: str
+    field: PolicyField
     in_force: str
     origin: str
     hints: tuple[str, ...]
@@ -58,29 +52,27 @@ class Row:
     is_own: bool
     is_changed: bool
     becomes: str
-    problems: tuple[str, ...]
-    amount: str = ""
-    unit: str = ""
-    placeholder: str = ""
-    units: tuple[Option, ...] = ()
-    options: tuple[Option, ...] = ()
-    formats: tuple[Option, ...] = ()
-    inherits: str = ""
+    problems: Sequence[str]
+    amount: str
+    placeholder: str
+    units: tuple[Option, ...]
+    options: tuple[Option, ...]
+    formats: tuple[Option, ...]
+    inherits: str
 
     @property
     def is_wide(self) -> bool:
         """Has choices that need lines of their own."""
-        return any(one.what for one in self.options)
+        return any(one.format for one in self.options)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelRows:
-    key: str
-    name: str
+    place: ModelPlace
     is_served: bool
-    rows: tuple[Row, ...]
-    more: tuple[Option, ...]
-    problems: tuple[str, ...]
+    rows: list[Row]
+    more: list[PolicyField]
+    problems: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,31 +107,45 @@ class Ground:
         return (*self.above, self.form.said)
 
 
-def _fields(ground: Ground) -> list[tuple[str, PolicyField]]:
+@dataclass(frozen=True, slots=True)
+class _Values:
+    """Values in general, or of the model at `place`: what this level publishes and drafts, and what results."""
+
+    place: ModelPlace | None
+    old: Values
+    new: Values
+    now: Effective
+    then: Values
+    inherited: Values
+    unenforced: Mapping[str, str]
+
+
+def _values(ground: Ground, place: ModelPlace | None = None) -> _Values:
+    """A model inherits what this level drafts in general, too."""
+    model = None if place is None else place.name
+    old, new = (
+        said if place is None else said.get(MODELS, {}).get(place.name, {}) for said in (ground.level, ground.form.said)
+    )
+    general = ({**ground.form.said, MODELS: {}},) if place else ()
+    return _Values(
+        place=place,
+        old=old,
+        new=new,
+        now=effective(ground.chain, model),
+        then=effective_values(ground.drafted, model),
+        inherited=effective_values((*ground.above, *general), model),
+        unenforced=ground.enforcement.get(model, {}),
+    )
+
+
+def _fields(ground: Ground) -> list[PolicyField]:
     """Those that this level can set."""
-    return [(name, one) for name, one in FIELDS.items() if ground.kind in one.levels]
+    return [field for field in FIELDS.values() if ground.kind in field.levels]
 
 
 def rows(ground: Ground) -> list[Row]:
-    now, then, above = effective(ground.chain), effective_values(ground.drafted), effective(ground.above)
-    return [
-        _row(
-            ground,
-            one,
-            name,
-            typed_key="",
-            old=ground.level.get(name, INHERITED),
-            new=ground.form.said.get(name, INHERITED),
-            in_force=now.values[name],
-            origin=origin_words(
-                ground.kind, now.origin[name], is_built_in=not any(name in said for said in ground.chain)
-            ),
-            inherited=above.values[name],
-            then=then,
-            unenforced=ground.enforcement.get(None, {}).get(name),
-        )
-        for name, one in _fields(ground)
-    ]
+    values = _values(ground)
+    return [_row(ground, values, field) for field in _fields(ground)]
 
 
 def origin_words(kind: str, origin: str, *, is_built_in: bool = False) -> str:
@@ -151,38 +157,29 @@ def origin_words(kind: str, origin: str, *, is_built_in: bool = False) -> str:
 
 def model_rows(ground: Ground) -> list[ModelRows]:
     served = {one.model for one in ground.served}
-    return [_model(ground, one, one.name in served) for one in ground.form.models]
-
-
-def _model(ground: Ground, place: ModelPlace, is_served: bool) -> ModelRows:
-    then = effective_values(ground.drafted, place.name)
-    now = effective(ground.chain, place.name)
-    own = ground.level.get(MODELS, {}).get(place.name, {})
-    said = ground.form.said.get(MODELS, {}).get(place.name, {})
-    without = effective_values((*ground.above, {**ground.form.said, MODELS: {}}), place.name)
-    found = [
-        _row(
-            ground,
-            FIELDS[name],
-            place.at(name),
-            typed_key=place.key,
-            old=own.get(name, INHERITED),
-            new=said.get(name, INHERITED),
-            in_force=now.values[name],
-            origin=_model_origin(ground.kind, now.origin[name], now.via.get(name, "")),
-            inherited=without[name],
-            then=then,
-            unenforced=ground.enforcement.get(place.name, {}).get(name),
+    return [
+        ModelRows(
+            place=place,
+            is_served=place.name in served,
+            rows=[_row(ground, values, FIELDS[name]) for name in place.fields],
+            more=[field for field in model_fields(ground) if field.name not in place.fields],
+            problems=ground.form.problems.get(place.key, ()),
         )
-        for name in place.fields
+        for place in ground.form.models
+        for values in [_values(ground, place)]
     ]
-    more = [
-        Option(name, one.label, is_chosen=False)
-        for name, one in _fields(ground)
-        if name not in place.fields and not _is_locked(ground, name)
-    ]
-    problems = tuple(ground.form.problems.get(place.key, ()))
-    return ModelRows(place.key, place.name, is_served, tuple(found), tuple(more), problems)
+
+
+def model_fields(ground: Ground) -> list[PolicyField]:
+    """Return the fields that this person may set for a model."""
+    return [field for field in _fields(ground) if not _is_locked(ground, field.name)]
+
+
+def _origin(ground: Ground, values: _Values, name: str) -> str:
+    if values.place is not None:
+        return _model_origin(ground.kind, values.now.origin[name], values.now.via.get(name, ""))
+    is_built_in = not any(name in said for said in ground.chain)
+    return origin_words(ground.kind, values.now.origin[name], is_built_in=is_built_in)
 
 
 def _model_origin(kind: str, origin: str, via: str) -> str:
@@ -191,52 +188,33 @@ def _model_origin(kind: str, origin: str, via: str) -> str:
     return "said here" if via == kind else f"said for this model by the {via}"
 
 
-def new_model_fields(ground: Ground) -> tuple[Option, ...]:
-    return tuple(
-        Option(name, one.label, is_chosen=name == "kv_dtype")
-        for name, one in _fields(ground)
-        if not _is_locked(ground, name)
-    )
-
-
-def _row(
-    ground: Ground,
-    one: PolicyField,
-    key: str,
-    *,
-    typed_key: str,
-    old: Any,
-    new: Any,
-    in_force: Any,
-    origin: str,
-    inherited: Any,
-    then: Mapping[str, Any],
-    unenforced: str | None,
-) -> Row:
-    typed, problems = ground.form.typed, tuple(ground.form.problems.get(key, ()))
-    is_changed = bool(problems) or not one.is_same(old, new)
-    inherits = value_words(one.name, inherited)
+def _row(ground: Ground, values: _Values, one: PolicyField) -> Row:
+    name, is_of_model = one.name, values.place is not None
+    key = name if values.place is None else values.place.at(name)
+    typed, problems = ground.form.typed, ground.form.problems.get(key, ())
+    old, new = (said.get(name, INHERITED) for said in (values.old, values.new))
+    inherited, is_changed = values.inherited[name], bool(problems) or not one.is_same(old, new)
+    inherits = value_words(name, inherited)
     return Row(
         key=key,
-        name=one.name,
-        label=one.label,
-        kind=one.kind,
-        in_force=value_words(one.name, in_force),
-        origin=origin,
-        hints=tuple(filter(None, (unenforced, *_hints(ground, one, then, is_of_model=bool(typed_key))))),
-        bound=_bound_words(ground, one.name),
-        is_locked=_is_locked(ground, one.name),
+        field=one,
+        in_force=value_words(name, values.now.values[name]),
+        origin=_origin(ground, values, name),
+        hints=tuple(
+            filter(None, (values.unenforced.get(name), *_hints(ground, one, values.then, is_of_model=is_of_model)))
+        ),
+        bound=_bound_words(ground, name),
+        is_locked=_is_locked(ground, name),
         is_own=old is not INHERITED or new is not INHERITED,
         is_changed=is_changed,
-        becomes="" if problems or not is_changed else _becomes(one.name, new, inherits),
+        becomes="" if problems or not is_changed else _becomes(name, new, inherits),
         problems=problems,
         amount=first(typed, key) if one.kind in ("seconds", "share", "number") else "",
-        unit="" if one.kind == "seconds" else one.unit,
         placeholder=_placeholder(one, inherited, first(typed, f"{key}-unit")),
         units=_units(one, key, typed),
-        options=_options(ground, one, key, typed, old, inherits, is_of_model=bool(typed_key)),
+        options=_options(ground, one, key, typed, old, inherits, is_of_model=is_of_model),
         formats=_formats(ground, one, key, typed, old),
-        inherits="" if typed_key else inherits,
+        inherits="" if is_of_model else inherits,
     )
 
 
@@ -250,8 +228,8 @@ def _placeholder(one: PolicyField, inherited: Any, unit: str) -> str:
         return "no cap"
     match one.kind:
         case "seconds":
-            told = split(inherited)
-            return told["amount"] if told["unit"] == unit else duration(inherited)
+            amount, fitting = split(inherited)
+            return amount if fitting == unit else duration(inherited)
         case "share":
             return number_text(100 * inherited)
     return number_text(inherited) if one.kind == "number" else ""
@@ -261,7 +239,7 @@ def _units(one: PolicyField, key: str, typed: Typed) -> tuple[Option, ...]:
     if one.kind != "seconds":
         return ()
     chosen = first(typed, f"{key}-unit", "min")
-    named = {**UNITS, **({NO_CAP: "no cap"} if one.is_nullable else {})}
+    named = {**WORDS, **({NO_CAP: "no cap"} if one.is_nullable else {})}
     return tuple(Option(value, label, value == chosen) for value, label in named.items())
 
 
@@ -274,35 +252,22 @@ def _options(
     inherit = Option("", f"inherit: {inherits}", chosen == "")
     if one.kind == "formats":
         return inherit, Option(OWN, "only these:", chosen == OWN)
-    found = [inherit]
-    for value in choices_of(one):
-        is_closed = value != old and not _may_choose(ground, one.name, value)
-        fact = ground.formats.get(value) if one.kind == "format" and not is_of_model else None
-        if fact is None:
-            found.append(Option(value, value, chosen == value, is_closed))
-        else:
-            found.append(
-                Option(value, value, chosen == value, is_closed, fact.what, fact.cost, fact.caveat, fact.qualities)
-            )
-    return tuple(found)
+    facts = ground.formats if one.kind == "format" and not is_of_model else {}
+    return inherit, *(
+        Option(
+            value, value, chosen == value, value != old and not _may_choose(ground, one.name, value), facts.get(value)
+        )
+        for value in choices_of(one)
+    )
 
 
 def _formats(ground: Ground, one: PolicyField, key: str, typed: Typed, old: Any) -> tuple[Option, ...]:
     if one.kind != "formats":
         return ()
-    ticked = set(typed.get(key, ()))
-    before = old if isinstance(old, list) else []
+    ticked, before = typed.get(key, ()), old if isinstance(old, list) else ()
     return tuple(
-        Option(
-            name,
-            name,
-            name in ticked,
-            name not in before and not _may_choose(ground, one.name, name),
-            cost=fact.cost,
-            caveat=fact.caveat,
-            qualities=fact.qualities,
-        )
-        for name, fact in ground.formats.items()
+        Option(name, name, name in ticked, name not in before and not _may_choose(ground, one.name, name))
+        for name in ground.formats
     )
 
 

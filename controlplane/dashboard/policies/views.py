@@ -2,15 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 from typing import Any, cast
-from urllib.parse import urlencode
 
-from django.contrib import messages
 from django.db.models import Count, F, Q
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import redirect, render
+from django.shortcuts import render
 from pydantic import ValidationError
 
 from controlplane.dashboard.frame.pages import FORMS, page, part
@@ -20,7 +17,7 @@ from controlplane.dashboard.policies.at import At, at
 from controlplane.dashboard.policies.authors import author_name, published_by, was_published
 from controlplane.dashboard.policies.enforcement_words import fields_words, policy_words
 from controlplane.dashboard.policies.fields import Typed, first
-from controlplane.dashboard.policies.formats import Result, formats
+from controlplane.dashboard.policies.formats import formats
 from controlplane.dashboard.policies.forms import (
     BUTTONS,
     MODELS,
@@ -39,22 +36,21 @@ from controlplane.dashboard.policies.previews import (
     blocked_words,
     draft_words,
     previewed,
-    promised_words,
     said_between,
 )
 from controlplane.dashboard.policies.progress import Progress, policy_progress, progress_words, so_far
-from controlplane.dashboard.policies.published import published_of
+from controlplane.dashboard.policies.published import after_publishing, not_served_words, published_of
 from controlplane.dashboard.policies.rollout_forms import RolloutForm, button_words, rollout_form
-from controlplane.dashboard.policies.rows import Ground, Row, model_rows, new_model_fields, rows
+from controlplane.dashboard.policies.rows import Ground, Row, model_fields, model_rows, rows
 from controlplane.fleet.quality import newest_results, served_in
 from controlplane.rollouts import services
-from controlplane.rollouts.enforcement import agents_preview, enforcement_by_model
+from controlplane.rollouts.enforcement import enforcement_by_model
 from controlplane.rollouts.selectors import agents_of, candidates_of, groups_below, pools_of
 from tenants.errors import Conflict, InvalidFields, OutOfBounds, StaleRevision
 from tenants.levels import FLEET, Place, levels_of
 from tenants.models import PolicyLevel
 from tenants.policy import Policy, Values, effective_values
-from tenants.selectors import policy_preview
+from tenants.preview import AgentPool
 from tenants.services.policies import revision_policy
 from tenants.validation import field_problems
 
@@ -93,7 +89,7 @@ def policy(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse:
     if "publish" in request.POST:
         outcome = _published(here, levels[-1], draft)
         if outcome is not None:
-            return _after(request, here, outcome)
+            return after_publishing(request, outcome, here.address("policy"), not_served_words(outcome, here.place))
         return _shown(request, here, levels_of(here.place), _renewed(here, draft, levels), status=422)
     return _shown(request, here, levels, draft)
 
@@ -145,10 +141,8 @@ def _sent(here: At, levels: list[PolicyLevel], typed: Typed) -> Draft:
         form = rebased(form_sent(typed, old), old, level.policy, chain)
         stale = _stale(here, shown, level, old)
     rollout = rollout_form(typed)
-    for told in rollout.problems:
-        form.problems.setdefault(ROLLOUT, []).append(told)
-    for key, told in rollout.guards.problems.items():
-        form.problems.setdefault(key, []).append(told)
+    errors = {ROLLOUT: rollout.non_field_errors(), **{one.html_name: one.errors for one in rollout.bounds}}
+    form.problems.update({name: list(map(str, found)) for name, found in errors.items() if found})
     return Draft(form, rollout, first(typed, NOTE), stale)
 
 
@@ -236,14 +230,6 @@ def _policy(form: Form) -> Policy | None:
         return None
 
 
-def _after(request: HttpRequest, here: At, outcome: services.Outcome) -> HttpResponse:
-    if outcome.rollout is not None:
-        return redirect(f"{here.address('policy')}?{urlencode({'rollout': outcome.rollout.pk})}")
-    told = f"revision {outcome.published.level.revision} is published. No agent serves it yet; whoever joins gets it."
-    messages.success(request, f"{here.whose}: {told}")
-    return redirect(here.address("policy"))
-
-
 # Showing
 
 
@@ -260,13 +246,9 @@ def _context(
 ) -> dict[str, Any]:
     chain, level, form = tuple(one.policy for one in levels), levels[-1], draft.form
     pools, candidates = pools_of(here.place), candidates_of(here.place)
-    seen, promised = _previewed(here, chain, draft, pools)
+    seen = _previewed(here, chain, draft, pools)
     enforcement = enforcement_by_model(here.place, chain)
     served = [one for group in served_in(groups_below(here.place)).values() for one in group]
-    results = [
-        Result(one.model, one.revision, one.backend, one.kv_dtype, one.verdict, one.figures)
-        for one in newest_results({one.model for one in served})
-    ]
     ground = Ground(
         chain,
         form,
@@ -275,19 +257,21 @@ def _context(
         here.may_edit,
         pools,
         served,
-        formats(pools, served, results, names_agents=here.actor.is_operator),
-        promised,
+        formats(pools, served, newest_results({one.model for one in served}), names_agents=here.actor.is_operator),
+        seen.promised if seen else "",
         {model: fields_words(effective_values(chain, model), one, here.actor) for model, one in enforcement.items()},
     )
     shown, models = rows(ground), model_rows(ground)
     problems = [*form.problems.get("", []), *form.problems.get(ROLLOUT, [])]
     wrong = sum(len(told) for told in form.problems.values())
     progress = policy_progress(here.place, levels)
+    last = None if swapped else level.revisions.filter(number=level.revision).first()
     return {
         **here.frame(request),
         "headline": headline(effective_values(chain), here.kind, here.place.name) + so_far(progress),
         "standing": standing(here.kind, level.revision),
-        "last": None if swapped else _last(here, level),
+        "last": last,
+        "author": author_name(last, here.actor) if last else "",
         "synced": ""
         if swapped
         else "; ".join(filter(None, (_synced(here, progress), policy_words(enforcement.values(), here.actor)))),
@@ -300,7 +284,7 @@ def _context(
         "next_revision": level.revision + 1,
         "rows": shown,
         "models": models,
-        "model_fields": new_model_fields(ground),
+        "model_fields": model_fields(ground),
         "model_name": first(form.typed, "model-name"),
         "known_models": sorted({one.model for one in served}),
         "models_title": models_words(len(level.policy.get(MODELS, {}))),
@@ -333,23 +317,7 @@ def _focus(shown: Sequence[Row], rollout: RolloutForm) -> str:
     for row in shown:
         if row.problems:
             return f"{row.key}-name" if row.options or row.is_locked else row.key
-    return next(iter(rollout.guards.problems), "")
-
-
-@dataclass(frozen=True, slots=True)
-class Last:
-    """Who published what is there, when and why."""
-
-    author: str
-    at: datetime
-    note: str
-
-
-def _last(here: At, level: PolicyLevel) -> Last | None:
-    found = level.revisions.filter(number=level.revision).first()
-    if found is None:
-        return None
-    return Last(author_name(found, here.actor), found.at, found.note)
+    return next((one.html_name for one in rollout.bounds if one.errors), "")
 
 
 def _synced(here: At, progress: Sequence[Progress]) -> str:
@@ -363,46 +331,27 @@ def _synced(here: At, progress: Sequence[Progress]) -> str:
     return f"{counts['synced']} of {counted(counts['all'], 'agent')} in sync"
 
 
-@dataclass(frozen=True, slots=True)
-class Above:
-    label: str
-    revision: int
-    address: str  # empty: not theirs to see
-
-
-def _above(here: At, levels: list[PolicyLevel]) -> list[Above]:
-    """What this level inherits from, nearest first."""
+def _above(here: At, levels: list[PolicyLevel]) -> list[tuple[str, int, str]]:
+    """What this level inherits from, nearest first: its name, its revision, and the address where it is theirs."""
     found = []
     if here.kind == "namespace":
         organisation = At(here.actor, Place(here.place.organisation))
         is_theirs = here.actor.namespace_ids is None
-        found.append(Above("the organisation", levels[1].revision, organisation.address("policy") if is_theirs else ""))
+        found.append(("the organisation", levels[1].revision, organisation.address("policy") if is_theirs else ""))
     if here.kind != "fleet":
         fleet = At(here.actor, FLEET).address("policy") if here.actor.is_operator else ""
-        found.append(Above("the fleet’s default", levels[0].revision, fleet))
+        found.append(("the fleet’s default", levels[0].revision, fleet))
     return found
 
 
-def _previewed(here: At, chain: tuple[Values, ...], draft: Draft, pools: Any) -> tuple[Previewed | None, str]:
-    """As the REST API previews the same policy; nothing is asked where nothing is changed."""
-    form, spec = draft.form, draft.rollout.spec
+def _previewed(here: At, chain: tuple[Values, ...], draft: Draft, pools: Sequence[AgentPool]) -> Previewed | None:
+    """Nothing is read where nothing is changed."""
+    form = draft.form
     if form.said == chain[-1] and not form.problems:
-        return None, ""
+        return None
     drafted = _policy(form)
     if drafted is None:
-        return None, ""
-    found = policy_preview(actor=here.actor, place=here.place, policy=drafted, pools=pools)
-    told = agents_preview(actor=here.actor, place=here.place, policy=drafted)
-    form.refuse([*found.problems, *told.problems, *services.rollout_problems(place=here.place, rollout=spec)])
-    alone = services.rollout_warnings(place=here.place, rollout=spec)
-    after = (*chain[:-1], form.said)
-    seen = previewed(
-        found,
-        [*found.warnings, *told.warnings, *alone],
-        kind=here.kind,
-        before=chain[-1],
-        after=form.said,
-        pools=pools,
-        kv_dtype=effective_values(after)["kv_dtype"],
-    )
-    return seen, promised_words(found)
+        return None
+    seen, problems = previewed(here, chain, drafted, pools, draft.rollout.spec)
+    form.refuse(problems)
+    return seen

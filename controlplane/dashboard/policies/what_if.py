@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from django.core.exceptions import ValidationError
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 
@@ -9,7 +10,7 @@ from controlplane.analytics.whatif import what_if
 from controlplane.dashboard.frame.pages import page, part
 from controlplane.dashboard.policies.at import At, at
 from controlplane.dashboard.policies.curves import Curve, curve
-from controlplane.dashboard.policies.fields import INHERITED, UNSENT, Typed, Unreadable, read
+from controlplane.dashboard.policies.fields import INHERITED, UNSENT, Typed, read
 from engine_agent.contracts.policy_fields import FIELDS
 from tenants.access import STATS_READ, organisation_for
 from tenants.levels import levels_of
@@ -37,8 +38,8 @@ def _found(request: HttpRequest, org: str, ns: str) -> tuple[At, Curve]:
     assert here.place.namespace is not None, "the address names one"
     try:
         asked = _asked(here, dict(request.GET.lists()))
-    except Unreadable as error:
-        return here, curve({}, str(error))
+    except ValidationError as error:
+        return here, curve({}, error.messages[0])
     return here, curve(what_if(here.place.namespace, **asked))
 
 

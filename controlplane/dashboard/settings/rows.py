@@ -1,7 +1,6 @@
 """What the pages of Settings say of prices, tokens, groups and quality results. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final
 
@@ -20,17 +19,10 @@ from tenants.models.organisations import DEFAULT
 EVERY: Final = "every model without its own"
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
-    label: str
-    value: str
-    origin: str
-
-
-def policy_facts(values: Mapping[str, Any], own: Mapping[str, Any]) -> list[Fact]:
-    """What is in force where nobody says otherwise; `own`: what the fleet's policy says itself."""
+def policy_facts(values: Mapping[str, Any], own: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Each field's label, its value for the whole fleet, and the origin. `own`: what the fleet's policy sets."""
     return [
-        Fact(label, value_words(name, values[name]), "fleet policy" if name in own else "built in")
+        (label, value_words(name, values[name]), "fleet policy" if name in own else "built in")
         for name, label in LABELS.items()
     ]
 

@@ -8,10 +8,9 @@ from controlplane.dashboard.policies.curves import curve
 from controlplane.dashboard.policies.fields import INHERITED, problem_words, read, typed_of, value_words
 from controlplane.dashboard.policies.formats import bytes_exact, cost, delta_words, formats
 from controlplane.dashboard.policies.forms import form_of, form_sent, pressed, rebased, typed_level
-from controlplane.dashboard.policies.guard_forms import GUARDS
 from controlplane.dashboard.policies.headlines import headline, own_words
 from controlplane.dashboard.policies.previews import said_between
-from controlplane.dashboard.policies.rollout_forms import button_words, rollout_form
+from controlplane.dashboard.policies.rollout_forms import RolloutForm, button_words, rollout_form
 from controlplane.dashboard.policies.rows import band_words, share_words
 from controlplane.fleet.quality import Served
 from controlplane.rollouts.spec import Guards
@@ -240,13 +239,13 @@ def test_the_button_says_what_will_happen(typed: dict[str, list[str]], candidate
 def test_a_bake_that_is_none_is_told(bake: str) -> None:
     found = rollout_form({"strategy": ["canary"], "bake": [bake], "bake-unit": ["d"]})
     assert found.spec is None
-    assert "bakes" in found.problems[0]
-    assert found.bake == bake
+    assert "bakes" in found.non_field_errors()[0]
+    assert found["bake"].value() == bake
 
 
 def test_what_is_typed_of_steps_says_nothing_where_all_are_reached_at_once() -> None:
     found = rollout_form({"strategy": ["all"], "steps": ["nonsense"]})
-    assert (found.problems, found.steps) == ((), "nonsense")
+    assert (found.errors, found["steps"].value()) == ({}, "nonsense")
 
 
 # The curve
@@ -313,4 +312,4 @@ def test_a_guard_left_empty_is_not_compared_and_one_left_out_has_its_default() -
 
 
 def test_every_guard_of_the_api_can_be_typed() -> None:
-    assert {*(one.name for one in GUARDS), "integrity", "min_requests"} == set(Guards.model_fields)
+    assert {*Guards.model_fields} <= {*RolloutForm.base_fields}

@@ -90,10 +90,7 @@ def test_nothing_is_claimed_of_what_was_not_counted() -> None:
 
 def test_bars_are_of_the_slowest_first_token() -> None:
     rows = sent_rows([("First", COLD), ("Second", WARM)])
-    assert [(one.permille, one.first_token, one.tokens) for one in rows] == [
-        (1000, "400 ms", "0 of 1,600"),
-        (100, "40 ms", "1,584 of 1,600"),
-    ]
+    assert rows == (("First", COLD, 1000), ("Second", WARM, 100))
 
 
 def test_the_headline_says_what_came_back_whichever_it_is() -> None:
