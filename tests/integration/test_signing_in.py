@@ -222,10 +222,10 @@ def test_a_changed_password_is_in_the_trail_with_from_where_and_in_which_request
 def test_a_closed_account_has_no_use_for_its_links_and_tokens_until_it_is_opened(operator_client: Client) -> None:
     user = make_user(email="second@luminet.example", is_operator=True)
     api = Api(make_operator_token(user), Client())
-    people.account_close(actor=SYSTEM, user=user)
+    assert not people.account_close(actor=SYSTEM, user=user).is_active
     assert api.get("/whoami").status_code == 401
     assert sign_in(Client(), email=user.email).status_code == 422
-    people.account_open(actor=SYSTEM, user=user)
+    assert people.account_open(actor=SYSTEM, user=user).is_active
     assert api.get("/whoami").status_code == 200
 
 

@@ -54,7 +54,8 @@ def test_an_engine_that_nobody_can_reach_is_no_route() -> None:
 
 def test_a_gate_names_the_model_and_why() -> None:
     refused = {"acme/tiny-model": {"int4": "int4 failed"}, "other": {}}
-    (entry,) = gateway_entries([], refused, ()).values()
+    ((key, entry),) = gateway_entries([], refused, ()).items()
+    assert key == "gate/12da25ecdefe27465290846b11c6547a"  # as before an upgrade
     assert (entry["model"], entry["refused"]) == ("acme/tiny-model", {"int4": "int4 failed"})
 
 

@@ -133,3 +133,8 @@ def test_levels_of_last_week_are_refused() -> None:
 def test_the_namespaces_that_reports_speak_of_are_found_whatever_else_they_say() -> None:
     reports = [usage(row(), {"namespace": ["x"]}, 7, totals={"8": None, "x": 1, "٣": 1}), levels(1, namespace="9")]
     assert namespaces_told(reports) == {7, 8, 9}
+
+
+def test_ids_have_at_most_18_digits() -> None:
+    longest = "9" * 18
+    assert namespaces_told([usage(totals={longest: None, f"{longest}9": None})]) == {int(longest)}
