@@ -5,7 +5,7 @@ const SIGN_IN = ".alone form:has([name=password])"; // of the sign-in page
 const TOKENS = "[name=csrfmiddlewaretoken]";
 const { account, check } = document.body.dataset;
 const dialog = document.querySelector("#sign-in");
-const panel = dialog.querySelector("div");
+const panel = dialog.querySelector("#sign-in-form");
 let confirmedAt = Date.now();
 let isChecking = false;
 
