@@ -14,9 +14,10 @@ from django.db import connection
 
 from controlplane.analytics import selectors
 from controlplane.analytics.columns import KEY_ADDED
-from controlplane.analytics.selectors import Counts, snapshot
+from controlplane.analytics.selectors import Counts
 from controlplane.analytics.sums import Scope, counts_by_key
 from controlplane.analytics.windows import Span, window_of
+from tenants.consistent_reads import consistent_read
 from tenants.models import ApiKey
 
 MOST: Final = 1_000
@@ -67,7 +68,7 @@ def names_of(scope: Scope, keys: Collection[str]) -> Mapping[str, Named]:
 def keys_asked(organisation: int, keys: Collection[UUID], *, window_name: str = "24h") -> dict[UUID, Asked]:
     """Of each of these keys, as of now."""
     scope = Scope(organisation)
-    with snapshot():
+    with consistent_read():
         window = window_of(window_name, selectors.database_now())
         spans = selectors.spans_of(window, is_fleet=False)
         counted = counts_by_key(scope, spans, most=len(keys), only=map(str, keys))

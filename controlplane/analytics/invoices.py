@@ -14,6 +14,7 @@ from controlplane.analytics.rolling import LEVELS
 from controlplane.analytics.rows import OLDEST_SECONDS
 from controlplane.analytics.sums import Scope, counts_by
 from controlplane.analytics.windows import DAY_SECONDS, Span, Window
+from tenants.consistent_reads import consistent_read
 from tenants.errors import FieldProblem, InvalidFields
 from tenants.models import Organisation
 
@@ -93,7 +94,7 @@ class Invoice:
 
 def invoice(organisation: Organisation, first_day: date, last_day: date, *, by: By = "namespace") -> Invoice:
     """All of it as it was at one moment."""
-    with selectors.snapshot():
+    with consistent_read():
         as_of = selectors.database_now()
         days_check(first_day, last_day, today=as_of.date())
         counted = _counted(organisation.pk, first_day, last_day, by)

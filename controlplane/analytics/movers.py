@@ -13,10 +13,11 @@ from time import monotonic
 from typing import Final
 
 from controlplane.analytics import selectors
-from controlplane.analytics.selectors import Counts, snapshot
+from controlplane.analytics.selectors import Counts
 from controlplane.analytics.stats import HEADLINE, LIVE_WINDOW, covered_seconds
 from controlplane.analytics.sums import Scope
 from controlplane.analytics.windows import window_before, window_of
+from tenants.consistent_reads import consistent_read
 
 LEAST_REQUESTS: Final = 20  # in either window: fewer say nothing of a rate
 MOST: Final = 8
@@ -49,7 +50,7 @@ class Movement:
 
 def movement(*, now: datetime | None = None) -> Movement:
     fleet = Scope(None)
-    with snapshot():
+    with consistent_read():
         window = window_of(LIVE_WINDOW, now or selectors.database_now())
         earlier = window_before(window)
         covered = covered_seconds(earlier, selectors.first_minute(fleet, now=window.end))

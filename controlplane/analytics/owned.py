@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import Final
 
 from controlplane.analytics import selectors
-from controlplane.analytics.selectors import NOTHING, Counts, snapshot
+from controlplane.analytics.selectors import NOTHING, Counts
 from controlplane.analytics.stats import HEADLINE, LIVE_WINDOW, covered_seconds
 from controlplane.analytics.sums import Scope
 from controlplane.analytics.windows import window_of
+from tenants.consistent_reads import consistent_read
 
 HEADLINE_NOTHING: Final[Counts] = {name: NOTHING[name] for name in HEADLINE}
 
@@ -35,7 +36,7 @@ class Owned:
 def by_organisation(only: Collection[int] | None = None, *, now: datetime | None = None) -> Owned:
     """Of every organisation, or of some: by a constant number of questions."""
     scope = Scope(None, organisations=None if only is None else frozenset(only))
-    with snapshot():
+    with consistent_read():
         window = window_of(LIVE_WINDOW, now or selectors.database_now())
         counts = selectors.totals_by(scope, window, by="organisation", columns=HEADLINE)
         first = selectors.first_minute(Scope(None), now=window.end)
@@ -45,7 +46,7 @@ def by_organisation(only: Collection[int] | None = None, *, now: datetime | None
 def by_namespace(organisation: int, *, now: datetime | None = None) -> Owned:
     """Of one organisation's, deleted ones among them: together they are what is counted of it."""
     scope = Scope(organisation)
-    with snapshot():
+    with consistent_read():
         window = window_of(LIVE_WINDOW, now or selectors.database_now())
         counts = selectors.totals_by(scope, window, by="namespace", columns=HEADLINE)
         first = selectors.first_minute(scope, now=window.end)

@@ -1,7 +1,7 @@
-"""What was counted, over a window. Customers' requests alone, unless other kinds are asked for.
+"""Counts over a window: of customers' requests, unless other kinds are named.
 
-Each reads one snapshot. Whoever asks several things that are to agree asks them inside one `snapshot()`, where the
-spans of a window need to be found only once.
+Each reads one snapshot. Numbers that have to agree are read inside one `consistent_read()`, which also finds the spans
+of a window only once.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -14,10 +14,10 @@ from django.db import connection
 from controlplane.analytics.columns import ADDED
 from controlplane.analytics.sums import KINDS, MOST, Scope, counts_by, first_pieces, first_row, times_by_code
 from controlplane.analytics.windows import FLEET_LEVELS, LEVELS, Span, Window, cover, levels_of, step_check, step_starts
-from tenants.consistent_reads import consistent_read as snapshot
+from tenants.consistent_reads import consistent_read
 from tenants.models import Namespace, Organisation
 
-__all__ = ["Scope", "snapshot"]  # others have them from here
+__all__ = ["Scope"]  # others have them from here
 Counts = Mapping[str, int]  # by columns.ADDED
 NOTHING: Final[Counts] = dict.fromkeys(ADDED, 0)
 MINUTES_KEPT: Final = timedelta(days=4)  # and a day that may be there still
@@ -65,7 +65,7 @@ def spans_of(window: Window, *, is_fleet: bool, step_seconds: int | None = None)
 def totals(
     scope: Scope, window: Window, *, kinds: Sequence[str] = KINDS, spans: Sequence[Span] | None = None
 ) -> Totals:
-    with snapshot():
+    with consistent_read():
         found = spans_of(window, is_fleet=scope.is_fleet) if spans is None else spans
         ((_, counts),) = counts_by(scope, found, kinds=kinds)
         return Totals(window.end, counts, times_by_code(scope, found, kinds=kinds))
@@ -80,7 +80,7 @@ def totals_counts(
     spans: Sequence[Span] | None = None,
 ) -> Counts:
     """Without the times, which are most of the work."""
-    with snapshot():
+    with consistent_read():
         found = spans_of(window, is_fleet=scope.is_fleet) if spans is None else spans
         ((_, counts),) = counts_by(scope, found, kinds=kinds, columns=columns)
         return counts
@@ -96,7 +96,7 @@ def totals_by(
     spans: Sequence[Span] | None = None,
 ) -> dict[Any, Counts]:
     """By the ids of namespaces and organisations, and by the names of models. `spans`: not those of the whole fleet."""
-    with snapshot():
+    with consistent_read():
         is_fleet = scope.is_fleet and by == "model"
         found = spans_of(window, is_fleet=is_fleet) if spans is None else spans
         return {key: counts for (key,), counts in counts_by(scope, found, by, kinds=kinds, columns=columns)}
@@ -106,7 +106,7 @@ def totals_by_day_and_model(scope: Scope, start_day: date, end_day: date) -> dic
     """Whole days of UTC, the last one included; what is to come of it is not there yet."""
     first, last = (datetime.combine(day, time(), UTC) for day in (start_day, end_day))
     window = Window("days", first, last + timedelta(days=1), is_open=False)
-    with snapshot():
+    with consistent_read():
         return window_by_day_and_model(scope, spans_of(window, is_fleet=scope.is_fleet))
 
 
@@ -141,7 +141,7 @@ def series(
 ) -> list[Point]:
     """A point for every step, whether anything was counted or not; together they are what `totals` says."""
     step_check(step_seconds, window)
-    with snapshot():
+    with consistent_read():
         spans = spans_of(window, is_fleet=scope.is_fleet, step_seconds=step_seconds)
         found = counts_by(scope, spans, "step", kinds=kinds, columns=columns, step_seconds=step_seconds)
         counted = {max(at, window.start): counts for (at,), counts in found}
@@ -153,7 +153,7 @@ def series(
 def first_minute(scope: Scope, *, now: datetime | None = None) -> datetime | None:
     """Since when anything of a customer was counted, whichever the model; None: never."""
     scope, last = replace(scope, model=None), now or database_now()
-    with snapshot():
+    with consistent_read():
         pieces = first_pieces(scope, FLEET_LEVELS if scope.is_fleet else LEVELS)
         if not pieces:
             return first_row(scope, last - MINUTES_KEPT, last + timedelta(minutes=1))

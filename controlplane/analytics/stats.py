@@ -10,10 +10,11 @@ from controlplane.analytics.columns import BLOCK_COLUMNS, MISSED_COLUMN
 from controlplane.analytics.money import saved_money
 from controlplane.analytics.percentiles import Spread, like_for_like, saved_seconds
 from controlplane.analytics.prices import prices_now
-from controlplane.analytics.selectors import NOTHING, Counts, snapshot
+from controlplane.analytics.selectors import NOTHING, Counts
 from controlplane.analytics.sums import Scope
 from controlplane.analytics.windows import Span, Window, floored, step_read, window_before, window_of
 from engine_agent.contracts.usage import Metric
+from tenants.consistent_reads import consistent_read
 
 HEADLINE: Final = ("requests", "prompt_tokens", "cached_tokens", "generated_tokens")
 OUTCOMES: Final = ("failed", "cancelled", "cut_off", "retried")
@@ -28,7 +29,7 @@ def stats_answer(
     """Of one moment: by the database's clock, unless another is given. `by_owner`: whether its parts are wanted, which
     are as many as the fleet has organisations; `by_key`: the same of an organisation's keys, of which the fleet tells
     none."""
-    with snapshot():
+    with consistent_read():
         window = window_of(window_name, now or selectors.database_now())
         spans = selectors.spans_of(window, is_fleet=scope.is_fleet)
         days = selectors.window_by_day_and_model(scope, spans)
@@ -66,7 +67,7 @@ def series_answer(
 ) -> dict[str, Any]:
     """Its points add up to what `stats` says of the same window at the same moment. `covered`: what that has said
     of how much of the window there can be numbers of, where it was asked."""
-    with snapshot():
+    with consistent_read():
         window = window_of(window_name, now or selectors.database_now())
         step_seconds = step_read(step, window)
         points = selectors.series(scope, window, step_seconds, columns=HEADLINE)
@@ -82,7 +83,7 @@ def series_answer(
 def live_message(group: str, *, now: datetime | None = None) -> dict[str, Any]:
     """For the sockets of `fleet` or `org/<id>`: what a page shows first, and fit for JSON as it is."""
     scope = scope_of_group(group)
-    with snapshot():
+    with consistent_read():
         window = window_of(LIVE_WINDOW, now or selectors.database_now())
         counts = selectors.totals_counts(scope, window, columns=HEADLINE)
         earlier = window_before(window)

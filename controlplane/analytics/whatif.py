@@ -16,11 +16,12 @@ from controlplane.analytics.foretelling import Asked, Curves, Foretold, curves_r
 from controlplane.analytics.models import ReuseCurve
 from controlplane.analytics.money import Price, saved_money
 from controlplane.analytics.prices import prices_now
-from controlplane.analytics.selectors import database_now, first_minute, snapshot, totals_by
+from controlplane.analytics.selectors import database_now, first_minute, totals_by
 from controlplane.analytics.stats import covered_seconds
 from controlplane.analytics.sums import Scope
 from controlplane.analytics.windows import Window, window_of
 from controlplane.fleet.models import Agent
+from tenants.consistent_reads import consistent_read
 from tenants.levels import Place
 from tenants.models import Namespace
 from tenants.selectors import policy_in_force
@@ -91,7 +92,7 @@ def what_if(
 
 
 def _ground(namespace: Namespace, now: datetime | None) -> Ground:
-    with snapshot():
+    with consistent_read():
         moment = now or database_now()
         values = policy_in_force(Place(namespace.organisation, namespace)).effective.values
         rows = curves_told([namespace.pk], moment)

@@ -8,7 +8,7 @@ from django.db import Error, connection
 
 @contextmanager
 def alone(lock: int) -> Iterator[bool]:
-    """Whether nobody else has this lock. If so, it is held until the end, whatever happens."""
+    """Take the lock if it is free, and release it at the end. Yields whether it was free."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_try_advisory_lock(%s)", [lock])
         is_alone = cursor.fetchone() == (True,)

@@ -192,7 +192,7 @@ def agent_login_problem(url: str) -> str | None:
 
 
 def login_use_problem(url: str, queue: str) -> str | None:
-    """What this login cannot do and should, or can do and should not."""
+    """The first right that this login lacks, or has and should not."""
     import redis
 
     try:

@@ -1,4 +1,4 @@
-"""What the checks of one run share: where they run, and the facts that several of them need."""
+"""Shared by the checks of one run: where they run, and the facts that several of them need."""
 
 from collections.abc import Callable
 from concurrent.futures import Future

@@ -1,4 +1,4 @@
-"""What only the data plane knows, collected by a process of `engine_agent`: the control plane imports no engine.
+"""Facts that only the data plane knows, collected by a process of `engine_agent`: the control plane imports no engine.
 
 A separate process also ends when its time is over, whatever it waits for.
 """

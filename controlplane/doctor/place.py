@@ -68,13 +68,13 @@ class Place:
 
     @property
     def worker_advice(self) -> str:
-        """What to do where nothing comes through beat and worker."""
+        """Advice for when no task passes beat and worker."""
         if self.kind == "remote":
             return "see the log of its worker, and luminet doctor where the control plane runs"
         return RESTART if self.kind == "stack" else "see the logs of worker and beat: is either down?"
 
     def log_advice(self, part: str) -> str | None:
-        """What to do about a part of a stack; None where somebody else runs the part."""
+        """Advice about a part of the stack; None where the operator runs the part."""
         if self.kind == "stack" and self.config is not None:
             return f"{RESTART}; {self.config.logs}/{part}.log says why"
         return None
@@ -140,7 +140,7 @@ def _supervisor(environ: Mapping[str, str]) -> int | None:
 
 
 def _told_by(config: StackConfig) -> dict[str, str]:
-    """What the parts of the running stack were started with."""
+    """The environment that the parts of the running stack were started with."""
     try:
         told = json.loads(config.environment_file.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -3,13 +3,14 @@
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
 
 from controlplane.client.errors import Refused
 from controlplane.client.shapes import shaped
 from controlplane.doctor.broker import answering_redis
-from controlplane.doctor.context import Context
+from controlplane.doctor.context import Context, in_background
 from controlplane.doctor.database import django_models
 from controlplane.doctor.finding import Finding, broken, counted, not_examined, note, ok, warning
 from controlplane.doctor.home import home_facts
@@ -36,15 +37,19 @@ def web(context: Context) -> Iterator[Finding]:
     environment = context.environment
     own = loopback_address(environment.web_host, environment.web_port)
     seconds = context.place.answer_seconds
+    # Both at once: a check that waits for one server after the other has no time left to report.
+    public = None
+    if environment.base_url != own:
+        public = in_background(partial(web_see, f"{environment.base_url}/healthz", seconds))
     seen, log = web_see(f"{own}/readyz", seconds), context.place.log_advice("web")
     if log or seen.problem is None:
         yield web_finding(own, seen, do=log or "see the web's log")
     else:
         yield not_examined("web", f"no web process listens on this machine ({own})")
-    if environment.base_url == own:
+    if public is None:
         return
     says = f"{environment.base_url}, where people go,"
-    problem = web_see(f"{environment.base_url}/healthz", seconds).problem
+    problem = public.result().problem
     if problem is None:
         yield ok("base-url", f"{says} leads to a control plane")
     else:
@@ -144,7 +149,7 @@ def certificate(context: Context) -> Iterator[Finding]:
         return
     problem, ends_at = None, None
     try:
-        ends_at = certificate_end(url)
+        ends_at = certificate_end(url, context.place.answer_seconds)
     except BadCertificate as error:
         problem = str(error)
     yield certificate_finding(urlsplit(url).hostname or url, problem, ends_at, datetime.now(UTC))

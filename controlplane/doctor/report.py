@@ -1,4 +1,4 @@
-"""What was found, for people and for programs, and the exit status that goes with it."""
+"""The report for people and for programs, and the exit status."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What the settings hold, and whether secrets are secret. Never says what any of them is."""
+"""Whether the settings are complete and secrets are secret. Never shows a secret."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations

@@ -120,7 +120,7 @@ def redis_finding(version: str) -> Finding:
 
 
 def engine_packages(context: Context) -> Iterator[Finding]:
-    """What the agents of a stack compute with."""
+    """The packages and the model that a stack's agents compute with."""
     config = context.place.config
     if config is None:
         return

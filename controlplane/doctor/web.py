@@ -16,8 +16,6 @@ from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_ope
 
 from controlplane.doctor.finding import NotExamined, first_line
 
-CERTIFICATE_SECONDS = 4.0
-
 
 class _Stays(HTTPRedirectHandler):
     """Somebody who leads elsewhere is not who was asked."""
@@ -71,14 +69,14 @@ def problem_of(error: BaseException) -> str:
     return first_line(inner)
 
 
-def certificate_end(url: str) -> datetime | None:
+def certificate_end(url: str, seconds: float) -> datetime | None:
     """Raises BadCertificate where it is not trusted, and NotExamined where no server shows one."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 443
     try:
         context = ssl.create_default_context()
         with (
-            socket.create_connection((host, port), timeout=CERTIFICATE_SECONDS) as plain,
+            socket.create_connection((host, port), timeout=seconds) as plain,
             context.wrap_socket(plain, server_hostname=host) as secure,
         ):
             ends = str((secure.getpeercert() or {}).get("notAfter", ""))

@@ -105,13 +105,13 @@ def fingerprint() -> str:
     return hashlib.sha256(f"{relevant}\n{pins}\n{CHECKOUT}".encode()).hexdigest()
 
 
-def space_problem(groups: Sequence[Group], *, free_mb: float) -> str | None:
+def space_problem(groups: Sequence[Group], *, folder: Path, free_mb: float) -> str | None:
     """Whether these groups fit on the disk. What is downloaded lies beside what is installed for a while."""
     needed = sum(group.disk_mb + group.download_mb for group in groups)
     if free_mb >= needed:
         return None
     return (
-        f"{CHECKOUT} has {free_mb:,.0f} MB free and the installation needs about {needed:,} MB: free some and try again"
+        f"{folder} has {free_mb:,.0f} MB free and the installation needs about {needed:,} MB: free some and try again"
     )
 
 
@@ -151,7 +151,7 @@ def announce(groups: Sequence[Group], folder: Path, shown: str) -> None:
     for group in groups:
         say(f"will install {group.what}: about {group.download_mb} MB to download, {group.disk_mb} MB on disk")
     say(f"into {shown}, where {free_mb / 1000:,.1f} GB are free")
-    problem = space_problem(groups, free_mb=free_mb)
+    problem = space_problem(groups, folder=folder, free_mb=free_mb)
     if problem:
         raise BootstrapError(problem)
 

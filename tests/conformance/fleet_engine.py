@@ -4,7 +4,7 @@ import base64
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -173,10 +173,3 @@ def offload_grades(agent: FleetEngine) -> dict[str, str]:
     """As its sidecar reads them."""
     declared: Any = enforcement_decode(agent.stats["model"]["enforcement"])["offload"]
     return {value: graded.grade for value, graded in declared.items()}
-
-
-def until(check: Callable[[], bool], *, seconds: float = 60) -> None:
-    ends_at = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < ends_at
-        time.sleep(0.05)

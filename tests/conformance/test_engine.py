@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.conformance.fleet_engine import MOST_REQUESTS, FleetEngine, displaced, offload_grades, until
+from tests.conformance.fleet_engine import MOST_REQUESTS, FleetEngine, displaced, offload_grades
+from tests.support.waiting import wait_until
 from tests.vllm.processor import COMPUTED_AS, vllm_format
 
 VLLM_ALIASES = {"fp8": {"fp8": "fp8_e4m3"}, "bf16": {}}
@@ -129,7 +130,7 @@ def test_a_pin_is_computed_and_survives_its_ttl(agent: FleetEngine) -> None:
     agent.govern(pinned={"pin_share": 0.1, "ttl_seconds": 1})
     tokens = agent.fresh(4)
     agent.pin("kept", "pinned", tokens)
-    until(lambda: _pin(agent, "kept")["resident_blocks"] == 4)
+    wait_until(lambda: _pin(agent, "kept")["resident_blocks"] == 4)
     time.sleep(1.5)
     assert agent.cached("pinned", tokens) == 4 * agent.block
     records = agent.engine.admin("GET", "/journal?limit=10000").json["entries"]
@@ -170,7 +171,7 @@ def test_a_client_that_leaves_frees_its_blocks(agent: FleetEngine) -> None:
     with agent.streaming("gone", agent.fresh(2), max_tokens=800, ignore_eos=True) as response:
         response.readline()
         assert agent.stats["running"] == 1
-    until(lambda: agent.stats["running"] == 0)
+    wait_until(lambda: agent.stats["running"] == 0)
     assert agent.stats["pool"]["sequences"] == 0
 
 
@@ -182,7 +183,7 @@ def test_a_stop_string_ends_an_answer_and_is_no_part_of_it(agent: FleetEngine) -
     cut = agent.complete("stopped", prompt, max_tokens=24, ignore_eos=True, stop=[stop]).json["choices"][0]
     assert cut["finish_reason"] == "stop"
     assert cut["text"] == told["text"].split(stop)[0]
-    until(lambda: agent.stats["running"] == 0)
+    wait_until(lambda: agent.stats["running"] == 0)
 
 
 def test_choices_and_several_prompts_are_one_request_each_counted_once(agent: FleetEngine) -> None:

@@ -236,7 +236,7 @@ def stale_deeds(made: Organisation) -> dict[str, Callable[[], Any]]:
 def refused_as_absent(deeds: dict[str, Callable[[], Any]]) -> None:
     before = (verbs(), rows_of_organisations())
     for name, deed in deeds.items():
-        with pytest.raises(NotFound, match="no such (organisation|namespace|member)"):
+        with pytest.raises(NotFound, match=r"no such (organisation|namespace|member)"):
             deed()
         assert (verbs(), rows_of_organisations()) == before, name
 

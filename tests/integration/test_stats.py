@@ -18,11 +18,12 @@ from pytest_django.live_server_helper import LiveServer
 from controlplane.analytics import selectors
 from controlplane.analytics.columns import CACHE_KIND, MISSED_COLUMN
 from controlplane.analytics.models import Piece, Residence, Rolled
-from controlplane.analytics.selectors import Scope, database_now, snapshot
+from controlplane.analytics.selectors import Scope, database_now
 from controlplane.analytics.stats import covered_seconds, live_message, series_answer, stats_answer
 from controlplane.analytics.windows import window_of
 from controlplane.cli import main
 from engine_agent.contracts.wire import MISSED
+from tenants.consistent_reads import consistent_read
 from tenants.models import Namespace, Organisation
 from tests.database.factories import make_namespace
 from tests.usage.rows import NOW, Counted, counts, days, rolled, store, ttft
@@ -443,7 +444,7 @@ def test_the_command_says_it_for_programs(luminet: Callable[..., str]) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_all_of_an_answer_is_of_one_moment_while_rows_come_in(chat: Namespace) -> None:
     store(Counted(chat, ago(5)))
-    with snapshot():
+    with consistent_read():
         before = stats_answer(of(chat), "24h", now=NOW)
         in_another_thread(lambda: store(Counted(chat, ago(4))))
         after = stats_answer(of(chat), "24h", now=NOW)

@@ -54,12 +54,13 @@ def test_another_pin_asks_for_a_new_installation(checkout: Path) -> None:
     assert bootstrap.fingerprint() != before
 
 
-def test_too_little_space_is_told_before_anything_is_downloaded() -> None:
+def test_too_little_space_is_told_before_anything_is_downloaded(tmp_path: Path) -> None:
     needed = bootstrap.CUDA.disk_mb + bootstrap.CUDA.download_mb
-    assert bootstrap.space_problem([bootstrap.CUDA], free_mb=needed) is None
-    problem = bootstrap.space_problem([bootstrap.CUDA], free_mb=needed - 1)
+    assert bootstrap.space_problem([bootstrap.CUDA], folder=tmp_path, free_mb=needed) is None
+    problem = bootstrap.space_problem([bootstrap.CUDA], folder=tmp_path, free_mb=needed - 1)
     assert problem is not None
     assert f"{needed:,} MB" in problem
+    assert str(tmp_path) in problem
 
 
 def test_a_full_disk_stops_it_before_anything_is_installed(

@@ -6,9 +6,10 @@ from datetime import timedelta
 from typing import Any
 
 from controlplane.analytics import selectors
-from controlplane.analytics.selectors import Scope, snapshot
+from controlplane.analytics.selectors import Scope
 from controlplane.analytics.stats import HEADLINE, hit_ratio, series_answer, stats_answer
 from controlplane.analytics.windows import floored, window_before, window_of
+from tenants.consistent_reads import consistent_read
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Read:
 
 
 def read(scope: Scope, window: str) -> Read:
-    with snapshot():
+    with consistent_read():
         now = selectors.database_now()
         stats = stats_answer(scope, window, now=now, by_owner=not scope.is_fleet)
         series = series_answer(scope, window, None, now=now, covered=stats["covered_seconds"])

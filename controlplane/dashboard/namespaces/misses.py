@@ -10,7 +10,7 @@ from django.shortcuts import render
 from controlplane.analytics.columns import MISSED_COLUMN
 from controlplane.analytics.diagnostics import diagnostics_of
 from controlplane.analytics.evictions import taken, together
-from controlplane.analytics.selectors import Counts, Scope, database_now, names_of, snapshot, totals_by
+from controlplane.analytics.selectors import Counts, Scope, database_now, names_of, totals_by
 from controlplane.analytics.sums import KINDS
 from controlplane.analytics.windows import window_of
 from controlplane.dashboard.frame.charts import share_text
@@ -26,6 +26,7 @@ from controlplane.dashboard.namespaces.reasons import (
     token_bar,
 )
 from tenants.access import STATS_READ, namespaces_visible
+from tenants.consistent_reads import consistent_read
 
 MOST_SHOWN = 20
 COLUMNS = ("requests", "prompt_tokens", "cached_tokens", *MISSED_COLUMN.values())
@@ -46,7 +47,7 @@ class NamespaceMisses:
 def misses(request: HttpRequest, org: str) -> HttpResponse:
     actor, organisation = within(request, org, STATS_READ)
     chosen = window_asked(request)
-    with snapshot():
+    with consistent_read():
         window = window_of(chosen, database_now())
         scope = Scope(organisation.pk, None, None, actor.namespace_ids)
         counted_by = totals_by(scope, window, by="namespace", kinds=KINDS, columns=COLUMNS)

@@ -23,7 +23,7 @@ from kernels.formats import BASELINE, KV_FORMATS
 SCHEDULER = "engine_agent.backends.vllm.scheduler.PolicyScheduler"
 ASYNC_SCHEDULER = "engine_agent.backends.vllm.scheduler.PolicyAsyncScheduler"
 CPU_BLOCK_TOKENS = 32  # vLLM's attention on CPUs knows no smaller block
-# One of the two is what vLLM needs of a CPU to quantise keys and values.
+# vLLM quantises keys and values on a CPU with one of these. It tests AVX-512F; its kernels are built with the others.
 AVX_512, AMX = frozenset({"avx512f", "avx512bw", "avx512dq", "avx512vl"}), "amx_tile"
 # What vLLM must not do here: ask networks for models, tell of its use, listen elsewhere than on loopback, and write to
 # standard output, where an engine says that it is ready. What it leaves behind when it is ended early is no news after
@@ -61,7 +61,7 @@ def launch(
     os.environ.setdefault("OMP_NUM_THREADS", str(settings.threads))
     is_gpu = _computes_on_gpu(settings)
     if not is_gpu:
-        check_processor(kv_format, _processor_flags())
+        check_processor(kv_format, processor_flags())
     tell(f"reading {folder.name}: {model.layers} layers of {model.hidden_size}")
     revision = model_revision(folder)
     return _launched(folder, name, settings, kv_format, model, revision, tell, is_gpu)
@@ -150,7 +150,7 @@ def _computes_on_gpu(settings: EngineSettings) -> bool:
     return torch.cuda.is_available() and settings.device != "cpu"
 
 
-def _processor_flags() -> frozenset[str] | None:
+def processor_flags() -> frozenset[str] | None:
     """The flags of /proc/cpuinfo, of which an ARM processor has none. None: there is no such file."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

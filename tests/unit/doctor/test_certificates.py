@@ -14,6 +14,8 @@ from controlplane.doctor.web import BadCertificate, certificate_end
 from tests.support.certificates import self_signed
 from tests.support.ports import free_port
 
+SECONDS = 10.0
+
 
 @contextmanager
 def answering_once(certificate: Path | None) -> Iterator[str]:
@@ -40,11 +42,11 @@ def answering_once(certificate: Path | None) -> Iterator[str]:
 def test_one_that_nobody_vouches_for_is_bad(tmp_path: Path) -> None:
     refused = pytest.raises(BadCertificate, match="its certificate is not trusted")
     with answering_once(self_signed(tmp_path / "both.pem")) as url, refused:
-        certificate_end(url)
+        certificate_end(url, SECONDS)
 
 
 def test_where_no_tls_is_spoken_or_nobody_listens_there_is_none_to_judge() -> None:
     with answering_once(None) as url, pytest.raises(NotExamined, match=r"cannot be reached from here: ."):
-        certificate_end(url)
+        certificate_end(url, SECONDS)
     with pytest.raises(NotExamined, match=r"cannot be reached from here: ."):
-        certificate_end(f"https://127.0.0.1:{free_port()}")
+        certificate_end(f"https://127.0.0.1:{free_port()}", SECONDS)

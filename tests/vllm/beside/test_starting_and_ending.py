@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from engine_agent.process.last_words import last_words_take
-from tests.conformance.fleet_engine import START_SECONDS, FleetEngine, until
+from tests.conformance.fleet_engine import START_SECONDS, FleetEngine
 from tests.engines.processes import DEMO, engine, state_folder
+from tests.support.waiting import wait_until
 from tests.vllm.beside.processes import children, core_of
 from tests.vllm.processor import vllm_format
 
@@ -42,7 +43,7 @@ def test_when_vllms_engine_dies_who_asks_is_told_and_the_process_ends_and_leaves
     last = [line for line in agent.engine.logged if line.strip()][-1]
     assert "vLLM's engine has ended: one of its processes was ended by SIGKILL" in last
     assert last_words_take(agent.engine.state).removesuffix("…") in last
-    until(lambda: not Path(f"/proc/{worker}").exists())
+    wait_until(lambda: not Path(f"/proc/{worker}").exists())
 
 
 def refusal(*options: str, model: Path = DEMO) -> str:
