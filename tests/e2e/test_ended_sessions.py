@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from tests.e2e.pages import expect, sign_in_as, sign_in_as_member, violations
@@ -66,6 +67,29 @@ def test_parts_offer_the_dialog_too(page: Page, stack: Stack) -> None:
     expect(page.get_by_role("dialog")).to_be_hidden()
     expect(page.locator("#preview")).not_to_contain_text("Your session has ended")
     expect(page.get_by_label("Why", exact=True)).to_have_value(f"{REASON}.")
+
+
+def test_page_is_live_again_after_the_dialog(page: Page, stack: Stack) -> None:
+    """Also within the seconds in which the page would not ask: it has said that the session has ended."""
+    member = stack.demo["orgs"][0]["member"]
+    sign_in_as_member(page, stack)
+    page.goto("/")
+    expect(page.locator("[data-live]")).to_contain_text("Live")
+    amount = page.locator("form.ttl [name=amount]").first
+    amount.evaluate("field => { field.value = '7'; }")
+    other = page.context.new_page()
+    other.goto("/")
+    other.get_by_role("button", name="Sign out", include_hidden=True).dispatch_event("click")
+    expect(other).to_have_url(re.compile("/sign-in"))
+    other.close()
+    expect(page.locator("#access-ended")).to_contain_text("What you typed is still here")
+    page.locator("form.ttl button[type=submit]").first.dispatch_event("click")
+    with page.expect_websocket():  # anew
+        fill_dialog(page, member["email"], member["password"])
+    expect(page.get_by_role("status").filter(has_text="You are signed in again")).to_be_visible()
+    expect(page.locator("#access-ended")).to_have_count(0)
+    expect(page.locator("[data-live]")).to_contain_text("Live")
+    expect(amount).to_have_value("7")
 
 
 def test_session_of_another_tab_sends_the_form(page: Page, stack: Stack) -> None:

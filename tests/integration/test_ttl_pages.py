@@ -60,7 +60,7 @@ def test_a_customer_sets_a_namespaces_ttl_and_everything_else_it_says_stays(
 def test_where_no_agent_serves_it_the_page_says_so(customer_client: Client, acme: Organisation) -> None:
     send(customer_client)
     told = words(customer_client.get("/"))
-    assert "acme/default: revision 1 is published. No agent serves it yet; whoever joins gets it." in told
+    assert "acme/default: revision 1 is published. No agent serves it yet; an agent that joins gets it." in told
     assert "default 10 min sliding after last use" in told
 
 

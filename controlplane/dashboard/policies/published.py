@@ -15,6 +15,7 @@ from controlplane.dashboard.frame.pages import part
 from controlplane.dashboard.frame.requests import STOP_ASKING, user_of
 from controlplane.dashboard.frame.words import counted
 from controlplane.dashboard.policies.fields import reason_words
+from controlplane.dashboard.rollouts.words import place_words
 from controlplane.fleet.models import OperationStep
 from controlplane.rollouts.models import Rollout
 from controlplane.rollouts.selectors import rollouts_visible
@@ -95,9 +96,7 @@ def after_publishing(request: HttpRequest, outcome: Outcome, address: str, words
 
 def not_served_words(outcome: Outcome, place: Place) -> str:
     revision = outcome.published.level.revision
-    words = f"revision {revision} is published. No agent serves it yet; whoever joins gets it."
-    return f"{place_words(place.name)}: {words}"
-
-
-def place_words(place: str) -> str:
-    return "The fleet’s default" if place == "fleet" else place
+    words = f"revision {revision} is published. No agent serves it yet; an agent that joins gets it."
+    # By kind: an organisation may be called "fleet".
+    whose = "The fleet’s default" if place.organisation is None else place.name
+    return f"{whose}: {words}"

@@ -299,7 +299,7 @@ def _context(
         "focus": _focus([*shown, *(row for model in models for row in model.rows)], draft.rollout),
         "note_problems": form.problems.get(NOTE, []),
         "button": button_words(level.revision + 1, draft.rollout.spec, candidates),
-        "nobody": "" if candidates else "No agent serves this yet; whoever joins gets it.",
+        "nobody": "" if candidates else "No agent serves this yet; an agent that joins gets it.",
         "swapped": swapped,
     }
 

@@ -32,14 +32,24 @@ function connect(path) {
   socket.addEventListener("close", (event) => {
     // Who was heard and is now refused lost something: the page as it is today shows what is left.
     if (event.code === SIGNED_OUT || (ACCESS_ENDED.includes(event.code) && line.heardAt !== null)) {
-      if (isTyped()) ended(event.code);
-      else location.reload();
+      if (!isTyped()) return location.reload();
+      ended(event.code);
+      line.isEnded = event.code === SIGNED_OUT;
       return;
     }
     // A little chance keeps a thousand pages from coming back in the same instant.
     setTimeout(connect, line.wait * (0.5 + Math.random()), path);
     line.wait = Math.min(line.wait * 2, LONGEST_WAIT_MS);
   });
+}
+
+// After the person has signed in again in the dialog of session.js.
+function reconnect() {
+  for (const [path, line] of lines) {
+    if (!line.isEnded) continue;
+    line.isEnded = false;
+    connect(path);
+  }
 }
 
 // Whether something was typed on the page and not sent: a reload would lose it.
@@ -54,6 +64,7 @@ function isTyped() {
 }
 
 function ended(code) {
+  document.querySelector("#signed-in")?.remove();
   if (document.querySelector("#access-ended")) return;
   const note = document.createElement("p");
   note.id = "access-ended";
@@ -118,6 +129,7 @@ function lost() {
 if (label) {
   document.body.addEventListener("htmx:sendError", lost);
   document.body.addEventListener("htmx:responseError", lost);
+  document.body.addEventListener("luminet:signed-in", reconnect);
   label.dataset.live.split(" ").forEach(open);
   show();
   setInterval(show, 1000);

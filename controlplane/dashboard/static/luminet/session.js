@@ -8,18 +8,20 @@ const dialog = document.querySelector("#sign-in");
 const panel = dialog.querySelector("#sign-in-form");
 let confirmedAt = Date.now();
 let isChecking = false;
+let isSigningIn = false;
 
 document.addEventListener("submit", async (event) => {
   const { target: form, submitter } = event;
-  if (!form.matches("main form[method=post]") || Date.now() - confirmedAt < FRESH_MS) return;
+  if (!form.matches("main form[method=post]") || isFresh()) return;
   event.preventDefault();
   if (isChecking) return;
   isChecking = true;
   const page = await load(check);
   isChecking = false;
-  if (page?.querySelector(SIGN_IN)) return ask(page);
+  if (!page?.body.dataset.account) return ask(page); // signed out, or the server does not answer
+  if (!form.isConnected) document.body.append(form); // its part of the page was swapped meanwhile
   // Without a new token the server refuses the form, as it should if another account has signed in.
-  if (page?.body.dataset.account === account) renew(page);
+  if (page.body.dataset.account === account) renew(page);
   send(form, submitter);
 });
 
@@ -31,10 +33,20 @@ document.addEventListener("click", async (event) => {
 
 panel.addEventListener("submit", async (event) => {
   event.preventDefault();
-  proceed(await load(event.target.action, { method: "POST", body: new URLSearchParams(new FormData(event.target)) }));
+  if (isSigningIn) return;
+  isSigningIn = true;
+  let page = await load(event.target.action, { method: "POST", body: new URLSearchParams(new FormData(event.target)) });
+  if (page && !page.body.dataset.account && !page.querySelector(SIGN_IN)) page = await load(check); // the form's token was old
+  isSigningIn = false;
+  proceed(page);
 });
 
 dialog.addEventListener("close", () => panel.replaceChildren()); // no password stays in it
+
+// The page has not said that its session has ended, and the server answered this account moments ago.
+function isFresh() {
+  return Date.now() - confirmedAt < FRESH_MS && !document.querySelector("#access-ended, main [data-sign-in]");
+}
 
 async function load(address, request) {
   try {
@@ -46,7 +58,6 @@ async function load(address, request) {
 }
 
 function send(form, submitter) {
-  if (!form.isConnected) document.body.append(form); // its part of the page was swapped meanwhile
   const pressed = document.createElement("input");
   Object.assign(pressed, { type: "hidden", name: submitter?.name ?? "", value: submitter?.value ?? "" });
   form.append(pressed);
@@ -70,6 +81,7 @@ function proceed(page) {
 function ask(page) {
   const form = page?.querySelector(SIGN_IN);
   dialog.querySelector("[role=alert]").hidden = Boolean(form);
+  dialog.querySelector("[data-ended]").hidden = !form;
   if (form) panel.replaceChildren(form);
   if (!dialog.open) dialog.showModal();
   panel.querySelector("[autofocus]")?.focus();
@@ -78,9 +90,25 @@ function ask(page) {
 function resume(page) {
   renew(page);
   dialog.close();
-  const note = document.querySelector("#access-ended") ?? document.createElement("p");
-  Object.assign(note, { className: "note note--ok", textContent: "You are signed in again. Nothing was sent: press the button again." });
+  revive();
+  document.querySelector("#access-ended")?.remove();
+  const note = document.querySelector("#signed-in") ?? document.createElement("p");
+  Object.assign(note, { id: "signed-in", className: "note note--ok", textContent: "You are signed in again. Nothing was sent: press the button again." });
   note.setAttribute("role", "status");
   document.querySelector("main").prepend(note);
   document.querySelector("form[hx-post]")?.dispatchEvent(new Event("change")); // its preview has missed what was typed
+}
+
+// Parts that stopped asking when the session ended ask again, and the page connects again.
+function revive() {
+  for (const link of document.querySelectorAll("main [data-sign-in]")) {
+    const part = link.closest("[hx-get]");
+    link.closest(".note").remove();
+    if (!part) continue;
+    const fresh = part.cloneNode(true); // a clone lacks htmx's mark that its polling has ended
+    part.replaceWith(fresh);
+    htmx.process(fresh);
+  }
+  document.body.dispatchEvent(new CustomEvent("luminet:signed-in"));
+  document.body.dispatchEvent(new CustomEvent("luminet:stale"));
 }
