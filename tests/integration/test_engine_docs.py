@@ -26,7 +26,7 @@ def newcomers() -> Iterator[Engine]:
     with state_folder() as state:
         state.mkdir()
         policy = state.parent / "policy.toml"
-        policy.write_text(block("Its policy", "toml"))
+        policy.write_text(block("Policy of a standalone engine", "toml"))
         with engine("--policy", str(policy), state=state) as running:
             yield running
 
@@ -38,14 +38,14 @@ def shell(running: Engine, script: str) -> str:
 
 
 def test_the_first_command_is_how_the_tests_start_engines() -> None:
-    command = block("Start one", "sh").split()
+    command = block("Start an engine", "sh").split()
     assert command == ["luminet", "engine", "--model", "engine_agent/demo/model", "--name", "demo"]
     assert (CHECKOUT / command[3] / "config.json").exists()
     assert default_home({}, "engine-8101") == CHECKOUT / ".luminet" / "engine-8101"
 
 
 def test_curl_gets_an_answer_and_the_headers(newcomers: Engine) -> None:
-    head, _, body = shell(newcomers, block("Ask it", "sh")).partition("\n\n")
+    head, _, body = shell(newcomers, block("Send requests", "sh")).partition("\n\n")
     assert head.startswith("HTTP/1.1 200 OK")
     headers = {line.partition(": ")[0] for line in head.splitlines()}
     documented = set(re.findall(r"^\| `(x-[a-z-]+)` \|", PAGE, re.MULTILINE))
@@ -55,7 +55,7 @@ def test_curl_gets_an_answer_and_the_headers(newcomers: Engine) -> None:
 
 
 def test_the_openai_client_streams_and_reads_the_header(newcomers: Engine) -> None:
-    script = block("Ask it", "python")
+    script = block("Send requests", "python")
     script = script.replace(".luminet/engine-8101", str(newcomers.state)).replace(":8101", f":{newcomers.port}")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
@@ -65,7 +65,7 @@ def test_the_openai_client_streams_and_reads_the_header(newcomers: Engine) -> No
 
 
 def test_the_admin_face_answers_as_shown(newcomers: Engine) -> None:
-    for line in block("The admin face", "sh").splitlines():
+    for line in block("Admin API", "sh").splitlines():
         assert "error" not in json.loads(shell(newcomers, line.replace("curl ", "curl -sS ", 1)))
 
 
