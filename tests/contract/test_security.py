@@ -18,7 +18,7 @@ def section(title: str) -> str:
 
 
 CLAIMS = [line for line in section("What is claimed").splitlines() if line.startswith("- ")]
-FACES = [line for line in section("Random input at every face").splitlines() if line.startswith("| ")][1:]
+FACES = [line for line in section("Random input at every entry point").splitlines() if line.startswith("| ")][1:]
 POINTERS = sorted(set(POINTER.findall(PAGE)))
 
 
