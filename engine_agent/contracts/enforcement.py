@@ -1,8 +1,8 @@
-"""Which policy fields an engine enforces: the grades, and how an engine declares them. Standard library.
+"""Grades of enforcement for policy fields, and how an engine declares them. Standard library.
 
-An engine declares a grade for every field but those whose grade follows from the formats that it reports. A field
-whose values differ in that has a grade for each value. A field or grade that a reader does not know is ignored: an
-engine that does not declare a field is `untested` in it, never `enforced`.
+An engine declares a grade for every field except those graded by the formats that it reports. A field that is graded by
+value has a grade for each value. Readers ignore unknown fields and grades: a field that an engine does not declare is
+`untested`, never `enforced`.
 """
 
 from collections.abc import Mapping

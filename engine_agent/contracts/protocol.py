@@ -299,7 +299,7 @@ _ROUTE = {"agent": _ID, "address": _TEXT, "models": _OBJECT, "identity": _SECRET
 # policy is tried.
 _GATE = {"model": _TEXT, "refused": _OBJECT}
 _SPLIT = {"namespaces": _IDS, "agents": _TEXTS, "share": _RATIO}
-_DOORS = {"gateways": _TEXTS}  # the other gateways: they share organisations' limits and the canary's work
+_DOORS = {"gateways": _TEXTS}  # all gateways: they divide organisations' limits and share the canary's work
 _FIELDS: Mapping[str, Mapping[str, Check]] = {
     "org": {"org": _ID, "slug": _TEXT, "state": _TEXT, "limits": _OBJECT},
     "ns": {"org": _ID, **_NAMESPACE},

@@ -34,7 +34,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The data persisted beside the snapshot: receipts by operation, oldest first, and the last report of each kind."""
+    """The data persisted beside the snapshot: receipts by operation, oldest first, draining state and last reports."""
 
     receipts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     is_draining: bool = False

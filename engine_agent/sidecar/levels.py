@@ -80,7 +80,7 @@ class LevelTeller:
 
 
 def _holdings(found: Mapping[str, Any], named: Mapping[str, Any], pairs: PairsTold) -> dict[str, Any]:
-    """Return the parts that this engine's version provides."""
+    """Return the evictions, formats and pins, as far as the engine provides them."""
     told: dict[str, Any] = {}
     if "evictions" in found:
         told["evictions"] = pairs.due(found["evictions"])

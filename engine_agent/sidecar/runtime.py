@@ -47,8 +47,7 @@ DISK_SECONDS = 1.0  # between two attempts to write to a full or failing disk
 SHORTEST_SECONDS = 0.001  # shortest wait for an event, so that other tasks of the loop can run
 ONLY_NEWEST = (told.HolderSeen, told.AboutSeen)
 CLOCK_STEP_SECONDS = 0.05  # smaller changes are not passed to the holder
-# for the first answer: the control plane just sent a snapshot, or has been unreachable for long
-CLOCK_PATIENCE_SECONDS = 2.0
+CLOCK_PATIENCE_SECONDS = 2.0  # wait for the first answer: it just came with a snapshot, or will not come for long
 KEEP_CLOCK_SECONDS = 5.0
 LEVELS_LOOK_SECONDS = 1.0
 P = ParamSpec("P")
@@ -205,8 +204,9 @@ class Runtime:
         return self._newest.pop(type(event), event)
 
     async def _take_commands(self) -> None:
-        """Start the worker once the control plane's clock is known; by the local clock, valid commands may look
-        expired.
+        """Start the worker once the control plane's clock is known.
+
+        By the local clock, valid commands may look expired.
         """
         await self.clock.learnt.wait()
         broker = self.credentials.broker

@@ -2,13 +2,15 @@
 
 A spool's id is created with its file, so the control plane sees when an agent starts a new one. Lines of the file:
 
-  <crc32 of what follows> {"spool": id, "from": n, "marks": {name: value, …}}              the first
-  <crc32 of what follows> {"told": [[kind, told], …], "from": n, "upto": n, "marks": {…}}  appended, each in one write
-  <crc32 of what follows> {"upto": n, "last": n}                                            these have arrived
+    <crc32 of what follows> {"spool": id, "from": n, "marks": {name: value, …}}              the first
+    <crc32 of what follows> {"told": [[kind, told], …], "from": n, "upto": n, "marks": {…}}  appended, each in one write
+    <crc32 of what follows> {"upto": n, "last": n}                                            these have arrived
 
 A mark says up to where a source is reported. It is in the same line as the reports, so that both are on disk or
-neither. A last line torn by a crash was never sent. Damage before it loses the reports of that line and is logged. Each
-line says how far its numbers go and what has arrived, so lost numbers remain a gap that the control plane sees. If the
+neither.
+
+A last line torn by a crash was never sent. Damage before it loses the reports of that line and is logged. Each line
+says how far its numbers go and what has arrived, so lost numbers remain a gap that the control plane sees. If the
 assigned numbers are unknown, a new spool sends the remaining reports.
 
 A spool restored from a copy assigns numbers a second time, and the control plane would take those reports for known
