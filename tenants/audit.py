@@ -115,7 +115,7 @@ def _write(entries: list[AuditRecord], *, now: datetime) -> None:
 def _insert(entries: list[AuditRecord]) -> None:
     """Insert the records as columns in one statement: there may be thousands, and other writers wait for the head."""
     fields = AuditRecord._meta.concrete_fields
-    # without the length, so that PostgreSQL raises an error for long values and does not cut them
+    # Without the length, so that PostgreSQL raises an error for long values and does not cut them.
     kinds = [str(one.db_type(connection)).partition("(")[0] for one in fields]
     names, arrays = ", ".join(f'"{one.column}"' for one in fields), ", ".join(f"%s::{kind}[]" for kind in kinds)
     with connection.cursor() as cursor:
@@ -192,8 +192,9 @@ def _unwatched(records: int) -> None:
 
 
 def audit_verify(*, remembered_head: str | None = None, seen: Seen = _unwatched) -> Verdict:
-    """Check the chain. `remembered_head` ("seq:hash", stored elsewhere) also reveals a cut tail whose head was reset.
+    """Check the chain of records.
 
+    `remembered_head` ("seq:hash", stored elsewhere) also reveals that the trail's end was cut off and its head reset.
     `seen` is called with the number of records of each page.
     """
     head = AuditHead.objects.filter(pk=1).first() or AuditHead(seq=0, hash=GENESIS)

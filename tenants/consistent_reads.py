@@ -8,7 +8,10 @@ from django.db import connection, transaction
 
 @contextmanager
 def consistent_read() -> Iterator[None]:
-    """Run all queries within on one snapshot. Inside another transaction, its isolation level applies."""
+    """Run all queries of the block on one database snapshot.
+
+    Inside another transaction, its isolation level applies.
+    """
     if connection.in_atomic_block:
         yield
         return

@@ -60,7 +60,7 @@ def place_of(level: PolicyLevel) -> Place:
 
 
 def levels_of(place: Place) -> list[PolicyLevel]:
-    """Return the levels that a place inherits, outermost first, and its own, in one query and so as of one moment."""
+    """Return the levels that a place inherits, outermost first, and its own. One query reads them at one moment."""
     organisation_id, namespace_id = place.key
     owners = Q(kind=PolicyLevel.Kind.FLEET)
     keys: list[Key] = [FLEET.key]

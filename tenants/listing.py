@@ -29,7 +29,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """How much an organisation has, shown before it is changed or deleted."""
+    """Counts of an organisation's objects, shown before it is changed or deleted."""
 
     namespaces: int
     keys: int

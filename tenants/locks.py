@@ -79,7 +79,7 @@ def user_lock(user: User) -> User:
 
 
 def groups_lock(group_ids: Iterable[int]) -> None:
-    """Lock groups exclusively, to check the shares reserved of their agents."""
+    """Lock groups exclusively, to check the reserved shares of their pools."""
     list(AgentGroup.objects.select_for_update(no_key=True).filter(pk__in=sorted(group_ids)).order_by("pk"))
 
 

@@ -1,4 +1,4 @@
-"""The signed header in which a gateway tells an engine for whom a request is. Standard library only.
+"""The signed header with which a gateway names a request's customer to an engine. Standard library only.
 
 `x-luminet-identity: v1.<payload>.<signature>`. The payload is the identity as canonical JSON; the signature is
 HMAC-SHA256 over `v1.<payload>` with a secret that gateways and engines share. Both are in base64url without padding. A
@@ -33,7 +33,7 @@ CRITICAL = "critical"  # a payload member outside the identity: the names of mem
 _VERSION = "v1"
 
 INFER = "infer"  # the scope of requests that generate
-# the scope of a gateway's own queries about the engine's cache; they serve no customer and generate nothing
+# The scope of a gateway's own queries about the engine's cache; they serve no customer and generate nothing.
 WATCH = "watch"
 FLEET = "fleet"  # stands for organisation and namespace in that scope
 

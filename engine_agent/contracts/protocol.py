@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from engine_agent.contracts.strict_json import UnsafeJson, members
 
 FORMAT = 1
-# organisations, and each one's namespace, of isolation probes; no customer owns them
+# Organisations, and each one's namespace, of isolation probes; no customer owns them.
 CANARIES = ("canary-a", "canary-b")
 FLEET = "fleet"  # stands for the organisation of entries without one: routes, gates. Organisations' ids are numbers
 MAX_CHANGE_BYTES = 65_536  # a longer sealed change is not sent: the agent pulls the snapshot instead
@@ -260,7 +260,7 @@ def _every(is_good: Callable[[Any], bool]) -> Callable[[Any], bool]:
 def _is_namespace_key(value: Any) -> bool:
     if not _is_base64_of_32(value):
         return False
-    # otherwise one key could be written in several ways
+    # Otherwise one key could be written in several ways.
     return bool(base64.b64encode(base64.b64decode(value)).decode() == value)
 
 

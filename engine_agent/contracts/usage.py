@@ -71,7 +71,7 @@ class KeyRow:
 
 
 def key_row_told(row: KeyRow) -> list[Any]:
-    """Return the row as a list, which is short because a report has many of them."""
+    """Return the row as a report has it: a list, because there are many."""
     return [row.minute, row.namespace, row.model, row.key or None, *row.counts]
 
 

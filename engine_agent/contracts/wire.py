@@ -203,7 +203,7 @@ class _Usage(Struct):
 
     boot: Id
     upto: Count
-    # as in usage.py; the control plane checks each row when it stores it
+    # As in usage.py; the control plane checks each row when it stores it.
     rows: Annotated[list[Any], Meta(max_length=MOST_ROWS)]
     totals: Object  # {namespace: [requests, prompt tokens, cached tokens]}, the engine's own totals up to `upto`
     lost: Count  # number of its records that can no longer be read
@@ -227,10 +227,11 @@ class _OfNamespaces(_At):
 
 
 class _Levels(_OfNamespaces):
-    """How full the engine's cache is now.
+    """The fill levels of the engine's cache.
 
     `pool`: {"capacity_bytes", "used_bytes", "evictable_bytes"}. `namespaces`: {id: {"resident_bytes", "host_bytes",
     "expired_blocks", "evicted_blocks", "quota_blocks", "purged_blocks"}}. Blocks and preemptions count since the boot.
+
     Optional members: `evictions`, a list of {"victim", "by", "cause", "blocks", "bytes", "seconds_ago"}: blocks that
     requests of one namespace evicted from another or from itself since the boot, "*" for other namespaces; a report
     need not list all. `formats`: {id: {KV format: bytes}}, the formats of `resident_bytes`. `pins`: a list of {"id",

@@ -26,7 +26,7 @@ from engine_agent.sidecar.holder import (
 
 TIMEOUT = aiohttp.ClientTimeout(total=10, connect=2)
 SLOW_TIMEOUT = aiohttp.ClientTimeout(total=60, connect=2)
-# the engine understood the request and would refuse it again; every other status is worth a retry
+# The engine understood the request and would refuse it again; every other status is worth a retry.
 REJECTED = (400, 404, 413, 422)
 NEVER_APPLIED = ("malformed", "rejected")  # error codes that reject a snapshot finally
 JOURNAL_BOOT = ("boot", "last", "size_bytes", "is_current")
@@ -55,7 +55,7 @@ class AdminHolder:
     """The client of one engine's admin API. Use and close it in one event loop."""
 
     def __init__(self, face: EngineFace, advertised: Advertised, *, words_in: Path | None = None) -> None:
-        """Set `words_in` to the folder of an exit reason when another program starts the engine."""
+        """If another program runs the engine, `words_in` is the folder in which it leaves its exit reason."""
         self._face, self._advertised, self._words_in = face, advertised, words_in
         self._is_heard = False
         self._session: aiohttp.ClientSession | None = None

@@ -1,4 +1,4 @@
-"""Settings of a sidecar, the same beside an engine and a gateway."""
+"""Settings of a sidecar, the same for engines and gateways."""
 
 from dataclasses import dataclass
 from pathlib import Path

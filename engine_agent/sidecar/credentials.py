@@ -29,7 +29,7 @@ class Credentials:
     broker: Mapping[str, str] = field(repr=False)  # url, prefix, queue
     keys: Mapping[str, str | None] = field(repr=False)  # verifying, sealing, identity, check: in base64
     cadence_seconds: float = 0.5
-    # hosts allowed when the agent joined, saved so that the next start needs no option
+    # Hosts allowed when the agent joined, saved so that the next start needs no option.
     plain_http_hosts: tuple[str, ...] = ()
 
     @property

@@ -39,7 +39,7 @@ class Ledger:
     receipts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     is_draining: bool = False
     about: Mapping[str, Any] | None = None
-    # purges reported before they were complete: see state.py
+    # Purges reported before they were complete: see state.py.
     partly_told: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -53,7 +53,7 @@ class Apply:
     generation: int
     target: str
     content: bytes | None = field(repr=False)
-    is_change: bool  # whether `content` is a change to the stored snapshot instead of a whole snapshot
+    is_change: bool  # True: `content` is a change to the stored snapshot; False: it is a whole snapshot
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ async def _ensured(home: Path, joining: Joining, *, kind: str, about: Mapping[st
         log.warning("%s goes on with what it holds: %s", kept.agent, problem)
         return kept
     except ControlPlaneRefused as problem:
-        # a revocation names one agent; a join token admits any machine and must not undo it
+        # A revocation names one agent; a join token admits any machine and must not undo it.
         if problem.code == REVOKED:
             log.error("%s was revoked, and stops: to have this machine join anew, delete %s", kept.agent, home)
             await asyncio.sleep(REVOKED_SECONDS)

@@ -37,7 +37,7 @@ ENDS = {"cancelled": "cancelled", "error": "failed", "deadline": "failed"}  # ou
 
 
 class _Key(NamedTuple):
-    """What identifies a usage row."""
+    """The key of a usage row."""
 
     minute: int
     organisation: str
@@ -48,7 +48,7 @@ class _Key(NamedTuple):
 
 
 class _Caller(NamedTuple):
-    """What identifies a row of a customer's API key."""
+    """The key of a usage row by API key."""
 
     minute: int
     namespace: str
@@ -81,7 +81,7 @@ class Rows:
 
     @property
     def is_full(self) -> bool:
-        """Return whether the report has no room for more than one further record."""
+        """Return whether there is room for at most one more record."""
         has_room = len(self._sums) < MOST_ROWS - MOST_GIVEN_UP and len(self._by_caller) < MOST_KEY_ROWS
         return not has_room or self._bytes >= MOST_REPORT_BYTES
 
@@ -175,7 +175,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far one boot's journal is counted, in a form that can be saved."""
+    """The position up to which one boot's journal is counted, in a form that can be saved."""
 
     upto: int = 0
     oldest_open: int | None = None

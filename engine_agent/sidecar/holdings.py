@@ -1,4 +1,4 @@
-"""Choose what a `levels` report contains besides namespaces: a bounded number of entries, most important first.
+"""Choose what a `levels` report contains besides namespaces: a limited number of entries, most important first.
 
 Counters of evictions only rise, so a later report can carry what has no room in this one, and nothing is lost. Each
 report repeats some unchanged counters, least recently reported first, so that a reader that missed a report catches up.
@@ -39,7 +39,7 @@ class PairsTold:
 
 
 def formats_most(found: Mapping[str, Mapping[str, int]], named: Mapping[str, Any]) -> dict[str, Mapping[str, int]]:
-    """Return the KV formats of the namespaces in the report."""
+    """Return the KV formats of those of the report's namespaces with the most cached bytes."""
     held = [name for name in named if found.get(name)]
     most = sorted(held, key=lambda name: -sum(found[name].values()))[:MOST_FORMATS]
     return {name: found[name] for name in most}
@@ -51,7 +51,7 @@ def pins_most(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def is_held(pin: Mapping[str, Any]) -> bool:
-    """Return whether all of the pin's tokens are cached and stay."""
+    """Return whether the pin is active and all its tokens are cached."""
     return bool(pin["state"] == "active" and pin["resident_tokens"] == pin["wanted_tokens"])
 
 

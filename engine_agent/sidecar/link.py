@@ -64,7 +64,7 @@ class Link:
     def __init__(self, url: str, token: str, clock: ControlPlaneClock) -> None:
         self._url, self.clock = f"{url}/agent/v1", clock
         self.token = token
-        # Whether the control plane accepts usage and compressed bodies, by its last answer. An older version refuses
+        # True if the control plane accepts usage and compressed bodies, by its last answer. An older version refuses
         # both.
         self.takes_usage = False
         self.why_revoked: str | None = None  # once set, it stays: a revoked token never becomes valid again

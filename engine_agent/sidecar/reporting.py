@@ -105,7 +105,7 @@ class Reporter:
         except (KeyError, TypeError, ValueError):
             raise ControlPlaneAway("an answer to reports that lacks what it must say") from None
         try:
-            # first: once reports are forgotten, the sidecar must know which records are not counted
+            # First: once reports are forgotten, the sidecar must know which records are not counted.
             await self._stands(journal)
             async with self.spooling:
                 await asyncio.to_thread(self._spool.acknowledge, acknowledged)

@@ -97,7 +97,7 @@ class Runtime:
 
     @property
     def heard_at(self) -> float | None:
-        """When the control plane last answered, by the monotonic clock. None: it has not answered yet."""
+        """Return the monotonic time of the control plane's last answer, or None before the first."""
         return self._reporter.heard_at
 
     def _machine(self) -> Sidecar:
@@ -227,7 +227,7 @@ class Runtime:
         try:
             self._loop.call_soon_threadsafe(hand_in)
             outcome = settled.result(UNSETTLED_SECONDS)
-        # the control plane repeats the command, or the agent pulls
+        # The control plane repeats the command, or the agent pulls.
         except (TimeoutError, CancelledError, RuntimeError):
             outcome = UNSETTLED
         self.metrics.command(outcome, time.perf_counter() - began)

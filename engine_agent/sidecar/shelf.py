@@ -1,4 +1,4 @@
-"""Cache the current snapshot in memory, to apply changes to it, and in the store. CPU-heavy work runs in threads."""
+"""Keep the current snapshot in memory, to apply changes to it, and in the store. CPU-heavy work runs in threads."""
 
 import asyncio
 from dataclasses import replace
@@ -20,7 +20,7 @@ class Shelf:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.stored: Stored | None = store.read()
-        # the last snapshot built here, applied or not
+        # The last snapshot built here, applied or not.
         self.newest = None if self.stored is None else self.stored.snapshot
 
     async def after(self, effect: Apply) -> Snapshot:

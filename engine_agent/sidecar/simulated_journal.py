@@ -51,7 +51,7 @@ class SimulatedJournal:
     _turn: int = 0
 
     def go_on(self, asked: Sequence[Asked], *, now: float, at: float) -> None:
-        """Record the requests up to `now` on a monotonic clock, which is `at` in unix seconds."""
+        """Record the requests up to now: `now` by a monotonic clock, `at` in unix seconds."""
         seconds = 0.0 if self._until is None or not asked else now - self._until
         self._until = now
         self._due += seconds * self.rate

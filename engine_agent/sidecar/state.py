@@ -58,7 +58,7 @@ QUIET_SECONDS = 30.0  # after so long without a message: pull
 COMMAND_WAIT_SECONDS = 1.0  # for the command with the state that an answer named; then pull
 PROOF_SECONDS = 30.0  # wait for purges that wait for running sequences; then report what is proven
 PROOF_LOOK_SECONDS = 0.25
-# between two reports of one kind of refusal, so that thousands of forged commands cannot fill the spool
+# Between two reports of one kind of refusal, so that thousands of forged commands cannot fill the spool.
 REFUSED_SECONDS = 5.0
 FIRST_CADENCE_SECONDS = 0.5
 RETRY_SECONDS = (0.5, 30.0)  # after failures: doubling from the first to the second
@@ -146,7 +146,7 @@ class Sidecar:
         self._prove_at = 0.0
         self._operating: dict[str, tuple[str, list[int]]] = {}  # action and messages, by operation
         self._steering = ""  # the drain or resume operation that is running
-        # waiting drain and resume operations, with their deadlines
+        # Waiting drain and resume operations, with their deadlines.
         self._to_steer: deque[tuple[Operate, float]] = deque()
         self._refused: dict[str, tuple[int, str]] = {}
         self._refused_told_at: dict[str, float] = {}
@@ -253,7 +253,7 @@ class Sidecar:
             what = f"generation {goal.generation}, {self.held.generation} is held"
             return self._refuse(delivery, "older", what)
         if goal == self.held:
-            # our acknowledgement arrived, and the control plane lost it
+            # Our acknowledgement arrived, and the control plane lost it.
             if ("applied", goal.hash) not in self._waiting:
                 self._told = None
             return self._settle(delivery, "held")
@@ -326,7 +326,7 @@ class Sidecar:
         self.held, self._applied_seconds = Held(event.generation, event.hash), event.seconds
         self._is_proof_old = self._is_proving
         self.has_pulled = self.has_pulled or goal is None or goal.base is None
-        # otherwise the holder may have another state, and is restored
+        # Otherwise the holder may have another state, and is restored.
         was_handed_over = goal is None or goal.content is not None
         if was_handed_over and self.holder and self.holder.boot == event.boot:
             self.holder = replace(self.holder, hash=event.hash)
@@ -357,7 +357,7 @@ class Sidecar:
     def _pulled(self, event: Pulled) -> None:
         self._is_pulling = False
         self._pull_retry.worked()
-        # if it still differs from the desired state, wait before the next pull
+        # If it still differs from the desired state, wait before the next pull.
         self._heard_at = self._desired_at = self._now
         goal = Held(event.generation, event.hash)
         if self.held and goal.generation < self.held.generation:
@@ -499,7 +499,7 @@ class Sidecar:
 
     @property
     def _is_busy(self) -> bool:
-        """Whether the holder is applying or restoring; it does one at a time."""
+        """Return whether the holder is applying or restoring; it does one at a time."""
         return self._goal is not None or self._is_restoring
 
     def _go_apply(self) -> None:
@@ -558,7 +558,7 @@ class Sidecar:
 
     @property
     def _is_behind(self) -> bool:
-        """Whether an answer or command named a state that is not applied, not rejected and not older."""
+        """Return whether an answer or command named a state that is not applied, not rejected and not older."""
         desired, held = self.desired, self.held
         if desired is None or desired == held or desired.hash in self._rejected:
             return False
@@ -580,7 +580,7 @@ class Sidecar:
 
     @property
     def _must_prove(self) -> bool:
-        """Whether the applied state must be reported, with the proofs that belong to it."""
+        """Return whether the applied state must be reported, with the proofs that belong to it."""
         if self.held is None or self._told == self.held or self.holder is None or self._is_busy:
             return False
         return self.holder.hash == self.held.hash

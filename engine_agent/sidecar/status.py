@@ -21,7 +21,7 @@ MOST_CONNECTIONS = 64
 
 @asynccontextmanager
 async def status_served(runtime: Runtime, scrapers: Scrapers, *, host: str, port: int) -> AsyncIterator[None]:
-    """Serve until the context ends. Raise CannotListen."""
+    """Serve the status within the context. Raise CannotListen."""
     server = server_of(StatusApp(runtime, scrapers), limits=ConnectionLimits(total=MOST_CONNECTIONS))
     serving = asyncio.create_task(server.serve(sockets=[bind_tcp(host, port)]))
     try:

@@ -52,7 +52,7 @@ class UsageReader:
         self._held: set[str] = set()  # boots that are not reported until no report waits
         self._reading = asyncio.Lock()
         self._pages_left = 0
-        self.is_busy = False  # whether the last call found something to report
+        self.is_busy = False  # the last call found something to report
         self.traffic: OrderedDict[str, None] = OrderedDict()  # namespaces with reported usage of customers
 
     async def stand(self, boot: str, upto: int) -> None:
@@ -111,7 +111,7 @@ class UsageReader:
         try:
             return await self._count(boot, fold, page)
         except BaseException:
-            # it has counted records that may not be reported: read again from the mark
+            # It has counted records that may not be reported: read again from the mark.
             self._folds.pop(boot.boot, None)
             raise
 

@@ -27,7 +27,7 @@ VISIBILITY_SECONDS = 60  # before the broker repeats an unacknowledged command; 
 RESTART_SECONDS = (1.0, 30.0)
 STOP_SECONDS = 5.0
 
-# the sealed text, and whether it is a redelivery; returns when the command is settled
+# The sealed text, and whether it is a redelivery; returns when the command is settled.
 Take = Callable[[object, bool], None]
 
 

@@ -86,7 +86,7 @@ def config_apply(
 
 
 def _groups_concerned(plan: Plan) -> set[int]:
-    """Return the groups whose agents have some of the changed state."""
+    """Return the agent groups that the plan's changes affect."""
     namespaces = Namespace.objects.all()
     if not any(one.is_of_the_fleet for one in plan.changes):
         namespaces = namespaces.filter(organisation__slug__in={one.slugs[0] for one in plan.changes})

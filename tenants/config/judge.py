@@ -56,7 +56,7 @@ def room_problems(before: State, after: State) -> Iterator[Problem]:
 
 
 def share_problems(actor: Actor, before: State, after: State, drafted: Sequence[Drafted]) -> Iterator[Problem]:
-    """Yield conflicts where the shares reserved of a group's pools would grow beyond the pools."""
+    """Yield a conflict for each group whose reserved shares would grow beyond the bound."""
     concerned = _groups_growing(before, after, drafted)
     if not concerned:
         return

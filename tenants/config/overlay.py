@@ -24,7 +24,7 @@ Value = TypeVar("Value")
 
 
 class Blame(StrEnum):
-    """Why a document cannot be applied: invalid content, missing permission, or a conflict with the current state."""
+    """The reason why a document cannot be applied: invalid content, missing permission, or a conflict."""
 
     INVALID = "invalid"
     FORBIDDEN = "forbidden"

@@ -277,7 +277,7 @@ def _organisation_deletion(now: OrganisationState) -> PlannedChange:
 
 
 def _contents(namespaces: Iterable[NamespaceState], *revisions: int) -> str:
-    """Return a hash, so that an object with a new namespace or a newer policy is not deleted unseen."""
+    """Return a hash of what a deletion includes, so that a new namespace or a newer policy is not deleted unseen."""
     rows = [[one.slug, one.revision, one.policy_revision] for one in namespaces]
     return hashlib.sha256(canonical_json([*revisions, *rows])).hexdigest()
 

@@ -53,7 +53,7 @@ class OrganisationState:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The fleet's level, the organisations that the actor sees and named, and all agent groups with their ids."""
+    """The fleet's level, the requested organisations that the actor sees, and all agent groups with their ids."""
 
     policy_revision: int = 0
     policy: Values = field(default_factory=dict)
@@ -63,7 +63,7 @@ class State:
 
 def state_read(actor: Actor, slugs: Collection[str] | None) -> State:
     """Read the state of the named organisations, or of all that the actor sees if `slugs` is None."""
-    # reading must not create the row
+    # Reading must not create the row.
     fleet = PolicyLevel.objects.filter(kind=PolicyLevel.Kind.FLEET).first() or PolicyLevel()
     return State(fleet.revision, fleet.policy, _organisations(actor, slugs), dict(groups().values_list("slug", "pk")))
 

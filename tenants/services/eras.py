@@ -38,7 +38,10 @@ def tenants_era_begin(*, now: datetime) -> EraOfTenants:
 
 
 def era_epoch(now: datetime) -> int:
-    """Return the lowest epoch of a reset, from the clock: a later reset has higher ones, even from the same backup."""
+    """Return the lowest new epoch of a reset.
+
+    It comes from the clock, so a later reset has higher ones, even from the same backup.
+    """
     return int(now.timestamp()) // EPOCH_SECONDS
 
 

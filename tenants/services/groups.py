@@ -27,7 +27,7 @@ def group_delete(*, actor: Actor, group: AgentGroup) -> None:
     if group.slug == DEFAULT:
         raise Conflict([FieldProblem("group", "default is where namespaces belong unless told otherwise; it stays")])
     with audited() as journal:
-        # locked so that no namespace can join it meanwhile
+        # Locked so that no namespace can join it meanwhile.
         if not AgentGroup.objects.select_for_update().filter(pk=group.pk):
             raise NotFound("agent group")
         journal.record(actor, "group.delete", f"group {group.slug}", before={"slug": group.slug, "name": group.name})

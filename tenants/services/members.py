@@ -141,7 +141,7 @@ def invitation_accept(
     email = _invited_address(link_open(OneTimeLink.Purpose.INVITATION, secret, now=now))
     if is_new_password:
         password_check(password, User(email=email))
-    # outside the transaction, so that a refused attempt still counts
+    # Outside the transaction, so that a refused attempt still counts.
     attempt = attempt_begin(email=email, address=address, now=now)
     user = owner_of(email, password)
     if user is None and not is_new_password:

@@ -112,7 +112,10 @@ def sign_in(*, email: str, password: str, address: str, device: str = "", now: d
 
 
 def owner_of(email: str, password: str) -> User | None:
-    """Return the owner of these credentials, or None in the same time. Call it only after `attempt_begin`."""
+    """Return the owner of these credentials, or None. Call it only after `attempt_begin`.
+
+    An address without an account takes the same time.
+    """
     user = authenticate(username=email, password=password) if len(password) <= MAX_PASSWORD_LENGTH else None
     return user if isinstance(user, User) else None
 

@@ -1,4 +1,4 @@
-"""The bound on shares reserved of each pool, for publishes, new namespaces and moves."""
+"""Enforce the bound on the reserved shares of each pool, for publishes, new namespaces and moves."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
