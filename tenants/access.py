@@ -1,7 +1,7 @@
-"""The one way to things that belong to somebody. Every look-up of an organisation, and of what it has, is here.
+"""Every lookup of an organisation and of what belongs to it, under the actor's permissions.
 
-"Not yours" and "not there" take the same path: one query, narrowed to what the actor may see, and one error. A missing
-scope is said only about what is the actor's own.
+"Not yours" and "not there" take the same path: one query, limited to what the actor may see, and one error. The error
+for a missing scope is raised only within the actor's own organisation.
 """
 
 from collections.abc import Collection, Iterable
@@ -33,7 +33,7 @@ LAST_USED_STEP = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What one deed asks of its actor."""
+    """The permissions that an action requires."""
 
     scope: Scope | None  # None: any valid token
     writes: bool = False
@@ -58,7 +58,7 @@ OPERATE_ADMIN_READ = Rule(Scope.ADMIN, operators_only=True)
 
 
 def actor_for_token(secret: str, *, now: datetime, address: str, request_id: str) -> Actor:
-    """Whom a bearer token speaks for, or InvalidToken."""
+    """Return the actor of a bearer token. Raise InvalidToken."""
     if secret_is_well_formed(KEY_KIND, secret):
         return _key_actor(secret_hash(secret), now, address, request_id)
     if secret_is_well_formed(OPERATOR_TOKEN_KIND, secret):
@@ -93,12 +93,12 @@ def _operator_token_actor(hash_: bytes, now: datetime, address: str, request_id:
 
 
 def actor_for_operator(user: User, *, address: str = "", request_id: str = "") -> Actor:
-    """Whom a signed-in operator speaks for."""
+    """Return the actor of a signed-in operator."""
     return Actor(ActorKind.OPERATOR, str(user.pk), user.email, REST_SCOPES, address=address, request_id=request_id)
 
 
 def actor_for_member(member: Member, *, address: str = "", request_id: str = "") -> Actor:
-    """Whom a signed-in person speaks for in one of their organisations, with what their role there lets them do."""
+    """Return the actor of a signed-in member of an organisation, with the scopes of their role."""
     return Actor(
         ActorKind.MEMBER,
         str(member.user_id),
@@ -111,13 +111,13 @@ def actor_for_member(member: Member, *, address: str = "", request_id: str = "")
 
 
 def _used(row: "QuerySet[ApiKey] | QuerySet[OperatorToken]", last: datetime | None, now: datetime) -> None:
-    """Noted once a minute: a write for every request would cost more than the news is worth."""
+    """Update the time of last use at most once a minute: a write for every request would cost too much."""
     if last is None or now - last >= LAST_USED_STEP:
         row.update(last_used_at=now)
 
 
 def permit(actor: Actor, rule: Rule) -> None:
-    """For what belongs to nobody in particular; what belongs to an organisation is judged once it is found."""
+    """Check a rule outside any organisation. `organisation_for` checks it within one."""
     if rule.operators_only and not actor.is_operator:
         raise NotPermitted("Only operators of this fleet may do this.")
     if rule.scope is not None and not actor.has(rule.scope):
@@ -138,7 +138,7 @@ def organisation_for(actor: Actor, slug: str, rule: Rule) -> Organisation:
 
 
 def organisation_own(actor: Actor, rule: Rule) -> Organisation | None:
-    """For what no path names: the actor's organisation, under the rule; None for operators, who have the fleet."""
+    """Return the actor's organisation after checking the rule, for paths without one. Return None for operators."""
     if actor.organisation_id is None:
         permit(actor, rule)
         return None
@@ -148,7 +148,7 @@ def organisation_own(actor: Actor, rule: Rule) -> Organisation | None:
 
 
 def permit_anywhere(actor: Actor, rule: Rule) -> None:
-    """For a path that names no organisation: what the rule says of the actor's own holds there too."""
+    """Check the rule for a path without an organisation, as strictly as within the actor's own."""
     if rule.writes or rule.whole_organisation:
         organisation_own(actor, rule)
     else:
@@ -156,7 +156,7 @@ def permit_anywhere(actor: Actor, rule: Rule) -> None:
 
 
 def organisation_behind(actor: Actor) -> Organisation:
-    """Whose the actor is; deleted since the token was looked at, there is nothing it speaks for."""
+    """Return the actor's organisation. Raise InvalidToken if it was deleted after the token was checked."""
     organisation = organisations_visible(actor).first()
     if organisation is None:
         raise InvalidToken
@@ -172,7 +172,10 @@ def _permit_within(actor: Actor, organisation: Organisation, rule: Rule) -> None
 
 
 def suspension_check(organisation: Organisation, actor: Actor) -> None:
-    """Asked when a request comes in, and again by locks.py of the row as it is once nobody else can change it."""
+    """Raise OrganisationSuspended for anyone but operators.
+
+    Called when a request arrives, and again by `locks.py` once the row is locked.
+    """
     if organisation.is_suspended and not actor.is_operator:
         raise OrganisationSuspended
 
@@ -183,7 +186,7 @@ def namespaces_visible(actor: Actor, organisation: Organisation) -> "QuerySet[Na
 
 
 def namespace_for(actor: Actor, organisation: Organisation, slug: str) -> Namespace:
-    """Within an organisation `organisation_for` has found: the rule was kept there."""
+    """Return a namespace of an organisation from `organisation_for`, which has checked the rule."""
     namespace = namespaces_visible(actor, organisation).filter(slug=slug).first()
     if namespace is None:
         raise NotFound("namespace")
@@ -192,19 +195,19 @@ def namespace_for(actor: Actor, organisation: Organisation, slug: str) -> Namesp
 
 
 def memberships_of(user: User) -> "QuerySet[Member]":
-    """Where this person belongs. To a deleted organisation nobody does."""
+    """Return the memberships of a person, without those in deleted organisations."""
     living = Member.objects.filter(user=user).exclude(organisation__state=Organisation.State.DELETED)
     return living.select_related("organisation").order_by("organisation__name", "organisation__slug")
 
 
 def namespaces_of(memberships: Iterable[Member]) -> "QuerySet[Namespace]":
-    """Those of every organisation in which somebody's role lets them read, at once."""
+    """Return the namespaces of all organisations in which the members' roles allow reading, in one query."""
     readable = [one.organisation_id for one in memberships if actor_for_member(one).has(Scope.POLICY_READ)]
     return Namespace.objects.filter(organisation__in=readable, deleted_at=None)
 
 
 def namespace_slugs(ids: Collection[int]) -> dict[int, str]:
-    """What the namespaces a key is bound to are called; those deleted since are left out."""
+    """Return the slugs of the namespaces that a key is bound to, without deleted ones."""
     if not ids:
         return {}
     return dict(Namespace.objects.filter(pk__in=ids, deleted_at=None).values_list("pk", "slug"))
@@ -271,7 +274,7 @@ def operator_token_for(token_id: UUID) -> OperatorToken:
 
 
 def operator_behind(actor: Actor) -> User:
-    """The person an operator's token speaks for."""
+    """Return the owner of an operator's token."""
     return operator_token_for(UUID(actor.id)).user
 
 
@@ -287,7 +290,7 @@ def group_for(slug: str) -> AgentGroup:
 
 
 def audit_visible(actor: Actor) -> "QuerySet[AuditRecord]":
-    """Operators see everything; an organisation sees what was done in it."""
+    """Return all records for operators, and otherwise those of the actor's organisation."""
     return (
         AuditRecord.objects.all()
         if actor.is_operator

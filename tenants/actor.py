@@ -1,4 +1,4 @@
-"""Who does something: a person, a key or the system, with what it may do. Pure values."""
+"""Actors: a person, a key or the system, with its permissions. No I/O."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,13 +30,16 @@ class ActorKind(StrEnum):
     OPERATOR_TOKEN = "operator-token"  # noqa: S105
     MEMBER = "member"
     KEY = "key"
-    VISITOR = "visitor"  # somebody with nothing but a one-time link
+    VISITOR = "visitor"  # a person with only a one-time link
     SYSTEM = "system"
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """`organisation_id` None means the fleet: operators and the system. `namespace_ids` None means not bound."""
+    """The author of an action.
+
+    `organisation_id` None: the fleet (operators, system). `namespace_ids` None: not bound.
+    """
 
     kind: ActorKind
     id: str
@@ -53,7 +56,7 @@ class Actor:
 
     @property
     def public_name(self) -> str:
-        """As an organisation's people read it: which operator it was is not theirs to know."""
+        """The name for an organisation's members, who must not learn which operator acted."""
         return "an operator" if self.is_operator else self.name
 
     def has(self, scope: Scope) -> bool:
@@ -64,7 +67,7 @@ class Actor:
 
 
 def scopes_expanded(scopes: Iterable[str]) -> frozenset[Scope]:
-    """With everything the given ones include."""
+    """Return the scopes with all scopes that they include."""
     given = {Scope(scope) for scope in scopes}
     return frozenset(given.union(*(INCLUDED.get(scope, frozenset()) for scope in given)))
 

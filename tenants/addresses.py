@@ -1,4 +1,4 @@
-"""Where requests come from: an address as the trail keeps it, and the network that attempts are counted for. Pure."""
+"""Client addresses: normalised for the audit trail, and grouped by network to count attempts. No I/O."""
 
 import ipaddress
 
@@ -6,13 +6,13 @@ UNKNOWN_NETWORK = "::"
 
 
 def address_parse(value: object) -> str:
-    """In its one spelling, or nothing: what stands in front of us may hand over words instead of an address."""
+    """Return the normalised address, or "" if it is invalid: a proxy may pass words instead of an address."""
     address = _parsed(value)
     return "" if address is None else str(address)
 
 
 def network_of(address: str) -> str:
-    """Whom attempts are counted for. An IPv6 network is one: a single host may own all addresses of it."""
+    """Return the network for which attempts are counted: an IPv6 /64, because one host may own all its addresses."""
     found = _parsed(address)
     if isinstance(found, ipaddress.IPv6Address):
         return str(ipaddress.ip_network((found, 64), strict=False).network_address)
@@ -20,14 +20,14 @@ def network_of(address: str) -> str:
 
 
 def neighbourhood_of(address: str) -> tuple[str, str]:
-    """First and last address around a network: what one provider hands out to one customer, or to few."""
+    """Return the first and last address of the larger network that a provider gives to one or few customers."""
     found = ipaddress.ip_address(address)
     around = ipaddress.ip_network((found, 24 if found.version == 4 else 48), strict=False)
     return str(around[0]), str(around[-1])
 
 
 def _parsed(value: object) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    text = str(value or "").partition("%")[0]  # a zone is the receiving machine's own word, and of any length
+    text = str(value or "").partition("%")[0]  # a zone is local to the receiving machine, and of any length
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Support work in Django's admin: find a person, switch an account off or on. Everything else has its own page."""
+"""Support work in Django's admin: find a person, enable or disable an account. Other tasks have their own pages."""
 
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -20,7 +20,7 @@ admin.site.unregister(Group)
 
 
 class KnowsWhoActs(Protocol):
-    """What the site this runs in adds to Django's: it knows requests, which nothing here does."""
+    """The admin site's extension of Django's: it returns the actor of a request."""
 
     def actor_of(self, request: HttpRequest) -> Actor: ...
 

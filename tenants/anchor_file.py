@@ -1,6 +1,6 @@
-"""The file of anchors: one line each, only ever added to.
+"""The file of anchors, append-only with one line each.
 
-A crash may leave one line at the end that is cut off. The next anchor marks it, so that it is no damage later.
+A crash may leave an incomplete last line. The next anchor marks it, so that it does not count as damage later.
 """
 
 import fcntl
@@ -12,15 +12,15 @@ from pathlib import Path
 
 from tenants.anchors import Anchor, AnchorDamaged, anchor_line, anchor_read
 
-TAIL_BYTES = 64 * 1024  # some 300 anchors: what the check of every minute reads
-CUT_OFF = " (cut off)\n"  # ends a line that is no anchor, because its writer did not come to its end
+TAIL_BYTES = 64 * 1024  # some 300 anchors, read by the check of every minute
+CUT_OFF = " (cut off)\n"  # the end of an incomplete line, whose writer crashed
 
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """What a file holds, or its end.
+    """The anchors of a file, or of its end.
 
-    `damaged`: one sentence for each line that is no anchor. `is_cut_off`: the last line has no end, and is no anchor.
+    `damaged`: one sentence for each line that is not an anchor. `is_cut_off`: the last line is incomplete.
     """
 
     anchors: tuple[Anchor, ...]
@@ -33,7 +33,7 @@ class Lines:
 
 
 def anchors_read(file: Path, *, last_bytes: int | None = None) -> Lines:
-    """All of them, or those among the last bytes. A file that is not there has none. Raises OSError."""
+    """Read all anchors, or those among the last bytes. A missing file has none. Raise OSError."""
     anchors, damaged, is_cut_off = list[Anchor](), list[str](), False
     for name, line in _lines(file, last_bytes):
         if line.endswith(CUT_OFF):
@@ -49,7 +49,7 @@ def anchors_read(file: Path, *, last_bytes: int | None = None) -> Lines:
 
 
 def anchor_append(file: Path, anchor: Anchor) -> None:
-    """On the disk when it returns. Raises OSError, and then has added nothing."""
+    """Append an anchor. It is on disk when it returns. Raise OSError, after which the file is unchanged."""
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     descriptor = os.open(file, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o640)
     with os.fdopen(descriptor, "rb+", buffering=0):
@@ -58,21 +58,21 @@ def anchor_append(file: Path, anchor: Anchor) -> None:
 
 
 def _write_whole(descriptor: int, content: bytes) -> None:
-    """On a disk that is full a part may be written without an error: the rest then raises it."""
+    """Write all of the content or none. A full disk may accept a part without an error; the rest then raises it."""
     size = os.fstat(descriptor).st_size
     try:
         while content:
             content = content[os.write(descriptor, content) :]
         os.fsync(descriptor)
     except OSError:
-        with suppress(OSError):  # what stays then is a line that is cut off
+        with suppress(OSError):  # if this fails, an incomplete line remains
             os.ftruncate(descriptor, size)
             os.fsync(descriptor)
         raise
 
 
 def _line_end(descriptor: int) -> str:
-    """What the last line lacks, where a power cut took its end."""
+    """Return the text that completes a last line without a newline, which a power loss may leave."""
     size = os.fstat(descriptor).st_size
     _, _, last = os.pread(descriptor, TAIL_BYTES, max(0, size - TAIL_BYTES)).rpartition(b"\n")
     if not last:
@@ -85,7 +85,7 @@ def _line_end(descriptor: int) -> str:
 
 
 def _lines(file: Path, last_bytes: int | None) -> Iterator[tuple[str, str]]:
-    """Each with a name for people, and with its end."""
+    """Yield a name for each line, and the line with its end."""
     try:
         opened = file.open("rb")
     except FileNotFoundError:
@@ -94,7 +94,7 @@ def _lines(file: Path, last_bytes: int | None) -> Iterator[tuple[str, str]]:
         skipped = max(0, os.fstat(opened.fileno()).st_size - (last_bytes or 0)) if last_bytes else 0
         opened.seek(max(0, skipped - 1))
         if skipped:
-            opened.readline()  # the rest of a line whose beginning is not read
+            opened.readline()  # skip the line whose start is not read
         for number, line in enumerate(opened, 1):
             name = f"line {number}" if not skipped else f"line {number} of the last {TAIL_BYTES // 1024} KiB"
             yield name, line.decode("utf-8", "replace")

@@ -1,8 +1,8 @@
-"""Heads of the audit trail that are kept outside the database, and what they prove of the trail that is in it.
+"""Heads of the audit trail stored outside the database, and the check of the trail against them.
 
-The database's owner can cut the trail's end off and set its head back: the rest is a sound chain. An anchor is a head
-with its time, written elsewhere and keyed, so that nobody can forge or edit it. Where a trail lacks an anchored record,
-its end was cut off or rewritten, unless the trail itself records a restore since.
+The database's owner can cut off the trail's end and reset its head; the rest is still a valid chain. An anchor is a
+head with its time, stored elsewhere and keyed, so that it cannot be forged or edited without the key. If a trail lacks
+an anchored record, its end was cut off or rewritten, unless the trail records a later restore.
 """
 
 import hmac
@@ -16,9 +16,9 @@ from tenants.audit import GENESIS, RESTORED, Links
 from tenants.crypto import previous_signing_keys, purpose_key
 from tenants.models import AuditHead, AuditRecord
 
-PURPOSE = "audit anchor"  # of the key that anchors are made with
+PURPOSE = "audit anchor"  # of the key for anchors
 PAGE = 2_000
-CLOCKS_APART = timedelta(seconds=60)  # of the machines that anchor and that restore
+CLOCKS_APART = timedelta(seconds=60)  # allowed difference between the clocks of the machines that anchor and restore
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,12 @@ class Anchor:
 
 
 class AnchorDamaged(Exception):
-    """A line that is no anchor of this installation."""
+    """The line is not an anchor of this installation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """A restore that the trail records: what lay behind `head` when it began is not in the trail any more."""
+    """A restore recorded in the trail, which removed the records after `head`."""
 
     seq: int
     head: int
@@ -46,7 +46,7 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What anchors say of the trail. `set_back`: those that a restore explains."""
+    """The result of comparing anchors with the trail. `set_back`: missing anchors that a restore explains."""
 
     anchors: int
     set_back: int
@@ -65,7 +65,7 @@ def anchor_line(anchor: Anchor) -> str:
 
 
 def anchor_read(line: str) -> Anchor:
-    """Of a line of the file, or of a log that has words in front of it."""
+    """Read an anchor from a line of the file, or of a log with text before it."""
     try:
         told = json.loads(line[line.index("{") :])
         anchor = Anchor(int(told["seq"]), bytes.fromhex(told["hash"]), datetime.fromisoformat(told["at"]))
@@ -79,8 +79,8 @@ def anchor_read(line: str) -> Anchor:
 
 
 def anchors_compare(anchors: Iterable[Anchor]) -> Compared:
-    """In pages: there may be one of every minute of years."""
-    restores: list[Restore] | None = None  # looked up where they matter: that reads the whole trail
+    """Compare anchors with the trail, in pages: there may be one for every minute of years."""
+    restores: list[Restore] | None = None  # looked up only if needed, because it reads the whole trail
     count, set_back, problems = 0, 0, list[str]()
     for page in _pages(anchors):
         hashes = dict(AuditRecord.objects.filter(seq__in=[one.seq for one in page]).values_list("seq", "hash"))
@@ -99,7 +99,7 @@ def anchors_compare(anchors: Iterable[Anchor]) -> Compared:
 
 
 def unanchored_since(anchor: Anchor | None) -> datetime | None:
-    """When the first record was written that no anchor covers; None: the head is anchored."""
+    """Return the time of the first record that no anchor covers, or None if the head is anchored."""
     behind = AuditRecord.objects.order_by("seq")
     if anchor is not None:
         behind = behind.filter(seq__gt=anchor.seq)
@@ -118,7 +118,7 @@ def _problem(anchor: Anchor, hash_: bytes | memoryview | None) -> str | None:
 
 
 def _restores() -> Iterator[Restore]:
-    """Each proven by its own link: who has not the signing key cannot have written one."""
+    """Yield the restores with a valid link in the chain, which only an owner of the signing key can write."""
     for record in AuditRecord.objects.filter(verb=RESTORED).order_by("seq"):
         before = AuditRecord.objects.filter(seq=record.seq - 1).values_list("hash", flat=True).first()
         if Links().fits(GENESIS if before is None else bytes(before), record):

@@ -1,4 +1,4 @@
-"""Registers the app."""
+"""The Django app of organisations and their policies."""
 
 from django.apps import AppConfig
 

@@ -1,8 +1,8 @@
 """The audit trail: who did what, chained so that a changed or missing record shows.
 
-`audited()` is the transaction of every write. Its records are numbered, hashed and written as the last thing before
-commit: numbers have no gaps, follow the order of commits (so the trail is also the feed of changes), and the one lock
-that puts writers in line is held for milliseconds and always taken last, so it can be part of no deadlock.
+`audited()` is the transaction of every write. It numbers, hashes and writes its records just before commit: numbers
+have no gaps and follow the order of commits, so the trail is also the feed of changes. The one lock that serialises
+writers is held for milliseconds and always taken last, so it cannot cause a deadlock.
 """
 
 import hmac
@@ -28,13 +28,13 @@ from tenants.models import AuditHead, AuditRecord, Organisation
 GENESIS = bytes(32)
 OPERATORS = frozenset({ActorKind.OPERATOR, ActorKind.OPERATOR_TOKEN, ActorKind.SYSTEM})
 PAGE = 2_000
-PURPOSE = "audit trail"  # of the key that its chain is made with
-RESTORED = "backup.restore"  # the verb of the record that a database brought back from a backup begins with
+PURPOSE = "audit trail"  # of the key for the chain
+RESTORED = "backup.restore"  # verb of the first record after a database is restored from a backup
 
 
 @dataclass(slots=True)
 class Journal:
-    """What has been done in this transaction so far."""
+    """The records of this transaction so far."""
 
     entries: list[AuditRecord] = field(default_factory=list)
 
@@ -69,7 +69,7 @@ _journal: ContextVar[Journal | None] = ContextVar("luminet_audit_journal", defau
 
 @contextmanager
 def audited() -> Iterator[Journal]:
-    """One transaction with its records; inside another one, a part of it that may fail alone."""
+    """Run a transaction and write its audit records. Inside another one, run a part that may fail alone."""
     outer = _journal.get()
     if outer is not None:
         kept = len(outer.entries)
@@ -92,7 +92,7 @@ def audited() -> Iterator[Journal]:
 
 
 def _tell(entries: list[AuditRecord]) -> None:
-    """Who waits for news hears of them once they are committed; what goes wrong then is not the writer's matter."""
+    """Notify listeners after the commit. Their errors do not affect the writer."""
     if not entries:
         return
     verbs = frozenset(entry.verb for entry in entries)
@@ -113,9 +113,10 @@ def _write(entries: list[AuditRecord], *, now: datetime) -> None:
 
 
 def _insert(entries: list[AuditRecord]) -> None:
-    """As columns in one statement: thousands may come at once, and while they do everybody else waits for the head."""
+    """Insert the records as columns in one statement: there may be thousands, and other writers wait for the head."""
     fields = AuditRecord._meta.concrete_fields
-    kinds = [str(one.db_type(connection)).partition("(")[0] for one in fields]  # what is too long must not be cut off
+    # Without the length, so that PostgreSQL raises an error for long values and does not cut them.
+    kinds = [str(one.db_type(connection)).partition("(")[0] for one in fields]
     names, arrays = ", ".join(f'"{one.column}"' for one in fields), ", ".join(f"%s::{kind}[]" for kind in kinds)
     with connection.cursor() as cursor:
         cursor.execute(
@@ -130,14 +131,16 @@ def _head_locked() -> AuditHead:
 
 
 def record_hash(previous: bytes, record: AuditRecord, key: bytes | None = None) -> bytes:
-    """Keyed: whoever can write the table but has no secret of ours cannot make a chain that fits."""
+    """Return a record's keyed hash: access to the table without the key does not suffice to forge a chain."""
     key = key or purpose_key("signing_key", PURPOSE)
     return hmac.digest(key, previous + canonical_json(_hashed(record)), "sha256")
 
 
 class Links:
-    """Whether records fit one behind the other: by today's signing key or those before it, and never by an older one
-    than the record before: who got hold of an old key cannot write on with it."""
+    """The check that records form a chain under the current signing key or earlier ones.
+
+    A record may not use an older key than the record before it: an old key that leaked cannot extend the chain.
+    """
 
     def __init__(self) -> None:
         self._keys = [purpose_key("signing_key", PURPOSE), *previous_signing_keys(PURPOSE)]
@@ -170,7 +173,7 @@ def _hashed(record: AuditRecord) -> list[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What looking at the whole trail found. `problem` names the first record that does not fit."""
+    """The result of checking the whole trail. `problem` names the first record that does not fit."""
 
     records: int
     head: str
@@ -185,12 +188,15 @@ Seen = Callable[[int], object]
 
 
 def _unwatched(records: int) -> None:
-    """For who does not care how far it has come."""
+    """Ignore progress."""
 
 
 def audit_verify(*, remembered_head: str | None = None, seen: Seen = _unwatched) -> Verdict:
-    """Walk the chain. `remembered_head` ("seq:hash", kept elsewhere) also shows a tail cut off with its head.
-    `seen` is told of every page how many records it had."""
+    """Check the chain of records.
+
+    `remembered_head` ("seq:hash", stored elsewhere) also reveals that the trail's end was cut off and its head reset.
+    `seen` is called with the number of records of each page.
+    """
     head = AuditHead.objects.filter(pk=1).first() or AuditHead(seq=0, hash=GENESIS)
     previous, seq, links = GENESIS, 0, Links()
     remembered_seen = remembered_head in (None, head_text(0, GENESIS))
@@ -229,12 +235,12 @@ def head_text(seq: int, last: bytes) -> str:
 
 
 def trail_length() -> int:
-    """How many records there are by what the head says; whether that is so is audit_verify's to say."""
+    """Return the number of records according to the head; only audit_verify checks that it is true."""
     return AuditHead.objects.filter(pk=1).values_list("seq", flat=True).first() or 0
 
 
 def record_view(record: AuditRecord) -> dict[str, Any]:
-    """A record as people and programs read it."""
+    """Return a record as JSON values."""
     return {
         "seq": record.seq,
         "at": record.at,
@@ -250,8 +256,11 @@ def record_view(record: AuditRecord) -> dict[str, Any]:
 
 
 def record_seen(record: AuditRecord, actor: Actor) -> dict[str, Any]:
-    """As this reader may have it: who of the operators it was, and from where, is theirs alone. So is where the trail
-    of others lies."""
+    """Return a record as this reader may see it.
+
+    Only operators see which operator acted and from where, and the record's position in the trail, which would reveal
+    the activity of others.
+    """
     view = record_view(record)
     if not actor.is_operator:
         view |= {"seq": None, "hash": None}
@@ -261,7 +270,7 @@ def record_seen(record: AuditRecord, actor: Actor) -> dict[str, Any]:
 
 
 def audit_views(rows: "QuerySet[AuditRecord]", *, seen: Seen = _unwatched) -> Iterator[dict[str, Any]]:
-    """Records as an operator's export has them, oldest first, never more than a page of them in memory."""
+    """Yield records for an operator's export, oldest first, with at most a page in memory."""
     for record in _records(rows, seen):
         view = record_view(record)
         view["at"] = record.at.astimezone(UTC).isoformat(timespec="microseconds")
@@ -269,13 +278,13 @@ def audit_views(rows: "QuerySet[AuditRecord]", *, seen: Seen = _unwatched) -> It
 
 
 def audit_lines(rows: "QuerySet[AuditRecord] | None" = None, *, seen: Seen = _unwatched) -> Iterator[str]:
-    """The whole trail, or those records of it, as JSON lines, oldest first."""
+    """Yield the whole trail, or the given records, as JSON lines, oldest first."""
     for view in audit_views(AuditRecord.objects.all() if rows is None else rows, seen=seen):
         yield json.dumps(view, ensure_ascii=True, sort_keys=True)
 
 
 def _records(rows: "QuerySet[AuditRecord]", seen: Seen) -> Iterator[AuditRecord]:
-    """Oldest first, a page at a time: for one cursor over them the database would first set the whole trail aside."""
+    """Yield records oldest first, in pages: for one cursor the database would first materialise the whole trail."""
     page = list(rows.order_by("seq")[:PAGE])
     while page:
         seen(len(page))

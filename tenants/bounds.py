@@ -1,4 +1,4 @@
-"""What an organisation's own people may change in their policies, and how far. Pure; operators set it."""
+"""Limits on what an organisation's members may change in their policies. Operators set them. No I/O."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
@@ -16,7 +16,7 @@ STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 class Bound(Protocol):
     def problem(self, value: Any) -> str | None:
-        """Why this value is out of bounds; None when it is within."""
+        """Return why this value is out of bounds, or None if it is within."""
 
 
 class Free(BaseModel):
@@ -84,7 +84,7 @@ class KvDtypes(_Choice):
 
 
 def _bound_type(field: PolicyField) -> type[BaseModel]:
-    """How far a field may go. A choice and a number have a type of their own, called as the field: TtlModes."""
+    """Return the type of a field's bound. A choice or a number gets its own type, named after the field: TtlModes."""
     called = "".join(part.capitalize() for part in field.name.split("_"))
     match field.kind:
         case "switch":
@@ -106,7 +106,7 @@ def _bound_type(field: PolicyField) -> type[BaseModel]:
 BOUND_TYPES = {name: _bound_type(field) for name, field in policy_fields.FIELDS.items()}
 TtlModes, Offloads = BOUND_TYPES["ttl_mode"], BOUND_TYPES["offload"]
 
-if TYPE_CHECKING:  # the fields are those of the registry, which no type checker reads
+if TYPE_CHECKING:  # the fields come from the registry, which type checkers cannot read
 
     class Bounds(BaseModel):
         def __init__(self, **bounds: BaseModel | None) -> None: ...
@@ -123,7 +123,7 @@ else:
 
 
 def _for_members(field: PolicyField) -> BaseModel:
-    """How far members may go by default: anywhere, unless the registry says less."""
+    """Return the default bound for members: the field's whole range, unless the registry restricts it."""
     bound: dict[str, Any] = {"min": field.minimum, "max": field.members_maximum or field.maximum}
     if field.kind == "switch":
         bound = {}
@@ -134,7 +134,7 @@ def _for_members(field: PolicyField) -> BaseModel:
     return BOUND_TYPES[field.name].model_validate(bound)
 
 
-# What costs nobody else anything. Shares, weight and tiers are the operator's to give.
+# Fields that cost others nothing. Only operators assign shares, weight and tiers.
 BUILT_IN_BOUNDS = Bounds(
     **{name: _for_members(field) for name, field in policy_fields.FIELDS.items() if field.members_may_change}
 )
@@ -145,7 +145,7 @@ def bounds_of(stored: dict[str, Any], revision: int) -> Bounds:
 
 
 def out_of_bounds(bounds: Bounds, *, before: Values, after: Values) -> Iterator[FieldProblem]:
-    """Every field of a level that differs from what it said, and may not, or not so far."""
+    """Yield a problem for every changed field of a level that members may not change, or not so far."""
     yield from _out_of_bounds(bounds, before, after, "policy")
     old, new = before.get("models", {}), after.get("models", {})
     for model in sorted({*old, *new}):

@@ -1,4 +1,4 @@
-"""Reading several things as they were at one moment, while others write."""
+"""Read several things as of one moment, while others write."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,12 +8,16 @@ from django.db import connection, transaction
 
 @contextmanager
 def consistent_read() -> Iterator[None]:
-    """Every query within sees the same moment. Inside another transaction, that one decides what is seen."""
+    """Run all queries of the block on one database snapshot.
+
+    Inside another transaction, its isolation level applies.
+    """
     if connection.in_atomic_block:
         yield
         return
     with transaction.atomic():
         with connection.cursor() as cursor:
-            # What is read is little, whatever the planner makes of it: compiling would take longer than reading.
+            # These queries read few rows, whatever the planner estimates: JIT compilation would take longer than
+            # reading.
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY; SET LOCAL jit = off")
         yield

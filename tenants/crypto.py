@@ -1,4 +1,7 @@
-"""Keys for every purpose out of two secrets: sealing what must be read again, hashing what must only be recognised."""
+"""Keys for each purpose, derived from two secrets.
+
+Values to be read again are sealed, values to be recognised are hashed.
+"""
 
 import hmac
 import os
@@ -23,12 +26,12 @@ HEAD_BYTES = 1 + KEY_ID_BYTES + NONCE_BYTES
 
 
 class Unreadable(Exception):
-    """Something sealed cannot be opened: another master key, another place, or changed bytes."""
+    """A sealed value cannot be opened: another master key, another place, or changed bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewSecret:
-    """A bearer secret at the only moment it exists in full."""
+    """A new bearer secret. The full secret exists only here."""
 
     secret: str = field(repr=False)
     prefix: str
@@ -36,7 +39,7 @@ class NewSecret:
 
 
 def seal(plain: bytes, *, place: str) -> bytes:
-    """Encrypt; `place` says whose it is and must be the same when it is opened, so rows cannot be swapped."""
+    """Encrypt. `place` names the row and must be the same for `unseal`, so rows cannot be swapped."""
     key_id, aead = _aeads()[0]
     nonce = os.urandom(NONCE_BYTES)
     return VERSION + key_id + nonce + aead.encrypt(nonce, plain, VERSION + place.encode())
@@ -52,7 +55,7 @@ def unseal(sealed: bytes | memoryview, *, place: str) -> bytes:
 
 
 def is_sealed_anew(sealed: bytes | memoryview) -> bool:
-    """Whether it is under today's master key, not the one before."""
+    """Return whether the value is sealed with the current master key, not the previous one."""
     return bytes(sealed[1 : 1 + KEY_ID_BYTES]) == _aeads()[0][0]
 
 
@@ -62,13 +65,16 @@ def secret_new(kind: str) -> NewSecret:
 
 
 def secret_text(kind: str) -> str:
-    """`lmk_…`: recognisable by scanners, its last letters a checksum, so that a typing error needs no look-up."""
+    """Return a secret like `lmk_…`, recognisable by scanners.
+
+    Its last letters are a checksum, so a typo needs no lookup.
+    """
     body = "".join(secrets.choice(ALPHABET) for _ in range(SECRET_LETTERS))
     return f"{kind}_{body}{_check(kind, body)}"
 
 
 def secret_prefix(secret: str) -> str:
-    """By which people recognise it."""
+    """Return the start of a secret, by which people recognise it."""
     return secret[: secret.index("_") + 1 + PREFIX_LETTERS]
 
 
@@ -79,27 +85,27 @@ def secret_is_well_formed(kind: str, secret: str) -> bool:
 
 
 def secret_hash(secret: str) -> bytes:
-    """What is stored. Keyed, so that a stolen table is no list to try guesses on."""
+    """Return the hash to store. It is keyed, so that guesses cannot be tested against a stolen table."""
     return hmac.digest(key_check_secret(), secret.encode(), "sha256")
 
 
 def key_check_secret() -> bytes:
-    """What makes `secret_hash` keyed: HMAC-SHA256 of a presented key under it is the hash in a gateway's snapshot.
+    """Return the key of `secret_hash`, with which gateways check API keys: their snapshots contain HMAC-SHA256 hashes.
 
-    Gateways get it when they enrol, sealed and never in a snapshot; engines have no use for it.
+    Gateways get it when they enrol, sealed and never in a snapshot; engines do not need it.
     """
     return purpose_key("pepper", "bearer secrets")
 
 
 @lru_cache(maxsize=32)
 def purpose_key(secret: str, purpose: str) -> bytes:
-    """A key for one purpose, derived from one of the environment's secrets: none is ever used for two."""
+    """Return a key for one purpose, derived from a secret of the environment. No key serves two purposes."""
     root: bytes = getattr(settings.ENVIRONMENT.secrets, secret)
     return _for_purpose(root, purpose)
 
 
 def previous_signing_keys(purpose: str) -> list[bytes]:
-    """What `purpose_key("signing_key", purpose)` was with the signing keys before this one, the newest first."""
+    """Return the values of `purpose_key("signing_key", purpose)` under the previous signing keys, newest first."""
     return [_for_purpose(root, purpose) for root in settings.ENVIRONMENT.secrets.previous_signing_keys]
 
 
@@ -109,7 +115,7 @@ def _for_purpose(root: bytes, purpose: str) -> bytes:
 
 @lru_cache(maxsize=1)
 def _aeads() -> tuple[tuple[bytes, AESGCM], ...]:
-    """Each with the name it goes by in what it sealed: today's master key first, then, if there is one, the last."""
+    """Return ciphers with their key ids: the current master key first, then the previous one if there is one."""
     names = ["master_key"]
     if settings.ENVIRONMENT.secrets.previous_master_key is not None:
         names.append("previous_master_key")

@@ -1,6 +1,6 @@
-"""The snapshot that agents of one group must hold, kept current: the audit trail is its feed of changes. Reads only.
+"""The desired snapshot of one group's agents, kept current from the audit trail. Reads only.
 
-Who is told of it, and what agents hold instead, is the fleet's.
+The fleet package sends it, and decides where agents apply another revision.
 """
 
 from collections.abc import Mapping
@@ -13,10 +13,10 @@ from tenants.consistent_reads import consistent_read
 from tenants.models import AuditHead, AuditRecord
 from tenants.snapshots import Entries, entries_read
 
-# What no snapshot holds. Leaving these out only saves work; a verb that nobody thought of is read as a change.
+# Verbs that change no snapshot. Skipping them only saves work; an unknown verb counts as a change.
 IGNORED_VERBS = frozenset(
     {
-        "agent.drain",  # what agents are, gateways are told by the fleet
+        "agent.drain",  # gateways learn of agents from the fleet package
         "agent.enrol",
         "agent.integrity",
         "agent.resume",
@@ -25,7 +25,7 @@ IGNORED_VERBS = frozenset(
         "agent.update",
         "bounds.set",
         "group.create",
-        "group.delete",  # only one without namespaces can go
+        "group.delete",  # only a group without namespaces can be deleted
         "join-token.create",
         "join-token.revoke",
         "member.invite",
@@ -39,9 +39,9 @@ IGNORED_VERBS = frozenset(
         "password.change",
         "password.reset",
         "password.reset-link",
-        "quality.override",  # what gateways refuse for it, they are told by the fleet
+        "quality.override",  # gateways learn of refused formats from the fleet package
         "quality.record",
-        "rollout.abort",  # which revision an agent is to hold, rollouts say; going back is a publish beside it
+        "rollout.abort",  # rollouts decide which revision an agent applies; a roll-back also publishes
         "rollout.advance",
         "rollout.begin",
         "rollout.done",
@@ -56,7 +56,7 @@ IGNORED_VERBS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in the audit trail. The hash tells two trails apart, after a backup was brought back."""
+    """A position in the audit trail. Its hash reveals a different trail after a backup is restored."""
 
     seq: int
     hash: bytes = field(repr=False)
@@ -64,7 +64,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """What agents of this group and kind must hold, with everything accounted for that was recorded up to `mark`."""
+    """The desired snapshot of a group's agents of one kind, including everything recorded up to `mark`."""
 
     group_id: int
     kind: AgentKind
@@ -74,8 +74,8 @@ class Desired:
 
 
 def desired_read(group_id: int, kind: AgentKind, *, now: datetime) -> Desired:
-    """From nothing."""
-    # The head is read first: inside another transaction it may be older than the rows, which are then read again.
+    """Build the desired snapshot from the database."""
+    # Read the head first: inside another transaction it may be older than the rows, which are then read again.
     with consistent_read():
         mark = _head()
         found = entries_read(group_id, kind, now=now)
@@ -83,7 +83,7 @@ def desired_read(group_id: int, kind: AgentKind, *, now: datetime) -> Desired:
 
 
 def desired_refresh(desired: Desired, *, now: datetime) -> Desired:
-    """What `desired_read` would find, at the price of the organisations in which something happened since."""
+    """Return the result of `desired_read`, rereading only the organisations that changed since."""
     with consistent_read():
         head = _head()
         changed = _changed(desired.mark, head)
@@ -102,7 +102,7 @@ def _head() -> Mark:
 
 
 def _changed(since: Mark, until: Mark) -> set[int] | None:
-    """Organisations of which something may differ; None: of any."""
+    """Return the organisations that may have changed, or None if any may have."""
     if since == until:
         return set()
     if not _is_part_of_the_trail(since):
@@ -121,7 +121,10 @@ def _is_part_of_the_trail(mark: Mark) -> bool:
 
 
 def _replaced(desired: Desired, stale: set[str], found: Entries, mark: Mark) -> Desired:
-    """Only what differs is checked and hashed anew: of a big organisation, that is little."""
+    """Replace the entries of stale organisations.
+
+    Only differing entries are checked and hashed again, which are few.
+    """
     before = desired.snapshot
     held = (key for one in stale if one in before.buckets for key in before.buckets[one].members)
     gone = [key for key in held if key not in found.entries]

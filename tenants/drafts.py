@@ -1,4 +1,4 @@
-"""Levels of policy about to change, judged before it is so: bounds, contradictions, promises. Pure."""
+"""Checks of policy levels before a change: bounds, contradictions, reserved shares. No I/O."""
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from tenants.policy import Below, Values, contradictions, effective_values, mode
 from tenants.shares import PROMISES
 
 NAMED_AT_MOST = 5  # namespaces in one message
-ROOT = "policy"  # what problems of a policy are found under when nothing is around it
+ROOT = "policy"  # prefix of a policy's problems outside a document
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What a level inherits (outermost first), what it says, what it would say; `where` its fields are in errors."""
+    """A change of one level: the inherited levels (outermost first), its values before and after, and their path."""
 
     above: tuple[Values, ...]
     before: Values
@@ -29,7 +29,7 @@ class Draft:
         return len(self.above) == 2
 
     def chain(self, below: Below, *, old: bool = False) -> tuple[Values, ...]:
-        """The three levels of one namespace, with this one as it is or as it would be."""
+        """Return the three levels of a namespace with this level's old or new values."""
         lower = (below.organisation_policy, below.namespace_policy)[len(self.above) :]
         return (*self.above, self.before if old else self.after, *lower)
 
@@ -39,13 +39,13 @@ def draft_out_of_bounds(draft: Draft, bounds: Bounds) -> Iterator[FieldProblem]:
 
 
 def draft_contradictions(draft: Draft, below: Iterable[Below], *, actor: Actor) -> Iterator[FieldProblem]:
-    """At the level itself, then in each namespace below it, where another value may be in force."""
+    """Yield contradictions at the level itself, then in each namespace below, where another value may be effective."""
     own = [*_misplaced(draft), *contradictions((*draft.above, draft.after))]
     return _placed(draft, own or (() if draft.is_of_a_namespace else _contradictions_below(draft, below, actor)))
 
 
 def _misplaced(draft: Draft) -> Iterator[FieldProblem]:
-    """Fields that this level cannot set, for itself or for a model."""
+    """Yield a problem for each field that cannot be set at this level, for itself or for a model."""
     level = LEVELS[len(draft.above)]
     models = draft.after.get("models", {})
     for path, values in ((ROOT, draft.after), *((f"{ROOT}.models.{model}", models[model]) for model in models)):
@@ -68,7 +68,7 @@ def _contradictions_below(draft: Draft, below: Iterable[Below], actor: Actor) ->
 
 
 def _each_below(draft: Draft, below: Iterable[Below]) -> Iterator[tuple[Below, list[FieldProblem]]]:
-    """Judged once for each combination of levels."""
+    """Yield namespaces with contradictions, checking each combination of levels once."""
     seen: dict[Hashable, list[FieldProblem]] = {}
     for one in below:
         combination = one.combination
@@ -84,7 +84,7 @@ def _placed(draft: Draft, problems: Iterable[FieldProblem]) -> Iterator[FieldPro
 
 
 def promises_more(draft: Draft) -> bool:
-    """Whether anybody below could get more than before: then, and only then, do others' holdings matter."""
+    """Return whether a namespace below could get a larger share. Only then do other reservations matter."""
     if _shares_said(draft.before) == _shares_said(draft.after):
         return False
     before, after = (*draft.above, draft.before), (*draft.above, draft.after)
@@ -104,7 +104,9 @@ def _shares_said(level: Values) -> dict[tuple[str | None, str], float]:
 
 
 def _masks_otherwise(draft: Draft) -> bool:
-    """Whether a model's share begins or ceases to be said here: it counts instead of what a namespace below says in
-    general, which may be less, or was instead of that."""
+    """Return whether this level starts or stops setting a share for a model.
+
+    Such a value takes precedence over the general value of a namespace below, which may be lower.
+    """
     old, new = ({key for key in _shares_said(level) if key[0] is not None} for level in (draft.before, draft.after))
     return not draft.is_of_a_namespace and old != new

@@ -1,4 +1,4 @@
-"""What can go wrong in the domain, in words for people. Faces translate these; nothing here knows HTTP."""
+"""Errors of the domain, with messages for people. API and dashboard translate them; nothing here knows HTTP."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FieldProblem:
-    """One field that cannot be accepted, and why."""
+    """One field that is refused, and why."""
 
     field: str
     message: str
@@ -18,11 +18,11 @@ class UnenforcedField(FieldProblem):
 
 
 class TenantsError(Exception):
-    """The root of this package's errors."""
+    """The base class of this package's errors."""
 
 
 class SignInRefused(TenantsError):
-    """Wrong e-mail address or password, or an account that may not sign in: never said which."""
+    """Wrong e-mail address or password, or a disabled account. The message does not reveal which."""
 
     def __init__(self) -> None:
         super().__init__("That e-mail address and password do not match an active account.")
@@ -47,7 +47,7 @@ class WeakPassword(TenantsError):
 
 
 class InvalidFields(TenantsError):
-    """One or more fields cannot be accepted; all of them are named."""
+    """One or more fields are refused, and the error lists all of them."""
 
     def __init__(self, problems: Iterable[FieldProblem]) -> None:
         self.problems = tuple(problems)
@@ -55,7 +55,7 @@ class InvalidFields(TenantsError):
 
 
 class PublishRefused(InvalidFields):
-    """A policy that is well formed, and that the agents concerned may not carry out."""
+    """A valid policy that the agents concerned must not apply."""
 
 
 class InvalidEmail(InvalidFields):
@@ -64,7 +64,7 @@ class InvalidEmail(InvalidFields):
 
 
 class Conflict(TenantsError):
-    """The request is fine, but not beside what exists."""
+    """A valid request that conflicts with existing objects."""
 
     def __init__(self, problems: Iterable[FieldProblem]) -> None:
         self.problems = tuple(problems)
@@ -87,7 +87,7 @@ class LimitReached(Conflict):
 
 
 class SharesExceeded(Conflict):
-    """Reservations and pins of one group of agents add up to more than may be promised."""
+    """Reservations and pins of one group of agents exceed what may be reserved."""
 
 
 class StaleRevision(TenantsError):
@@ -102,7 +102,7 @@ class StalePlan(TenantsError):
 
 
 class TooManyDeletes(Conflict):
-    """A plan that deletes more than its caller expects: a wrong file, more often than a wish."""
+    """A plan deletes more than its caller expects, usually because of a wrong file."""
 
     def __init__(self, deletes: int, max_deletes: int) -> None:
         count = f"this deletes {deletes} organisations and namespaces, and {max_deletes} is the most"
@@ -112,14 +112,14 @@ class TooManyDeletes(Conflict):
 
 
 class NotFound(TenantsError):
-    """Not there, or not yours: the same words, and nothing else tells them apart."""
+    """The object does not exist or belongs to another owner. The error does not reveal which."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"There is no such {what}.")
 
 
 class NotPermitted(TenantsError):
-    """The caller is known and the thing is its own, but it may not do this."""
+    """The caller is known and owns the object, but may not do this."""
 
 
 class MissingScope(NotPermitted):
@@ -129,7 +129,7 @@ class MissingScope(NotPermitted):
 
 
 class OutOfBounds(NotPermitted):
-    """An organisation's people asked for more than their operator lets them change."""
+    """An organisation's members asked for more than their operator lets them change."""
 
     def __init__(self, problems: Iterable[FieldProblem]) -> None:
         self.problems = tuple(problems)
@@ -142,7 +142,7 @@ class OrganisationSuspended(NotPermitted):
 
 
 class InvalidToken(TenantsError):
-    """A bearer token that is unknown, revoked or expired: never said which."""
+    """A bearer token is unknown, revoked or expired. The message does not reveal which."""
 
     def __init__(self) -> None:
         super().__init__("This token is not valid: it is unknown, revoked or expired.")

@@ -1,4 +1,4 @@
-"""Slugs, names and notes as people type them: checked the same way whoever brings them. Pure."""
+"""Checks of slugs, names, notes and expiry dates, the same for every interface. No I/O."""
 
 import re
 import unicodedata
@@ -15,7 +15,7 @@ _SLUG = re.compile(SLUG_PATTERN)
 NAME_LENGTH = 100
 NOTE_LENGTH = 500
 ENDS_WITHIN = timedelta(days=36_525)
-# Control and format characters, surrogates and the like: invisible, or able to make text read as something else.
+# Control and format characters, surrogates and the like: invisible, or able to make text look like other text.
 _UNWELCOME = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
@@ -27,7 +27,7 @@ def slug_check(value: str, field: str = "slug") -> str:
 
 
 def name_check(value: str, field: str = "name", *, may_be_empty: bool = False) -> str:
-    """Trimmed and in one Unicode form, so that what looks the same is the same."""
+    """Return the name, trimmed and in one Unicode form, so that names that look the same are equal."""
     name = unicodedata.normalize("NFC", value).strip()
     if not name and not may_be_empty:
         raise InvalidFields([FieldProblem(field, "is empty")])
@@ -42,7 +42,7 @@ def note_check(value: str, field: str = "note") -> str:
 
 
 def ending_check(value: datetime | None, field: str = "expires_at") -> datetime | None:
-    """When something stops working; None: never. The database holds years that Python cannot read back."""
+    """Check an expiry date, None for never. The database can store years that Python cannot read."""
     now = timezone.now()
     if value is not None and value <= now:
         raise InvalidFields([FieldProblem(field, f"{value.isoformat()} has passed")])
@@ -52,7 +52,7 @@ def ending_check(value: datetime | None, field: str = "expires_at") -> datetime 
 
 
 def all_checked(*checks: Callable[[], Any]) -> list[Any]:
-    """What each check answers, or all that is wrong at once: nobody wants to learn it field by field."""
+    """Return the results of all checks, or raise all problems in one error."""
     answers: list[Any] = []
     errors: list[InvalidFields] = []
     for check in checks:

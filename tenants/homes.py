@@ -1,4 +1,4 @@
-"""What a person finds after signing in: their organisations, and what is in force in their namespaces. Reads only."""
+"""A member's overview: their organisations, and the effective policies of their namespaces. Reads only."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ from tenants.levels import FLEET, level_of
 from tenants.models import Member, Namespace, Organisation, PolicyLevel, User
 from tenants.policy import Effective, effective, models_named
 
-NAMESPACES_AT_MOST = 20  # of each organisation, each with its form: who has more looks for one
+NAMESPACES_AT_MOST = 20  # of each organisation, with a form each; members of larger ones search
 
 
 @dataclass(frozen=True, slots=True)
 class NamespaceHome:
-    """One namespace and what is in force in it; `models` have values of their own besides."""
+    """One namespace and its effective policy. `models` lists models with other values."""
 
     namespace: Namespace
     effective: Effective
@@ -25,7 +25,7 @@ class NamespaceHome:
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """An organisation as one of its people finds it: the first namespaces by slug, and how many there are."""
+    """An organisation as a member sees it: the first namespaces by slug, and how many there are."""
 
     member: Member
     organisation: Organisation
@@ -34,7 +34,7 @@ class Home:
 
 
 def homes_of(user: User) -> list[Home]:
-    """Every organisation this person belongs to, in three queries however many there are."""
+    """Return all organisations of this person, in three queries."""
     memberships = list(memberships_of(user))
     if not memberships:
         return []
@@ -46,8 +46,7 @@ def homes_of(user: User) -> list[Home]:
 
 
 def inheriting(field: str) -> tuple[int, int]:
-    """In how many namespaces the fleet's value is in force, for neither they nor their organisation say another; of
-    how many there are."""
+    """Return how many namespaces inherit a field from the fleet, and how many there are."""
     own = Q(policy_level__policy__has_key=field) | Q(organisation__policy_level__policy__has_key=field)
     living = Namespace.objects.filter(deleted_at=None).exclude(organisation__state=Organisation.State.DELETED)
     found = living.aggregate(all=Count("pk"), own=Count("pk", filter=own))

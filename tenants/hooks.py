@@ -1,6 +1,6 @@
-"""Where apps above this one join in: reasons against a publish, agents that an operation awaits, news of commits.
+"""Hooks for apps above this one: objections to a publish, agents that an operation awaits, notice of commits.
 
-This app knows none of them. Each registers itself when it is ready; without any, all of this is nothing.
+This app knows none of those apps. Each registers itself at startup; without any, the hooks do nothing.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -18,25 +18,25 @@ from tenants.models import Operation, PolicyLevel
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One level of a publish, for the checks of apps above: what it would say, with everything else in place."""
+    """One level of a publish, for the checks of other apps: its new values, with all other levels in place."""
 
     actor: Actor
     place: Place
     draft: Draft
 
 
-# Told of all levels that a publish would change, inside its transaction: what speaks against it.
+# Called inside a publish's transaction with all levels that it would change. They yield objections.
 publish_checks: list[Callable[[Sequence[Judged]], Iterable[FieldProblem]]] = []
 
-# Told of the levels that a publish has changed, inside its transaction and with their rows locked.
+# Called inside a publish's transaction with the changed levels, whose rows are locked.
 levels_published: list[Callable[[Actor, Sequence[PolicyLevel]], None]] = []
 
-# Told of an operation whose agents are to prove it, inside its transaction, with the groups it concerns: who they are.
-# Whoever answers keeps track of them, and ends the operation when the last has answered.
+# Called inside the transaction of an operation that agents must prove, with the groups concerned. They return the
+# agents. A hook that returns agents tracks them, and ends the operation when the last has answered.
 operation_begins: list[Callable[[Operation, Collection[int]], Collection[str]]] = []
 
-# Told after a commit that wrote audit records, with their verbs. What it raises is logged, not told the caller.
+# Called after a commit that wrote audit records, with their verbs. Errors are logged, not raised to the caller.
 after_commit: list[Callable[[frozenset[str]], None]] = []
 
-# What else is sealed under the master key: its rows, the field, and the place that each was sealed for.
+# Other data sealed under the master key: its rows, the field, and the place for which each was sealed.
 sealed: list[Callable[[], tuple[QuerySet[Any], str, Callable[[Any], str]]]] = []

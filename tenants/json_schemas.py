@@ -1,13 +1,13 @@
-"""JSON Schemas as clients need them. Pure."""
+"""JSON Schemas in the form that clients need. No I/O."""
 
 import json
 from typing import Any
 
 
 def defaults_described(schema: dict[str, Any], sentence: str = "Default: {}.") -> None:
-    """Moves each member's `default` into its description.
+    """Move each member's `default` into its description.
 
-    Generated clients send a default they know, so that a field left out is sent all the same.
+    Otherwise generated clients would send the default for an omitted field.
     """
     for member in schema.get("properties", {}).values():
         default = member.pop("default", None)

@@ -1,6 +1,6 @@
-"""Browsers that an account has signed in from: a signed word that is worth a bucket of attempts of its own, no more.
+"""Known browsers of an account: a signed cookie that gives a browser its own limit of sign-in attempts.
 
-The OWASP device cookie. It signs nobody in, is good for one account, and ends with that account's password.
+This is OWASP's device cookie. It signs no user in, is valid for one account, and ends with that account's password.
 """
 
 import hmac
@@ -18,18 +18,18 @@ _NOBODY = User(pk=0)
 
 
 def device_name(email: str) -> str:
-    """Return what an account's word is kept as. Without the pepper nobody tells whose it is."""
+    """Return the cookie's name for an account. Without the pepper it does not reveal the account."""
     digest = hmac.digest(purpose_key("pepper", "device names"), _spelled(email).encode(), "sha256")
     return digest.hex()[:NAME_LETTERS]
 
 
 def device_issue(user: User) -> str:
-    """Return a new word for a browser in which this person has just proven who they are."""
+    """Return a new cookie for a browser in which this person has just signed in."""
     return _signer(user).sign(secrets.token_urlsafe(16))
 
 
 def device_known(email: str, word: str) -> str:
-    """Return the device that the word stands for at this account, or nothing. Unknown accounts take as long."""
+    """Return the device id in the cookie of this account, or "". Unknown accounts take the same time."""
     if not word:
         return ""
     user = User.objects.filter(email=_spelled(email)).first()

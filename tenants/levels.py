@@ -1,4 +1,4 @@
-"""The three levels of policy as rows: found, locked, and read as the chain that is in force. Reads and locks only."""
+"""Rows of the three policy levels: look up, lock, and read them as the effective chain. Reads and locks only."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,19 +16,19 @@ from tenants.locks import namespaces_lock, organisations_lock
 from tenants.models import Namespace, Organisation, PolicyLevel
 from tenants.policy import Below
 
-Key = tuple[int | None, int | None]  # of organisation and namespace
+Key = tuple[int | None, int | None]  # ids of organisation and namespace
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Whose policy is meant: the fleet's, an organisation's, or one of its namespaces'."""
+    """The owner of a policy: the fleet, an organisation, or one of its namespaces."""
 
     organisation: Organisation | None = None
     namespace: Namespace | None = None
 
     @property
     def key(self) -> Key:
-        """Which row it is."""
+        """The key of its row."""
         organisation = None if self.organisation is None else self.organisation.pk
         return organisation, None if self.namespace is None else self.namespace.pk
 
@@ -47,20 +47,20 @@ def level_of(place: Place) -> PolicyLevel:
         return PolicyLevel.objects.get_or_create(kind=PolicyLevel.Kind.FLEET)[0]
     owner = {"organisation": place.organisation} if place.namespace is None else {"namespace": place.namespace}
     level = PolicyLevel.objects.filter(**owner).first()
-    if level is None:  # removed since the place was looked up
+    if level is None:  # removed since the caller looked it up
         raise NotFound("policy")
     return level
 
 
 def place_of(level: PolicyLevel) -> Place:
-    """Whose policy the level is. Read with its owners beside it, this asks nothing."""
+    """Return the owner of a level. No query is needed if its relations are loaded."""
     if level.namespace is not None:
         return Place(level.namespace.organisation, level.namespace)
     return Place(level.organisation)
 
 
 def levels_of(place: Place) -> list[PolicyLevel]:
-    """A place's own level behind those it inherits from, outermost first; in one query, so of one moment."""
+    """Return the levels that a place inherits, outermost first, and its own. One query reads them at one moment."""
     organisation_id, namespace_id = place.key
     owners = Q(kind=PolicyLevel.Kind.FLEET)
     keys: list[Key] = [FLEET.key]
@@ -73,14 +73,14 @@ def levels_of(place: Place) -> list[PolicyLevel]:
     found = {(one.organisation_id, one.namespace_id): one for one in PolicyLevel.objects.filter(owners)}
     if FLEET.key not in found:
         found[FLEET.key] = level_of(FLEET)
-    if not all(key in found for key in keys):  # removed since the place was looked up
+    if not all(key in found for key in keys):  # removed since the caller looked it up
         raise NotFound("policy")
     return [found[key] for key in keys]
 
 
 @dataclass(frozen=True, slots=True)
 class Locked:
-    """A level held for writing, those above it, which stay as they are, and whose it is, as that is now."""
+    """A level locked for writing, those above it locked against change, and its current organisation."""
 
     level: PolicyLevel
     above: tuple[PolicyLevel, ...]
@@ -88,8 +88,11 @@ class Locked:
 
 
 def levels_lock(places: Sequence[Place], *, actor: Actor) -> list[Locked]:
-    """In the order of locks.py; each level is one object throughout. The fleet's is only held where it is not one of
-    them: what is published in one organisation stops nobody else."""
+    """Lock levels in the order of `locks.py`; each level is one object throughout.
+
+    The fleet's level gets only a shared lock unless it is among them, so that organisations can publish at the same
+    time.
+    """
     fleet = fleet_lock() if FLEET in places else fleet_hold()
     named = {place.organisation.pk for place in places if place.organisation is not None}
     organisations = {one.pk: one for one in organisations_lock(named, actor=actor)}
@@ -115,14 +118,17 @@ def _locked(
 
 
 def fleet_lock() -> PolicyLevel:
-    """First of all locks, for who changes what everybody inherits: nobody publishes or makes anything until commit."""
+    """Lock the fleet's level exclusively until commit, before all other locks.
+
+    No other writer can publish or create.
+    """
     return PolicyLevel.objects.select_for_update(no_key=True).get(pk=level_of(FLEET).pk)
 
 
 def levels_hold(
     organisations: Iterable[Organisation], *, actor: Actor
 ) -> dict[int, tuple[Organisation, list[PolicyLevel]]]:
-    """The organisations, locked, each with what its namespaces inherit from, which stays as it is until commit."""
+    """Lock the organisations until commit, and return each with the levels that its namespaces inherit."""
     fleet, ids = fleet_hold(), {one.pk for one in organisations}
     locked = organisations_lock(ids, actor=actor)
     with connection.cursor() as cursor:
@@ -134,19 +140,19 @@ def levels_hold(
 
 
 def fleet_hold() -> PolicyLevel:
-    """First of all locks, for whatever depends on what is inherited. Many may hold it at once."""
+    """Lock the fleet's level against change, before all other locks. Many transactions may share this lock."""
     return _held(level_of(FLEET))
 
 
 def _held(level: PolicyLevel) -> PolicyLevel:
-    with connection.cursor() as cursor:  # Django itself only knows exclusive locks
+    with connection.cursor() as cursor:  # Django supports only exclusive locks
         cursor.execute("SELECT 1 FROM tenants_policylevel WHERE id = %s FOR SHARE", [level.pk])
     level.refresh_from_db()
     return level
 
 
 def namespaces_by_place(places: Sequence[Place]) -> dict[Key, list[Below]]:
-    """Living namespaces, each under the nearest of these places above it; those that are a place themselves are not."""
+    """Return the existing namespaces, each under its nearest place above, without those that are a place themselves."""
     keys = {place.key for place in places}
     upper = [place for place in places if place.namespace is None]
     found: dict[Key, list[Below]] = {}
@@ -162,7 +168,7 @@ def namespaces_by_place(places: Sequence[Place]) -> dict[Key, list[Below]]:
 
 
 def namespaces_below(place: Place, *, group_ids: "set[int] | None" = None) -> Iterator[Below]:
-    """Living namespaces in one query, whatever their number."""
+    """Yield the existing namespaces in one query."""
     living = Namespace.objects.filter(deleted_at=None).exclude(organisation__state=Organisation.State.DELETED)
     if place.organisation is not None:
         living = living.filter(organisation=place.organisation)
@@ -179,7 +185,7 @@ def namespaces_below(place: Place, *, group_ids: "set[int] | None" = None) -> It
         Cast("organisation__policy_level__policy", TextField()),
         Cast("policy_level__policy", TextField()),
     )
-    parsed = cache(json.loads)  # thousands say the same few things: each is read once, and is one object
+    parsed = cache(json.loads)  # thousands of rows have few different texts: parse each once, into one shared object
     for org, org_slug, pk, slug, group_id, org_policy, policy in rows.iterator(chunk_size=5000):
         said = parsed(org_policy), parsed(policy)
         yield Below(org, org_slug, pk, slug, group_id, *said, stored=(org_policy, policy))

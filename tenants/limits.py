@@ -1,4 +1,4 @@
-"""How much an organisation may have and ask for. Pure; operators set it, services and gateways keep it."""
+"""Limits of organisations. Operators set them; services and gateways enforce them. No I/O."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""Lists that people look through: what fits what they type, a page at a time, with a constant number of queries."""
+"""Searchable lists for people, in pages, with a constant number of queries."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Row = TypeVar("Row", bound=Model)
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """An organisation in a list of many."""
+    """An organisation in a list."""
 
     pk: int
     slug: str
@@ -29,7 +29,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """How much an organisation has, for who is about to change or delete it."""
+    """Counts of an organisation's objects, shown before it is changed or deleted."""
 
     namespaces: int
     keys: int
@@ -39,7 +39,7 @@ class Holdings:
 
 @dataclass(frozen=True, slots=True)
 class TrailSought:
-    """What somebody looks for in the audit trail; what is empty holds nothing back."""
+    """A search in the audit trail. Empty members do not filter."""
 
     verb: str = ""
     who: str = ""
@@ -50,7 +50,7 @@ class TrailSought:
 
 
 def organisations_found(actor: Actor, words: str) -> list[Listed]:
-    """All of them, with nothing but what a list needs: whoever sorts by what is counted elsewhere needs all."""
+    """Return all matching organisations with few columns: sorting by counts from elsewhere needs all rows."""
     found = _fitting(organisations_visible(actor), words, "slug", "name").order_by("slug")
     return [Listed(*row) for row in found.values_list("pk", "slug", "name", "state")]
 
@@ -65,14 +65,14 @@ def namespaces_found(actor: Actor, organisation: Organisation, words: str) -> "Q
 
 
 def namespaces_in_force(found: Any) -> list[NamespaceHome]:
-    """Of a page of them: each with what is in force in it."""
+    """Return a page of namespaces with their effective policies."""
     fleet = level_of(FLEET)
     rows = found.select_related("policy_level", "organisation__policy_level")
     return [namespace_home(row, fleet) for row in rows]
 
 
 def keys_found(organisation: Organisation, words: str) -> "QuerySet[ApiKey]":
-    """Newest first: who looks for the one just made finds it."""
+    """Return matching keys, newest first, so that a new key is on top."""
     return _fitting(keys_of(organisation), words, "name", "prefix").order_by("-created_at", "pk")
 
 
@@ -81,13 +81,13 @@ def members_found(organisation: Organisation, words: str) -> "QuerySet[Member]":
 
 
 def records_found(actor: Actor, organisation: Organisation, words: str) -> "QuerySet[AuditRecord]":
-    """What was done in an organisation, newest first."""
+    """Return an organisation's audit records, newest first."""
     within = audit_visible(actor).filter(organisation_id=organisation.pk)
     return _fitting(within, words, "verb", "target").order_by("-seq")
 
 
 def trail_found(actor: Actor, sought: TrailSought) -> "QuerySet[AuditRecord]":
-    """What was done anywhere, as far as this actor may see it, newest first. Raises NotFound for no organisation."""
+    """Return all audit records that this actor may see, newest first. Raise NotFound for an unknown organisation."""
     rows = audit_visible(actor)
     if sought.organisation:
         ids = Organisation.objects.filter(slug=sought.organisation).values_list("pk", flat=True)
@@ -105,7 +105,7 @@ def trail_found(actor: Actor, sought: TrailSought) -> "QuerySet[AuditRecord]":
 
 
 def holdings_of(organisation: Organisation) -> Holdings:
-    """Counted one by one: together they would multiply."""
+    """Return the counts, in separate queries because joins would multiply them."""
     return Holdings(
         namespaces=organisation.namespaces.filter(deleted_at=None).count(),
         keys=keys_of(organisation).count(),

@@ -1,9 +1,9 @@
-"""Rows held until the transaction ends, so that what was judged of them stays true. Levels of policy are in levels.py.
+"""Row locks until the end of the transaction, so that checked conditions stay true. `levels.py` locks policy levels.
 
-One order, so that nobody waits in a circle: the fleet's level, the organisation (whose row puts in line all that is
-written inside it), what is inside, agent groups by number, and last of all the head of the audit trail. The locks leave
-foreign keys alone (NO KEY): those are checked at commit, when the head is held already, and would else wait for
-somebody who waits for the head.
+One order prevents deadlocks: the fleet's level, the organisation (whose row serialises all writes inside it), what is
+inside, agent groups by number, and last the head of the audit trail. The locks are NO KEY locks, which do not block
+foreign keys: those are checked at commit, when the head is already locked, and would otherwise wait for a transaction
+that waits for the head.
 """
 
 from collections.abc import Collection, Iterable
@@ -18,27 +18,28 @@ from tenants.models import AgentGroup, Member, Namespace, Organisation, User
 
 
 def is_busy(error: Exception) -> bool:
-    """Whether the database is there, and gave something up because others held what it needed for too long."""
+    """Return whether the database gave up because another transaction locked the rows for too long."""
     return isinstance(error.__cause__, (LockNotAvailable, DeadlockDetected, QueryCanceled))
 
 
 def lock_patience(*, seconds: int) -> None:
-    """Until commit, wait that long for each lock instead of as long as is usual, as settings/django.py says."""
+    """Set the lock timeout until commit, in place of the default of settings/django.py."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT set_config('lock_timeout', %s, true)", [f"{seconds}s"])
 
 
 def organisation_lock(organisation: Organisation, *, actor: Actor) -> Organisation:
-    """As it is now; deleted meanwhile is not there, and suspended meanwhile is closed to its own people.
+    """Lock the organisation and return its current row.
 
-    What was read before may have changed while this waited: bounds, limits and state are those of the answer.
+    Raise NotFound if it was deleted, and OrganisationSuspended for its members. Bounds, limits and state may have
+    changed during the wait, so use those of the result.
     """
     (found,) = organisations_lock({organisation.pk}, actor=actor)
     return found
 
 
 def namespace_lock(namespace: Namespace) -> Namespace:
-    """Within its organisation's lock. Without joins: of rows that changed while it waited, a join may find none."""
+    """Lock a namespace, within its organisation's lock. A join could miss rows that change during the wait."""
     living = Namespace.objects.select_for_update(no_key=True).filter(deleted_at=None)
     found = living.filter(pk=namespace.pk).first()
     if found is None:
@@ -47,7 +48,7 @@ def namespace_lock(namespace: Namespace) -> Namespace:
 
 
 def organisations_lock(ids: Collection[int], *, actor: Actor) -> list[Organisation]:
-    """Several, by number."""
+    """Lock several organisations in order of their ids."""
     living = Organisation.objects.exclude(state=Organisation.State.DELETED)
     found = list(living.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk"))
     if len(found) < len(ids):
@@ -58,7 +59,7 @@ def organisations_lock(ids: Collection[int], *, actor: Actor) -> list[Organisati
 
 
 def namespaces_lock(ids: Collection[int]) -> list[Namespace]:
-    """Several, by number, of organisations that are locked already."""
+    """Lock several namespaces of locked organisations, in order of their ids."""
     living = Namespace.objects.filter(deleted_at=None).select_related("group")
     found = list(living.select_for_update(of=("self",), no_key=True).filter(pk__in=ids).order_by("pk"))
     if len(found) < len(ids):
@@ -78,14 +79,14 @@ def user_lock(user: User) -> User:
 
 
 def groups_lock(group_ids: Iterable[int]) -> None:
-    """For judging what is promised of their agents: one at a time."""
+    """Lock groups exclusively, to check the reserved shares of their pools."""
     list(AgentGroup.objects.select_for_update(no_key=True).filter(pk__in=sorted(group_ids)).order_by("pk"))
 
 
 def groups_keep(group_ids: Iterable[int]) -> None:
-    """They stay until something new in them is committed; many may be doing this at once."""
+    """Prevent the groups' deletion until commit. Many transactions may share this lock."""
     wanted = set(group_ids)
-    with connection.cursor() as cursor:  # Django itself knows no lock this light
+    with connection.cursor() as cursor:  # Django does not support this weak lock
         ids = sorted(wanted)
         cursor.execute("SELECT id FROM tenants_agentgroup WHERE id = ANY(%s) ORDER BY id FOR KEY SHARE", [ids])
         if len(cursor.fetchall()) < len(wanted):

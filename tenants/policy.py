@@ -1,4 +1,4 @@
-"""What a policy may say, how levels combine into what is in force, and where each field came from. Pure."""
+"""Policies: their fields, the effective values of several levels, and the origin of each value. No I/O."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -18,14 +18,14 @@ from tenants.json_schemas import defaults_described
 if TYPE_CHECKING:
     KvDtype = str
 else:
-    KvDtype = Literal[OFFERED]  # to whoever validates or describes, each name of the registry
+    KvDtype = Literal[OFFERED]  # at run time, the names in the registry, for validation and JSON Schema
 MODEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}$"
 ModelName = Annotated[str, StringConstraints(pattern=MODEL_PATTERN)]
 Values = Mapping[str, Any]
 
 MAX_MODELS = 50
 CAPS = {name: field.at_most for name, field in policy_fields.FIELDS.items() if field.at_most is not None}
-JUDGED = frozenset((*CAPS, *CAPS.values()))  # together
+JUDGED = frozenset((*CAPS, *CAPS.values()))  # fields that are checked against each other
 NOTHING: Values = {}
 
 
@@ -36,11 +36,11 @@ def _distinct(values: list[KvDtype]) -> list[KvDtype]:
 
 
 def _without_negative_zero(value: float) -> float:
-    return value + 0.0  # the database has no -0.0, and hashes must agree with what is read back
+    return value + 0.0  # the database has no -0.0, and hashes must match the stored value
 
 
 def _typed(field: PolicyField) -> Any:
-    """The field as pydantic checks it."""
+    """Return the field's pydantic type."""
     bounds = Field(ge=field.minimum, le=field.maximum)
     of_kind: Any
     match field.kind:
@@ -68,7 +68,7 @@ def _inheritance_described(schema: dict[str, Any]) -> None:
     defaults_described(schema, "Inherits when left out; the fleet default is {}.")
 
 
-if TYPE_CHECKING:  # the fields are those of the registry, which no type checker reads
+if TYPE_CHECKING:  # the fields come from the registry, which type checkers cannot read
 
     class PolicyFields(BaseModel):
         def __init__(self, **values: Any) -> None: ...
@@ -96,7 +96,7 @@ class Policy(PolicyFields):
         def __init__(self, **values: Any) -> None: ...
 
     def said(self) -> dict[str, Any]:
-        """Only what was given, as it is stored: absence means inherit."""
+        """Return the values set explicitly, in the stored form. An omitted field inherits."""
         return self.model_dump(exclude_unset=True)
 
 
@@ -106,7 +106,7 @@ BUILT_IN: dict[str, Any] = PolicyFields().model_dump()
 
 @dataclass(frozen=True, slots=True)
 class Effective:
-    """What is in force, and the level each field comes from; `via` names the level whose model override it was."""
+    """The effective values, and the level each comes from. `via` names the level of a model override."""
 
     values: dict[str, Any]
     origin: dict[str, str]
@@ -114,7 +114,10 @@ class Effective:
 
 
 def effective_values(chain: Sequence[Values], model: str | None = None) -> dict[str, Any]:
-    """What levels, outermost first, add up to. A model's own values come after every level's general ones."""
+    """Return the effective values of levels, outermost first.
+
+    A model's values take precedence over all general ones.
+    """
     found = dict(BUILT_IN)
     for level in chain:
         found.update(level)
@@ -141,7 +144,7 @@ def models_named(chain: Sequence[Values]) -> list[str]:
 
 
 def models_naming(chain: Sequence[Values], fields: AbstractSet[str]) -> list[str]:
-    """Those for which some level says one of these fields: all others have the general values of them."""
+    """Return the models for which a level sets one of these fields. All others have the general values."""
     return sorted(
         {
             model
@@ -153,7 +156,7 @@ def models_naming(chain: Sequence[Values], fields: AbstractSet[str]) -> list[str
 
 
 def effective_document(chain: Sequence[Values]) -> dict[str, Any]:
-    """All that is in force, for every model: what agents hold and acknowledge by its hash."""
+    """Return the effective values for every model, which agents apply and acknowledge by hash."""
     document = effective_values(chain)
     models = {model: effective_values(chain, model) for model in models_named(chain)}
     return {**document, "models": models} if models else document
@@ -164,7 +167,7 @@ def effective_hash(chain: Sequence[Values], model: str | None = None) -> str:
 
 
 def contradictions(chain: Sequence[Values]) -> Iterator[FieldProblem]:
-    """What cannot be true together in what is in force, in general and for each model with values of its own."""
+    """Yield effective values that contradict each other, in general and for each model with its own values."""
     yield from _contradictions(effective_values(chain), "policy")
     for model in models_naming(chain, JUDGED):
         yield from _contradictions(effective_values(chain, model), f"policy.models.{model}")
@@ -181,7 +184,7 @@ def _contradictions(values: Values, where: str) -> Iterator[FieldProblem]:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One field before and after, for one model or (None) for all that has no values of its own."""
+    """One field before and after, for one model, or (None) for all models without their own values."""
 
     field: str
     model: str | None
@@ -192,14 +195,16 @@ class Change:
 
 
 def changes_between(before: Sequence[Values], after: Sequence[Values]) -> list[Change]:
-    """What a person would see differ in force, field by field. A model that follows the general value, or what is
-    inherited as before, is not told again."""
+    """Return the differences between effective values, field by field.
+
+    A model that follows the general or inherited value is not listed again.
+    """
     said = (_change(before, after, field, model) for field, model in _said_otherwise(before, after))
     return [one for one in said if one.before != one.after]
 
 
 def _said_otherwise(before: Sequence[Values], after: Sequence[Values]) -> Iterator[tuple[str, str | None]]:
-    """Only these can differ in force: the work is that of what is said anew, not of all that is inherited."""
+    """Yield the fields and models whose explicit values differ. Only these can differ in effect, which saves work."""
     levels = [(old, new) for old, new in zip_longest(before, after, fillvalue=NOTHING) if old != new]
     for model in (None, *models_named([level for pair in levels for level in pair])):
         pairs = [(_said(old, model), _said(new, model)) for old, new in levels]
@@ -214,7 +219,7 @@ def _change(before: Sequence[Values], after: Sequence[Values], field: str, model
 
 
 def _in_force(chain: Sequence[Values], field: str, model: str | None) -> tuple[Any, str]:
-    """One field's value and origin: what `effective` tells of all of them."""
+    """Return one field's effective value and origin, equal to those of `effective`."""
     if model is not None:
         for level in reversed(chain):
             if field in (said := _said(level, model)):
@@ -232,8 +237,10 @@ def _said(level: Values, model: str | None) -> Values:
 
 @dataclass(frozen=True, slots=True)
 class Below:
-    """One namespace under a place, and what its levels from there on say. `stored`: the same as the database has it,
-    where it was read there: what is equal has one spelling."""
+    """A namespace below a place, with the explicit policies of its organisation and itself.
+
+    `stored` has the same policies as text, if read from the database, where equal policies have equal text.
+    """
 
     organisation_id: int
     organisation: str
@@ -246,5 +253,5 @@ class Below:
 
     @property
     def combination(self) -> Hashable:
-        """Equal where the same is said: what follows from it is worked out once, and ten thousand have few."""
+        """A key that is equal for equal policies, so that results are computed once per combination."""
         return self.stored or repr((self.organisation_policy, self.namespace_policy))

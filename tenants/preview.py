@@ -1,4 +1,4 @@
-"""What publishing a draft would do, before anybody does it: differences, who is concerned, shares, warnings. Pure."""
+"""The preview of a publish: differences, namespaces concerned, shares, warnings. No I/O."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class PreviewWarning:
 
 @dataclass(frozen=True, slots=True)
 class AgentPool:
-    """What one agent has reported of its pool: enough to turn shares into blocks."""
+    """One agent's pool as reported, for the conversion of shares into blocks."""
 
     agent: str
     model: str
@@ -30,7 +30,7 @@ class AgentPool:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedShare:
-    """One share on one agent, in what people count in."""
+    """One share on one agent, in blocks, tokens and GiB."""
 
     agent: str
     field: str
@@ -42,7 +42,7 @@ class ResolvedShare:
 
 @dataclass(frozen=True, slots=True)
 class ShareBand:
-    """One share on each agent, for who may not learn how large their pools are, or which agents there are."""
+    """One share over all agents, for members, who must not learn the pools' sizes or the agents' names."""
 
     field: str
     share: float
@@ -53,9 +53,10 @@ class ShareBand:
 
 
 def shares_banded(values: dict[str, Any], pools: Iterable[AgentPool]) -> Iterator[ShareBand]:
-    """From the smallest pool to the largest, each known to a power of two.
+    """Yield each share from the smallest pool to the largest, with pool sizes rounded to powers of two.
 
-    The bands are of the pools and not of the shares: else a share that is moved across a band's edge tells the pool.
+    The rounding applies to pools and not to shares: otherwise a share moved across the edge of a range would reveal the
+    pool's size.
     """
     kv_dtype = values["kv_dtype"]
     able = [pool for pool in pools if pool.pool_bytes and kv_dtype in pool.block_bytes]
@@ -70,16 +71,16 @@ def shares_banded(values: dict[str, Any], pools: Iterable[AgentPool]) -> Iterato
 
 
 def _power(number: int) -> int:
-    """The largest power of two that is not above it."""
+    """Return the largest power of two that is at most `number`."""
     return 1 << (number.bit_length() - 1)
 
 
 def shares_resolved(values: dict[str, Any], pool: AgentPool) -> Iterator[ResolvedShare]:
-    """Whole blocks of the policy's format that fit into each share of that pool."""
+    """Yield each share of the pool in whole blocks of the policy's format."""
     block_bytes = pool.block_bytes.get(values["kv_dtype"])
     for field in sorted(SHARES):
         if block_bytes is None:
-            continue  # this agent cannot do the format at all
+            continue  # this agent does not support the format
         blocks = int(pool.pool_bytes * values[field] // block_bytes)
         gib = blocks * block_bytes / GIB
         yield ResolvedShare(pool.agent, field, values[field], blocks, blocks * pool.block_tokens, round(gib, 3))
@@ -105,14 +106,14 @@ def _warnings_of(change: Change) -> Iterator[PreviewWarning]:
 
 
 def effects_of(changes: Iterable[Change]) -> Iterator[str]:
-    """Each change as a sentence."""
+    """Yield each change as a sentence."""
     for change in changes:
         where = f" (model {change.model})" if change.model else ""
         yield f"{change.field}{where}: {shown(change.field, change.before)} → {shown(change.field, change.after)}"
 
 
 def shown(field: str, value: Any) -> str:
-    """With the unit people think in."""
+    """Return the value with its usual unit."""
     if value is None:
         return "none"
     if field in SECONDS:

@@ -1,4 +1,4 @@
-"""Leave to delete published revisions, for one transaction: the database refuses it to everybody else."""
+"""Permission to delete published revisions for one transaction; otherwise the database refuses it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +8,7 @@ from django.db import connection, transaction
 
 @contextmanager
 def removing() -> Iterator[None]:
-    """Only what belongs to a removed organisation or namespace goes, and it goes whole."""
+    """Allow deletion of revisions. Use it only to delete a removed organisation or namespace as a whole."""
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT set_config('luminet.removing', 'yes', true)")
         try:

@@ -1,4 +1,4 @@
-"""Reads of the tenants domain that are more than one look-up. They write nothing."""
+"""Reads of the tenants domain that need more than one lookup. They write nothing."""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ def policies_before(revisions: Sequence[PolicyRevision]) -> dict[tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class GroupShare:
-    """What would be promised of each pool of one group, and how much may be."""
+    """The share that would be reserved of each pool of one group, and the maximum."""
 
     promised: float
     at_most: float
@@ -77,9 +77,9 @@ class Preview:
     effective_hash: str
     namespaces: int
     namespaces_named: tuple[str, ...]
-    agents: tuple[str, ...]  # for operators, as are `shares`
+    agents: tuple[str, ...]  # only for operators, as are `shares`
     shares: tuple[ResolvedShare, ...]
-    bands: tuple[ShareBand, ...]  # for members
+    bands: tuple[ShareBand, ...]  # only for members
     is_served: bool
     group_share: GroupShare | None
     effects: tuple[str, ...]
@@ -88,7 +88,7 @@ class Preview:
 
 
 def policy_preview(*, actor: Actor, place: Place, policy: Policy, pools: Sequence[AgentPool] = ()) -> Preview:
-    """What `policy_publish` would do with the same body, the reasons to refuse it included. Changes nothing."""
+    """Return the effects of `policy_publish` with the same policy, including reasons to refuse it. Writes nothing."""
     *above, level = levels_of(place)
     draft = Draft(tuple(one.policy for one in above), level.policy, policy.said())
     before, after = (*draft.above, draft.before), (*draft.above, draft.after)
@@ -115,7 +115,7 @@ def policy_preview(*, actor: Actor, place: Place, policy: Policy, pools: Sequenc
 
 
 def _touched(below: Sequence[Below], draft: Draft, actor: Actor) -> list[str]:
-    """Namespaces the actor sees, and in which something else would be in force. Judged once for each combination."""
+    """Return the namespaces visible to the actor whose effective policy would change. Checks each combination once."""
     seen: dict[Hashable, bool] = {}
     names = []
     for one in below:
@@ -134,14 +134,18 @@ def _problems(
     organisation = place.organisation
     if organisation is not None and not actor.is_operator:
         found += draft_out_of_bounds(draft, bounds_of(organisation.bounds, organisation.bounds_revision))
-    # Who may not ask for it does not learn how much others left: publishing would refuse it before it counted.
+    # A member whose draft has problems must not learn how much room others leave: publishing would fail before that
+    # check.
     if promises_more(draft) and (actor.is_operator or not found):
         found += [shares_problem(promise, actor=actor) for promise in promises if promise.is_too_much]
     return found
 
 
 def _group_share(promises: Sequence[Promise], actor: Actor) -> GroupShare | None:
-    """The fullest group concerned. Operators only: the sum tells of others."""
+    """Return the group with the largest reserved share.
+
+    Operators only, because the sum reveals others' reservations.
+    """
     fullest = max(promises, key=lambda promise: promise.total, default=None)
     if fullest is None or not actor.is_operator:
         return None
@@ -149,7 +153,7 @@ def _group_share(promises: Sequence[Promise], actor: Actor) -> GroupShare | None
 
 
 def _promises_after(place: Place, below: Sequence[Below], draft: Draft, actor: Actor) -> list[Promise]:
-    """The heaviest of each group concerned, as it would be; none where nobody will ask."""
+    """Return the largest reserved share of each group after the change, or nothing if it will not be used."""
     if not (actor.is_operator or promises_more(draft)):
         return []
     mine = {one.namespace_id for one in below}

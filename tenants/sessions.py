@@ -1,8 +1,8 @@
-"""Django's sessions in the database, under a keyed hash of their key: a copy of the table lets nobody in.
+"""Django's sessions in the database under a keyed hash of their key, so that a copy of the table gives no access.
 
-The cookie holds the key. Rows of the version before hold it in the clear, with 32 characters where a hash has 40: they
-are still found until they expire, 12 hours at most, so that an upgrade and the way back sign nobody out. Such a session
-is never copied: a sign-out at a web of either version deletes its only row.
+The cookie contains the key. Rows of the previous version contain the key itself, with 32 characters where a hash has
+40. They remain valid until they expire, 12 hours at most, so that an upgrade or downgrade signs no user out. Such a
+session is never copied: a sign-out at a web process of either version deletes its only row.
 """
 
 import hmac
@@ -17,7 +17,7 @@ from django.utils import timezone
 from tenants.crypto import purpose_key
 
 HASH_BYTES = 30  # 40 characters of base64: as wide as Django's column
-CLEAR_CHARACTERS = 32  # of a key, as Django makes them
+CLEAR_CHARACTERS = 32  # of a key created by Django
 
 
 def stored_key(key: str) -> str:
@@ -28,16 +28,16 @@ def stored_key(key: str) -> str:
 
 
 class SessionStore(db.SessionStore):
-    """Look a session up by the hash of its key, and save a new one under that alone.
+    """A session store that looks sessions up by the hash of their key and saves new ones only under it.
 
-    The class keeps the name of its parent: Django signs the data under it.
+    The class keeps its parent's name, with which Django signs the data.
     """
 
-    _clear_row: Session | None = None  # of the version before, where this session was loaded from one
+    _clear_row: Session | None = None  # row of the previous version, if this session was loaded from one
 
     @property
     def row_key(self) -> str:
-        """Return the primary key of the row that this session is in."""
+        """The primary key of this session's row."""
         self._get_session()  # type: ignore[attr-defined]  # says whether there is a row of the version before
         key = self.session_key or ""
         return key if self._clear_row is not None and self._clear_row.pk == key else stored_key(key)
@@ -54,7 +54,7 @@ class SessionStore(db.SessionStore):
         assert isinstance(row, Session)
         clear = self._clear_row
         if clear is not None and clear.pk == row.session_key:
-            row.expire_date = min(row.expire_date, clear.expire_date)  # no use prolongs a row in the clear
+            row.expire_date = min(row.expire_date, clear.expire_date)  # use must not prolong a row with a plain key
         else:
             row.session_key = stored_key(row.session_key)
         return row
@@ -82,6 +82,6 @@ class SessionStore(db.SessionStore):
 
 
 def _rows_of(key: str) -> list[str]:
-    """Return where a session may be. A hash is not a key: whoever read one from the table finds nothing with it."""
+    """Return the possible primary keys of a session. A hash read from the table is not accepted as a key."""
     is_key = len(key) == CLEAR_CHARACTERS and key.isascii() and key.isalnum()
     return [stored_key(key), *([key] if is_key else [])]

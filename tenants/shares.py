@@ -1,4 +1,4 @@
-"""How much of each agent's pool is promised away, and to whom. Pure."""
+"""The share of each agent's pool that is reserved, and for which namespaces. No I/O."""
 
 import math
 from collections import defaultdict
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tenants.policy import Below, Values, effective_values, models_naming
 
-PROMISED_AT_MOST = 0.9  # of each pool: what is left keeps everybody else, and eviction, moving
-BAND = 0.1  # what others hold counts in steps of this for who may not read it
+PROMISED_AT_MOST = 0.9  # of each pool: the rest serves all other namespaces, and eviction
+BAND = 0.1  # others' reservations are rounded up to steps of this for actors who may not read them
 TOLERANCE = 1e-9
 IsOwn = Callable[["Holding"], bool]
 PROMISES = frozenset({"reserved_share", "pin_share"})
@@ -16,7 +16,7 @@ PROMISES = frozenset({"reserved_share", "pin_share"})
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one namespace is promised: reservation and pins, in general and for models with values of their own."""
+    """One namespace's reserved share, of reservation and pins, in general and for models with their own values."""
 
     organisation_id: int
     organisation: str
@@ -32,7 +32,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """The sum for one model (None: any without values of its own), largest holders first."""
+    """The sum for one model (None: any without its own values), largest holders first."""
 
     model: str | None
     total: float
@@ -48,13 +48,13 @@ def promised(values: Values) -> float:
 
 
 def is_promised_something(chain: Sequence[Values]) -> bool:
-    """Whether who has these levels holds anything, in general or for one model."""
+    """Return whether these levels reserve a share, in general or for one model."""
     general, by_model = _shares(chain)
     return general > 0 or any(share > 0 for share in by_model.values())
 
 
 def holdings(below: Iterable[Below], chain_of: Callable[[Below], Sequence[Values]]) -> Iterator[Holding]:
-    """Of each of these namespaces, worked out once for each combination of levels."""
+    """Yield each namespace's reserved share, computed once for each combination of levels."""
     known: dict[Hashable, tuple[float, dict[str, float]]] = {}
     for one in below:
         shares = known.get(one.combination)
@@ -69,10 +69,10 @@ def _shares(chain: Sequence[Values]) -> tuple[float, dict[str, float]]:
 
 
 def heaviest_promise(holdings: Iterable[Holding], is_own: IsOwn | None = None) -> Promise:
-    """The model for which most is promised: if that fits, everything does.
+    """Return the sum of the model with the largest reserved share: if it fits, all fit.
 
-    With `is_own` the sum of all that is not is rounded up to a whole band: whoever tries share after share until one is
-    refused learns the band that others are in, and not what they hold.
+    With `is_own` the sum of all other namespaces is rounded up to a whole band: an actor who tries shares until one is
+    refused learns only that band.
     """
     known = list(holdings)
     if is_own is None:
@@ -90,7 +90,7 @@ def heaviest_promise(holdings: Iterable[Holding], is_own: IsOwn | None = None) -
 
 
 def _sums(holdings: Sequence[Holding]) -> tuple[float, dict[str, float]]:
-    """What is promised in general, and for each model with values of its own; any other model has the general sum."""
+    """Return the general sum, and the sum for each model with its own values; other models have the general sum."""
     total = sum(one.general for one in holdings)
     sums: dict[str, float] = defaultdict(lambda: total)
     for one in holdings:

@@ -1,4 +1,4 @@
-"""How many failed attempts to sign in are too many. Pure: times in, seconds to wait out. docs/security.md says why."""
+"""Limits on failed sign-in attempts. No I/O: times in, seconds to wait out. docs/security.md explains them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,33 +6,33 @@ from datetime import datetime, timedelta
 
 WINDOW = timedelta(minutes=15)
 
-DEVICE_LIMIT = 5  # one browser that its account knows, whatever others do
-EMAIL_AND_ADDRESS_LIMIT = 5  # one network at one account
-ADDRESS_LIMIT = 50  # one network at many accounts
+DEVICE_LIMIT = 5  # for one browser that its account knows, whatever others do
+EMAIL_AND_ADDRESS_LIMIT = 5  # for one network at one account
+ADDRESS_LIMIT = 50  # for one network at many accounts
 
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """What one network may still fail at an account at which all of them together have failed so often."""
+    """The tries left to one network at an account with at least `failures` failed attempts from all networks."""
 
     failures: int
     tries: int
     by_neighbourhood: bool = False
 
 
-# An attack on one account narrows what each network gets, and never closes the account: a network that has not failed
-# yet always has a try. So an owner gets in from elsewhere, and an attacker pays with a new network for every guess.
+# An attack on one account reduces each network's tries but never closes the account: a network without failures always
+# has a try. So the owner can sign in from elsewhere, and an attacker needs a new network for every guess.
 PRESSURES = (
     Pressure(failures=100, tries=1, by_neighbourhood=True),
     Pressure(failures=30, tries=2),
     Pressure(failures=0, tries=EMAIL_AND_ADDRESS_LIMIT),
 )
-MOST_COUNTED = max(ADDRESS_LIMIT, *(one.failures for one in PRESSURES))  # older ones change nothing
+MOST_COUNTED = max(ADDRESS_LIMIT, *(one.failures for one in PRESSURES))  # older attempts do not matter
 
 
 @dataclass(frozen=True, slots=True)
 class RecentAttempts:
-    """When browsers that the account does not know have failed within the window, oldest first."""
+    """Times of failed attempts within the window by browsers unknown to the account, oldest first."""
 
     same_email_and_address: Sequence[datetime]
     same_email_and_neighbourhood: Sequence[datetime]
@@ -41,14 +41,14 @@ class RecentAttempts:
 
 
 def seconds_to_wait(recent: RecentAttempts, *, now: datetime) -> int:
-    """Zero when an unknown browser may try now, else seconds until enough failures have left the window."""
+    """Return 0 if an unknown browser may try now, else the seconds until enough failures have left the window."""
     pressure = next(one for one in PRESSURES if len(recent.same_email) >= one.failures)
     own = recent.same_email_and_neighbourhood if pressure.by_neighbourhood else recent.same_email_and_address
     return max(_wait(own, pressure.tries, now), _wait(recent.same_address, ADDRESS_LIMIT, now))
 
 
 def seconds_to_wait_known(same_device: Sequence[datetime], *, now: datetime) -> int:
-    """The same for a browser that the account knows: its own failures alone count."""
+    """Return the seconds to wait for a browser that the account knows: only its own failures count."""
     return _wait(same_device, DEVICE_LIMIT, now)
 
 

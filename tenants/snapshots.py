@@ -1,6 +1,6 @@
-"""What agents of one group must hold, read from the database as entries of a snapshot. Writes nothing.
+"""The desired state of one group's agents, read from the database as a snapshot's entries. Writes nothing.
 
-What an entry looks like, and its hash, is the protocol's; keeping a snapshot current is desired.py's.
+`protocol.py` defines an entry's form and hash; `desired.py` keeps a snapshot current.
 """
 
 import base64
@@ -23,7 +23,7 @@ from tenants.policy import Values, effective_document
 from tenants.services.namespace_keys import key_open
 
 GATEWAY_LIMITS = ("requests_per_minute", "tokens_per_minute", "concurrent_requests")
-# Epoch and key come out of one statement: even while somebody purges, they are of each other.
+# One statement reads epoch and key, so that they belong together even during a purge.
 NAMESPACE_COLUMNS = (
     "namespace_id",
     "namespace__slug",
@@ -33,7 +33,7 @@ NAMESPACE_COLUMNS = (
     "namespace__organisation_id",
     "namespace__organisation__slug",
     "namespace__organisation__state",
-    # As text: thousands say the same, which is cheaper to see than to read.
+    # As text: thousands of rows have the same values, and comparing texts is cheaper than parsing them.
     Cast("namespace__organisation__limits", TextField()),
     Cast("namespace__organisation__policy_level__policy", TextField()),
     Cast("namespace__policy_level__policy", TextField()),
@@ -42,7 +42,7 @@ NAMESPACE_COLUMNS = (
 
 @dataclass(slots=True)
 class Entries:
-    """By key, with the policies they refer to, and for each organisation when the first of its entries expires."""
+    """Entries by key, the policies they refer to, and for each organisation when its first entry expires."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
     policies: dict[str, Policy] = field(default_factory=dict)
@@ -57,9 +57,9 @@ class Entries:
 def entries_read(
     group_id: int, kind: AgentKind, *, now: datetime, organisation_ids: Collection[int] | None = None
 ) -> Entries:
-    """Of these organisations, or of all, in a constant number of queries.
+    """Read the entries of these organisations, or of all, in a constant number of queries.
 
-    Pins and keys are in it until they expire; agents keep `expires_at` by themselves and need no message for it.
+    Pins and keys are included until they expire; agents apply `expires_at` themselves and need no message for it.
     """
     served = _served(group_id, organisation_ids)
     found = Entries()
@@ -73,21 +73,24 @@ def entries_read(
 
 @dataclass(frozen=True, slots=True)
 class Older:
-    """A revision of a level that some agents hold instead of its newest."""
+    """A revision of a level that some agents apply instead of its newest."""
 
     number: int
     policy: Values
 
 
 def entries_held(group_id: int, held: Mapping[Key, Older], entries: Mapping[str, Entry]) -> Entries:
-    """Those namespaces' entries that differ where these levels, by the owners in their rows, say something older."""
+    """Return the namespaces' entries that differ if these levels have older revisions.
+
+    `held` is keyed by their owners.
+    """
     found = Entries()
     fleet = held[FLEET.key].policy if FLEET.key in held else _fleet_policy()
     merged = _Merged(found.policies, fleet)
     for pk, org, revision, org_policy, policy in _levels_below(group_id, held):
         before = entries.get(f"ns/{pk}")
         if before is None:
-            continue  # made since the entries were read; whoever reads next meets both
+            continue  # created since the entries were read; the next read includes both
         own = held.get((None, pk), Older(revision, policy))
         above = held[org, None].policy if (org, None) in held else org_policy
         entry = {**before, "revision": own.number, "policy": merged.hash(_text(above), _text(own.policy))}
@@ -98,7 +101,7 @@ def entries_held(group_id: int, held: Mapping[Key, Older], entries: Mapping[str,
 
 
 def _levels_below(group_id: int, held: Mapping[Key, Older]) -> Iterator[tuple[int, int, int, Any, Any]]:
-    """Namespaces of the group for which one of these levels counts."""
+    """Yield the group's namespaces to which one of these levels applies."""
     served = _served(group_id, None)
     if FLEET.key not in held:
         organisations, namespaces = {org for org, _ in held}, {namespace for _, namespace in held}
@@ -145,7 +148,7 @@ def _namespaces_add(found: Entries, kind: AgentKind, served: "QuerySet[Namespace
 
 
 class _Merged:
-    """Levels merged and hashed once for each different combination: ten thousand namespaces have few."""
+    """Effective policies, merged and hashed once for each combination of levels: ten thousand namespaces have few."""
 
     def __init__(self, policies: dict[str, Policy], fleet: Values) -> None:
         self._fleet = fleet
@@ -165,17 +168,17 @@ def _fleet_policy() -> Values:
 
 
 def _limits(stored: str) -> dict[str, int]:
-    """Those a gateway counts; one left out is no limit."""
+    """Return the limits that gateways enforce. An omitted one means no limit."""
     limits = limits_of(json.loads(stored)).model_dump()
     return {name: limits[name] for name in GATEWAY_LIMITS if limits[name] is not None}
 
 
 def _pins_add(found: Entries, served: "QuerySet[Namespace]", now: datetime) -> None:
-    """Not what they hold, which may be large and never changes: an agent fetches that once, by the pin's id."""
+    """Add pins without their content, which is large and never changes: an agent fetches it once by the pin's id."""
     pins = Pin.objects.filter(_unexpired(now), namespace__in=served).select_related("namespace")
     for pin in pins.defer("sealed_content"):
         if f"ns/{pin.namespace_id}" not in found.entries:
-            continue  # made since the namespaces were read; whoever reads next meets both
+            continue  # created since the namespaces were read; the next read includes both
         entry = {
             "org": str(pin.namespace.organisation_id),
             "ns": str(pin.namespace_id),
@@ -189,7 +192,7 @@ def _pins_add(found: Entries, served: "QuerySet[Namespace]", now: datetime) -> N
 
 
 def _keys_add(found: Entries, served: "QuerySet[Namespace]", now: datetime) -> None:
-    """A key bound to namespaces of other groups only is there with none: known, and good for nothing here."""
+    """Add keys. A key bound only to namespaces of other groups has an empty list: it is known, but useless here."""
     keys = ApiKey.objects.filter(_unexpired(now), revoked_at=None, scopes__contains=[Scope.INFER])
     for key in keys.filter(organisation__in=served.values("organisation")):
         if f"org/{key.organisation_id}" not in found.entries:

@@ -1,4 +1,4 @@
-"""What pydantic finds wrong, in our words and with the place as people write it. Pure."""
+"""Validation errors of pydantic in our words, with the field's path in the document. No I/O."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -21,7 +21,7 @@ KINDS = {
 
 
 def field_problems(found: Iterable[Mapping[str, Any]], *, root: str = "document") -> Iterator[FieldProblem]:
-    """`found`: as ValidationError.errors() tells it; `root` is what the whole is called."""
+    """Yield the problems of ValidationError.errors(). `root` is the name of the whole document."""
     for one in found:
         place = [str(part) for part in one["loc"] if part != "[key]"]
         yield FieldProblem(".".join(place) or root, _words(one["type"], one["msg"], one.get("ctx", {})))

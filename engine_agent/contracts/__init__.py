@@ -1,1 +1,1 @@
-"""What control plane and data plane both import: what they say to each other, and in which form. Nothing heavy."""
+"""The messages between control plane and data plane, imported by both. No heavy imports."""

@@ -1,14 +1,14 @@
-"""What an engine tells gateways of its cache, page by page: which blocks came and went, and how busy it is. Standard
-library only.
+"""The page format in which an engine tells gateways which blocks its cache gained and lost, and how busy it is.
 
-A gateway asks for what came after a number, and is told a page: changes in their order, the number to ask with next,
-and the load. After a gap, or another boot, the page is a snapshot: it replaces all that was known of this engine. What
-is too long for one page goes on in the next (`is_whole` is false; more is there at once). Blocks are told by marks, the
-first eight bytes of their digests: enough to find them, and nothing that could be computed without a namespace's key.
+Standard library only. A gateway requests the changes after a number and gets a page: changes in order, the next number
+to request, and the load. After a gap or another boot, the page is a snapshot that replaces everything known of this
+engine. What does not fit in one page follows in the next (`is_whole` is false; the rest is available at once). Marks
+identify blocks: the first eight bytes of their digests. They suffice to find a block and cannot be computed without the
+namespace's key.
 
-A page in bytes, all numbers little-endian: magic, flags, boot, number, load, the namespaces it speaks of, the changes.
-Equal pages have equal bytes, and of other bytes than those of a page none is read. A page of another version is none
-that can be read here: of an engine that tells such, a gateway knows nothing, and sends it requests all the same.
+Bytes of a page, all numbers little-endian: magic, flags, boot, number, load, the namespaces in the page, the changes.
+Equal pages have equal bytes, and malformed bytes are rejected. A page of another version is rejected too: the gateway
+then knows nothing of that engine's cache and still sends it requests.
 """
 
 import math
@@ -21,7 +21,7 @@ Kind = Literal["stored", "removed", "cleared"]
 
 MARK_BYTES = 8
 MOST_PAGE_BYTES = 4 << 20
-MOST_WAIT_SECONDS = 30.0  # that an engine keeps an asker who knows everything already
+MOST_WAIT_SECONDS = 30.0  # longest time that an engine delays an answer without changes
 CONTENT_TYPE = "application/vnd.luminet.block-events"
 _MAGIC = b"LUMBLK\x00\x01"  # the last byte is the version
 _IS_SNAPSHOT, _IS_WHOLE = 1, 2
@@ -33,50 +33,53 @@ _PLACES: Mapping[str, int] = {kind: place for place, kind in enumerate(_KINDS)}
 
 
 class BadPage(ValueError):
-    """Bytes that are no page."""
+    """The bytes are not a page."""
 
 
 class OtherVersion(BadPage):
-    """A page as another version of this has it."""
+    """The page has another version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How busy the engine is. Without seats of its own to tell, `seats` is 0."""
+    """The engine's load. `seats` is 0 if the engine reports no seats."""
 
     running: int
-    waiting: int  # for memory or a seat
+    waiting: int  # requests that wait for memory or a seat
     seats: int
-    free_blocks: int  # nobody reads them now: free, or cached and not held
+    free_blocks: int  # free, or cached and not leased
     pool_blocks: int
-    seconds_behind: float  # how long the first in its queue has waited
+    seconds_behind: float  # waiting time of the first queued request
 
 
 @dataclass(frozen=True, slots=True)
 class BlockChange:
-    """`stored`: these blocks can be matched, one after the other, the first below `parent`, which is the root's mark
-    where nothing is above. `removed`: they left the last tier that had them. `cleared`: nothing is left under the root.
+    """A change of the cache's index.
+
+    `stored`: these blocks can be matched, each below the one before it, the first below `parent` (the root's mark if it
+    has no parent block). `removed`: the blocks left the last tier that had them. `cleared`: no block is left under the
+    root.
     """
 
     kind: Kind
     namespace: str
     root: bytes  # a mark
     parent: bytes  # a mark
-    marks: bytes  # side by side
+    marks: bytes  # concatenated marks
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     boot: str
-    number: int  # what to ask with next; nothing else can be read in it
-    is_snapshot: bool  # what was known of this engine is over
-    is_whole: bool  # nothing more is there now
+    number: int  # opaque value for the next request
+    is_snapshot: bool  # the page replaces everything known of this engine
+    is_whole: bool  # no more changes are available now
     load: Load
     changes: tuple[BlockChange, ...]
 
 
 def events_encode(page: Page) -> bytes:
-    """Raises ValueError for what no page can say."""
+    """Encode a page. Raise ValueError if it has values that the format cannot represent."""
     names: dict[str, int] = {}
     changes = [_change_encode(change, names) for change in page.changes]
     flags = page.is_snapshot * _IS_SNAPSHOT | page.is_whole * _IS_WHOLE
@@ -107,7 +110,7 @@ def events_encode(page: Page) -> bytes:
 
 
 def events_decode(data: bytes) -> Page:
-    """Raises BadPage."""
+    """Decode a page. Raise BadPage."""
     if len(data) > MOST_PAGE_BYTES:
         raise BadPage(f"{len(data):,} bytes, and {MOST_PAGE_BYTES:,} may be")
     reader = _Reader(data)
@@ -123,7 +126,7 @@ def events_decode(data: bytes) -> Page:
 
 
 def change_bytes(change: BlockChange) -> int:
-    """How long it is in a page, its namespace's name included."""
+    """Return a change's length in a page, including its namespace's name."""
     return _CHANGE.size + len(change.marks) + _LENGTH.size + len(change.namespace.encode())
 
 
@@ -149,7 +152,7 @@ class _Reader:
         self._data, self.place = data, 0
 
     def take(self, count: int) -> bytes:
-        """Raises struct.error where there are fewer."""
+        """Return the next `count` bytes. Raise struct.error if there are fewer."""
         taken = self._data[self.place : self.place + count]
         if len(taken) != count:
             raise struct.error
@@ -187,7 +190,7 @@ def _page_decode(reader: _Reader) -> Page:
 
 def _names(reader: _Reader) -> list[str]:
     names: list[str] = []
-    for _ in range(reader.count()):  # ends with the bytes, whatever the count is
+    for _ in range(reader.count()):  # a wrong count ends at the end of the bytes
         names.append(reader.text())
     if len(set(names)) != len(names):
         raise BadPage("a namespace is named twice")
@@ -195,7 +198,7 @@ def _names(reader: _Reader) -> list[str]:
 
 
 def _changes(reader: _Reader, names: list[str]) -> Iterator[BlockChange]:
-    named = 0  # namespaces are listed as changes come to them
+    named = 0  # namespaces are listed in the order of their first change
     take, unpack = reader.take, _CHANGE.unpack
     for _ in range(reader.count()):
         place, name, root, parent, count = unpack(take(_CHANGE.size))

@@ -1,8 +1,8 @@
-"""Which policy fields an engine enforces: the grades, and how an engine declares them. Standard library.
+"""Grades of enforcement for policy fields, and how an engine declares them. Standard library.
 
-An engine declares a grade for every field but those whose grade follows from the formats that it reports. A field
-whose values differ in that has a grade for each value. A field or grade that a reader does not know is ignored: an
-engine that does not declare a field is `untested` in it, never `enforced`.
+An engine declares a grade for every field except those graded by the formats that it reports. A field that is graded by
+value has a grade for each value. Readers ignore unknown fields and grades: a field that an engine does not declare is
+`untested`, never `enforced`.
 """
 
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ LONGEST_WHY = 200
 
 
 class IncompleteDeclaration(ValueError):
-    """A backend that leaves out a field or a value, or names one that does not exist."""
+    """A backend's declaration omits a field or a value, or names an unknown one."""
 
     def __init__(self, what: str, missing: set[str], unknown: set[str]) -> None:
         super().__init__(f"{what}: missing {sorted(missing)}, unknown {sorted(unknown)}")
@@ -44,7 +44,7 @@ NOTHING_DECLARED: Enforcement = MappingProxyType({})
 
 
 def declared(fields: Enforcement) -> Enforcement:
-    """The declaration itself, checked: every field is named, and every value of those that are graded by value."""
+    """Return the declaration, checked: it must have every field, and every value of fields that are graded by value."""
     _complete("enforcement", {*fields}, {*DECLARED_FIELDS})
     for name, values in VALUES.items():
         graded = fields[name]
@@ -58,7 +58,7 @@ def _complete(what: str, named: set[str], expected: set[str]) -> None:
 
 
 def enforcement_encode(enforcement: Enforcement) -> dict[str, Any]:
-    """As JSON carries it: {field: {"grade", "why"}} or {field: {"values": {value: {"grade", "why"}}}}."""
+    """Return the JSON form: {field: {"grade", "why"}} or {field: {"values": {value: {"grade", "why"}}}}."""
     return {
         name: {"values": {value: _encode(grade) for value, grade in graded.items()}}
         if isinstance(graded, Mapping)
@@ -72,7 +72,7 @@ def _encode(graded: Graded) -> dict[str, str]:
 
 
 def enforcement_decode(document: Any) -> Enforcement:
-    """What of a declaration this side understands. A newer engine may declare more, an older one declares nothing."""
+    """Return the known part of a declaration. A newer engine may declare more; an older one declares nothing."""
     if not isinstance(document, Mapping):
         return NOTHING_DECLARED
     known: dict[str, Graded | Mapping[str, Graded]] = {}
@@ -88,7 +88,7 @@ def enforcement_decode(document: Any) -> Enforcement:
 
 
 def grade_read(document: Any, field: str, value: Any = None) -> Graded | None:
-    """One field's grade, or one value's, without decoding the rest; None where it is not declared."""
+    """Return one field's or value's grade without decoding the rest, or None if it is not declared."""
     entry = document.get(field) if isinstance(document, Mapping) else None
     values = entry.get("values") if isinstance(entry, Mapping) else None
     return _decode(values.get(value) if isinstance(values, Mapping) else entry)

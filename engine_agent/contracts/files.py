@@ -1,4 +1,4 @@
-"""Writing small files whole or not at all, readable by their owner only."""
+"""Write small files atomically, readable only by their owner."""
 
 import os
 import tempfile
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace `path` in one step with mode 0600: a reader sees the old text or the new, never half of it."""
+    """Replace `path` in one step with mode 0600: a reader sees the old text or the new, never a part."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:

@@ -1,14 +1,14 @@
-"""Who a request is for, said by the gateway and believed by the engine: one signed header. Standard library only.
+"""The signed header with which a gateway names a request's customer to an engine. Standard library only.
 
-`x-luminet-identity: v1.<payload>.<signature>`. The payload is the identity as canonical JSON, the signature is
-HMAC-SHA256 over `v1.<payload>` with a secret that gateways and engines share; both in base64url without padding. It is
-made for one engine and one attempt, and is good for seconds and for one use: what is read off the wire opens nothing.
-Nothing else that a client or a gateway sends says who somebody is.
+`x-luminet-identity: v1.<payload>.<signature>`. The payload is the identity as canonical JSON; the signature is
+HMAC-SHA256 over `v1.<payload>` with a secret that gateways and engines share. Both are in base64url without padding. A
+header is valid for one engine, one attempt, one use and a few seconds, so a header read off the wire is of no use.
+Nothing else in a request identifies its sender.
 
-Gateways and engines are upgraded one after the other. The signature is over all of the payload, whatever is in it, and
-comes first. Members that a reader does not know it then ignores, but for those that `critical` names: they change what
-the others mean, and who does not know them refuses. A member that came later has a default, and is left out where it
-says no more than that, so that readers of before it are told nothing new without need.
+Gateways and engines are upgraded at different times. The signature covers the whole payload and is checked first. A
+reader then ignores unknown members, except those that `critical` names: they change the meaning of others, so a reader
+that does not know them refuses. A new member has a default and is omitted when it has that value, so older readers see
+it only if it matters.
 """
 
 import base64
@@ -24,57 +24,58 @@ from engine_agent.contracts.protocol import canonical_json
 from engine_agent.contracts.strict_json import members
 
 HEADER = "x-luminet-identity"
-LIFETIME_SECONDS = 30.0  # what a gateway gives it: a hop, and the two machines' clocks apart
-LONGEST_SECONDS = 300.0  # what no engine believes: it would have to remember it for so long
+LIFETIME_SECONDS = 30.0  # validity that a gateway sets: one hop plus the difference of two clocks
+LONGEST_SECONDS = 300.0  # longest validity that an engine accepts, because it must remember the header for so long
 LONGEST_HEADER = 4_096
 SHORTEST_SECRET = 32
 MOST_REMEMBERED = 200_000
-CRITICAL = "critical"  # a member of the payload, of no identity: names of members without which the rest misleads
+CRITICAL = "critical"  # a payload member outside the identity: the names of members that a reader must know
 _VERSION = "v1"
 
 INFER = "infer"  # the scope of requests that generate
-WATCH = "watch"  # a gateway asks for itself what the engine holds: for nobody's request, and nothing is generated
-FLEET = "fleet"  # whose that is, in place of an organisation and of a namespace
+# The scope of a gateway's own queries about the engine's cache; they serve no customer and generate nothing.
+WATCH = "watch"
+FLEET = "fleet"  # stands for organisation and namespace in that scope
 
 Kind = Literal["customer", "probe"]
 
 
 class BadIdentity(Exception):
-    """Nobody this engine may believe. The text is for the operator's log: it says nothing that was in the header."""
+    """The engine cannot accept this identity. The text is for the operator's log and never quotes the header."""
 
 
 class UsedBefore(BadIdentity):
-    """Somebody sends again what was good for one use."""
+    """A single-use header was sent again."""
 
 
 class TooManyUsed(BadIdentity):
-    """As many are remembered as can be; one more could not be told from a second use."""
+    """The engine cannot remember more headers, so it could not detect a second use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """For whom one attempt at a request is, and until when it may begin. Instants are unix seconds."""
+    """The customer of one attempt at a request, and until when it may start. Instants are unix seconds."""
 
     organisation_id: str
     organisation: str  # slugs are for headers and labels, ids decide
     namespace_id: str
     namespace: str
     scope: str
-    policy_revision: int  # the gateway's knowledge; the engine answers with what it obeys
+    policy_revision: int  # as known to the gateway; the engine answers with the one it applies
     request_id: str
     attempt: int  # from 1: a request sent to a second engine is another attempt
     kind: Kind
     deadline: float | None  # of the whole request
-    issued_at: float  # what was signed before an engine began may have been used at the one before it
+    issued_at: float  # a header signed before the engine started may have been used in its last boot
     expires_at: float  # of this header
-    audience: str  # the agent it was made for
-    elsewhere_tokens: int = 0  # of its prompt, the longest match that the gateway knew at another agent; 0: none longer
-    key_id: str = ""  # by which the control plane knows the API key, never what is secret of it; empty: without one
+    audience: str  # the agent that may accept it
+    elsewhere_tokens: int = 0  # longest match in its prompt that the gateway knows at another agent; 0: none is longer
+    key_id: str = ""  # the control plane's id of the API key, not a secret; empty: no key
 
 
 def sign(identity: Identity, secret: bytes) -> str:
-    """The header's value."""
-    told = {name: getattr(identity, name) for name in _CHECKS}  # asdict would copy each deeply
+    """Return the header's value."""
+    told = {name: getattr(identity, name) for name in _CHECKS}  # asdict would copy each value deeply
     if problem := _problem(told):
         raise ValueError(problem)
     least = {name: value for name, value in told.items() if name not in _DEFAULTS or value != _DEFAULTS[name]}
@@ -83,11 +84,12 @@ def sign(identity: Identity, secret: bytes) -> str:
 
 
 def verify(header: str, secrets: Iterable[bytes], *, audience: str, now: float, since: float = -math.inf) -> Identity:
-    """The identity somebody signed who knows one of the secrets, for this audience, for now, and not before `since`.
-    Whether it was used before, only `UsedOnce` knows.
+    """Return the identity if one of the secrets signed it, for this audience, valid now and not issued before `since`.
+
+    Only `UsedOnce` detects a second use.
     """
     signed, signature = _parted(header)
-    # Every secret is tried, each in constant time: how long it takes tells nobody which one is in use.
+    # Try every secret in constant time, so that the duration does not reveal which one is in use.
     if not sum([hmac.compare_digest(_signature(signed, secret).encode(), signature.encode()) for secret in secrets]):
         raise BadIdentity("the signature is by none of the secrets here")
     identity = _identity(signed.removeprefix(f"{_VERSION}."))
@@ -105,8 +107,9 @@ def verify(header: str, secrets: Iterable[bytes], *, audience: str, now: float, 
 
 
 class UsedOnce:
-    """Remembers every identity used here until it expires, so that none is used twice, also where the clock is set
-    back: whatever could be among those that are forgotten is refused.
+    """The identities used so far, each remembered until it expires, so that no identity is used twice.
+
+    This holds even if the clock is set back: an identity that may be among the forgotten ones is refused.
     """
 
     def __init__(self, most: int = MOST_REMEMBERED) -> None:
@@ -122,7 +125,7 @@ class UsedOnce:
             raise UsedBefore(f"request {identity.request_id}, attempt {identity.attempt} was here before")
         if identity.expires_at <= self._forgotten_until:
             raise UsedBefore("the clock was set back, and this may be one that was used and is forgotten")
-        if len(self._until) >= self._most:  # forgetting one would let it in twice
+        if len(self._until) >= self._most:  # forgetting one would allow a second use
             raise TooManyUsed(f"{self._most} others were used within {LONGEST_SECONDS:.0f} s, no more are remembered")
         self._until[attempt] = identity.expires_at
 
@@ -154,7 +157,7 @@ def _parted(header: str) -> tuple[str, str]:
 
 
 def _identity(payload: str) -> Identity:
-    """What a payload says; whoever signed it knew a secret, and can still have signed nonsense."""
+    """Return the identity in a payload. A valid signature does not guarantee valid values."""
     try:
         told = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)), object_pairs_hook=members)
     except (ValueError, RecursionError):
@@ -186,14 +189,14 @@ def _text_like(pattern: str) -> Callable[[Any], bool]:
 
 
 def _is_instant(value: Any) -> bool:
-    return type(value) in (int, float) and -1e12 < value < 1e12  # which NaN is not
+    return type(value) in (int, float) and -1e12 < value < 1e12  # NaN fails this comparison
 
 
 def _count_from(least: int) -> Callable[[Any], bool]:
     return lambda value: type(value) is int and least <= value < 2**63
 
 
-_is_id = _text_like(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # what is harmless in a header, a label and a log
+_is_id = _text_like(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")  # harmless in a header, a label and a log
 _CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "organisation_id": _is_id,
     "organisation": _is_id,

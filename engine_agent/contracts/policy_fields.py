@@ -1,8 +1,8 @@
-"""Every policy field, in one list: both sides derive theirs from it. Standard library.
+"""Every policy field, in one list from which both sides derive theirs. Standard library.
 
-The control plane makes of it the schema with its validation, bounds, forms, previews, labels and the CLI's help; an
-agent its checks, defaults and what it declares to enforce. `docs/policies.md` is generated from it. What the block
-manager does with a field is written where it does it: it reads `engine_agent/cache/policy.py`.
+The control plane derives the schema with its validation, bounds, forms, previews, labels and the CLI's help; an agent
+derives its checks, defaults and declared enforcement. `docs/policies.md` is generated from it. The block manager's code
+defines what each field does: it reads `engine_agent/cache/policy.py`.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ UNITS: Mapping[Kind, str] = {"seconds": "s, min, h, d", "share": "% of each pool
 
 @dataclass(frozen=True, slots=True)
 class Consequence:
-    """What a preview warns of. The message may use `{before}`, `{after}`, `{lost}` (of a list) and `{where}`."""
+    """A warning in previews. The message may use `{before}`, `{after}`, `{lost}` (of a list) and `{where}`."""
 
     when: Literal["changed", "lowered", "off", "shortened"]
     code: str
@@ -33,7 +33,7 @@ class Consequence:
     message: str
 
     def follows(self, before: Any, after: Any) -> bool:
-        """Whether a change from one value to the other has it. null is no bound: more than any number."""
+        """Return whether the change has this consequence. null means no bound, which is above any number."""
         match self.when:
             case "lowered":
                 return after is not None and (before is None or after < before)
@@ -50,7 +50,10 @@ class Consequence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyField:
-    """`default` is the fleet's until it publishes another. `help` is for people, `agent` what an agent does with it."""
+    """A policy field. `default` applies until the fleet publishes its own.
+
+    `help` is for people, `agent` describes what an agent does with the field.
+    """
 
     name: str
     label: str
@@ -66,7 +69,7 @@ class PolicyField:
     at_most: str | None = None  # the field whose value it must not exceed
     levels: tuple[Level, ...] = get_args(Level)
     members_may_change: bool = False  # unless an operator sets other bounds for their organisation
-    members_maximum: float | None = None  # where that is less than `maximum`
+    members_maximum: float | None = None  # if less than `maximum`
     takes_from_others: bool = False
     is_graded_by_value: bool = False
     consequences: tuple[Consequence, ...] = ()
@@ -77,7 +80,7 @@ class PolicyField:
 
     @property
     def values(self) -> str:
-        """What a file or a request may say, for help and tables."""
+        """Return the allowed values as text, for help and tables."""
         match self.kind:
             case "switch":
                 return "true, false"
@@ -90,7 +93,7 @@ class PolicyField:
         return f"{self.minimum:,} to {self.maximum:,}{', null' if self.is_nullable else ''}"
 
     def is_same(self, before: Any, after: Any) -> bool:
-        """Whether a preview shows no difference: a list of formats is a set, and true is not 1."""
+        """Return whether a preview shows no difference: a list of formats is a set, and true is not 1."""
         if self.kind == "formats" and isinstance(before, list) and isinstance(after, list):
             return sorted(before) == sorted(after)
         return bool(before == after) and (self.kind != "switch" or type(before) is type(after))
@@ -278,7 +281,7 @@ DEFAULTS: Mapping[str, Any] = MappingProxyType({field.name: field.default for fi
 
 
 def names(matches: Callable[[PolicyField], bool]) -> tuple[str, ...]:
-    """Of the fields that match, in their order."""
+    """Return the names of the matching fields, in their order."""
     return tuple(field.name for field in _FIELDS if matches(field))
 
 

@@ -1,10 +1,10 @@
-"""What control plane and agents say to each other: snapshots, changes between them, the names of queues,
-and how brokers are reached.
+"""Snapshots, the changes between them, the names of queues, and the broker's address.
 
-Both columns import it, as they do wire.py and sealing.py and nothing else, so it needs the standard library alone. A
-snapshot is all that one agent must hold, under one hash; `snapshot_build`, `snapshot_decode` and `change_apply` make
-well-formed ones and nothing else.
-Sealing, signing, sending and obeying live elsewhere, and so does what a policy means: here it is an object with a hash.
+Control plane and data plane share this module, `wire.py` and `sealing.py`, so it needs only the standard library. A
+snapshot is the desired state of one agent, under one hash; `snapshot_build`, `snapshot_decode` and `change_apply`
+return only well-formed ones.
+
+Other modules seal, sign, send and apply snapshots and interpret policies: here a policy is an object with a hash.
 """
 
 import base64
@@ -21,9 +21,10 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 from engine_agent.contracts.strict_json import UnsafeJson, members
 
 FORMAT = 1
-CANARIES = ("canary-a", "canary-b")  # organisations, and each one's namespace, of isolation probes: nobody's
-FLEET = "fleet"  # whose entries are nobody's in particular: routes, gates. Organisations' ids are numbers
-MAX_CHANGE_BYTES = 65_536  # a sealed change that is longer is not sent: the agent pulls the snapshot instead
+# Organisations, and each one's namespace, of isolation probes; no customer owns them.
+CANARIES = ("canary-a", "canary-b")
+FLEET = "fleet"  # stands for the organisation of entries without one: routes, gates. Organisations' ids are numbers
+MAX_CHANGE_BYTES = 65_536  # a longer sealed change is not sent: the agent pulls the snapshot instead
 
 AgentKind = Literal["engine", "gateway"]
 Entry = Mapping[str, Any]
@@ -33,7 +34,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class ProtocolError(Exception):
-    """The root of this module's errors. None of them quotes a value: it may be a namespace's key."""
+    """The base class of this module's errors. No message quotes a value, which may be a namespace's key."""
 
 
 class MalformedMessage(ProtocolError):
@@ -44,7 +45,7 @@ class MalformedMessage(ProtocolError):
 
 
 class HashMismatch(ProtocolError):
-    """The state is another one than the change was made for, or leads elsewhere: pull the whole snapshot."""
+    """The change was made for another state, or its result has another hash: pull the whole snapshot."""
 
     def __init__(self, *, expected: str, found: str) -> None:
         self.expected = expected
@@ -63,7 +64,7 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that one agent must hold. Its hash stands for everything in it, so equal hashes mean equal snapshots."""
+    """The desired state of one agent. Equal hashes mean equal snapshots."""
 
     kind: AgentKind
     hash: str
@@ -78,7 +79,7 @@ class Snapshot:
         drop: Iterable[str] = (),
         policies: Mapping[str, Policy] = _NOTHING,
     ) -> "Snapshot":
-        """The snapshot after a change, at the price of the organisations it touches. This one stays as it is."""
+        """Return the snapshot after a change, recomputing only the organisations that it touches."""
         hashes = {key: _entry_checked(self.kind, key, entry) for key, entry in put.items()}
         entries = dict(self.entries)
         gone = [(key, entries.pop(key)["org"]) for key in {*drop, *put} if key in entries]
@@ -97,7 +98,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What leads from the snapshot with the hash `base` to the one with the hash `target`."""
+    """The difference between the snapshot with the hash `base` and the one with the hash `target`."""
 
     kind: AgentKind
     base: str
@@ -108,12 +109,12 @@ class Change:
 
 
 def queue_name(agent_id: str) -> str:
-    """The queue on which commands come down to one agent."""
+    """Return the name of the queue for commands to one agent."""
     return f"agent.{agent_id}"
 
 
 def broker_url_verified(url: str) -> str:
-    """The same broker, whose certificate is looked at: Celery's transport takes any unless the URL says otherwise."""
+    """Return the URL with certificate verification, which Celery's transport omits unless the URL asks for it."""
     parts = urlsplit(url)
     options = parse_qsl(parts.query)
     if parts.scheme != "rediss" or "ssl_cert_reqs" in dict(options):
@@ -121,19 +122,19 @@ def broker_url_verified(url: str) -> str:
     return urlunsplit(parts._replace(query=urlencode([*options, ("ssl_cert_reqs", "required")])))
 
 
-# Hashes: sha256 over the entry, over its organisation's entries, over all organisations. Nothing's place matters.
+# Hashes: sha256 over the entry, over its organisation's entries, over all organisations. Order does not matter.
 
 
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def canonical_json(value: Any) -> bytes:
-    """The one way to write a value down: what is equal has equal bytes, on every machine."""
+    """Encode a value as JSON so that equal values have equal bytes on every machine."""
     return _CANONICAL.encode(value).encode()
 
 
 def policy_hash(policy: Policy) -> str:
-    """A policy's address: agents acknowledge it, and namespaces with the same policy share it."""
+    """Return a policy's hash: agents acknowledge it, and namespaces with the same policy share it."""
     return sha256(canonical_json(policy)).hexdigest()
 
 
@@ -167,13 +168,13 @@ def _referenced(buckets: Mapping[str, Bucket], known: Mapping[str, Policy]) -> M
 
 
 def snapshot_build(kind: AgentKind, entries: Mapping[str, Entry], policies: Mapping[str, Policy]) -> Snapshot:
-    """A snapshot from nothing, with those of the policies that it refers to. The entries must not be altered after."""
+    """Build a snapshot with the policies that its entries refer to. The entries must not be altered afterwards."""
     empty = Snapshot(kind, root_hash(kind, {}), {}, {}, {})
     return empty.replaced(put=entries, policies=policies)
 
 
 def change_between(before: Snapshot, after: Snapshot) -> Change:
-    """The smallest change that leads from one snapshot to the other, found by hashes: 1 and 1.0 are two things here."""
+    """Return the smallest change from one snapshot to the other. It compares hashes, so 1 and 1.0 differ."""
     assert before.kind == after.kind
     none = Bucket(b"", {}, frozenset())
     put: dict[str, Entry] = {}
@@ -187,7 +188,7 @@ def change_between(before: Snapshot, after: Snapshot) -> Change:
 
 
 def change_apply(snapshot: Snapshot, change: Change) -> Snapshot:
-    """The snapshot the change leads to, or a `ProtocolError`. The one given stays as it is either way."""
+    """Return the snapshot after the change. Raise ProtocolError. The given snapshot does not change."""
     if snapshot.hash != change.base:
         raise HashMismatch(expected=change.base, found=snapshot.hash)
     after = snapshot.replaced(put=change.put, drop=change.drop, policies=change.policies)
@@ -196,7 +197,7 @@ def change_apply(snapshot: Snapshot, change: Change) -> Snapshot:
     return after
 
 
-# Bytes out, bytes in.
+# Encoding and decoding.
 
 
 def snapshot_encode(snapshot: Snapshot) -> bytes:
@@ -205,7 +206,7 @@ def snapshot_encode(snapshot: Snapshot) -> bytes:
 
 
 def snapshot_decode(message: bytes) -> Snapshot:
-    """The snapshot in a message, or `MalformedMessage` naming what is wrong."""
+    """Decode a snapshot. Raise MalformedMessage with the wrong field."""
     told = _message(message, {"hash": _HASH, "entries": _OBJECT, "policies": _OBJECT})
     snapshot = snapshot_build(told["kind"], told["entries"], told["policies"])
     if snapshot.hash != told["hash"]:
@@ -220,7 +221,7 @@ def change_encode(change: Change) -> bytes:
 
 
 def change_decode(message: bytes) -> Change:
-    """The change in a message, or `MalformedMessage`. Whether it leads to its target, only `change_apply` can tell."""
+    """Decode a change. Raise MalformedMessage. Only `change_apply` can check that it leads to its target."""
     told = _message(message, {"base": _HASH, "target": _HASH, "put": _OBJECT, "drop": _TEXTS, "policies": _OBJECT})
     for key, entry in told["put"].items():
         _entry_checked(told["kind"], key, entry)
@@ -231,7 +232,7 @@ def change_decode(message: bytes) -> Change:
 
 
 def news_decode(message: bytes) -> Snapshot | Change:
-    """What an agent is given to obey: a snapshot, or a change to the one it holds. Raises `MalformedMessage`."""
+    """Decode a snapshot, or a change to the applied one. Raise MalformedMessage."""
     try:
         return snapshot_decode(message)
     except MalformedMessage as problem:
@@ -240,11 +241,11 @@ def news_decode(message: bytes) -> Snapshot | Change:
         return change_decode(message)
 
 
-# What a well-formed message looks like. A field we do not know is an error: obeying only half is not obeying. So is an
-# entry of a kind we do not know, unless it says of itself (OPTIONAL: true) that one who does not know it obeys all the
-# same: it is held and hashed with the rest, and read by nobody here.
+# Well-formed messages. An unknown field is an error, because an agent must apply a state as a whole. So is an entry of
+# an unknown kind, unless it is marked optional (OPTIONAL: true): an agent that does not know its kind stores and hashes
+# it with the rest, and ignores its content.
 
-Check = tuple[Callable[[Any], bool], str]  # whether a value is good, and what it must be
+Check = tuple[Callable[[Any], bool], str]  # the check, and the requirement for its error message
 
 
 def _text_like(pattern: str) -> Callable[[Any], bool]:
@@ -259,13 +260,14 @@ def _every(is_good: Callable[[Any], bool]) -> Callable[[Any], bool]:
 def _is_namespace_key(value: Any) -> bool:
     if not _is_base64_of_32(value):
         return False
-    return bool(base64.b64encode(base64.b64decode(value)).decode() == value)  # or one key had several spellings
+    # Otherwise one key could be written in several ways.
+    return bool(base64.b64encode(base64.b64decode(value)).decode() == value)
 
 
 def _is_instant(value: Any) -> bool:
     try:
         return _is_utc(value) and bool(datetime.fromisoformat(value))
-    except ValueError:  # the 30th of February
+    except ValueError:  # for example the 30th of February
         return False
 
 
@@ -289,14 +291,15 @@ _OBJECT: Check = (lambda value: isinstance(value, dict), "must be an object")
 _KIND: Check = (lambda value: value in ("engine", "gateway"), "must be engine or gateway")
 
 _NAMESPACE = {"slug": _TEXT, "epoch": _COUNT, "key": _SECRET, "revision": _COUNT, "policy": _HASH}
-# What a pin holds never changes and may be large: agents fetch it once by its id.
+# A pin's content never changes and may be large: agents fetch it once by the pin's id.
 _PIN = {"name": _TEXT, "model": _TEXT, "kind": _TEXT, "bytes": _COUNT, "expires_at": _INSTANT}
-# To a gateway: an engine it may send to, with the secret by which that engine believes it.
+# For a gateway: an engine that it may send requests to, and the secret with which that engine verifies its identities.
 _ROUTE = {"agent": _ID, "address": _TEXT, "models": _OBJECT, "identity": _SECRET, "state": _TEXT}
-# Formats of a model that have not passed, each with why; and who gets which share of requests while a policy is tried.
+# The formats of a model that failed its quality gate, each with the reason; and the share of requests by agent while a
+# policy is tried.
 _GATE = {"model": _TEXT, "refused": _OBJECT}
 _SPLIT = {"namespaces": _IDS, "agents": _TEXTS, "share": _RATIO}
-_DOORS = {"gateways": _TEXTS}  # who else lets requests in: they share organisations' limits and the canary's work
+_DOORS = {"gateways": _TEXTS}  # all gateways: they divide organisations' limits and share the canary's work
 _FIELDS: Mapping[str, Mapping[str, Check]] = {
     "org": {"org": _ID, "slug": _TEXT, "state": _TEXT, "limits": _OBJECT},
     "ns": {"org": _ID, **_NAMESPACE},
@@ -344,7 +347,10 @@ def _fields_checked(where: str, value: Mapping[str, Any], fields: Mapping[str, C
 
 
 def _key_checked(kind: AgentKind, key: str) -> str:
-    """The kind of the entry; it may be one that we do not know, but none that is another kind of agent's."""
+    """Return the entry's kind, which may be unknown.
+
+    Raise MalformedMessage if it belongs to the other kind of agent.
+    """
     prefix, _, one_id = key.partition("/")
     is_ours = prefix in _PREFIXES[kind] or (prefix not in _FIELDS and _is_prefix(prefix))
     if not is_ours or not _is_id(one_id):
@@ -358,7 +364,7 @@ def _misnamed(kind: AgentKind, key: str) -> MalformedMessage:
 
 
 def _entry_checked(kind: AgentKind, key: str, entry: Entry) -> bytes:
-    """The hash of an entry that is well-formed."""
+    """Check that the entry is well-formed and return its hash."""
     prefix = _key_checked(kind, key)
     if not isinstance(entry, dict):
         raise MalformedMessage(key, "must be an object")

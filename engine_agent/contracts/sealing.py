@@ -1,9 +1,9 @@
-"""How a command is made so that only its agent can read it and only the control plane can have written it.
+"""Sealed commands: only the agent can read them, and only the control plane can have written them.
 
     v1.<sealed>.<signature>       both in base64url without padding
 
-`sealed` is AES-256-GCM under the agent's own key, `signature` Ed25519 over all before it. The agent's id is bound into
-both, so a message for one agent is nothing to another. Snapshots on an agent's disk are sealed the same way.
+`sealed` is AES-256-GCM under the agent's own key, `signature` Ed25519 over everything before it. Both cover the agent's
+id, so no other agent accepts the message. Snapshots on an agent's disk are sealed the same way.
 """
 
 import base64
@@ -18,7 +18,7 @@ _VERSION = "v1"
 
 
 class Unsealable(Exception):
-    """Not for this reader, not by that writer, or changed on the way. `reason` is one of wire.REFUSAL_REASONS."""
+    """The message is for another reader, from another writer, or altered. `reason` is one of wire.REFUSAL_REASONS."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -31,7 +31,7 @@ def command_seal(message: bytes, *, agent: str, key: bytes, signing: Ed25519Priv
 
 
 def command_open(sealed: str, *, agent: str, key: bytes, verifying: Ed25519PublicKey) -> bytes:
-    """Raises Unsealable: the signature is looked at first, so that nothing forged is even decrypted."""
+    """Open a command. Raise Unsealable. The signature is checked first, so that no forged command is decrypted."""
     head, _, signature = sealed.rpartition(".")
     version, _, content = head.partition(".")
     if not sealed.isascii() or version != _VERSION:
@@ -52,7 +52,7 @@ def seal(plain: bytes, *, key: bytes, place: str) -> bytes:
 
 
 def unseal(sealed: bytes, *, key: bytes, place: str) -> bytes:
-    """Raises InvalidTag or ValueError."""
+    """Decrypt. Raise InvalidTag or ValueError."""
     return AESGCM(key).decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], place.encode())
 
 

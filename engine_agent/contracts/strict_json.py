@@ -1,7 +1,7 @@
-"""JSON with one meaning for every document: no name twice, no number that is none, no half of a character.
+"""Parse JSON that every reader understands in the same way: no repeated name, no NaN or infinity, no lone surrogate.
 
-Both columns read with it, so it needs the standard library alone. How large and how deep a document may be, and how a
-refusal is worded, is for whoever reads.
+Both control plane and data plane use it, so it needs only the standard library. Callers limit the size and depth of
+documents and word the refusals.
 """
 
 import json
@@ -10,24 +10,24 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-# Raw NULs and surrogates do not get past json and UTF-8; only escapes can bring them in.
+# json and UTF-8 reject raw NULs and surrogates; only escapes can bring them in.
 _RISKY_ESCAPE = re.compile(r"\\u(?:0000|[dD][89a-fA-F])")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 Path = tuple[str | int, ...]
 
 
 class UnsafeJson(ValueError):
-    """The text is JSON, or nearly, but not every reader would read the same. `path` leads to what is wrong."""
+    """The text is nearly JSON, but readers could disagree on its value. `path` leads to the problem."""
 
     def __init__(self, path: Path, message: str, *, is_name: bool = False) -> None:
         super().__init__(f"{'.'.join(map(str, path))}: {message}")
         self.path = path
         self.message = message
-        self.is_name = is_name  # of a member, the last of `path`; else its value is wrong
+        self.is_name = is_name  # the last name of `path` is wrong; otherwise its value
 
 
 def loads(text: str, *, largest_integer: int | None = None, allows_nul: bool = True) -> Any:
-    """Return the value of a document, or raise UnsafeJson, or what json.loads raises."""
+    """Return the value of a document. Raise UnsafeJson, or the errors of json.loads."""
     reader = _Reader(largest_integer)
     value = reader.decoder.decode(text)
     if reader.has_faults or _RISKY_ESCAPE.search(text):
@@ -36,7 +36,10 @@ def loads(text: str, *, largest_integer: int | None = None, allows_nul: bool = T
 
 
 def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object that gives no name twice, as json's `object_pairs_hook`. Of two values readers take either."""
+    """Build an object as json's `object_pairs_hook`.
+
+    Raise UnsafeJson for a repeated name, whose value would be ambiguous.
+    """
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
@@ -47,14 +50,14 @@ def members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Fault:
-    """Stands where something was that is refused, until the walk that knows its path finds it."""
+    """A placeholder for a refused value, until the walk that knows its path raises the error."""
 
     message: str
     key: str | None = None
 
 
 class _Reader:
-    """Builds the values of one document, and remembers whether any of them was faulty."""
+    """A decoder of one document that remembers whether any value is faulty."""
 
     def __init__(self, largest_integer: int | None) -> None:
         self.has_faults = False
@@ -77,7 +80,7 @@ class _Reader:
             return self._fault(problem.message, str(problem.path[-1]))
 
     def _integer(self, digits: str) -> int | _Fault:
-        # The length comes first: Python refuses to read, and takes long to read, very long numbers.
+        # Check the length first: Python is slow with very long numbers, or refuses them.
         largest = self._largest or 0
         if len(digits) > len(str(-largest)) or abs(number := int(digits)) > largest:
             return self._fault(f"is beyond ±{largest}")

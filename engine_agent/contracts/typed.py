@@ -1,7 +1,7 @@
-"""Values out of JSON against types, by msgspec: types that several messages share, and what is wrong, by its field.
+"""Check JSON values against msgspec types. It has the types that several messages share, and names the wrong field.
 
-What a type does not name is ignored, unless it says `forbid_unknown_fields`. A whole number is taken where any number
-is, never the other way round, and true is no number.
+Unknown members are ignored unless the type sets `forbid_unknown_fields`. An integer is accepted as a float, never the
+other way round, and true is not a number.
 """
 
 import re
@@ -27,7 +27,10 @@ LONGEST_PROBLEM = 200
 
 
 def typed(told: Any, type_: type[T], where: str = "", *, root: str = "message") -> T:
-    """The value as that type, or MalformedMessage naming the field below `where`, or `root` where there is none."""
+    """Convert the value to the type.
+
+    Raise MalformedMessage with the field below `where`, or `root` if no field is known.
+    """
     try:
         return msgspec.convert(told, type_)
     except (ValueError, RecursionError) as error:
@@ -36,7 +39,7 @@ def typed(told: Any, type_: type[T], where: str = "", *, root: str = "message") 
 
 
 def _blamed(said: str, where: str) -> tuple[str, str]:
-    """Field and problem, out of msgspec's sentence: names in it may be anything that was sent."""
+    """Return field and problem from msgspec's message. Names in it may contain any text that was sent."""
     placed = _PLACE.fullmatch(said)
     if placed:
         said = placed["problem"]

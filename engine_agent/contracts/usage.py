@@ -1,10 +1,10 @@
-"""What engines count of requests, in the form in which it is told: rows of a minute. Standard library.
+"""The usage that engines report: rows of one minute. Standard library.
 
-A row adds up what one agent counted of one namespace, model, KV format and kind of request in one minute, and may be
-told in several parts, which add up again. Times are kept as counts by code: a code says what was measured, how much of
-the prompt was cached, how long it was, and in which bucket of a logarithmic scale the time lies.
+A row adds up what one agent counted for one namespace, model, KV format and kind of request in one minute. It may be
+reported in several parts, which are added. Times are stored as counts by code: a code combines the measured time, how
+much of the prompt was cached, the prompt's length class, and the bucket of a logarithmic scale.
 
-Beside the rows it is told what of customers' requests came with which API key: the same requests, parted otherwise.
+Separate rows group the same customers' requests by API key.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,8 @@ from typing import Any, Final, Literal
 
 Kind = Literal["customer", "probe", "pin"]
 KINDS: Final = ("customer", "probe", "pin")
-# What is added up. `retried`: attempts after the first; `cut_off`: whose engine was gone before they ended.
+# The counters of a row. `retried`: attempts after the first; `cut_off`: requests that were open when their engine
+# ended.
 COUNTS: Final = (
     "requests",
     "prompt_tokens",
@@ -30,24 +31,24 @@ MOST_ROWS: Final = 500  # of one report
 KEY_COUNTS: Final = ("requests", "prompt_tokens", "cached_tokens", "generated_tokens")  # of COUNTS, by key
 MOST_KEY_ROWS: Final = 1_000  # of one report
 
-# Times. A bucket's middle is at most 2 % off whatever lies in it.
+# Times. A bucket's middle differs by at most 2 % from any time in it.
 GROWTH: Final = 1.04
 FIRST_MS: Final = 0.1
 BUCKETS: Final = 512
 Metric = Literal["ttft", "duration"]
 METRICS: Final = ("ttft", "duration")
-Cached = Literal["miss", "part", "hit"]  # nothing of the prompt was cached, less than half, half or more
+Cached = Literal["miss", "part", "hit"]  # none of the prompt was cached, less than half, half or more
 CACHED: Final = ("miss", "part", "hit")
-PROMPT_TOKENS: Final = (256, 1_024, 4_096, 16_384, 65_536)  # upper ends of classes of prompts; the last has none
+PROMPT_TOKENS: Final = (256, 1_024, 4_096, 16_384, 65_536)  # upper ends of length classes; the last class has none
 _LOG_GROWTH: Final = log(GROWTH)
 CODES: Final = len(METRICS) * len(CACHED) * (len(PROMPT_TOKENS) + 1) * BUCKETS
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """`counts` by COUNTS, `missed` tokens by wire.MISSED, `times` by code; what is 0 is left out."""
+    """One usage row. `counts` by COUNTS, `missed` tokens by wire.MISSED, `times` by code; zeros are left out."""
 
-    minute: int  # unix seconds at which it begins
+    minute: int  # its start in unix seconds
     organisation: str
     namespace: str
     model: str
@@ -60,7 +61,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """`counts` by KEY_COUNTS. `key`: as the control plane knows it; empty: those without one."""
+    """Usage by API key. `counts` by KEY_COUNTS; `key` is the control plane's id, empty for requests without a key."""
 
     minute: int
     namespace: str
@@ -70,12 +71,12 @@ class KeyRow:
 
 
 def key_row_told(row: KeyRow) -> list[Any]:
-    """As a report tells it: there are many of them."""
+    """Return the row as a report has it: a list, because there are many."""
     return [row.minute, row.namespace, row.model, row.key or None, *row.counts]
 
 
 def row_document(row: Row) -> dict[str, Any]:
-    """As a report tells it."""
+    """Return the row as a report has it."""
     return {
         "minute": row.minute,
         "organisation": row.organisation,
@@ -96,7 +97,7 @@ def bucket_of(milliseconds: float) -> int:
 
 
 def bucket_milliseconds(bucket: int) -> float:
-    """The middle of a bucket: what all times in it are taken for."""
+    """Return the middle of a bucket, the value used for all times in it."""
     return FIRST_MS * GROWTH**bucket * 2 / (1 + GROWTH)
 
 
@@ -107,7 +108,7 @@ def cached_class(prompt_tokens: int, cached_tokens: int) -> Cached:
 
 
 def length_class(prompt_tokens: int) -> int:
-    """Which class of PROMPT_TOKENS; the last is that of longer ones."""
+    """Return the index of the class in PROMPT_TOKENS; the last class is for longer prompts."""
     return sum(prompt_tokens > most for most in PROMPT_TOKENS)
 
 
@@ -117,7 +118,7 @@ def code_of(metric: Metric, cached: Cached, length: int, bucket: int) -> int:
 
 
 def code_read(code: int) -> tuple[Metric, Cached, int, int]:
-    """What code_of was given."""
+    """Return the arguments of `code_of`."""
     rest, bucket = divmod(code, BUCKETS)
     rest, length = divmod(rest, len(PROMPT_TOKENS) + 1)
     metric, cached = divmod(rest, len(CACHED))

@@ -1,8 +1,8 @@
-"""Commands down and reports up: what control plane and agents say to each other besides snapshots.
+"""Commands to agents and reports from them: the messages besides snapshots.
 
-A command is for one agent, numbered by the generation of its desired state, and expires. A batch of reports carries
-facts that are spooled until they are acknowledged, each with its number, and beside them at most one heartbeat, which
-is worth nothing once there is a newer one. Sealing and signing are sealing.py's; what a report means is the reader's.
+A command is for one agent, has the generation of its desired state, and expires. A batch contains numbered reports,
+which are spooled until they are acknowledged, and at most one heartbeat, which a newer one makes obsolete. `sealing.py`
+seals and signs commands; the reader of a report interprets it.
 """
 
 import json
@@ -17,11 +17,11 @@ from engine_agent.contracts.typed import Count, Hash, Id, Instant, Object, Short
 from engine_agent.contracts.usage import MOST_KEY_ROWS, MOST_ROWS
 
 VERSION = 1
-COMMAND_TASK = "agent.command"  # the Celery task by which commands come: one argument, the sealed text
+COMMAND_TASK = "agent.command"  # the Celery task that receives commands: one argument, the sealed text
 MOST_COMMAND_CHARACTERS = 128 * 1024  # a change of 64 KiB, sealed and in base64 twice
 MOST_BATCH_BYTES = 1024 * 1024
 MOST_REPORTS = 500  # in one batch
-COMMAND_SECONDS = 30.0  # how long one is good for; the sweep sends another
+COMMAND_SECONDS = 30.0  # validity of a command; the sweep sends another
 
 Deed = Literal["apply", "operation", "wake"]
 Operated = Literal["drain", "resume", "integrity", "warm_pins", "rotate_token"]
@@ -37,15 +37,18 @@ REFUSAL_REASONS: tuple[RefusalReason, ...] = get_args(RefusalReason)
 
 
 class Command(Struct, frozen=True, forbid_unknown_fields=True):
-    """`generation` is that of the state the agent is to hold: an `apply` below the one it holds is older and refused.
+    """A command to one agent. `generation` is that of the desired state.
 
-    `apply`: {"base": hash | null, "target": hash, "change": base64 of an encoded change | null}; null: pull it all.
+    An `apply` with a lower generation than the applied one is older and refused.
+
+    `apply`: {"base": hash | null, "target": hash, "change": base64 of an encoded change | null}; null: pull the
+    snapshot.
     `operation`: {"operation": id, "deed": one of OPERATED, "arguments": {…}, "deadline": unix seconds}.
-    `wake`: {}; send a heartbeat and see what it is answered.
+    `wake`: {}; send a heartbeat and handle the answer.
     """
 
     agent: Id
-    id: Id  # of this message: the same one twice is a replay
+    id: Id  # of this message: a repeated id is a replay
     deed: Deed
     generation: Count
     issued_at: Instant  # by the control plane's clock
@@ -53,7 +56,7 @@ class Command(Struct, frozen=True, forbid_unknown_fields=True):
     body: Mapping[str, Any]
 
     def __repr__(self) -> str:
-        """Without the body, which has namespaces' keys."""
+        """Omit the body, which contains namespaces' keys."""
         return f"Command(agent={self.agent!r}, id={self.id!r}, deed={self.deed!r}, generation={self.generation})"
 
 
@@ -62,7 +65,7 @@ def command_encode(command: Command) -> bytes:
 
 
 def command_decode(message: bytes) -> Command:
-    """The command in opened bytes, or MalformedMessage naming the field."""
+    """Decode a command from opened bytes. Raise MalformedMessage with the wrong field."""
     return _message(message, Command)
 
 
@@ -70,16 +73,16 @@ def command_decode(message: bytes) -> Command:
 
 
 class Report(Struct, frozen=True, forbid_unknown_fields=True):
-    """One fact, told once. What `told` holds, by kind, is below."""
+    """One fact, reported once. The content of `told` for each kind is defined below."""
 
     kind: ReportKind
     told: Mapping[str, Any]
 
 
 class Batch(Struct, frozen=True, forbid_unknown_fields=True):
-    """`spool` names the spool that numbers these reports; `first` is the number of the first of them, from 1."""
+    """A batch of reports. `spool` is the id of the spool that numbers them; `first` is the first number, from 1."""
 
-    sent_at: Instant  # by the agent's clock: the control plane sees how far off that is
+    sent_at: Instant  # by the agent's clock, so that the control plane sees its error
     spool: Id
     first: Annotated[int, Meta(ge=1, le=2**63 - 1)]
     reports: Annotated[Sequence[Report], Meta(max_length=MOST_REPORTS)]
@@ -117,8 +120,10 @@ def _message(message: bytes, type_: type[T]) -> T:
 
 
 def _object(message: bytes) -> dict[str, Any]:
-    """Python's reader is asked where msgspec's gives up: a NaN or half a character is refused where it stands, or with
-    its row alone."""
+    """Parse the message with msgspec, or with Python's reader if msgspec fails.
+
+    A NaN or lone surrogate is then refused in its field, or with its row alone.
+    """
     for read in (msgspec.json.decode, _python_read):
         try:
             told = read(message)
@@ -134,10 +139,10 @@ def _python_read(message: bytes) -> Any:
     return json.loads(message.decode())
 
 
-# A heartbeat. `engine.hash` is what the engine itself says it holds; `counters` are cumulative since `engine.boot`, for
-# the scopes that the last answer named in `watch`: "fleet", "org/<id>" or "ns/<id>".
+# A heartbeat. `engine.hash` is the hash that the engine itself reports; `counters` are cumulative since `engine.boot`,
+# for the scopes that the last answer named in `watch`: "fleet", "org/<id>" or "ns/<id>".
 EngineState = Literal["ready", "starting", "down", "draining", "failed"]
-# What is counted of a scope. `ttft_buckets` are cumulative counts of answers no slower than TTFT_SECONDS[i], then all.
+# The counters of a scope. `ttft_buckets` are cumulative counts of answers no slower than TTFT_SECONDS[i], then all.
 TTFT_SECONDS = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 60)
 COUNTED = ("requests", "errors", "prompt_tokens", "cached_tokens")
 MissReason = Literal["cold", "tail", "expired", "evicted", "quota", "purged", "dtype", "disabled", "other-agent"]
@@ -182,7 +187,7 @@ def heartbeat_check(told: Any) -> None:
     typed(told, _Heartbeat, "heartbeat")
 
 
-# What reports tell, by kind. A member that a newer version adds is passed over. `about` is read where it is believed.
+# Content of reports by kind. Unknown members are ignored. `about` is checked where it is used.
 
 
 class _At(Struct):
@@ -190,52 +195,62 @@ class _At(Struct):
 
 
 class _Usage(Struct):
-    """What the engine's journal says in the records of that boot behind number `after`, up to `upto`. A request that a
-    boot left open when it was over is one more record behind its last. Without `after`, what a spool's numbers say is
-    all that tells what is new."""
+    """The usage in records of one boot after number `after`, up to `upto`.
+
+    Each request that was open when the boot ended counts as one more record after the last. Without `after`, only the
+    spool's numbers show which usage is new.
+    """
 
     boot: Id
     upto: Count
-    rows: Annotated[list[Any], Meta(max_length=MOST_ROWS)]  # as in usage.py, each checked by whoever takes them in
-    totals: Object  # {namespace: [requests, prompt tokens, cached tokens]}, of the engine itself up to `upto`
-    lost: Count  # how many of its records can no longer be read
+    # As in usage.py; the control plane checks each row when it stores it.
+    rows: Annotated[list[Any], Meta(max_length=MOST_ROWS)]
+    totals: Object  # {namespace: [requests, prompt tokens, cached tokens]}, the engine's own totals up to `upto`
+    lost: Count  # number of its records that can no longer be read
     after: Count | None = None
-    born: Count | None = None  # the checksum of its first record: another journal of that name is known by it
-    # What of the customers' rows came with which API key: lists of minute, namespace, model, key or null, requests,
-    # prompt tokens, cached tokens, generated tokens. Without it nobody knows.
+    born: Count | None = None  # checksum of the boot's first record, which reveals another journal of the same name
+    # The customers' rows by API key: lists of minute, namespace, model, key or null, requests, prompt tokens, cached
+    # tokens, generated tokens. None: the sender does not report keys.
     keys: Annotated[list[Any], Meta(max_length=MOST_KEY_ROWS)] | None = None
 
 
 class _OfNamespaces(_At):
-    """`gaps`: what another TTL or limit would do, from the engine's reuse gaps: {id: {"prompt_tokens", "ttls",
-    "curves": [{"ttl_mode", "limit_share", "hit_ratios", "resident_bytes"}]}}. `diagnostics`: why prompts miss, from a
-    gateway's sample of them: {id: what divergence/findings.py says}."""
+    """Data by namespace.
+
+    `gaps`: forecasts for other TTLs or limits, from the engine's reuse gaps: {id: {"prompt_tokens", "ttls", "curves":
+    [{"ttl_mode", "limit_share", "hit_ratios", "resident_bytes"}]}}. `diagnostics`: why prompts miss, from a gateway's
+    sample: {id: the result of divergence/findings.py}.
+    """
 
     boot: Id
     namespaces: Object
 
 
 class _Levels(_OfNamespaces):
-    """How full the engine is now. `pool`: {"capacity_bytes", "used_bytes", "evictable_bytes"}; `namespaces`: {id:
-    {"resident_bytes", "host_bytes", "expired_blocks", "evicted_blocks", "quota_blocks", "purged_blocks"}}, whose
-    blocks and preemptions count since the boot. Besides, where its sender tells that: `evictions`, a list of {"victim",
-    "by", "cause", "blocks", "bytes", "seconds_ago"}: what requests of one namespace took from another, or from itself,
-    since the boot, "*" being others; not all each time. `formats`: {id: {KV format: bytes}}, what `resident_bytes` are
-    in. `pins`: a list of {"id", "namespace", "state", "is_warming", "wanted_tokens", "resident_tokens",
-    "resident_bytes", "problem"}, in place of those told before."""
+    """The fill levels of the engine's cache.
+
+    `pool`: {"capacity_bytes", "used_bytes", "evictable_bytes"}. `namespaces`: {id: {"resident_bytes", "host_bytes",
+    "expired_blocks", "evicted_blocks", "quota_blocks", "purged_blocks"}}. Blocks and preemptions count since the boot.
+
+    Optional members: `evictions`, a list of {"victim", "by", "cause", "blocks", "bytes", "seconds_ago"}: blocks that
+    requests of one namespace evicted from another or from itself since the boot, "*" for other namespaces; a report
+    need not list all. `formats`: {id: {KV format: bytes}}, the formats of `resident_bytes`. `pins`: a list of {"id",
+    "namespace", "state", "is_warming", "wanted_tokens", "resident_tokens", "resident_bytes", "problem"}, which replaces
+    the previous list.
+    """
 
     pool: Object
     preemptions: Count
 
 
 class _Canary(_At):
-    """What a gateway's isolation probes found since it last told."""
+    """Results of a gateway's isolation probes since its last report."""
 
     agents: Object  # {agent: {"rounds": {outcome: count}, "failure": {"at", "why"} | null, "timing": {…} | null}}
 
 
 class _Applied(_At):
-    """It holds that state and will after any restart."""
+    """The agent has applied that state and keeps it across restarts."""
 
     generation: Count
     hash: Hash
@@ -243,7 +258,7 @@ class _Applied(_At):
 
 
 class _Rejected(_At):
-    """It cannot hold that state."""
+    """The agent cannot apply that state."""
 
     generation: Count
     hash: Hash
@@ -251,8 +266,11 @@ class _Rejected(_At):
 
 
 class _Purged(_At):
-    """An engine's proof. Told before the `applied` of the state that asked for it; no proof before it means that
-    nothing of it was there."""
+    """An engine's proof of a purge.
+
+    It is reported before the `applied` of the state that requested the purge. If there is no proof before it, the
+    engine had no such blocks.
+    """
 
     namespace: Id
     epoch: Count
@@ -262,7 +280,7 @@ class _Purged(_At):
 
 
 class _Receipt(_At):
-    """What an operation came to. The same operation is done once."""
+    """An operation's result. Each operation runs once."""
 
     operation: Id
     ok: bool
@@ -270,7 +288,7 @@ class _Receipt(_At):
 
 
 class _Refused(_At):
-    """Commands that were not believed."""
+    """Refused commands."""
 
     reason: RefusalReason
     count: Count

@@ -1,1 +1,1 @@
-"""What an engine counts, kept on disk before it is told."""
+"""An engine's records of requests, written to disk before they are reported."""

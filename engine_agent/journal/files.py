@@ -1,8 +1,8 @@
-"""The journal's files: a folder for each boot, in it segments of a few MiB named by their first record's number.
+"""The journal's files: a folder for each boot, with segments of a few MiB named by their first record's number.
 
     journal/000003-<boot>/000000000001.log
 
-Who reads may be in another thread than who writes: it reads what was there when it began.
+Reader and writer may be different threads: a reader sees what existed when it started.
 """
 
 import os
@@ -40,7 +40,7 @@ class BootFolder:
     ordinal: int
     boot: str
     segments: list[Segment] = field(default_factory=list)
-    # Where the last reading ended, so that who follows the journal does not read a segment again and again.
+    # Where the last read ended, so that following the journal does not read a segment repeatedly.
     _reached: tuple[int, Path, int] = (0, Path(), 0)
 
     @property
@@ -61,7 +61,7 @@ class BootFolder:
         return segment
 
     def read(self, after: int, limit: int) -> list[Entry]:
-        """The sound records behind number `after`, at most `limit`."""
+        """Return at most `limit` intact records after number `after`."""
         found: list[Entry] = []
         for entry, reached in self._entries(after):
             if entry.sequence > after:
@@ -80,7 +80,7 @@ class BootFolder:
 
 
 def boot_folders(root: Path) -> list[BootFolder]:
-    """Every boot that has left something, oldest first. What a crash tore off at the end is cut off."""
+    """Return the boots with files, oldest first. Cut off a last line that a crash left incomplete."""
     found = []
     for path in root.iterdir():
         if (match := _FOLDER.fullmatch(path.name)) and path.is_dir():
@@ -107,7 +107,7 @@ def _segments(folder: Path) -> list[Segment]:
 
 
 def _end_mended(segment: Segment) -> None:
-    """Cut off a line that was never finished, and find the number of the last one."""
+    """Cut off an incomplete last line, and find the number of the last record."""
     content = segment.path.read_bytes()
     segment.size = content.rfind(b"\n") + 1
     if segment.size < len(content):
@@ -116,7 +116,7 @@ def _end_mended(segment: Segment) -> None:
 
 
 def _last_number(first: int, lines: list[bytes]) -> int:
-    """Damaged lines at the end have their numbers by their places: whoever reads must hear that they are lost."""
+    """Return the last record's number. Damaged last lines count by position, so that readers learn of their loss."""
     for damaged, line in enumerate(reversed(lines)):
         try:
             return entry_of(line).sequence + _records_in(lines[len(lines) - damaged :])
@@ -126,18 +126,18 @@ def _last_number(first: int, lines: list[bytes]) -> int:
 
 
 def _records_in(damaged: list[bytes]) -> int:
-    """How many records these lines were: what is spoiled may be the end of a line, or have become one."""
+    """Return how many records these lines were: damage can split a line, or join two."""
     beginnings = [match.start() for match in _BEGINNING.finditer(b"\n".join(damaged))]
     return len(beginnings) + (bool(damaged) and 0 not in beginnings)
 
 
 def _entries(segment: Segment, start: int) -> Iterator[tuple[Entry, int]]:
-    """The sound ones from byte `start` on, each with where the next begins."""
+    """Yield the intact records from byte `start` on, each with the offset of the next."""
     try:
         with segment.path.open("rb") as file:
             file.seek(start)
             content = file.read(segment.size - start)
-    except FileNotFoundError:  # cut, or dropped, since this reading began
+    except FileNotFoundError:  # deleted since this read began
         return
     end = start
     for line in content.split(b"\n"):

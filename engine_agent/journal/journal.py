@@ -1,8 +1,8 @@
-"""What was counted, kept before it is told: an append-only journal on disk that readers follow by number.
+"""An append-only journal of usage on disk, which readers follow by number.
 
-One write for each record, whole before the call returns: what is killed, even with -9, leaves it behind. There is no
-fsync for each, so the loss of power may cost the last seconds. Numbers count from 1 in every boot. Writing is one
-thread's; reading may be any other's. Standard library only.
+Each record is one write, complete before the call returns, so a killed process (even with -9) loses none. There is no
+fsync for each record, so a power loss may cost the last seconds. Numbers count from 1 in every boot. One thread writes;
+any thread may read. Standard library only.
 """
 
 import contextlib
@@ -32,17 +32,20 @@ __all__ = [
 ]
 
 SEGMENT_BYTES = 4 * 2**20
-CLOSING_BYTES = 2**20  # what `opened` leaves free, so that what has begun can be closed
+CLOSING_BYTES = 2**20  # bytes that `opened` leaves free, so that open requests can be closed
 MOST_WAITING = 100_000
 PROBE, PROBE_BYTES = "room", 64 * 1024
 
 
 class JournalError(Exception):
-    """Everything this module raises on purpose; its text is for people."""
+    """The base class of this module's errors. The text is for people."""
 
 
 class JournalFull(JournalError):
-    """The record is not written. Nobody may be told what it says. `why`: for clients, who need not know where it is."""
+    """The record is not written, so its content must not be reported to any client.
+
+    `why` is for clients and does not name the journal's path.
+    """
 
     def __init__(self, problem: str, why: str) -> None:
         super().__init__(problem)
@@ -50,20 +53,23 @@ class JournalFull(JournalError):
 
 
 class JournalInUse(JournalError):
-    """Another process writes here."""
+    """Another process writes this journal."""
 
 
 class UnknownBoot(JournalError):
-    """No record of that boot is here: there were none, or they are cut."""
+    """The journal has no record of that boot: it wrote none, or they are cut."""
 
 
 class BadCut(JournalError):
-    """A cut behind the last record: whoever asks for it has never seen what it says it has."""
+    """A cut after the last record: the caller cannot have read so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Numbers that had records. `gone`: cut, or dropped to make room. `damaged`: their lines are no longer sound."""
+    """Numbers whose records cannot be read.
+
+    `gone`: cut, or dropped to make room. `damaged`: their lines are corrupt.
+    """
 
     first: int
     last: int
@@ -72,7 +78,7 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Records in order. Who has dealt with them, and with what is lost between, asks for what comes after `last`."""
+    """Records in order. After handling them and the lost ones between, request those after `last`."""
 
     boot: str
     last: int
@@ -90,8 +96,9 @@ class BootStatus:
 
 
 class Journal:
-    """`Journal.open` makes one. `drops_oldest`: whether old records make room for new ones, where nobody cuts, or the
-    journal is full.
+    """A journal. Create it with `Journal.open`.
+
+    `drops_oldest`: old records make room for new ones; otherwise the journal is full until a reader cuts it.
     """
 
     def __init__(
@@ -107,9 +114,9 @@ class Journal:
         self._sequence = 0
         self._file: int | None = None
         self._waiting: deque[Closed] = deque()
-        self.problem = ""  # why the newest record could not be written; empty: it could
-        self.dropped_records = 0  # without having been read, as far as we know
-        self.lost_closings = 0  # closings for which no room was left, not even here
+        self.problem = ""  # why the newest record could not be written; empty: it was written
+        self.dropped_records = 0  # dropped, as far as known without having been read
+        self.lost_closings = 0  # closings that found no room on disk or in memory
 
     @classmethod
     def open(
@@ -121,7 +128,7 @@ class Journal:
         drops_oldest: bool = False,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> "Journal":
-        """Raises JournalInUse, OSError."""
+        """Open or create the journal. Raise JournalInUse or OSError."""
         if not BOOT.fullmatch(boot):
             raise JournalError(f"{boot!r} is no name of a boot")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -144,7 +151,7 @@ class Journal:
 
     @property
     def waiting(self) -> int:
-        """How many closings wait for room."""
+        """Return how many closings wait for room."""
         return len(self._waiting)
 
     @property
@@ -155,12 +162,12 @@ class Journal:
     # Writing
 
     def opened(self, record: Opened) -> int:
-        """Its number. Raises JournalFull: then the headers must not leave."""
+        """Write the record and return its number. Raise JournalFull: then the headers must not be sent."""
         self.flush()
         return self._append(record, self._most_bytes - self._kept_free)
 
     def closed(self, record: Closed) -> int | None:
-        """Its number; None where it has to wait for room, in memory, for the next call or `flush`."""
+        """Write the record and return its number, or None if it waits in memory for the next call or `flush`."""
         self._waiting.append(record)
         try:
             return self.flush()
@@ -171,7 +178,7 @@ class Journal:
             return None
 
     def flush(self) -> int | None:
-        """Write the closings that wait; the last one's number. Raises JournalFull."""
+        """Write the waiting closings and return the last one's number. Raise JournalFull."""
         number = None
         while self._waiting:
             number = self._append(self._waiting[0], self._most_bytes)
@@ -179,13 +186,13 @@ class Journal:
         return number
 
     def look(self) -> str:
-        """Whether there is room again, without a record to write; what is wrong, or nothing."""
+        """Return the current problem, or "" if there is room again. No record is needed to check."""
         if self.problem and self._has_room():
             self.problem = ""
         return self.problem
 
     def close(self) -> None:
-        """On disk for good, and free for another process."""
+        """Sync the file to disk, and release the lock for another process."""
         if self._file is not None:
             os.fsync(self._file)
             os.close(self._file)
@@ -195,10 +202,11 @@ class Journal:
     # Reading
 
     def since(self, boot: str, sequence: int, limit: int, *, upto: int | None = None) -> Page:
-        """The records of a boot behind number `sequence`, at most `limit`; of this boot, up to `upto`. Raises
-        UnknownBoot.
+        """Return at most `limit` records of a boot after number `sequence`, for this boot up to `upto`.
+
+        Raise UnknownBoot.
         """
-        reached = self._sequence  # first: what is written from here on is no matter of this page
+        reached = self._sequence  # first: records written from now on are not part of this page
         folder = self._known(boot)
         last = min(reached, reached if upto is None else upto) if boot == self.boot else folder.last
         entries = tuple(entry for entry in folder.read(sequence, limit) if entry.sequence <= last)
@@ -206,14 +214,17 @@ class Journal:
         return Page(boot, end, entries, tuple(_lost(entries, sequence, end, kept_from=folder.first)))
 
     def boots(self) -> list[BootStatus]:
-        """Those with records here, oldest first; the last is this one, if it has any."""
+        """Return the boots with records, oldest first; the last is this one if it has any."""
         return [
             BootStatus(folder.boot, folder.first, folder.last, folder.size, folder.boot == self.boot)
             for folder in list(self._boots.values())
         ]
 
     def cut(self, boot: str, upto: int) -> int:
-        """Every record up to this number is safe elsewhere. How many bytes that gave back: whole segments alone."""
+        """Delete the records up to this number, which are stored elsewhere.
+
+        Return the freed bytes: only whole segments go.
+        """
         folder = self._known(boot)
         if upto > folder.last:
             raise BadCut(f"the last record of {boot} is {folder.last}, found {upto}")
@@ -224,7 +235,7 @@ class Journal:
 
     def _known(self, boot: str) -> BootFolder:
         if boot == self.boot and boot not in self._boots:
-            return BootFolder(self._folder, 0, boot)  # it has written nothing yet
+            return BootFolder(self._folder, 0, boot)  # it has not written a record yet
         try:
             return self._boots[boot]
         except KeyError:
@@ -255,7 +266,7 @@ class Journal:
         segment.last = self._sequence = self._sequence + 1
 
     def _has_room(self) -> bool:
-        """As much as is tried, which is more than any record."""
+        """Return whether the probe file fits, which is larger than any record."""
         probe = self._folder / PROBE
         try:
             self._make_room(PROBE_BYTES, self._most_bytes - self._kept_free)
@@ -268,16 +279,16 @@ class Journal:
         return True
 
     def _write(self, segment: Segment, line: bytes) -> None:
-        """All of it, or none."""
+        """Write the whole line or none of it."""
         assert self._file is not None
         written = os.write(self._file, line)
         if written < len(line):
-            self._leave_segment()  # wherever the half line ends, the next record begins a segment
+            self._leave_segment()  # the next record starts a new segment, wherever the half line ends
             os.truncate(segment.path, segment.size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _segment(self, more_bytes: int) -> Segment:
-        """The one to write to, with its file open."""
+        """Return the segment to write to, with its file open."""
         folder = self._boots.get(self.boot)
         if folder is None:
             ordinal = max((one.ordinal for one in self._boots.values()), default=0) + 1
@@ -315,12 +326,12 @@ class Journal:
         folder.segments = [one for one in folder.segments if one is not segment]
         if not folder.segments:
             del self._boots[folder.boot]
-            with contextlib.suppress(OSError):  # somebody put a file there
+            with contextlib.suppress(OSError):  # another program put a file there
                 folder.path.rmdir()
 
 
 def _lost(entries: Iterable[Entry], after: int, end: int, *, kept_from: int) -> Iterable[Lost]:
-    """The numbers between `after` and `end` that no entry has."""
+    """Yield the ranges of numbers between `after` and `end` that no entry has."""
     for number in [*(entry.sequence for entry in entries), end + 1]:
         if after + 1 < min(number, kept_from):
             yield Lost(after + 1, min(number, kept_from) - 1, "gone")

@@ -1,13 +1,11 @@
-"""What the journal holds: a record when a request's headers leave, another when it ends. As lines, and back.
+"""The journal's records, one when a request's headers are sent and another when it ends, and their line format.
 
 A line is the CRC-32 of what follows in eight hexadecimal digits, a space, and a JSON object in ASCII:
 
     5f1c0a2e {"sequence":1,"type":"opened","request_id":"…",…}
 
-A member that came later has a default and is left out where it says no more: so journals of before are read, and their
-lines are written as they were. Readers of before ignore what they do not know.
-
-Standard library only.
+A member added later has a default and is omitted when it has that value, so that older journals can be read and their
+lines are written unchanged. Older readers ignore unknown members. Standard library only.
 """
 
 import json
@@ -22,7 +20,7 @@ Kind = Literal["customer", "probe", "pin"]
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An attempt whose headers left, with the numbers that they, the usage and the metrics say. Never text of it."""
+    """An attempt whose headers were sent, with the numbers in headers, usage and metrics. It never contains text."""
 
     request_id: str
     attempt: int
@@ -39,14 +37,14 @@ class Opened:
     cached_tokens: int
     miss_reason: str
     missed: Mapping[str, int]  # tokens, by reason
-    key_id: str = ""  # of the API key, as the control plane knows it; empty: without one
+    key_id: str = ""  # the control plane's id of the API key; empty: no key
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """How it ended. An `Opened` that has none when its engine is gone was cut off with it."""
+    """The end of an attempt. An `Opened` without one after its engine ended was cut off."""
 
-    opened: int  # the number of its `Opened`: ids of an engine alone are its clients', and may come twice
+    opened: int  # number of its `Opened`; request ids are chosen by clients and may repeat
     request_id: str
     attempt: int
     at: float
@@ -68,7 +66,7 @@ class Entry:
 
 
 class DamagedLine(Exception):
-    """Bytes that are no line as it was written."""
+    """The line is damaged."""
 
 
 def line_of(entry: Entry) -> bytes:
@@ -77,7 +75,7 @@ def line_of(entry: Entry) -> bytes:
 
 
 def entry_of(line: bytes) -> Entry:
-    """From a line without its end. Raises DamagedLine."""
+    """Decode a line without its newline. Raise DamagedLine."""
     try:
         if int(line[:8], 16) != crc32(line[9:]):
             raise DamagedLine
@@ -87,14 +85,14 @@ def entry_of(line: bytes) -> Entry:
 
 
 def entry_read(told: Mapping[str, Any]) -> Entry:
-    """From what entry_document makes of it. Raises KeyError, TypeError."""
+    """Decode the document of entry_document. Raise KeyError or TypeError."""
     names, made_of = _TYPES[told["type"]]
     known = {name: told[name] if name in told else _LATER[name] for name in names}
     return Entry(told["sequence"], made_of(**known))
 
 
 def entry_document(entry: Entry) -> dict[str, Any]:
-    """As the journal's readers get it too."""
+    """Return the entry as a JSON object, for the file and for the journal's readers."""
     kind, names, values = _FIELDS[type(entry.record)]
     told = {"sequence": entry.sequence, "type": kind, **dict(zip(names, values(entry.record), strict=True))}
     for name, default in _LATER.items():
@@ -104,7 +102,7 @@ def entry_document(entry: Entry) -> dict[str, Any]:
 
 
 def first_known(entry: Entry) -> Entry:
-    """Without what came later: as every version reads it."""
+    """Return the entry without members added later, as every version reads it."""
     record = entry.record
     return Entry(entry.sequence, replace(record, **_LATER)) if isinstance(record, Opened) else entry
 

@@ -1,1 +1,1 @@
-"""What every process of the data plane needs: options, its state folder, its log, its version, how it ends."""
+"""Options, state folder, logs, version and exits of the data plane's processes."""

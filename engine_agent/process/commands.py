@@ -1,4 +1,4 @@
-"""What the data plane's commands have in common: how a mistyped one ends, how a problem is told, what a process gets.
+"""Helpers of the data plane's commands: option errors, one-line problems, event loop and file limit.
 
 Standard library only.
 """
@@ -10,11 +10,11 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-MOST_FILES = 65_536  # that a process asks for, where nothing bounds it
+MOST_FILES = 65_536  # that a process requests if the system sets no limit
 
 
 class Parser(argparse.ArgumentParser):
-    """Ends with 1 on what it cannot understand, as every other command does."""
+    """An argument parser that exits with 1 on wrong options, as every other command does."""
 
     def error(self, message: str) -> NoReturn:
         self.print_usage(sys.stderr)
@@ -24,13 +24,14 @@ class Parser(argparse.ArgumentParser):
 def run(
     command: Callable[[], int], *problems: type[Exception], tell: Callable[[str], None] = lambda reason: None
 ) -> int:
-    """Its exit status; 1, after one line, where it raised one of these, or the system refused something. `tell` hears
-    that as well.
+    """Run a command and return its exit status: 1 if it raised one of `problems` or an OSError.
+
+    The problem is printed in one line and passed to `tell`.
     """
     try:
         return command()
     except BrokenPipeError:
-        raise  # whoever reads us has seen enough: no matter of ours
+        raise  # the reader closed the pipe, which is not an error
     except OSError as problem:
         reason = f"{problem.filename}: {problem.strerror}" if problem.filename else str(problem)
     except problems as problem:
@@ -43,13 +44,13 @@ def run(
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
-    except ModuleNotFoundError:  # where there is none, the standard library's does
+    except ModuleNotFoundError:  # without uvloop, use the standard library's loop
         return None
     return uvloop.new_event_loop
 
 
 def open_files_raise() -> int:
-    """A connection is a file: as many as this process may have. Returns how many that are."""
+    """Raise the limit of open files, which include connections, as far as allowed. Return the limit."""
     import resource
 
     limit, unlimited = resource.RLIMIT_NOFILE, resource.RLIM_INFINITY

@@ -1,4 +1,4 @@
-"""Where the processes of the data plane keep their state, as the environment says. Standard library only."""
+"""The state folders of the data plane's processes, from the environment. Standard library only."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def default_home(environ: Mapping[str, str], name: str) -> Path:
-    """In LUMINET_HOME, in a checkout's own place for state, or in the user's."""
+    """Return the folder in LUMINET_HOME, in a checkout's `.luminet`, or in the user's state folder."""
     if home := environ.get("LUMINET_HOME", "").strip():
         base = Path(home)
     elif (CHECKOUT / "pyproject.toml").exists():

@@ -1,6 +1,6 @@
-"""Why an engine could not start, or could not go on: one line in its state folder, for whoever looks after it.
+"""The exit reason of an engine: one line in its state folder for its supervisor.
 
-A file and not a pipe, because an engine outlives a sidecar that is killed. Standard library only.
+It is a file and not a pipe, because an engine outlives a killed sidecar. Standard library only.
 """
 
 import signal
@@ -8,18 +8,18 @@ from contextlib import suppress
 from pathlib import Path
 
 FILE = "last-words"
-MOST_CHARACTERS = 220  # a heartbeat has room for them and for what the sidecar says
+MOST_CHARACTERS = 220  # a heartbeat has room for them and for the sidecar's words around them
 
 
 def last_words_leave(folder: Path, why: str) -> None:
-    """Nothing where it cannot be written: the log has it too."""
+    """Write the exit reason. Ignore a write error, because the log has the reason too."""
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         (folder / FILE).write_text(one_line(why), encoding="utf-8")
 
 
 def last_words_take(folder: Path) -> str:
-    """Nobody reads them twice; empty: it left none."""
+    """Read and delete the exit reason, so that it is used once. Return "" if there is none."""
     try:
         said = (folder / FILE).read_text(encoding="utf-8", errors="replace")
         (folder / FILE).unlink()
@@ -34,7 +34,7 @@ def one_line(why: str) -> str:
 
 
 def ended_by(status: int) -> str:
-    """Of a process' exit status, in words."""
+    """Describe a process's exit status."""
     if status >= 0:
         return f"ended with status {status}"
     name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"

@@ -1,4 +1,4 @@
-"""Log lines of the data plane: as words for people, or as JSON for programs. Never a prompt, never a key."""
+"""Log lines of the data plane, as text for people or JSON for programs. They contain no prompts and no keys."""
 
 import json
 import logging
@@ -24,11 +24,12 @@ class JsonLines(logging.Formatter):
 class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
-        # One line each, whatever a client sent: no forged next one, no escape sequence for the operator's terminal.
+        # One line for each record, whatever a client sent: no forged lines, no escape sequences for the operator's
+        # terminal.
         line = f"{at} {record.levelname.lower():<7} {_shown(record.getMessage())}"
         if not record.exc_info:
             return line
-        # An error's own words may be a client's, line breaks and all: what follows the first line is indented.
+        # An error's message may come from a client and contain line breaks, so all lines after the first are indented.
         trace = self.formatException(record.exc_info).split("\n")
         return "\n".join([line, *(f"  {_shown(one)}" for one in trace)])
 

@@ -1,6 +1,6 @@
-"""What every process of the data plane tells of itself beside its own numbers: memory, files, processor, its version.
+"""Process metrics of the data plane: memory, files, processor and version.
 
-The names are those that Prometheus' clients have in every language.
+The names are the same as those of Prometheus's clients in every language.
 """
 
 from typing import Final

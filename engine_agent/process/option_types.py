@@ -1,4 +1,4 @@
-"""Values of options as people type them, for argparse. Standard library only."""
+"""Option values as people type them, for argparse. Standard library only."""
 
 import argparse
 import re
@@ -28,7 +28,7 @@ def seconds_read(text: str) -> float:
 
 
 def size_read(text: str) -> int:
-    """Bytes in `256MiB`, `1.5GB` or `4096`."""
+    """Return the bytes of `256MiB`, `1.5GB` or `4096`."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no size like 256MiB, 1.5GB or 4096")

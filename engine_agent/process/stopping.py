@@ -1,4 +1,4 @@
-"""How a server process is stopped: one SIGTERM or SIGINT asks it to finish, a second one to end at once."""
+"""Stop a server process: the first SIGTERM or SIGINT asks it to finish, the second ends it at once."""
 
 import asyncio
 import signal
@@ -30,7 +30,7 @@ class StopSignals:
 
 
 async def first(event: Coroutine[Any, Any, Any], tasks: Sequence["asyncio.Task[None]"]) -> None:
-    """Wait for the event. If a task ends before, raise what ended it."""
+    """Wait for the event. If a task ends before, raise its error."""
     waiting = asyncio.create_task(event)
     done, _ = await asyncio.wait({waiting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()

@@ -1,4 +1,4 @@
-"""Which Luminet this is. Standard library only."""
+"""The version of Luminet. Standard library only."""
 
 from importlib.metadata import PackageNotFoundError, version
 

@@ -1,6 +1,6 @@
-"""What stands beside an engine, or inside a gateway: it obeys the control plane, and tells it what happened.
+"""The sidecar of an engine or a gateway: it applies the control plane's commands and reports usage and state.
 
-`state.py` decides, of events, what is to be done. `runtime.py` does it, with `worker.py` (Celery), `link.py` (HTTPS),
-`store.py` and `spool.py` (disk) and an engine's admin API (`admin.py`). `usage.py` and `folding.py` make rows of the
-engine's journal.
+Start with `state.py`, which decides what to do for each event. `runtime.py` does it, with `worker.py` (Celery),
+`link.py` (HTTPS), `store.py` and `spool.py` (disk) and the engine's admin API (`admin.py`). `usage.py` and `folding.py`
+aggregate the engine's journal into usage rows.
 """

@@ -1,4 +1,4 @@
-"""An engine as its sidecar sees it: `holder.Holder` over the engine's admin face, a socket or a port of loopback."""
+"""Implement `holder.Holder` on an engine's admin API, which listens on a Unix socket or a loopback port."""
 
 import json
 import platform
@@ -26,8 +26,9 @@ from engine_agent.sidecar.holder import (
 
 TIMEOUT = aiohttp.ClientTimeout(total=10, connect=2)
 SLOW_TIMEOUT = aiohttp.ClientTimeout(total=60, connect=2)
-REJECTED = (400, 404, 413, 422)  # it understood, and would say the same again; all else is worth another try
-NEVER_APPLIED = ("malformed", "rejected")  # the words by which a snapshot is refused for good
+# The engine understood the request and would refuse it again; every other status is worth a retry.
+REJECTED = (400, 404, 413, 422)
+NEVER_APPLIED = ("malformed", "rejected")  # error codes that reject a snapshot finally
 JOURNAL_BOOT = ("boot", "last", "size_bytes", "is_current")
 LONGEST_WHY = 400
 PATHS = {"drain": "/drain", "resume": "/resume", "integrity": "/integrity"}
@@ -35,34 +36,34 @@ PATHS = {"drain": "/drain", "resume": "/resume", "integrity": "/integrity"}
 
 @dataclass(frozen=True, slots=True)
 class EngineFace:
-    """Where an engine's admin face is."""
+    """The address of an engine's admin API."""
 
     socket: Path | None
     port: int = 0
-    token: str | None = field(default=None, repr=False)  # of a port
+    token: str | None = field(default=None, repr=False)  # only needed with a port
 
 
 @dataclass(frozen=True, slots=True)
 class Advertised:
-    """What an operator says of this machine."""
+    """Settings of this machine that the operator sets and the agent reports."""
 
-    address: str | None = None  # where gateways reach the engine; None: where it says that it listens
+    address: str | None = None  # where gateways reach the engine; None: the address at which the engine says it listens
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 class AdminHolder:
-    """To be used in one event loop, and closed there."""
+    """The client of one engine's admin API. Use and close it in one event loop."""
 
     def __init__(self, face: EngineFace, advertised: Advertised, *, words_in: Path | None = None) -> None:
-        """`words_in`: where an engine that somebody else starts leaves why it ended."""
+        """If another program runs the engine, `words_in` is the folder in which it leaves its exit reason."""
         self._face, self._advertised, self._words_in = face, advertised, words_in
         self._is_heard = False
         self._session: aiohttp.ClientSession | None = None
         self._offset_seconds = 0.0
-        self.why_away = ""  # that nobody answers, in better words than the socket's
+        self.why_away = ""  # a clearer reason than the socket's error for an engine that does not answer
 
     def has_answered(self) -> bool:
-        """Since it was said why it does not."""
+        """Return whether the engine has answered since `say_why_away` was last called."""
         return not self.why_away
 
     def say_why_away(self, why: str) -> None:
@@ -81,7 +82,7 @@ class AdminHolder:
         card = stats["model"]
         model = {name: card[name] for name in ("name", "revision", "kv_dtypes", "context_tokens")}
         return {
-            # An engine of before says neither: it is our own.
+            # Older engines report neither; they are always our own.
             "backend": card.get("backend", "paged"),
             "backend_version": card.get("backend_version", ""),
             "version": luminet_version(),
@@ -108,14 +109,14 @@ class AdminHolder:
             return HolderState(
                 boot=str(told["boot"]),
                 state="draining" if told["is_draining"] else "ready",
-                why=str(told.get("why", ""))[:LONGEST_WHY],  # an engine of before says nothing
+                why=str(told.get("why", ""))[:LONGEST_WHY],  # older engines omit it
                 hash=told["snapshot_hash"],
                 load={"running": int(told["running"]), "waiting": int(told["waiting"])},
                 pool={"capacity_bytes": int(pool["capacity_bytes"]), "used_bytes": int(pool["used_bytes"])},
             )
 
     async def apply(self, news: bytes) -> str:
-        """Only what it cannot obey is rejected: that is not tried again."""
+        """Apply a snapshot or change. Raise HolderRejected only if a retry cannot succeed."""
         told = await self._ask("POST", "/apply", news, within=SLOW_TIMEOUT, rejected=NEVER_APPLIED)
         with _read("/apply"):
             return str(told["hash"])
@@ -123,7 +124,7 @@ class AdminHolder:
     async def proofs(self, boot: str, after: int) -> Sequence[Proof]:
         try:
             told = await self._ask("GET", f"/receipts?{urlencode({'boot': boot, 'after': after})}")
-        except HolderRejected:  # it never gave out that number: ours was brought back from a copy
+        except HolderRejected:  # the engine never issued that number: our mark comes from a restored copy
             told = await self._ask("GET", "/receipts")
         with _read("/receipts"):
             return self._proofs(told)
@@ -205,7 +206,10 @@ class AdminHolder:
         within: aiohttp.ClientTimeout = TIMEOUT,
         rejected: Sequence[str] = (),
     ) -> dict[str, Any]:
-        """`rejected`: the only words by which this is rejected; none: whatever has such a status."""
+        """Send a request.
+
+        `rejected` lists the only error codes that raise HolderRejected; if empty, its status decides.
+        """
         try:
             async with self._open().request(method, self._base + path, data=body, timeout=within) as answer:
                 content = await answer.read()
@@ -215,8 +219,8 @@ class AdminHolder:
                 self.why_away = f"the engine ended: {said}"
             raise HolderAway(self.why_away or f"the engine does not answer: {type(problem).__name__}") from None
         if not self._is_heard:
-            self._last_words()  # of one before it
-        self._is_heard, self.why_away = True, ""  # when it ends, whoever looks after it says why
+            self._last_words()  # discard the exit reason of an earlier engine
+        self._is_heard, self.why_away = True, ""  # if the engine ends later, its supervisor gives the reason
         if answer.status < 300:
             with _read(path):
                 return dict(json.loads(content)) if content else {}
@@ -240,7 +244,7 @@ class AdminHolder:
 
 @contextmanager
 def _read(path: str) -> Iterator[None]:
-    """An answer that is not what it must be is none."""
+    """Raise HolderAway if the engine's answer is malformed."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:

@@ -1,7 +1,7 @@
-"""The control plane's clock, as far as its answers tell. Nothing here follows this machine's own: that may be wrong.
+"""Estimate the control plane's clock from its answers, without relying on this machine's wall clock.
 
-What was learnt is kept for the next start. While the machine has not been started anew, its steady clock goes on, and
-so nobody's setting of the other one matters.
+The estimate is saved for the next start. Until the machine reboots, its monotonic clock continues, so changes to the
+wall clock do not matter.
 """
 
 import asyncio
@@ -13,14 +13,18 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-MOST_SAMPLES = 8  # of the latest answers, the fastest is believed
+MOST_SAMPLES = 8  # of the latest answers, the fastest decides
 MACHINE_BOOT = Path("/proc/sys/kernel/random/boot_id")
 FARTHEST_SECONDS = 100 * 365 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """`ahead`: of this machine's steady clock, as long as its boot is that one; `offset_seconds`: of the other."""
+    """A saved estimate of the control plane's clock.
+
+    `ahead` is relative to this machine's monotonic clock and valid until it reboots; `offset_seconds` is relative to
+    its wall clock.
+    """
 
     machine_boot: str
     ahead: float
@@ -32,7 +36,7 @@ def learnt_encode(learnt: Learnt) -> bytes:
 
 
 def learnt_read(path: Path) -> Learnt | None:
-    """None: there is nothing, or nothing that can be believed."""
+    """Return the saved estimate, or None if it is missing or invalid."""
     with suppress(OSError, ValueError, TypeError):
         found = Learnt(**json.loads(path.read_bytes()))
         if all(type(one) is float and abs(one) < FARTHEST_SECONDS for one in (found.ahead, found.offset_seconds)):
@@ -41,7 +45,7 @@ def learnt_read(path: Path) -> Learnt | None:
 
 
 def machine_boot() -> str:
-    """Empty, where nobody says which it is."""
+    """Return the id of this boot of the machine, or "" if the system does not provide it."""
     with suppress(OSError):
         return MACHINE_BOOT.read_text(encoding="ascii").strip()
     return ""
@@ -49,13 +53,15 @@ def machine_boot() -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Sample:
-    ahead: float  # of the steady clock, when it was taken
-    width: float  # how long the answer took: it is that uncertain
+    ahead: float  # of the monotonic clock, when the sample was taken
+    width: float  # duration of the request, which is the uncertainty of the sample
 
 
 class ControlPlaneClock:
-    """`steady` only ever goes forward; `wall` is the machine's, and is believed until the first answer, unless there is
-    something that was learnt before.
+    """The control plane's clock as this machine estimates it.
+
+    `steady` never goes backwards. `wall` is the machine's wall clock, used until the first answer unless an earlier
+    estimate exists.
     """
 
     def __init__(
@@ -77,33 +83,33 @@ class ControlPlaneClock:
 
     @property
     def is_learnt(self) -> bool:
-        """Since this start."""
+        """Return whether the control plane has answered since this start."""
         return self.learnt.is_set()
 
     @property
     def is_known(self) -> bool:
-        """By an answer, or as of the last start."""
+        """Return whether an estimate exists, from an answer or from the last start."""
         return self.is_learnt or self._was_learnt
 
     def kept(self) -> Learnt:
-        """For the next start."""
+        """Return the estimate to save for the next start."""
         return Learnt(self._machine_boot, self._ahead, self.offset_seconds)
 
     def now(self) -> float:
-        """Unix seconds."""
+        """Return the time in unix seconds."""
         return self._steady() + self._ahead
 
     @property
     def offset_seconds(self) -> float:
-        """How far it is ahead of this machine's clock, now."""
+        """Return how far the control plane's clock is ahead of this machine's wall clock now."""
         return self.now() - self._wall()
 
     def learn(self, told: float, *, asked_at: float, answered_at: float) -> None:
-        """`told` by an answer; when it was asked for and came, by the steady clock."""
+        """Add a sample: the time in an answer, and when the request left and the answer came on the monotonic clock."""
         width = max(0.0, answered_at - asked_at)
         found = _Sample(told - (asked_at + answered_at) / 2, width)
         if any(abs(found.ahead - one.ahead) > (found.width + one.width) / 2 + 1.0 for one in self._samples):
-            self._samples.clear()  # one of the clocks was set
+            self._samples.clear()  # one of the clocks was changed
         self._samples.append(found)
         self.learnt.set()
         self._ahead = min(self._samples, key=lambda one: one.width).ahead

@@ -1,4 +1,4 @@
-"""`luminet agent`: a machine of the fleet, with an engine of its own (--model) or somebody else's (--engine-state)."""
+"""Run `luminet agent`: join the fleet with a new engine (--model) or an existing one (--engine-state)."""
 
 import argparse
 import asyncio
@@ -92,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def joining_options(group: "argparse._ArgumentGroup") -> None:
-    """Those that everything which joins has."""
+    """Add the options that agents and gateways need to join."""
     group.add_argument("--join", metavar="URL", help="where it is")
     group.add_argument("--token", metavar="TOKEN", help="a join token (LUMINET_JOIN_TOKEN)")
     group.add_argument("--token-file", type=Path, metavar="FILE", help="where the join token stands")
@@ -106,7 +106,7 @@ def joining_options(group: "argparse._ArgumentGroup") -> None:
 
 
 def joining_read(options: argparse.Namespace, environ: Mapping[str, str]) -> Joining:
-    """Raises OSError."""
+    """Build `Joining` from the options and environment. Raise OSError if the token file cannot be read."""
     token = options.token or environ.get("LUMINET_JOIN_TOKEN", "").strip() or None
     if options.token_file:
         token = options.token_file.read_text(encoding="ascii").strip()
@@ -134,7 +134,7 @@ def _read(options: argparse.Namespace, others: Sequence[str]) -> AgentOptions:
 
 
 def _of_the_engine(options: argparse.Namespace) -> list[str]:
-    """Our own options that are its too."""
+    """Return the agent's options that the engine takes too."""
     name = ["--name", options.model_name] if options.model_name else []
     return name + (["--json-logs"] if options.json_logs else [])
 
@@ -175,7 +175,7 @@ async def _served(options: AgentOptions) -> int:
 
 
 def _stop(stopping: asyncio.Event, number: int) -> None:
-    """Once, in good order; twice, at once: its engine was told when it was stopped first."""
+    """Stop in order at the first signal and exit at once at the second; the first already stopped the engine."""
     if stopping.is_set():
         os._exit(STOPPED_AT_ONCE + number)
     stopping.set()
@@ -189,7 +189,7 @@ async def _together(
     runtime: Runtime,
     stopping: asyncio.Event,
 ) -> None:
-    """The engine ends before the sidecar does, so that what it still has to tell is told."""
+    """Run the engine and its sidecar. The sidecar ends last, so that the engine's last records are still reported."""
     if options.model is None:
         await runtime.run(stopping)
         return
@@ -216,7 +216,7 @@ def _engine_command(options: AgentOptions, model: Path, agent: str, secret: Path
 
 
 def _engine_checked(options: AgentOptions) -> None:
-    """Before a join token is spent on an engine that could never start: its folder, and what only it understands."""
+    """Check the model folder and the engine's options before a join token is spent on an engine that cannot start."""
     if options.model is None:
         return
     if not (options.model / "config.json").is_file():
@@ -229,7 +229,7 @@ def _engine_checked(options: AgentOptions) -> None:
 
 
 async def _unless(stopping: asyncio.Event, task: "asyncio.Task[Any]") -> bool:
-    """Whether it ended before that was set."""
+    """Return True if the task ends before `stopping` is set; otherwise cancel it and return False."""
     waiting = asyncio.create_task(stopping.wait())
     await asyncio.wait({waiting, task}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
@@ -242,7 +242,7 @@ async def _unless(stopping: asyncio.Event, task: "asyncio.Task[Any]") -> bool:
 
 
 def _secret_written(folder: Path, credentials: Credentials) -> Path:
-    """By which the engine believes gateways: the text itself, as the control plane tells it to them."""
+    """Write the secret with which the engine verifies gateways, in the form that the control plane gives to them."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = folder / SECRET_FILE
     told = _identity(credentials) + b"\n"
@@ -256,14 +256,14 @@ def _identity(credentials: Credentials) -> bytes:
 
 
 def _backend_of(engine_options: Sequence[str]) -> str:
-    """Who will compute. Of an engine that somebody else runs nothing is known yet, and so our own is said."""
+    """Return the backend to report before the engine answers. For an engine run by another program that is our own."""
     reader = argparse.ArgumentParser(add_help=False)
     reader.add_argument("--backend", default="paged")
     return str(reader.parse_known_args(engine_options)[0].backend)
 
 
 def _about(options: AgentOptions) -> dict[str, Any]:
-    """Before its engine has told more."""
+    """Return what to report about this machine before its engine has answered."""
     return {
         "backend": _backend_of(options.engine_options),
         "version": luminet_version(),

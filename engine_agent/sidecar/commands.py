@@ -1,4 +1,4 @@
-"""What a sealed command says, as far as that can be told without knowing what is held. Pure."""
+"""Parse sealed commands as far as possible without the agent's state. No I/O."""
 
 import base64
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from engine_agent.sidecar.events import CommandCame, CommandRefused
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A state. `change` None: it is to be pulled."""
+    """A desired state. If `change` is None, the agent must pull the snapshot."""
 
     target: str
     base: str | None
@@ -32,7 +32,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """By which this agent's commands are opened, and by whom they must be signed."""
+    """The keys that open commands for this agent and verify the control plane's signature."""
 
     agent: str
     sealing: bytes = field(repr=False)
@@ -40,7 +40,7 @@ class Keys:
 
 
 def command_read(sealed: object, keys: Keys, *, delivery: int, is_redelivered: bool) -> CommandCame | CommandRefused:
-    """The event that a message from the broker is."""
+    """Return the event for a message from the broker."""
     if not isinstance(sealed, str) or len(sealed) > MOST_COMMAND_CHARACTERS:
         return CommandRefused(delivery, "malformed", f"no text of at most {MOST_COMMAND_CHARACTERS:,} characters")
     try:

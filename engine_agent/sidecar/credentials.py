@@ -1,4 +1,4 @@
-"""Who this agent is, and its secrets, as the control plane gave them when it enrolled. For its owner's eyes only."""
+"""This agent's identity and secrets, as issued at enrolment. Only the owner may read the file."""
 
 import base64
 import json
@@ -29,7 +29,8 @@ class Credentials:
     broker: Mapping[str, str] = field(repr=False)  # url, prefix, queue
     keys: Mapping[str, str | None] = field(repr=False)  # verifying, sealing, identity, check: in base64
     cadence_seconds: float = 0.5
-    plain_http_hosts: tuple[str, ...] = ()  # that the operator named when it joined: the next start asks for nothing
+    # Hosts allowed when the agent joined, saved so that the next start needs no option.
+    plain_http_hosts: tuple[str, ...] = ()
 
     @property
     def sealing_key(self) -> bytes:
@@ -40,7 +41,7 @@ class Credentials:
 
 
 def credentials_told(told: Mapping[str, Any], *, url: str, token: str | None = None) -> Credentials:
-    """Out of an answer. `token`: the one we have, where it brings none. Raises BadCredentials."""
+    """Build credentials from the control plane's answer. Use `token` if the answer has none. Raise BadCredentials."""
     try:
         found = Credentials(
             url=url,
@@ -62,7 +63,7 @@ def credentials_told(told: Mapping[str, Any], *, url: str, token: str | None = N
 
 
 def credentials_read(home: Path) -> Credentials | None:
-    """Those kept here, None where nobody has enrolled yet. Raises BadCredentials."""
+    """Return the saved credentials, or None before enrolment. Raise BadCredentials if they are damaged."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = home / FILE
     try:
@@ -77,7 +78,7 @@ def credentials_read(home: Path) -> Credentials | None:
 
 
 def _check(found: Credentials) -> None:
-    """That a file says what one of ours says: or damage would be found out much later, and in no words of ours."""
+    """Raise ValueError if the file is damaged, because the damage would surface later with an unclear error."""
     broker = (found.broker[name] for name in ("url", "prefix", "queue"))
     told: tuple[object, ...] = (found.url, found.agent, found.kind, found.group, found.token, *broker)
     number: object = found.key_number
@@ -93,7 +94,7 @@ def credentials_keep(home: Path, credentials: Credentials) -> None:
 
 
 def with_broker_at(credentials: Credentials, place: str) -> Credentials:
-    """The same login at the same broker, reached another way. Raises BadAddress."""
+    """Replace the broker's address and keep the login. Raise BadAddress if the address is invalid."""
     told, ours = urlsplit(credentials.broker["url"]), urlsplit(place)
     if ours.scheme not in ("redis", "rediss") or not ours.hostname or ours.username or ours.password:
         raise BadAddress(

@@ -1,4 +1,4 @@
-"""What a sidecar's state machine wants done, and what it wants remembered."""
+"""The effects that the sidecar's state machine requests, and the data that it persists."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,13 +8,13 @@ from engine_agent.contracts.wire import Report
 
 Outcome = Literal[
     "applied",
-    "held",  # what it asks for is held already
-    "superseded",  # a newer one came before it was begun
-    "pulled",  # it does not lead there from here: the snapshot is pulled
+    "held",  # the requested state is already applied
+    "superseded",  # a newer command arrived before this one was started
+    "pulled",  # the change does not apply to the current snapshot, so the agent pulls the snapshot
     "away",  # the holder did not answer
     "rejected",
     "operated",
-    "repeated",  # done before; its receipt is told again
+    "repeated",  # done before; its receipt is reported again
     "woken",
     "malformed",
     "forged",
@@ -34,44 +34,45 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What is remembered besides the snapshot: receipts by operation, oldest first, and what was last told."""
+    """The data persisted beside the snapshot: receipts by operation, oldest first, draining state and last reports."""
 
     receipts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     is_draining: bool = False
     about: Mapping[str, Any] | None = None
-    partly_told: Mapping[str, int] = field(default_factory=dict)  # purges told before they were over: see state.py
+    # Purges reported before they were complete: see state.py.
+    partly_told: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Have the holder obey it, then put it on disk. One at a time. Answered by `Applied` or `ApplyFailed`.
+    """Have the holder apply a snapshot, then store it on disk. One at a time.
 
-    `content` None: it is the snapshot that is held already, under another number.
+    Answered by `Applied` or `ApplyFailed`. If `content` is None, the applied snapshot gets a new generation number.
     """
 
     generation: int
     target: str
     content: bytes | None = field(repr=False)
-    is_change: bool  # to the snapshot in the store; else it is a whole one
+    is_change: bool  # True: `content` is a change to the stored snapshot; False: it is a whole snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """Give the holder the snapshot in the store (where there is one), and its draining. Answered by `Restored`."""
+    """Give the holder the stored snapshot, if any, and its draining state. Answered by `Restored`."""
 
     is_draining: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Pull:
-    """Answered by `Pulled` or `PullFailed`."""
+    """Fetch the desired snapshot. Answered by `Pulled` or `PullFailed`."""
 
     have: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Prove:
-    """Fetch the proofs of purges behind this mark. Answered by `Proved`."""
+    """Fetch the proofs of purges after this mark. Answered by `Proved`."""
 
     boot: str
     after: int
@@ -79,7 +80,7 @@ class Prove:
 
 @dataclass(frozen=True, slots=True)
 class Operate:
-    """Answered by `Operated`."""
+    """Run an operation on the holder. Answered by `Operated`."""
 
     operation: str
     deed: str
@@ -88,14 +89,14 @@ class Operate:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Put the ledger on disk, before whatever follows."""
+    """Write the ledger to disk before the next effect."""
 
     ledger: Ledger
 
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Spool these, and in the same write up to which proof is told."""
+    """Spool these reports and, in the same write, the number of the last reported proof."""
 
     reports: tuple[Report, ...]
     proofs_told: tuple[str, int] | None = None  # boot and number
@@ -103,7 +104,7 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """The broker may forget this message."""
+    """Acknowledge a message to the broker."""
 
     delivery: int
     outcome: Outcome
@@ -111,7 +112,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """What is spooled, and a heartbeat. One at a time. Answered by `Answered` or `SendFailed`."""
+    """Send a heartbeat and the spooled reports. One at a time. Answered by `Answered` or `SendFailed`."""
 
 
 @dataclass(frozen=True, slots=True)

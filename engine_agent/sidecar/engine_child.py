@@ -1,6 +1,6 @@
-"""The engine of a machine whose sidecar looks after it: started, and started again whenever it has ended.
+"""Start an agent's engine, and restart it whenever it ends.
 
-One that a killed sidecar left behind goes on serving; it is found by its admin socket, and looked after like an own.
+An engine left behind by a killed sidecar keeps serving; this module finds it by its admin socket and supervises it too.
 """
 
 import asyncio
@@ -23,16 +23,18 @@ from engine_agent.sidecar.spool import replace_file
 log = logging.getLogger("luminet.sidecar")
 RESTART_SECONDS = (0.5, 30.0)
 DIGEST_FILE = "started-with"
-WELL_SECONDS = 30.0  # whoever ran for so long is started again at once
+WELL_SECONDS = 30.0  # an engine that ran for so long is restarted at once
 LOOK_SECONDS = 0.5
-STOP_SECONDS = 40.0  # an engine finishes what runs, for 30 s unless told otherwise
+STOP_SECONDS = 40.0  # an engine finishes its running requests first, for 30 s by default
 _PEER = struct.Struct("3i")
 
 
 class EngineChild:
-    """`tell` hears why it does not answer, and `has_answered` says whether it did since. What an engine was started
-    with, `secret` and this code's version too, is told apart by a digest beside its socket: one that was left behind
-    and has another is ended, and the one that is asked for is started.
+    """A supervisor of one engine process.
+
+    It calls `tell` with the reason why the engine does not answer; `has_answered` returns whether the engine has
+    answered since. A digest beside the socket covers the command, `secret` and this code's version. An engine left
+    behind with another digest is ended and replaced.
     """
 
     def __init__(
@@ -49,7 +51,7 @@ class EngineChild:
         self._digest = sha256("\0".join([luminet_version(), *command]).encode() + b"\0\0" + secret).hexdigest().encode()
 
     async def run(self, until: asyncio.Event) -> None:
-        """Keeps one running until that is set; then ends it, and waits until it is gone."""
+        """Keep an engine running until the event is set, then end it and wait until it is gone."""
         wait, most = RESTART_SECONDS
         self._tell("the engine is being started")
         while not until.is_set():
@@ -58,11 +60,11 @@ class EngineChild:
                 await self._found(pid, until)
                 continue
             replace_file(self._digest_file, self._digest)
-            last_words_take(self._socket.parent)  # of one before that nobody looked after
+            last_words_take(self._socket.parent)  # discard the exit reason of an earlier, unsupervised engine
             status = await self._child(until)
             if until.is_set():
                 return
-            # One that takes long to fail was never well: its next start waits like any other's.
+            # An engine that took long to fail never answered, so its next start must wait as well.
             was_well = self._has_answered() and time.monotonic() - began > WELL_SECONDS
             wait = RESTART_SECONDS[0] if was_well else wait
             said = last_words_take(self._socket.parent)
@@ -89,7 +91,7 @@ class EngineChild:
             return False
 
     async def _child(self, until: asyncio.Event) -> int:
-        # In a session of its own: a terminal's Ctrl-C is for the sidecar, which then ends it in good order.
+        # A new session: a terminal's Ctrl-C reaches only the sidecar, which then stops the engine in order.
         child = await asyncio.create_subprocess_exec(*self._command, start_new_session=True)
         ended, told = asyncio.create_task(child.wait()), asyncio.create_task(until.wait())
         try:
@@ -123,7 +125,7 @@ async def _end(pid: int, admin_socket: Path) -> None:
 
 
 def peer_of(path: Path) -> int | None:
-    """The process that listens at a socket; None: nobody does."""
+    """Return the process id of a socket's listener, or None if no process listens."""
     with socket.socket(socket.AF_UNIX) as caller:
         caller.settimeout(1.0)
         try:
@@ -137,7 +139,7 @@ def peer_of(path: Path) -> int | None:
 
 
 def options_check(command: Sequence[str]) -> list[str]:
-    """The command by which an engine's options are read and nothing else; 1 where they are not understood."""
+    """Return the command that only checks an engine's options; it exits with 1 if they are invalid."""
     executable, module, _, *options = command
     return [executable, module, "engine_agent.backends.engine_config", *options]
 

@@ -1,4 +1,4 @@
-"""How a machine comes into the fleet, and finds on its next start that it is in it."""
+"""Join a machine to the fleet, and renew its credentials on later starts."""
 
 import asyncio
 import logging
@@ -29,22 +29,22 @@ OF_THE_AGENT_BEFORE = ("snapshot", "ledger", "spool")
 
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """What an operator says of the control plane. Nothing of it is needed once the machine is in the fleet."""
+    """The operator's settings for joining. A machine that has joined needs none of them."""
 
     url: str | None = None
     token: str | None = field(default=None, repr=False)  # a join token
     name: str | None = None
     plain_http_hosts: tuple[str, ...] = ()
-    broker: str | None = None  # how this machine reaches it, where that is not as the control plane says
+    broker: str | None = None  # the broker's address as seen from this machine, if it differs from the control plane's
 
 
 async def credentials_ensured(home: Path, joining: Joining, *, kind: str, about: Mapping[str, Any]) -> Credentials:
-    """Those kept, as the control plane has them now; or new ones, for as long as it takes until it answers.
+    """Return the saved credentials, renewed by the control plane, or enrol and retry until it answers.
 
-    Raises BadAddress, BadCredentials, BadHome, CannotJoin. Who is revoked is told so after a while: a supervisor starts
-    it again at once.
+    Raise BadAddress, BadCredentials, BadHome or CannotJoin. A revoked agent waits before it raises, because its
+    supervisor restarts it at once.
     """
-    with closing(home_lock(home)):  # another's credentials are not written over
+    with closing(home_lock(home)):  # so that two sidecars cannot overwrite each other's credentials
         found = await _ensured(home, joining, kind=kind, about=about)
     return with_broker_at(found, joining.broker) if joining.broker else found
 
@@ -65,7 +65,8 @@ async def _ensured(home: Path, joining: Joining, *, kind: str, about: Mapping[st
         log.warning("%s goes on with what it holds: %s", kept.agent, problem)
         return kept
     except ControlPlaneRefused as problem:
-        if problem.code == REVOKED:  # by somebody, who is not to be undone by a token that is good for anybody
+        # A revocation names one agent; a join token admits any machine and must not undo it.
+        if problem.code == REVOKED:
             log.error("%s was revoked, and stops: to have this machine join anew, delete %s", kept.agent, home)
             await asyncio.sleep(REVOKED_SECONDS)
             raise CannotJoin(f"{kept.agent} is revoked") from None

@@ -1,28 +1,28 @@
-"""What can go wrong with a sidecar, for people to read. None of these names a secret."""
+"""Errors of a sidecar, with messages for people. No message contains a secret."""
 
 
 class SidecarError(Exception):
-    """The root of this package's errors."""
+    """The base class of this package's errors."""
 
 
 class BadCredentials(SidecarError):
-    """What is kept, or was told, is none."""
+    """Saved or received credentials are invalid."""
 
 
 class BadHome(SidecarError):
-    """A folder that cannot be used."""
+    """A folder cannot be used."""
 
 
 class BadAddress(SidecarError):
-    """A control plane, or its broker, that may not be spoken to like that."""
+    """The address of the control plane or its broker is invalid or insecure."""
 
 
 class CannotJoin(SidecarError):
-    """The control plane would not have us."""
+    """The control plane refuses to enrol this machine."""
 
 
 class ControlPlaneAway(SidecarError):
-    """It did not answer, or not as it should: worth asking again, after `wait_seconds` at the least."""
+    """The control plane did not answer, or answered wrongly. Retry after at least `wait_seconds`."""
 
     def __init__(self, message: str, wait_seconds: float = 0.0) -> None:
         self.wait_seconds = wait_seconds
@@ -30,7 +30,7 @@ class ControlPlaneAway(SidecarError):
 
 
 class ControlPlaneRefused(SidecarError):
-    """It answered that we may not. `code` is its word for why."""
+    """The control plane refused the request, with `code` as the reason."""
 
     def __init__(self, status: int, code: str, message: str) -> None:
         self.status, self.code = status, code

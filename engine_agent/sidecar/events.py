@@ -1,4 +1,4 @@
-"""What happens to a sidecar, as its state machine hears of it."""
+"""The events that the sidecar's state machine handles."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,17 +12,17 @@ FailureKind = Literal["away", "rejected", "mismatch", "malformed"]
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """First of all."""
+    """The sidecar has started. Always the first event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """Time has passed: at the latest when `Sidecar.due_at()` said so."""
+    """Time has passed. It comes no later than `Sidecar.due_at()`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommandCame:
-    """Opened and well-formed. `is_redelivered`: the broker gave us this message before, and never heard of its end."""
+    """A valid command has arrived. `is_redelivered`: the broker delivered it before and got no acknowledgement."""
 
     delivery: int
     command: Command
@@ -31,7 +31,7 @@ class CommandCame:
 
 @dataclass(frozen=True, slots=True)
 class CommandRefused:
-    """It could not be opened, or is no command."""
+    """A message could not be opened, or is not a valid command."""
 
     delivery: int
     reason: Literal["malformed", "forged", "corrupt"]
@@ -40,7 +40,7 @@ class CommandRefused:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Answers `Apply`: the holder holds it, and the store has it on disk. `boot`: of the holder that does."""
+    """Answers `Apply`: the holder has applied the snapshot and the store has saved it. `boot` is the holder's."""
 
     generation: int
     hash: str
@@ -50,7 +50,7 @@ class Applied:
 
 @dataclass(frozen=True, slots=True)
 class ApplyFailed:
-    """Answers `Apply`. The store has what it had."""
+    """Answers `Apply`. The stored snapshot is unchanged."""
 
     generation: int
     hash: str
@@ -60,7 +60,7 @@ class ApplyFailed:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """Answers `Restore`; with a `kind` where it failed, and why."""
+    """Answers `Restore`. `kind` and `why` are set if it failed."""
 
     boot: str
     kind: FailureKind | None = None
@@ -69,7 +69,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """Answers `Pull`. `content` None: what we have is what we are to hold."""
+    """Answers `Pull`. If `content` is None, the stored snapshot is the desired one."""
 
     generation: int
     hash: str
@@ -78,21 +78,24 @@ class Pulled:
 
 @dataclass(frozen=True, slots=True)
 class PullFailed:
-    """Answers `Pull`."""
+    """Answers `Pull` after a failure."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """Answers `Prove`, with all that came behind the mark; None: the holder did not answer."""
+    """Answers `Prove` with all proofs after the mark, or None if the holder did not answer."""
 
     proofs: Sequence[Proof] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Operated:
-    """Answers `Operate`. `is_away`: nobody answered, so it is no result: whoever asked asks again."""
+    """Answers `Operate`.
+
+    If `is_away`, the holder did not answer and there is no result: the control plane asks again.
+    """
 
     operation: str
     ok: bool
@@ -102,7 +105,7 @@ class Operated:
 
 @dataclass(frozen=True, slots=True)
 class HolderSeen:
-    """A look at the holder; `state` None: it does not answer, and `why`."""
+    """The result of a poll of the holder. If `state` is None, it did not answer and `why` says why."""
 
     state: HolderState | None
     why: str = ""
@@ -115,8 +118,9 @@ class AboutSeen:
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """Answers `Send`: what was sent is stored over there. `spooled`: how many reports are still to be sent; `waiting`:
-    of which kinds they are.
+    """Answers `Send`: the control plane has stored the reports.
+
+    `spooled` is the number of reports still to be sent, and `waiting` their kinds.
     """
 
     desired_generation: int | None
@@ -129,8 +133,10 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class SendFailed:
-    """Answers `Send`. `is_final`: we are revoked, or unknown, and will hardly be heard again. `wait_seconds`: that the
-    control plane asks for before the next.
+    """Answers `Send` after a failure.
+
+    `is_final`: the agent is revoked or unknown, so a retry will hardly succeed. `wait_seconds` is the control plane's
+    requested delay.
     """
 
     why: str
@@ -140,7 +146,7 @@ class SendFailed:
 
 @dataclass(frozen=True, slots=True)
 class Spooled:
-    """So many reports were spooled besides those that were said to be told."""
+    """`count` reports were spooled in addition to those of `Tell`."""
 
     count: int
 

@@ -1,8 +1,8 @@
-"""An engine's journal as rows of a minute: what each request adds to which row. Pure.
+"""Aggregate an engine's journal into usage rows of one minute. No I/O.
 
-A request counts in the minute in which it was opened. What its end adds is of that minute too, however late it comes;
-so whoever reads keeps the requests that are open. Where reading begins anew, they are found by reading again from the
-oldest of them without counting: a `Mark` says from where, and how far was counted.
+A request counts in the minute in which it was opened, and so does what its end adds, however late it comes. So the
+reader must remember the open requests. After a restart it finds them by reading again, without counting, from the
+oldest of them: a `Mark` says where to start and how far records are counted.
 """
 
 from collections import Counter
@@ -26,18 +26,18 @@ from engine_agent.contracts.wire import MISSED, Report
 from engine_agent.journal.records import Closed, Entry, Opened, first_known, line_of
 from engine_agent.sidecar.holder import JournalPage
 
-# An `Opened` whose end is so many records behind has none: its line was damaged. Until then it keeps the journal from
-# being cut, so this is some 300 MiB of it.
+# If the end of an `Opened` has not come after so many records, its line was damaged. Until then the open request keeps
+# the journal from being cut, so this is some 300 MiB of journal.
 MOST_BEHIND = 1_000_000
-MOST_GIVEN_UP = 50  # of those, by one record: so a report's rows stay few
+MOST_GIVEN_UP = 50  # most open requests that one record may expire, so that a report's rows stay few
 MOST_REPORT_BYTES = 256 * 1024
-# As they are told, about: of a row without names and times; of one time; of a key's row without the model's name.
+# Approximate sizes in a report: of a row without names and times, of one time, of a key's row without the model's name.
 ROW_BYTES, TIME_BYTES, KEY_BYTES = 450, 16, 120
-ENDS = {"cancelled": "cancelled", "error": "failed", "deadline": "failed"}  # outcomes, and what counts them
+ENDS = {"cancelled": "cancelled", "error": "failed", "deadline": "failed"}  # outcomes, and the counter of each
 
 
 class _Key(NamedTuple):
-    """What a row is of."""
+    """The key of a usage row."""
 
     minute: int
     organisation: str
@@ -48,7 +48,7 @@ class _Key(NamedTuple):
 
 
 class _Caller(NamedTuple):
-    """What a key's row is of."""
+    """The key of a usage row by API key."""
 
     minute: int
     namespace: str
@@ -59,7 +59,7 @@ class _Caller(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class _Open:
     key: _Key
-    caller: _Caller | None  # None: no customer
+    caller: _Caller | None  # None: not a customer's request
     prompt_tokens: int
     cached_tokens: int
 
@@ -72,33 +72,33 @@ class _Sums:
 
 
 class Rows:
-    """Rows as they are added up, each once."""
+    """Usage rows while they are summed, one per key."""
 
     def __init__(self) -> None:
         self._sums: dict[_Key, _Sums] = {}
-        self._by_caller: dict[_Caller, list[int]] = {}  # by KEY_COUNTS
+        self._by_caller: dict[_Caller, list[int]] = {}  # values in the order of KEY_COUNTS
         self._bytes = 0
 
     @property
     def is_full(self) -> bool:
-        """One report can hold no more than one record more."""
+        """Return whether there is room for at most one more record."""
         has_room = len(self._sums) < MOST_ROWS - MOST_GIVEN_UP and len(self._by_caller) < MOST_KEY_ROWS
         return not has_room or self._bytes >= MOST_REPORT_BYTES
 
     def __iter__(self) -> Iterator[Row]:
-        """What is 0 is left out."""
+        """Yield the usage rows without counters that are 0."""
         for key, sums in self._sums.items():
             yield Row(*key, +sums.counts, +sums.missed, +sums.times)
 
     @property
     def by_key(self) -> Iterator[KeyRow]:
-        """The same of customers' requests, by their keys."""
+        """Yield rows of customers' requests by API key."""
         for caller, counts in self._by_caller.items():
             yield KeyRow(*caller, counts)
 
     @property
     def namespaces(self) -> set[str]:
-        """Whose customers they are of."""
+        """Return the ids of namespaces with customers' requests."""
         return {key.namespace for key in self._sums if key.kind == "customer"}
 
     def opened(self, record: Opened) -> _Open:
@@ -161,7 +161,7 @@ def _minute(record: Opened) -> int:
 
 @dataclass(slots=True)
 class Range:
-    """What the records behind number `after`, up to `upto`, come to: as much as one report tells."""
+    """The rows of the records after number `after`, up to `upto`: the content of one report."""
 
     after: int
     upto: int
@@ -169,32 +169,32 @@ class Range:
     lost: int = 0
 
     def lose(self, lost: Iterable[tuple[int, int]]) -> None:
-        """Those of them that lie in it."""
+        """Set `lost` to the number of lost records within this range."""
         self.lost = sum(max(0, min(last, self.upto) - max(first, self.after + 1) + 1) for first, last in lost)
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How far one boot's journal is counted, in a form that survives."""
+    """The position up to which one boot's journal is counted, in a form that can be saved."""
 
     upto: int = 0
     oldest_open: int | None = None
-    # The last sound record up to there and its checksum, and that of the first: by these another journal of the same
-    # name is known as such.
+    # Number and checksum of the last intact record so far, and checksum of the first. They reveal a different journal
+    # of the same name.
     stands_on: tuple[int, int] | None = None
     born: int | None = None
-    is_over: bool = False  # the boot is, and what was open then is counted as cut off
+    is_over: bool = False  # the boot has ended, and its open requests are counted as cut off
 
     @property
     def after(self) -> int:
-        """The number behind which to read on."""
+        """Return the number after which reading must continue."""
         if self.oldest_open is not None:
             return self.oldest_open - 1
         return self.upto if self.stands_on is None else self.stands_on[0] - 1
 
     @property
     def needless(self) -> int:
-        """The number up to which nobody will read again."""
+        """Return the number up to which records are never read again."""
         return min(self.after, self.upto if self.stands_on is None else self.stands_on[0] - 1)
 
 
@@ -208,28 +208,31 @@ def mark_read(told: Sequence[Any]) -> Mark:
 
 
 class BootFold:
-    """One boot's journal, page by page: what is behind `upto` is counted, what is before only remembered."""
+    """The aggregation of one boot's journal, page by page.
+
+    Records after `upto` are counted; earlier ones only restore the open requests.
+    """
 
     def __init__(self, mark: Mark = Mark()) -> None:
         self.upto, self.is_over = mark.upto, mark.is_over
-        self.after = mark.after  # the number behind which the next page is to begin
+        self.after = mark.after  # the number after which the next page must begin
         self._stands_on, self.born = mark.stands_on, mark.born
         self._open: dict[int, _Open] = {}  # by number, oldest first
 
     @property
     def mark(self) -> Mark:
-        """Only while nothing is being read again."""
+        """Return the mark to save. Valid only while no records are being read again."""
         return Mark(self.upto, next(iter(self._open), None), self._stands_on, self.born, self.is_over)
 
     def is_of(self, page: JournalPage) -> bool:
-        """Whether the page is of the journal that was read so far: False, where its records are others."""
+        """Return False if the page belongs to a different journal than the one read so far."""
         if self._stands_on is None:
             return True
         number, found = self._stands_on
         return all(checksum(entry) == found for entry in page.entries if entry.sequence == number)
 
     def take(self, page: JournalPage) -> list[Range]:
-        """The page behind `after`: what is behind `upto` in it, one range behind the other."""
+        """Add the page after `after`, and return the ranges of its records after `upto`, in order."""
         found = self._ranges(page)
         for one in found:
             one.lose(page.lost)
@@ -251,8 +254,10 @@ class BootFold:
         return [one for one in found if one.upto > one.after]
 
     def end(self, last: int) -> list[Range]:
-        """The boot is over, and all of its journal is read, up to `last`: what is open had no end. Each counts as one
-        more record, so that what was told of some of them is not told again."""
+        """Count the open requests as cut off once the boot has ended and its journal is read up to `last`.
+
+        Each counts as one more record, so that a cut-off that was already reported is not reported again.
+        """
         found = [Range(self.upto, self.upto)]
         for number, opened in enumerate(self._open.values(), last + 1):
             if number > self.upto:
@@ -267,7 +272,7 @@ class BootFold:
         match entry.record:
             case Opened() as record:
                 found = rows.opened(record)
-                if record.kind != "pin":  # whose warm-ups have no end
+                if record.kind != "pin":  # pin warm-ups have no end record
                     self._open[entry.sequence] = found
             case Closed() as record:
                 if opened := self._open.pop(record.opened, None):
@@ -288,17 +293,17 @@ class BootFold:
 
 
 def checksum(entry: Entry) -> int:
-    """The same in every version: whoever reads on after an upgrade is to know the journal again."""
+    """Return the same checksum in every version, so that a reader recognises the journal after an upgrade."""
     return crc32(line_of(first_known(entry)))
 
 
-# As it is told
+# The reports
 
 
 def usage_reports(
     boot: str, born: int | None, ranges: Sequence[Range], totals: Mapping[str, Any] | None
 ) -> list[Report]:
-    """Each of them stands for itself; the last has the engine's own count."""
+    """Return one independent report per range. The last includes the engine's own totals."""
     found = [_report(boot, born, one, {}) for one in ranges[:-1]]
     return [*found, *(_report(boot, born, one, totals or {}) for one in ranges[-1:])]
 
@@ -310,7 +315,7 @@ def _report(boot: str, born: int | None, one: Range, totals: Mapping[str, Any]) 
 
 
 def _grown(ranges: list[Range], number: int) -> Range:
-    """Up to that record: the last of them, or one more behind it."""
+    """Extend the last range to that record, or append a new range if it is full."""
     if ranges[-1].rows.is_full:
         ranges[-1].upto = number - 1
         ranges.append(Range(number - 1, number))

@@ -1,4 +1,4 @@
-"""What a sidecar needs of the thing it stands beside: an engine, a gateway, or one that is only simulated."""
+"""The interface that a sidecar needs of its holder: an engine, a gateway or a simulation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,36 +8,36 @@ from engine_agent.journal.records import Entry
 
 
 class HolderError(Exception):
-    """The root of what a holder may answer besides what was asked for."""
+    """The base class of a holder's errors."""
 
 
 class HolderAway(HolderError):
-    """It does not answer: not started yet, dead, or too busy to be asked."""
+    """The holder does not answer: it has not started, has ended or is too busy."""
 
 
 class HolderRejected(HolderError):
-    """It cannot hold that state, and says why. Nothing changed."""
+    """The holder cannot apply that state, and gives the reason. Nothing changed."""
 
 
 class HolderMismatch(HolderError):
-    """It holds another state than the change was made for: it wants the whole snapshot."""
+    """The change was made for another state than the applied one. The holder needs the whole snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class HolderState:
-    """What it says of itself now. `boot` changes with every start, and with it all that it had in memory is gone."""
+    """A holder's current state. `boot` changes with every start, which loses all that was in memory."""
 
     boot: str
-    state: str  # one of wire.ENGINE_STATES, of which it says ready, starting, draining or failed itself
+    state: str  # one of wire.ENGINE_STATES; the holder itself reports ready, starting, draining or failed
     why: str = ""
-    hash: str | None = None  # of the snapshot it obeys; None: none yet
+    hash: str | None = None  # of the applied snapshot; None: no snapshot yet
     load: Mapping[str, int] = field(default_factory=dict)  # {"running", "waiting"}
     pool: Mapping[str, int] = field(default_factory=dict)  # {"capacity_bytes", "used_bytes"}
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """That a namespace's older epochs are gone, in the engine's own words; numbered from 1 in each boot."""
+    """The engine's proof that a namespace's older epochs are purged. Numbered from 1 in each boot."""
 
     boot: str
     number: int
@@ -46,12 +46,12 @@ class Proof:
     blocks: int
     bytes: int
     at: float  # unix seconds
-    is_final: bool = True  # False: sequences in flight still hold some of it
+    is_final: bool = True  # False: running sequences still lease some of the blocks
 
 
 @dataclass(frozen=True, slots=True)
 class JournalBoot:
-    """One boot's part of its journal. One that is not current is over."""
+    """One boot's part of the journal. A boot that is not current has ended."""
 
     boot: str
     last: int
@@ -61,58 +61,64 @@ class JournalBoot:
 
 @dataclass(frozen=True, slots=True)
 class JournalPage:
-    """Records of one boot up to number `last`. `lost`: from and to which number there are none any more."""
+    """Records of one boot up to number `last`. `lost` lists the ranges of numbers that no longer exist."""
 
     last: int
     entries: Sequence[Entry]
     lost: Sequence[tuple[int, int]] = ()
-    # What the holder itself counted when `last` was its last record, of the namespaces behind where the page begins:
-    # [requests, prompt tokens, cached tokens]. None: more records follow, or the boot is over.
+    # The holder's own totals at record `last`, for the namespaces with records after the start of the page: [requests,
+    # prompt tokens, cached tokens]. None: more records follow, or the boot has ended.
     totals: Mapping[str, Sequence[int]] | None = None
 
 
 class Holder(Protocol):
-    """All of it is called from one event loop, and may raise HolderAway."""
+    """A holder's interface. Call it from one event loop. Each method may raise HolderAway."""
 
     async def about(self) -> Mapping[str, Any]:
-        """What it is, as `about` reports it."""
+        """Return the holder's description, as the `about` report needs it."""
 
     async def state(self) -> HolderState: ...
 
     async def apply(self, news: bytes) -> str:
-        """Obey an encoded snapshot, or change. The hash that holds now. Raises HolderRejected, HolderMismatch."""
+        """Apply an encoded snapshot or change, and return the resulting hash.
+
+        Raise HolderRejected or HolderMismatch.
+        """
 
     async def proofs(self, boot: str, after: int) -> Sequence[Proof]:
-        """Of purges, behind number `after` of that boot, up to which it may forget them; all, where it has another."""
+        """Return the proofs of purges after number `after` of that boot, or all proofs if the boot is another.
+
+        The holder may forget proofs up to `after`.
+        """
 
     async def counters(self, scopes: Sequence[str]) -> Mapping[str, Mapping[str, Any]]:
-        """What was counted of customers' requests since its boot, for each scope of which it knows anything."""
+        """Return the counters of customers' requests since its boot, for each known scope."""
 
     async def operate(self, deed: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`drain`, `resume`, `integrity`, `warm_pins`. What came of it; `{"ok": false, …}` where it failed."""
+        """Run `drain`, `resume`, `integrity` or `warm_pins`. Return the result, or `{"ok": false, …}` if it failed."""
 
     async def pins_wanted(self) -> Sequence[str]:
-        """Ids of pins whose content it lacks."""
+        """Return the ids of pins that lack content."""
 
     async def pin_content(self, pin_id: str, content: Mapping[str, Any]) -> None:
-        """`content` is {"messages" | "prompt" | "token_ids": …}. Raises HolderRejected."""
+        """Store a pin's content: {"messages" | "prompt" | "token_ids": …}. Raise HolderRejected."""
 
     async def set_clock(self, offset_seconds: float) -> None:
-        """How far the control plane's clock is ahead of this machine's."""
+        """Set how far the control plane's clock is ahead of this machine's."""
 
-    # What it counts: nothing, where it keeps no journal
+    # The journal: empty if the holder keeps none
 
     async def journal(self) -> Sequence[JournalBoot]:
-        """Boots with records, oldest first."""
+        """Return the boots with records, oldest first."""
 
     async def journal_page(self, boot: str, after: int, limit: int) -> JournalPage:
-        """Behind number `after`, at most `limit` records. Raises HolderRejected where that boot is gone."""
+        """Return at most `limit` records after number `after`. Raise HolderRejected if that boot is gone."""
 
     async def journal_cut(self, boot: str, upto: int) -> None:
-        """Records up to that number are safe elsewhere. Raises HolderRejected."""
+        """Delete records up to that number, which are stored elsewhere. Raise HolderRejected."""
 
     async def levels(self) -> Mapping[str, Any] | None:
-        """What a `levels` report tells, but for when; None: it holds nothing."""
+        """Return the content of a `levels` report without its time, or None if the holder has no cache."""
 
     async def gaps(self, namespaces: Sequence[str]) -> Mapping[str, Any]:
-        """What a `gaps` report tells of these namespaces, those of which there is anything to tell."""
+        """Return the content of a `gaps` report for those of these namespaces that have data."""

@@ -1,24 +1,24 @@
-"""What of its engine's cache a `levels` report tells besides namespaces: bounded, and what matters most first.
+"""Choose what a `levels` report contains besides namespaces: a limited number of entries, most important first.
 
-Counters of evictions only rise, so what there is no room for is told by a later report, and nothing of it is lost. Some
-that have not changed are told again each time, those told longest ago first: so whoever missed a report catches up.
+Counters of evictions only rise, so a later report can carry what has no room in this one, and nothing is lost. Each
+report repeats some unchanged counters, least recently reported first, so that a reader that missed a report catches up.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-MOST_PAIRS = 512  # of a report: those that lost most since they were told
+MOST_PAIRS = 512  # of a report: those that lost most since they were last reported
 MOST_AGAIN = 64  # of those, which have not changed
-MOST_FORMATS = 1_000  # namespaces: those that hold most
-MOST_PINS = 256  # those that are not held, then those that hold most
+MOST_FORMATS = 1_000  # namespaces: those with the most cached bytes
+MOST_PINS = 256  # pins that are not fully cached first, then those with the most cached bytes
 MOST_PROBLEM_CHARACTERS = 160
 Pair = tuple[str, str, str]  # victim, by, cause
 
 
 @dataclass(frozen=True, slots=True)
 class PairsTold:
-    """Of one boot. `blocks`: by pair as it was last told, longest ago first."""
+    """The evictions last reported for one boot, by pair, least recently reported first."""
 
     boot: str = ""
     blocks: Mapping[Pair, int] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class PairsTold:
 
 
 def formats_most(found: Mapping[str, Mapping[str, int]], named: Mapping[str, Any]) -> dict[str, Mapping[str, int]]:
-    """Of namespaces that the report names."""
+    """Return the KV formats of those of the report's namespaces with the most cached bytes."""
     held = [name for name in named if found.get(name)]
     most = sorted(held, key=lambda name: -sum(found[name].values()))[:MOST_FORMATS]
     return {name: found[name] for name in most}
@@ -51,7 +51,7 @@ def pins_most(found: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def is_held(pin: Mapping[str, Any]) -> bool:
-    """All of it is there, and stays."""
+    """Return whether the pin is active and all its tokens are cached."""
     return bool(pin["state"] == "active" and pin["resident_tokens"] == pin["wanted_tokens"])
 
 

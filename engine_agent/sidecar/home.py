@@ -1,4 +1,4 @@
-"""A sidecar's folder, which one process has at a time."""
+"""Lock a sidecar's home folder."""
 
 import fcntl
 from pathlib import Path
@@ -8,7 +8,7 @@ from engine_agent.sidecar.errors import BadHome
 
 
 def home_lock(home: Path) -> TextIO:
-    """Held until it is closed, or the process ends. Raises BadHome where another has it."""
+    """Lock the folder until the file is closed or the process ends. Raise BadHome if another process has the lock."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = (home / "lock").open("w")
     try:

@@ -1,8 +1,8 @@
-"""Tells how full its holder is, and what another policy would do there: often enough to be drawn, never in piles.
+"""Report how full the holder's cache is, and its forecasts under other policies, often enough for charts.
 
-What was told is not needed for what is told next, so while a report of a kind waits no other of it is told. A namespace
-that a `levels` report does not name holds nothing, and has lost nothing since it was last named. What else it says is
-chosen in holdings.py; an engine of an older version says less, and that is told as it is.
+A report does not build on earlier ones, so no further report of a kind is spooled while one waits. A namespace missing
+from a `levels` report has no cached blocks, and has lost none since it was last listed. `holdings.py` chooses the other
+content. An older engine provides less, and the report then has less.
 """
 
 from collections import OrderedDict
@@ -15,19 +15,21 @@ from engine_agent.contracts.wire import Report, ReportKind
 from engine_agent.sidecar.holder import Holder
 from engine_agent.sidecar.holdings import PairsTold, formats_most, pins_most
 
-LEVELS_SECONDS = 10.0  # while requests come
+LEVELS_SECONDS = 10.0  # while requests arrive
 QUIET_LEVELS_SECONDS = 60.0
 GAPS_SECONDS = 60.0
-MOST_NAMESPACES = 64  # foretold each time; others have their turn the next
-ASKED_AT_ONCE = 4  # of the holder: each takes it a while
+MOST_NAMESPACES = 64  # forecast each time; the others follow the next time
+ASKED_AT_ONCE = 4  # namespaces per call, because each takes the holder some time
 MOST_GAPS_BYTES = 64 * 1024  # of a report
-MOST_LEVELS = 4_000  # namespaces of a report: those that hold most
+MOST_LEVELS = 4_000  # namespaces of a report: those with the most cached bytes
 Tell = Callable[[Sequence[Report]], Awaitable[None]]
 
 
 class LevelTeller:
-    """`at`: unix seconds by the control plane's clock. `traffic`: namespaces with requests that were not foretold
-    since; `waiting`: how many reports of a kind are still to be sent.
+    """The reporter of `levels` and `gaps`.
+
+    `at` returns unix seconds by the control plane's clock. `traffic` holds the namespaces with requests since their
+    last forecast; `waiting` returns how many reports of a kind are still to be sent.
     """
 
     def __init__(
@@ -41,11 +43,11 @@ class LevelTeller:
     ) -> None:
         self._holder, self._tell, self._waiting, self._traffic, self._at = holder, tell, waiting, traffic, at
         self._levels_at = self._gaps_at = float("-inf")
-        self._told: tuple[str, Mapping[str, Any]] = ("", {})  # of which boot, and by namespace
+        self._told: tuple[str, Mapping[str, Any]] = ("", {})  # boot, and the last reported levels by namespace
         self._pairs = PairsTold()
 
     async def look(self, now: float, *, is_busy: bool) -> None:
-        """`is_busy`: requests were told of since the last look. Raises HolderError."""
+        """Spool the reports that are due. `is_busy`: requests were reported since the last call. Raise HolderError."""
         wait = LEVELS_SECONDS if is_busy else QUIET_LEVELS_SECONDS
         if now >= self._levels_at + wait and not self._waiting("levels"):
             self._levels_at = now
@@ -78,7 +80,7 @@ class LevelTeller:
 
 
 def _holdings(found: Mapping[str, Any], named: Mapping[str, Any], pairs: PairsTold) -> dict[str, Any]:
-    """By the members that there are."""
+    """Return the evictions, formats and pins, as far as the engine provides them."""
     told: dict[str, Any] = {}
     if "evictions" in found:
         told["evictions"] = pairs.due(found["evictions"])
@@ -99,7 +101,7 @@ def _held(one: Mapping[str, Any]) -> int:
 
 
 def _gaps_reports(told: Mapping[str, Any]) -> Iterator[Report]:
-    """As many as it takes: of a namespace alone there is no more than fits."""
+    """Split the report so that each part fits. One namespace never exceeds the limit."""
     part: dict[str, Any] = {}
     room = MOST_GAPS_BYTES
     for name, one in told["namespaces"].items():

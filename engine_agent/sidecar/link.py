@@ -1,7 +1,7 @@
-"""HTTP to the control plane: one connection pool, short timeouts, and what came back as plain values or as an error.
+"""HTTP to the control plane: one connection pool, short timeouts, and answers as plain values or errors.
 
-Everything goes over https, or http to this very machine, or to a host that the operator named: a token read off the
-wire would be somebody else's agent.
+Requests use https, or http to this machine or to a host that the operator allowed: a token read off the wire would let
+its reader act as this agent.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ MOST_ANSWER_BYTES = 2**20
 MOST_CONTENT_BYTES = 64 * 2**20
 KEEP_ALIVE_SECONDS = 30
 REVOKED = (403, "revoked")
-LARGEST_PLAIN_BYTES = 1024  # of a batch of reports; others are packed
+LARGEST_PLAIN_BYTES = 1024  # of a batch of reports; larger ones are compressed
 PACK_LEVEL = 3
-LONGEST_WAIT_SECONDS = 300.0  # that a Retry-After is obeyed
+LONGEST_WAIT_SECONDS = 300.0  # longest Retry-After that the agent obeys
 
 
 def address_check(url: str, plain_http_hosts: Collection[str] = ()) -> str:
-    """The control plane's address without a slash at its end. Raises BadAddress."""
+    """Return the control plane's address without a trailing slash. Raise BadAddress."""
     parts = urlsplit(url if "://" in url else f"https://{url}")
     host = parts.hostname or ""
     if parts.scheme not in ("https", "http") or not host or parts.query or parts.fragment or parts.username:
@@ -55,18 +55,19 @@ def _is_loopback(host: str) -> bool:
 class PulledSnapshot:
     generation: int
     hash: str
-    content: bytes | None = field(repr=False)  # None: it is the one we have
+    content: bytes | None = field(repr=False)  # None: the agent already has it
 
 
 class Link:
-    """To be used in one event loop, and closed there."""
+    """The client of the control plane's agent API. Use and close it in one event loop."""
 
     def __init__(self, url: str, token: str, clock: ControlPlaneClock) -> None:
         self._url, self.clock = f"{url}/agent/v1", clock
         self.token = token
-        # Its last answer was of one that takes usage, and packed bodies. An older one refuses both for good.
+        # True if the control plane accepts usage and compressed bodies, by its last answer. An older version refuses
+        # both.
         self.takes_usage = False
-        self.why_revoked: str | None = None  # once told, for good: a token that was revoked is never good again
+        self.why_revoked: str | None = None  # once set, it stays: a revoked token never becomes valid again
         self._session: aiohttp.ClientSession | None = None
 
     async def close(self) -> None:
@@ -80,7 +81,7 @@ class Link:
         return await self._json("POST", "/credentials", {"rotate": rotate})
 
     async def report(self, batch: bytes) -> dict[str, Any]:
-        """Raises ControlPlaneAway, ControlPlaneRefused."""
+        """Send a batch of reports. Raise ControlPlaneAway or ControlPlaneRefused."""
         is_large = self.takes_usage and len(batch) > LARGEST_PLAIN_BYTES
         body = await asyncio.to_thread(gzip.compress, batch, PACK_LEVEL) if is_large else batch
         answer = await self._json("POST", "/reports", body, encoding="gzip" if is_large else None)
@@ -136,7 +137,7 @@ class Link:
         if is_known:
             headers["authorization"] = f"Bearer {self.token}"
         try:
-            # Nothing is followed: a redirection could lead the token over plain http.
+            # Follow no redirects: one could send the token over plain http.
             async with self._open().request(
                 method, self._url + path, data=body, headers=headers, timeout=within, allow_redirects=False
             ) as answer:
@@ -153,7 +154,7 @@ class Link:
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:
             connector = aiohttp.TCPConnector(limit=8, keepalive_timeout=KEEP_ALIVE_SECONDS)
-            # No cookies, and no proxy out of the environment.
+            # Use no cookies, and no proxy from the environment.
             self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         return self._session
 
@@ -190,6 +191,6 @@ def _refusal(status: int, content: bytes, retry_after: str = "") -> Exception:
 
 
 def _seconds(retry_after: str) -> float:
-    """A date is not what our control plane says."""
+    """Return the seconds of a Retry-After header. Our control plane never sends a date, so a date counts as 0."""
     is_number = retry_after.isascii() and retry_after.isdecimal() and len(retry_after) < 10
     return min(LONGEST_WAIT_SECONDS, float(retry_after)) if is_number else 0.0

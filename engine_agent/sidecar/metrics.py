@@ -1,4 +1,4 @@
-"""A sidecar's own numbers, one registry each, so that several in a process are several."""
+"""A sidecar's Prometheus metrics. Each sidecar has its own registry, because a process can run several."""
 
 from collections.abc import Iterable
 from typing import get_args
@@ -10,7 +10,7 @@ from engine_agent.contracts.wire import Report
 from engine_agent.process.metrics import process_text
 from engine_agent.sidecar.effects import Outcome
 
-UNSETTLED = "unsettled"  # nothing became of it within the time that a command is waited for
+UNSETTLED = "unsettled"  # the command had no outcome within the time that the worker waits
 SECONDS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 30)
 
 

@@ -1,14 +1,14 @@
-"""What a holder's answer to an operation comes to: whether it went well, and what its receipt says. Pure."""
+"""Decide from a holder's answer whether an operation succeeded, and what its receipt contains. No I/O."""
 
 from collections.abc import Mapping
 from typing import Any
 
-MOST_PROBLEMS = 20  # that a receipt names; it counts all
+MOST_PROBLEMS = 20  # that a receipt lists; it counts all
 PROBLEM_LENGTH = 300
 
 
 def operation_outcome(deed: str, answer: Mapping[str, Any]) -> tuple[bool, dict[str, Any]]:
-    """A check that found something has not gone well, whatever else is said of it."""
+    """Return success and result. An integrity check that found a problem has failed, even if the answer says "ok"."""
     is_ok = bool(answer.get("ok", True))
     result = {name: value for name, value in answer.items() if name != "ok"}
     if deed != "integrity":

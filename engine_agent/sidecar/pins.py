@@ -1,4 +1,4 @@
-"""What pins keep, brought to an engine that says that it lacks it: fetched once by its id, and never kept on disk."""
+"""Bring pins' content to an engine that lacks it. The content is fetched once by id and never stored on disk."""
 
 import logging
 import time
@@ -21,10 +21,13 @@ class PinKeeper:
     def __init__(self, holder: Holder, source: PinSource, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._holder, self._source, self._clock = holder, source, clock
         self._boot = ""
-        self._refused: dict[str, float] = {}  # by this engine or by the control plane: when it is asked again
+        self._refused: dict[str, float] = {}  # pins that the engine or the control plane refused, and when to try again
 
     async def bring(self, boot: str, *, again: bool = False) -> int:
-        """How many were handed over. `again`: those too that were refused; they are when an engine began anew."""
+        """Hand over missing content and return how many pins got it.
+
+        `again`: include refused pins; a new boot of the engine includes them anyway.
+        """
         if again or boot != self._boot:
             self._boot, self._refused = boot, {}
         try:

@@ -1,4 +1,4 @@
-"""Proofs of purges, as they are told: one for each namespace and epoch, when nothing of it is left."""
+"""Turn proofs of purges into reports: one for each namespace and epoch, when all its blocks are gone."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
@@ -11,7 +11,7 @@ _PURGE = attrgetter("namespace", "epoch")
 
 
 def are_complete(proofs: Sequence[Proof]) -> bool:
-    """Whether each purge that began is over: one that waits for sequences is proven again, with all of it."""
+    """Return whether each started purge is complete. One that waits for sequences gets a final proof with all of it."""
     return all(len(final) >= len(begun) for final, begun in map(_parted, _by_purge(proofs)))
 
 
@@ -40,5 +40,5 @@ def _by_purge(proofs: Sequence[Proof]) -> Iterator[list[Proof]]:
 
 
 def _parted(purge: Sequence[Proof]) -> tuple[list[Proof], list[Proof]]:
-    """The final ones, and those that began and were not over."""
+    """Return the final proofs and the preliminary ones."""
     return [one for one in purge if one.is_final], [one for one in purge if not one.is_final]

@@ -1,4 +1,4 @@
-"""One request up: what is spooled, as much as fits, and a heartbeat beside it; and what the answer means."""
+"""Send spooled reports, as many as fit, and a heartbeat in one request, and interpret the answer."""
 
 import asyncio
 import contextlib
@@ -24,11 +24,11 @@ COUNTER_SECONDS = 2.0
 MOST_REFUSED_SAID = 20  # rows of one answer
 MOST_BOOTS_TOLD = 100  # of one answer
 Stand = Callable[[str, int], Awaitable[None]]
-FASTEST_SECONDS, SLOWEST_SECONDS = 0.1, 60.0  # cadences that are believed
+FASTEST_SECONDS, SLOWEST_SECONDS = 0.1, 60.0  # limits of an accepted cadence
 
 
 class Reporter:
-    """`stand` is told of each boot up to which record the control plane has it, where that is not what was told."""
+    """The sender of batches. It calls `stand` for each boot with the last record that the control plane has counted."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Reporter:
         self._holder, self._metrics, self._stand = holder, metrics, stand
         self._most = MOST_REPORTS
         self.heard_at: float | None = None
-        self.spooling = asyncio.Lock()  # whoever reads or writes the spool
+        self.spooling = asyncio.Lock()  # taken by every reader and writer of the spool
 
     async def send(self) -> Answered | SendFailed:
         heartbeat = self._machine.heartbeat(await self._counters())
@@ -62,7 +62,10 @@ class Reporter:
             return SendFailed(str(problem), is_final=problem.status in (401, 403))
 
     async def _reported(self, batch: Batch) -> Mapping[str, Any]:
-        """Where it does not understand the batch, once more without its heartbeat: facts are not given up for that."""
+        """Send the batch.
+
+        If it is not understood, retry without the heartbeat, so that no report is given up for that.
+        """
         try:
             return await self._link.report(batch_encode(batch))
         except ControlPlaneRefused as problem:
@@ -73,7 +76,7 @@ class Reporter:
             return answer
 
     async def beat(self, why: str, *, is_down: bool) -> None:
-        """A heartbeat alone, while nothing can be written down: of the holder as it was last known."""
+        """Send only a heartbeat, with the holder's last known state, while the disk is not writable."""
         heartbeat = self._machine.heartbeat({})
         state = {"state": "down"} if is_down else {}
         heartbeat["engine"] = {**heartbeat["engine"], **state, "why": why[:400]}
@@ -90,7 +93,7 @@ class Reporter:
             return {}
 
     async def _understood(self, answer: Mapping[str, Any]) -> Answered:
-        """Raises ControlPlaneAway where it is not what an answer must be."""
+        """Parse and handle the answer. Raise ControlPlaneAway if it is malformed."""
         try:
             acknowledged, desired = int(answer["acknowledged"]), answer["desired"]
             cadence = min(SLOWEST_SECONDS, max(FASTEST_SECONDS, float(answer["cadence_seconds"])))
@@ -102,10 +105,11 @@ class Reporter:
         except (KeyError, TypeError, ValueError):
             raise ControlPlaneAway("an answer to reports that lacks what it must say") from None
         try:
-            await self._stands(journal)  # first: who forgets what was told must not forget that it is not counted
+            # First: once reports are forgotten, the sidecar must know which records are not counted.
+            await self._stands(journal)
             async with self.spooling:
                 await asyncio.to_thread(self._spool.acknowledge, acknowledged)
-        except OSError as problem:  # then they are sent again, and known over there
+        except OSError as problem:  # the reports are sent again, and the control plane recognises them
             log.error("the spool cannot be written: %s", problem)
         self._most, self.heard_at = MOST_REPORTS, time.monotonic()
         self._say_refused(refused)
@@ -127,8 +131,10 @@ class Reporter:
             log.error("and %d more", len(rows) - MOST_REFUSED_SAID)
 
     async def _refused(self, batch: Batch, problem: ControlPlaneRefused) -> None:
-        """A batch that is not understood would be sent for ever. Alone, a report that is not is given up, and said: the
-        control plane sees by its number that it is missing.
+        """Send a batch that is not understood one report at a time, or it would be sent for ever.
+
+        A single report that is not understood is given up and logged; the control plane sees from its number that it is
+        missing.
         """
         if problem.status not in NOT_UNDERSTOOD or not batch.reports:
             return

@@ -1,8 +1,8 @@
-"""One sidecar at work: does what its state machine (state.py) says, beside any holder.
+"""Run one sidecar: carry out the effects of its state machine (`state.py`) on any holder.
 
-It lives in one event loop; Celery's threads hand commands in. Effects are done in the order in which they are said, so
-what goes to disk is on disk before the next. What takes long because somebody else has to answer is begun, and answered
-by an event, whatever goes wrong.
+It runs in one event loop; Celery's threads hand commands in. Effects run in order, and a write to disk completes before
+the next effect starts. An effect that waits for another process runs in the background; its result or failure comes
+back as an event.
 """
 
 import asyncio
@@ -42,12 +42,12 @@ from engine_agent.sidecar.usage import MARK, MOST_UNACKNOWLEDGED, UsageReader
 from engine_agent.sidecar.worker import CommandWorker
 
 log = logging.getLogger("luminet.sidecar")
-UNSETTLED_SECONDS = 45.0  # of a command: longer than any is good for
-DISK_SECONDS = 1.0  # between two tries to write where the disk would not
-SHORTEST_SECONDS = 0.001  # that is waited for an event: others of the loop get their turn
+UNSETTLED_SECONDS = 45.0  # longest time for a command, longer than any command is valid
+DISK_SECONDS = 1.0  # between two attempts to write to a full or failing disk
+SHORTEST_SECONDS = 0.001  # shortest wait for an event, so that other tasks of the loop can run
 ONLY_NEWEST = (told.HolderSeen, told.AboutSeen)
-CLOCK_STEP_SECONDS = 0.05  # a holder hears of no smaller change
-CLOCK_PATIENCE_SECONDS = 2.0  # for the first answer: one that brought a snapshot, or none for a long time
+CLOCK_STEP_SECONDS = 0.05  # smaller changes are not passed to the holder
+CLOCK_PATIENCE_SECONDS = 2.0  # wait for the first answer: it just came with a snapshot, or will not come for long
 KEEP_CLOCK_SECONDS = 5.0
 LEVELS_LOOK_SECONDS = 1.0
 P = ParamSpec("P")
@@ -56,7 +56,7 @@ T = TypeVar("T")
 
 class Runtime:
     def __init__(self, config: SidecarConfig, credentials: Credentials, holder: Holder) -> None:
-        """Takes its home for itself, and reads what is there. Raises BadHome where another process has it."""
+        """Lock the home folder and read its state. Raise BadHome if another process uses it."""
         self.config, self.credentials, self._holder = config, credentials, holder
         self._lock = home_lock(config.home)
         self.clock = ControlPlaneClock(learnt_read(config.home / "clock"))
@@ -86,7 +86,7 @@ class Runtime:
             at=self.clock.now,
         )
         self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._newest: dict[type[Any], Event] = {}  # of the kinds of which only that counts, while it waits
+        self._newest: dict[type[Any], Event] = {}  # latest waiting event of each kind in ONLY_NEWEST
         self._deliveries: dict[int, Future[str]] = {}
         self._numbers = itertools.count(1)
         self._deeds: set[asyncio.Task[None]] = set()
@@ -97,7 +97,7 @@ class Runtime:
 
     @property
     def heard_at(self) -> float | None:
-        """When the control plane last answered, by the steady clock; None: it never did."""
+        """Return the monotonic time of the control plane's last answer, or None before the first."""
         return self._reporter.heard_at
 
     def _machine(self) -> Sidecar:
@@ -112,11 +112,14 @@ class Runtime:
         )
 
     def snapshot(self) -> Snapshot | None:
-        """The last good one."""
+        """Return the last snapshot that the holder applied."""
         return None if self.shelf.stored is None else self.shelf.stored.snapshot
 
     async def run(self, until: asyncio.Event) -> None:
-        """Until that is set; then it takes no more commands, and says once more what it knows, within bounds."""
+        """Run until the event is set.
+
+        Then take no more commands, and send the remaining reports within a time limit.
+        """
         self._loop = asyncio.get_running_loop()
         deeds = (
             self._on_events,
@@ -140,7 +143,10 @@ class Runtime:
             await self._close()
 
     def tell(self, event: Event) -> None:
-        """In its own event loop. Of looks, only the newest waits: there may be no room on the disk for a long time."""
+        """Queue an event. Call it in the runtime's event loop.
+
+        Of polls only the latest is queued, because the queue can stand still for long while the disk is full.
+        """
         kind = type(event)
         if kind in ONLY_NEWEST:
             is_waiting = kind in self._newest
@@ -150,11 +156,11 @@ class Runtime:
         self._events.put_nowait(event)
 
     async def report(self, reports: Sequence[Report]) -> None:
-        """What whoever shares its process has to tell. On disk when it returns."""
+        """Spool reports of another component of this process. They are on disk when it returns."""
         await self._spool_besides(reports)
 
     def look(self) -> None:
-        """Something of the holder has changed: look at once."""
+        """Poll the holder at once, because its state has changed."""
         self._must_look.set()
 
     async def _finish(self) -> None:
@@ -177,7 +183,7 @@ class Runtime:
         await self.link.close()
         self._lock.close()
 
-    # Events in
+    # Events
 
     async def _on_events(self) -> None:
         while True:
@@ -198,7 +204,10 @@ class Runtime:
         return self._newest.pop(type(event), event)
 
     async def _take_commands(self) -> None:
-        """When the control plane's clock is known: by this machine's, good ones may look expired."""
+        """Start the worker once the control plane's clock is known.
+
+        By the local clock, valid commands may look expired.
+        """
         await self.clock.learnt.wait()
         broker = self.credentials.broker
         self._worker = CommandWorker(url=broker["url"], prefix=broker["prefix"], queue=broker["queue"], take=self._take)
@@ -206,7 +215,7 @@ class Runtime:
         await asyncio.Event().wait()
 
     def _take(self, sealed: object, is_redelivered: bool) -> None:
-        """In a thread of the worker's: when it returns, the broker may forget the message."""
+        """Handle a message in a worker thread. When it returns, the broker may forget the message."""
         began, settled = time.perf_counter(), Future[str]()
         delivery = next(self._numbers)
         event = command_read(sealed, self._keys, delivery=delivery, is_redelivered=is_redelivered)
@@ -218,7 +227,8 @@ class Runtime:
         try:
             self._loop.call_soon_threadsafe(hand_in)
             outcome = settled.result(UNSETTLED_SECONDS)
-        except (TimeoutError, CancelledError, RuntimeError):  # what it asks for is asked for again, or pulled
+        # The control plane repeats the command, or the agent pulls.
+        except (TimeoutError, CancelledError, RuntimeError):
             outcome = UNSETTLED
         self.metrics.command(outcome, time.perf_counter() - began)
 
@@ -238,12 +248,12 @@ class Runtime:
         except Exception as problem:
             log.exception("%s: the holder's state cannot be read", self.credentials.agent)
             return told.HolderSeen(None, f"its state cannot be read: {type(problem).__name__}: {problem}"[:300])
-        with self._survived("its clock"):  # which hides nothing of its state
+        with self._survived("its clock"):  # a failure here must not hide the holder's state
             await self._tell_clock(state.boot)
         return told.HolderSeen(state)
 
     async def _tell_clock(self, boot: str) -> None:
-        """Identities and proofs are judged and dated by the control plane's clock, wherever they are."""
+        """Send the clock offset to the holder, which checks identities and dates proofs by that clock."""
         offset = self.clock.offset_seconds
         is_told = self._clock_told and self._clock_told[0] == boot
         is_close = is_told and self._clock_told and abs(self._clock_told[1] - offset) < CLOCK_STEP_SECONDS
@@ -252,7 +262,10 @@ class Runtime:
             self._clock_told = (boot, offset)
 
     async def _tell_clock_first(self, boot: str) -> None:
-        """Whoever has no snapshot serves nobody, so no record of it is dated before it knows the time."""
+        """Set the holder's clock before its first snapshot.
+
+        Without a snapshot the holder serves no requests, so none of its records is dated by the wrong clock.
+        """
         if self._clock_told and self._clock_told[0] == boot:
             return
         with contextlib.suppress(TimeoutError):
@@ -268,7 +281,7 @@ class Runtime:
             await asyncio.sleep(self.config.about_seconds)
 
     async def _keep_clock(self) -> None:
-        """For the next start, which may be without a control plane."""
+        """Save the clock's estimate for the next start, when the control plane may be unreachable."""
         while True:
             await self.clock.learnt.wait()
             learnt = self.clock.kept()
@@ -293,7 +306,10 @@ class Runtime:
             await asyncio.sleep(LEVELS_LOOK_SECONDS)
 
     def _may_tell_usage(self) -> bool:
-        """What the control plane does not take now can wait in the journal as well."""
+        """Return whether usage may be spooled.
+
+        If the control plane does not accept it now, it can wait in the journal.
+        """
         is_taken = self.clock.is_learnt and self.link.takes_usage
         return is_taken and self.spool.waiting("usage") < MOST_UNACKNOWLEDGED
 
@@ -301,7 +317,7 @@ class Runtime:
         await self._usage.stand(boot, upto)
 
     async def _spool_besides(self, reports: Sequence[Report], marks: Mapping[str, Any] | None = None) -> None:
-        """What the state machine has not said. On disk when it returns."""
+        """Spool reports that do not come from the state machine. They are on disk when it returns."""
         await self._on_disk(self.spool.tell, reports, None, marks)
         self.metrics.told(reports, len(self.spool))
         if reports:
@@ -319,7 +335,7 @@ class Runtime:
 
     @contextlib.contextmanager
     def _survived(self, what: str) -> Iterator[None]:
-        """What a holder or a broker does ends no process, however odd."""
+        """Log any error of a holder or broker, so that it does not end the process."""
         try:
             yield
         except HolderError as problem:
@@ -327,7 +343,7 @@ class Runtime:
         except Exception:
             log.exception("%s: %s: it went wrong", self.credentials.agent, what)
 
-    # Effects out
+    # Effects
 
     async def _do(self, effect: Effect) -> None:
         match effect:
@@ -346,7 +362,7 @@ class Runtime:
                 self._begin(deed, failed)
 
     def _deeds_of(self, effect: Effect) -> tuple[Awaitable[Event], Callable[[str], Event]]:
-        """What answers it, and what answers it where that goes wrong in a way that nobody thought of."""
+        """Return the coroutine that answers the effect, and a function that builds the answer after an error."""
         match effect:
             case asked.Apply():
                 return self._apply(effect), lambda why: _apply_failed(effect, "away", why)
@@ -376,8 +392,9 @@ class Runtime:
         task.add_done_callback(self._deeds.discard)
 
     async def _on_disk(self, write: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-        """However long it takes until the disk has room: nothing is told or forgotten before it is written down.
-        Meanwhile heartbeats say so.
+        """Write to disk, retrying until it succeeds: nothing is sent or forgotten before it is on disk.
+
+        Meanwhile heartbeats report the problem.
         """
         async with self._reporter.spooling:
             while True:
@@ -415,7 +432,10 @@ class Runtime:
         return told.Applied(effect.generation, after.hash, boot, seconds)
 
     async def _hand_over(self, after: Snapshot, news: bytes) -> None:
-        """The change, or all of it to a holder that holds something else, if that cannot be newer."""
+        """Send the content to the holder.
+
+        If the holder has another base, send the whole snapshot, unless the holder's state could be newer.
+        """
         try:
             found = await self._holder.apply(news)
         except HolderMismatch:
@@ -470,7 +490,7 @@ class Runtime:
         return told.Operated(effect.operation, *operation_outcome(effect.deed, result))
 
     async def _rotate_token(self) -> Mapping[str, Any]:
-        """On disk before it is used: with its first use the old one is void."""
+        """Save the new token before it is used, because its first use invalidates the old one."""
         found = await self.link.credentials(rotate=True)
         token = found.get("token")
         if not isinstance(token, str) or not token:
@@ -486,7 +506,7 @@ def _apply_failed(effect: asked.Apply, kind: told.FailureKind, why: str) -> Even
 
 
 async def _first(until: asyncio.Event, standing: "list[asyncio.Task[None]]") -> None:
-    """Wait for it, unless one that stands ends before: then with what ended it."""
+    """Wait for `until`. If a task of `standing` ends first, raise its error."""
     waiting = asyncio.create_task(until.wait())
     done, _ = await asyncio.wait({waiting, *standing}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()

@@ -1,4 +1,4 @@
-"""The snapshot that is held: in memory to apply changes to, and in the store. Heavy work is done beside the loop."""
+"""Keep the current snapshot in memory, to apply changes to it, and in the store. CPU-heavy work runs in threads."""
 
 import asyncio
 from dataclasses import replace
@@ -20,14 +20,15 @@ class Shelf:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.stored: Stored | None = store.read()
-        self.newest = None if self.stored is None else self.stored.snapshot  # that was made here, held by now or not
+        # The last snapshot built here, applied or not.
+        self.newest = None if self.stored is None else self.stored.snapshot
 
     async def after(self, effect: Apply) -> Snapshot:
-        """What is held once it is applied. Raises ProtocolError where that is not what it is to lead to."""
+        """Return the snapshot that the effect leads to. Raise ProtocolError if its hash is not the expected one."""
         return await asyncio.to_thread(self._after, effect)
 
     async def put(self, generation: int, snapshot: Snapshot) -> None:
-        """On disk when it returns."""
+        """Store the snapshot. It is on disk when it returns."""
         await asyncio.to_thread(self._store.keep, generation, snapshot)
         self.stored = Stored(generation, snapshot)
 
@@ -52,7 +53,7 @@ def _made(effect: Apply, held: Snapshot | None) -> Snapshot | None:
 
 
 def shared(snapshot: Snapshot, other: Snapshot | None) -> Snapshot:
-    """The same, made of the other's parts wherever those are the same: two that are held cost little more than one."""
+    """Return the snapshot, sharing equal parts with `other`, so that two snapshots need little more memory than one."""
     if other is None or other.kind != snapshot.kind:
         return snapshot
     if other.hash == snapshot.hash:

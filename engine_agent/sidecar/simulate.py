@@ -1,4 +1,4 @@
-"""`luminet simulate`: many agents of a fleet on one machine, each with production's sidecar and none with an engine."""
+"""Run `luminet simulate`: many agents on one machine, with production's sidecar and simulated engines."""
 
 import argparse
 import asyncio
@@ -125,7 +125,7 @@ def _run(options: SimulateOptions, given: Sequence[str]) -> int:
     if options.processes > 1:
         return _run_apart(options, given)
     log_to_stderr(is_json=options.is_logging_json)
-    logging.getLogger("celery").setLevel(logging.WARNING)  # of a thousand agents, a line for each message is too much
+    logging.getLogger("celery").setLevel(logging.WARNING)  # with a thousand agents, a line for each message is too much
     if options.clock_skew:
         _clock_set(options.clock_skew)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -134,12 +134,12 @@ def _run(options: SimulateOptions, given: Sequence[str]) -> int:
 
 
 def _clock_set(skew_seconds: float) -> None:
-    """For all that is in this process, as when somebody had set its machine's clock."""
+    """Shift the clock of this process, as if the machine's clock were wrong."""
     right = time.time
     time.time = lambda: right() + skew_seconds
 
 
-# Several processes: this one only looks after them
+# Several processes: the parent only supervises them
 
 
 def _run_apart(options: SimulateOptions, given: Sequence[str]) -> int:
@@ -155,7 +155,10 @@ def _run_apart(options: SimulateOptions, given: Sequence[str]) -> int:
 
 
 def _commands(options: SimulateOptions, given: Sequence[str]) -> Iterator[list[str]]:
-    """The same for each, but for which of the agents are its: what comes last counts."""
+    """Yield each process's command line.
+
+    The added options select its agents, because the last value of an option counts.
+    """
     each, more = divmod(options.agents, options.processes)
     first = options.first
     for number in range(options.processes):
@@ -178,7 +181,7 @@ async def _served(options: SimulateOptions) -> None:
 
 
 async def _agent(options: SimulateOptions, name: str, joining: asyncio.Semaphore, stopping: asyncio.Event) -> None:
-    """One of them, until it is to stop."""
+    """Run one agent until `stopping` is set."""
     home, own = options.home / name, replace(options.joining, name=name)
     async with joining:
         enrolling = asyncio.create_task(credentials_ensured(home, own, kind="engine", about=about(options.labels)))

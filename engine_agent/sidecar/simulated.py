@@ -1,9 +1,8 @@
-"""An engine that is none: it holds snapshots, forgets what they purge and counts requests that nobody sent.
+"""A simulated engine: it applies snapshots, forgets purged namespaces and counts made-up requests.
 
-For fleets that are larger than what there is to compute with. Its journal has requests too, where that is asked for.
-All around it is production's: to the control plane an agent with this is an agent. What it counts follows from the
-policies it holds, as a hit ratio follows from a TTL, so that a policy that harms is seen to harm; there are no tokens,
-no memory and no model behind any of it.
+It serves tests of fleets larger than the available hardware, with a journal of made-up requests on demand. All code
+around it is production's, so the control plane sees an ordinary agent. The counters follow from the applied policies,
+as a hit ratio follows from a TTL, so that a harmful policy shows its harm. There are no tokens, no memory and no model.
 """
 
 import logging
@@ -40,7 +39,7 @@ BLOCK_BYTES = dict.fromkeys(OFFERED, 4096)
 POOL_BYTES = 64 * 2**20
 REQUESTS_PER_SECOND = 4.0  # of each namespace
 PROMPT_TOKENS = 512  # of each request
-REUSED_AFTER_SECONDS = 60.0  # on average: a TTL of as much finds half of what was there
+REUSED_AFTER_SECONDS = 60.0  # on average: a TTL of the same length hits half of the prompts
 HIT_SECONDS, MISS_SECONDS = 0.02, 0.3  # until the first token
 
 
@@ -53,10 +52,10 @@ _EMPTY = snapshot_build("engine", {}, {})
 
 @dataclass(slots=True)
 class Counts:
-    """What one namespace comes to since the boot."""
+    """A namespace's counters since boot."""
 
     requests: float = 0.0
-    cached_share: float = 0.0  # requests' worth of tokens that were there
+    cached_share: float = 0.0  # cached tokens, in whole requests' worth
     missed: dict[str, float] = field(default_factory=dict)
 
     def add(self, requests: float, policy: Policy) -> None:
@@ -68,7 +67,7 @@ class Counts:
 
 
 def hit_ratio(policy: Policy) -> float:
-    """What share of prompts is found under this policy: the longer the TTL, the more, and nothing without a cache."""
+    """Return the share of prompts that hit under this policy: it grows with the TTL, and is 0 without a cache."""
     if not policy.get("prefix_caching", True):
         return 0.0
     ttl_seconds = float(policy.get("ttl_seconds", 300))
@@ -76,7 +75,7 @@ def hit_ratio(policy: Policy) -> float:
 
 
 def counted(all_of: Collection[Counts]) -> dict[str, Any]:
-    """As heartbeats have it: wire.COUNTED. Rounded down from what is not, so that it only ever grows."""
+    """Return the counters of a heartbeat (wire.COUNTED), rounded down so that they never decrease."""
     requests = int(sum(one.requests for one in all_of))
     hits = int(sum(one.cached_share for one in all_of))
     missed: dict[str, float] = {}
@@ -96,19 +95,19 @@ def counted(all_of: Collection[Counts]) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class SimulatedEngine:
-    """`clock` counts seconds and never goes back."""
+    """A simulated engine's state. `clock` counts seconds and never goes backwards."""
 
     clock: Callable[[], float]
     boot: str = field(default_factory=lambda: uuid.uuid4().hex)
     is_draining: bool = False
     held: Snapshot | None = None
     counts: dict[str, Counts] = field(default_factory=dict)  # by namespace
-    filled_since: dict[str, float] = field(default_factory=dict)  # by namespace: since when blocks gather
+    filled_since: dict[str, float] = field(default_factory=dict)  # by namespace: when its blocks began to accumulate
     counted_until: float = 0.0
     receipts: list[dict[str, Any]] = field(default_factory=list)
 
     def obey(self, news: Snapshot | Change, *, at: float) -> str:
-        """Raises HashMismatch where a change was made for another state."""
+        """Apply a snapshot or change. Raise HashMismatch if a change was made for another state."""
         before = self.held
         after = self._after(news)
         self._count()
@@ -131,13 +130,13 @@ class SimulatedEngine:
         self.receipts.append({**told, "number": len(self.receipts) + 1, "at": at})
 
     def blocks(self, namespace: str) -> int:
-        """What has gathered since it was last purged, at a block a request; the pool is only so large."""
+        """Return the blocks since the last purge: one for each request, up to the size of the pool."""
         since = self.filled_since.setdefault(namespace, self.clock())
         gathered = int((self.clock() - since) * REQUESTS_PER_SECOND)
         return min(gathered, POOL_BYTES // BLOCK_BYTES["fp8"])
 
     def levels(self, namespaces: Iterable[str]) -> dict[str, Any]:
-        """As a `levels` report has it. Nothing ever leaves this cache but by a purge."""
+        """Return the content of a `levels` report. Only purges remove blocks from this cache."""
         held = {namespace: self.blocks(namespace) * BLOCK_BYTES["fp8"] for namespace in namespaces}
         purged: dict[str, int] = {}
         for told in self.receipts:
@@ -164,7 +163,7 @@ class SimulatedEngine:
         return str(policy.get("kv_dtype", "fp8"))
 
     def asked(self) -> list[Asked]:
-        """The customers' namespaces, as requests for them would be recorded. Nobody is a customer of the canaries'."""
+        """Return the customers' namespaces for which to record requests. Canary namespaces have no customers."""
         return [
             Asked(
                 namespace=namespace,
@@ -191,7 +190,7 @@ class SimulatedEngine:
                 yield self.counts.setdefault(namespace, Counts())
 
     def _count(self) -> None:
-        """What nobody sent since this was last asked for, under the policies held until now."""
+        """Count the made-up requests since the last call, under the policies applied until now."""
         now = self.clock()
         requests = max(0.0, now - (self.counted_until or now)) * REQUESTS_PER_SECOND
         self.counted_until = now
@@ -213,8 +212,10 @@ def _namespaces(snapshot: Snapshot | None) -> list[tuple[str, int]]:
 
 
 class SimulatedHolder:
-    """A Holder. The control plane's clock dates its receipts and records; its own counts seconds. `traffic`: requests
-    a second.
+    """A Holder for `SimulatedEngine`.
+
+    The control plane's clock dates its receipts and records; its own clock counts seconds. `traffic` is in requests a
+    second.
     """
 
     def __init__(
@@ -291,16 +292,16 @@ class SimulatedHolder:
         self._journal.cut(boot, upto)
 
     async def levels(self) -> Mapping[str, Any] | None:
-        """Of namespaces that have traffic: without any it holds what nobody would look for."""
+        """Return the levels of namespaces with traffic, or None without traffic."""
         return self._engine.levels(self._journal.namespaces) if self._journal.rate else None
 
     async def gaps(self, namespaces: Sequence[str]) -> Mapping[str, Any]:
-        """It has none: whatever it foretold would be made up."""
+        """Return no forecasts, because they would be made up."""
         return {}
 
 
 def about(labels: Mapping[str, str]) -> dict[str, Any]:
-    """What it is, as it says when it joins."""
+    """Return the description that a simulated agent reports when it joins."""
     return {
         "backend": "simulated",
         "version": luminet_version(),
@@ -317,7 +318,7 @@ def about(labels: Mapping[str, str]) -> dict[str, Any]:
 
 
 def simulated_enforcement() -> Enforcement:
-    """What it counts follows `hit_ratio`; nothing else of a policy has an effect."""
+    """Return the grades of enforcement: counters follow the fields of `hit_ratio`, and no other field has an effect."""
     offload = {"none": NOT_COMPUTED, "host": NO_TIER, "disk": NO_TIER}
     followed = dict.fromkeys(("prefix_caching", "ttl_seconds"), FOLLOWED)
     return declared({**dict.fromkeys(DECLARED_FIELDS, NOT_COMPUTED), **followed, "offload": offload})

@@ -1,6 +1,6 @@
-"""The journal of an engine that is none: requests that nobody sent, so many a second, recorded as an engine would.
+"""A simulated engine's journal: made-up requests at a constant rate, recorded as an engine would.
 
-In memory: it ends with its process. What is hit follows from the policies that are held.
+It is in memory and ends with its process. Its hits follow from the applied policies.
 """
 
 import random
@@ -18,14 +18,14 @@ BLOCK_TOKENS: Final = 16
 GENERATED_TOKENS: Final = (8, 64)
 HIT_MS, MISS_MS = 20.0, 300.0  # until the first token
 TOKEN_MS: Final = 15.0
-MOST_AT_ONCE: Final = 2_000  # requests: whoever looks seldom misses some
+MOST_AT_ONCE: Final = 2_000  # requests: a longer time between two calls loses some
 MOST_RECORDS: Final = 100_000
 RECORD_BYTES: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One namespace, as the snapshot has it."""
+    """One namespace and its policy, from the snapshot."""
 
     namespace: str
     slug: str
@@ -39,7 +39,7 @@ class Asked:
 
 @dataclass(slots=True)
 class SimulatedJournal:
-    """`rate`: requests a second, of all namespaces together."""
+    """The journal. `rate`: requests a second, of all namespaces together."""
 
     boot: str
     rate: float
@@ -51,7 +51,7 @@ class SimulatedJournal:
     _turn: int = 0
 
     def go_on(self, asked: Sequence[Asked], *, now: float, at: float) -> None:
-        """To `now`, by a clock that is never set, which is `at` in unix seconds."""
+        """Record the requests up to now: `now` by a monotonic clock, `at` in unix seconds."""
         seconds = 0.0 if self._until is None or not asked else now - self._until
         self._until = now
         self._due += seconds * self.rate
@@ -80,10 +80,10 @@ class SimulatedJournal:
 
     @property
     def namespaces(self) -> Sequence[str]:
-        """Those that were asked for."""
+        """The namespaces with recorded requests."""
         return list(self._totals)
 
-    # As a Holder tells it
+    # The journal methods of a Holder
 
     def boots(self) -> list[JournalBoot]:
         size = len(self._entries) * RECORD_BYTES

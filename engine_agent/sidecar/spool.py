@@ -1,20 +1,21 @@
-"""Reports until they are acknowledged: numbered from 1, on disk before they are sent, forgotten when they have arrived.
+"""Reports until they are acknowledged: numbered from 1, on disk before they are sent, deleted after their arrival.
 
-A spool's id is made with its file, so whoever counts numbers sees when an agent begins anew. Lines of the file:
+A spool's id is created with its file, so the control plane sees when an agent starts a new one. Lines of the file:
 
     <crc32 of what follows> {"spool": id, "from": n, "marks": {name: value, …}}              the first
     <crc32 of what follows> {"told": [[kind, told], …], "from": n, "upto": n, "marks": {…}}  appended, each in one write
     <crc32 of what follows> {"upto": n, "last": n}                                            these have arrived
 
-A mark says up to where something is told: it stands in the line that tells it, so that both are on disk or neither.
+A mark says up to where a source is reported. It is in the same line as the reports, so that both are on disk or
+neither.
 
-A last line that a crash tore was told to nobody. Damage before that loses what stood there, and that is said: every
-line says up to where its numbers go, and what has arrived. So numbers that were lost stay a gap, which the control
-plane sees. Where it is not known which were given, what is left is told by a new spool.
+A last line torn by a crash was never sent. Damage before it loses the reports of that line and is logged. Each line
+says how far its numbers go and what has arrived, so lost numbers remain a gap that the control plane sees. If the
+assigned numbers are unknown, a new spool sends the remaining reports.
 
-A spool that was brought back from a copy gives numbers again that were given before, and what has them would be taken
-for known over there. So until the control plane has first answered, only what was read from the disk is sent: where
-more than that has arrived, it is such a copy.
+A spool restored from a copy assigns numbers a second time, and the control plane would take those reports for known
+ones. So until the control plane's first answer, only reports read from disk are sent. If more than those have arrived,
+the spool is a restored copy.
 """
 
 import errno
@@ -33,31 +34,31 @@ from typing import Any, Protocol
 from engine_agent.contracts.protocol import canonical_json
 from engine_agent.contracts.wire import MOST_BATCH_BYTES, MOST_REPORTS, REPORT_KINDS, Batch, Report, ReportKind
 
-MOST_GONE_LINES = 1_000  # acknowledgements and what they are of, before the file is written anew
-OF_A_LINE = 16  # reports, when it is written anew
-SHORTEST_TOLD = 60  # bytes of a line that tells anything: one that says what has arrived has fewer
-ROOM_BYTES = 64 * 1024  # of a batch: for its heartbeat
-BESIDE_BYTES = 64  # of a report in a batch: what is around what it tells
+MOST_GONE_LINES = 1_000  # acknowledgements and the reports that they cover, before the file is rewritten
+OF_A_LINE = 16  # reports in a line of a rewritten file
+SHORTEST_TOLD = 60  # bytes of the shortest line with reports; acknowledgement lines are shorter
+ROOM_BYTES = 64 * 1024  # of a batch, reserved for its heartbeat
+BESIDE_BYTES = 64  # bytes in a batch around each report's content
 _LINE = re.compile(rb"([0-9a-f]{8}) (\{.*\})\n", re.DOTALL)
-PROOFS = "proofs"  # the mark of up to which proof is told
+PROOFS = "proofs"  # the mark of the last reported proof
 ProofsTold = tuple[str, int]
-Marks = Mapping[str, Any]  # by name: what JSON can hold
+Marks = Mapping[str, Any]  # JSON values by name
 
 
 class Lines(Protocol):
-    """Where a spool is kept."""
+    """The storage of a spool."""
 
     def read(self) -> bytes: ...
 
     def append(self, line: bytes, *, is_durable: bool = True) -> None:
-        """On disk when it returns, unless it need not be."""
+        """Append a line. It is on disk when it returns if `is_durable`."""
 
     def replace(self, content: bytes) -> None:
-        """All of it or none, and durable when it returns."""
+        """Replace the whole content in one step. It is on disk when it returns."""
 
 
 class Frozen:
-    """A spool's lines as they are at this moment: looking at them changes nothing, and nothing else does."""
+    """A copy of a spool's lines for reading. Writes are ignored."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
@@ -66,33 +67,33 @@ class Frozen:
         return self._content
 
     def append(self, line: bytes, *, is_durable: bool = True) -> None:
-        """Not to the file."""
+        """Ignore the line."""
 
     def replace(self, content: bytes) -> None:
-        """Not the file."""
+        """Ignore the content."""
 
 
 class Spool:
     def __init__(self, lines: Lines) -> None:
-        """Reads what is there; where nothing is, or its first line is damaged, it begins anew."""
+        """Read the file. If it is missing or its first line is damaged, start a new spool."""
         self._lines = lines
-        # Number, kind, and what is told as it is written: read, a day of an outage would be eight times as large.
+        # Number, kind and content as JSON text: parsed, a day of an outage would take eight times the memory.
         self._waiting: deque[tuple[int, ReportKind, bytes]] = deque()
-        self._kinds: Counter[str] = Counter()  # of those; asked while another thread tells or acknowledges
+        self._kinds: Counter[str] = Counter()  # of `_waiting`; read while another thread writes
         self.id, self._last, self._lines_gone = "", 0, 0
         self.marks: dict[str, Any] = {}
-        self._confirmed_id = ""  # of the spool of which the control plane has said what it has, or that is new
+        self._confirmed_id = ""  # id of the spool, once the control plane has answered for it or if it is new
         self.problem = self._read(lines.read())
         if not self.id:
             self.id = self._confirmed_id = secrets.token_hex(8)
             self._rewrite()
-        self._read_upto = self._last  # the number of the last one that was read from the disk
+        self._read_upto = self._last  # number of the last report read from disk
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def waiting(self, kind: ReportKind) -> int:
-        """How many reports of a kind are still to be sent, or not acknowledged yet."""
+        """Return how many reports of a kind are not acknowledged yet."""
         return self._kinds[kind]
 
     @property
@@ -106,7 +107,7 @@ class Spool:
 
     @property
     def first(self) -> int:
-        """The number of the first that is still to be sent, or of the next there will be."""
+        """The number of the first report to be sent, or the next number if there is none."""
         return self._waiting[0][0] if self._waiting else self._last + 1
 
     def tell(
@@ -118,7 +119,7 @@ class Spool:
         self._take(told, self._last + 1, moved)
 
     def batch(self, *, sent_at: float, heartbeat: Mapping[str, Any] | None, most: int = MOST_REPORTS) -> Batch:
-        """As many as one request may hold, oldest first, up to a gap."""
+        """Return as many reports as fit in one request, oldest first, up to a gap in the numbers."""
         reports: list[Report] = []
         room = MOST_BATCH_BYTES - ROOM_BYTES
         for number, kind, told in self._waiting:
@@ -131,8 +132,10 @@ class Spool:
         return Batch(sent_at, self.id, self.first, reports, heartbeat)
 
     def acknowledge(self, upto: int) -> None:
-        """These are stored over there. More than there can be: this spool was brought back from a copy, and numbers
-        were given twice. What was read from the disk has arrived then; what was told since is told by a new one.
+        """Delete the reports up to `upto`, which the control plane has stored.
+
+        If it has stored more than possible, this spool was restored from a copy and numbers were assigned twice. Then
+        all reports read from disk have arrived, and a new spool sends those written since.
         """
         is_copy = upto > (self._last if self._confirmed_id == self.id else self._read_upto)
         self._confirmed_id = self.id
@@ -143,7 +146,7 @@ class Spool:
             self.give_up(upto)
 
     def give_up(self, upto: int) -> None:
-        """These are sent no more, whether they are stored over there or not."""
+        """Delete the reports up to `upto`, whether the control plane has stored them or not."""
         gone = self._arrived(upto)
         if not gone:
             return
@@ -151,7 +154,7 @@ class Spool:
         if self._lines_gone >= MOST_GONE_LINES:
             self._rewrite()
         else:
-            # Losing this is sending again what is known over there.
+            # If this line is lost, the reports are sent again and the control plane recognises them.
             self._lines.append(_line({"upto": upto, "last": self._last}), is_durable=False)
 
     def _begin_anew(self) -> None:
@@ -168,16 +171,16 @@ class Spool:
         self.marks.update(marks)
 
     def _read(self, content: bytes) -> str:
-        """What was found wrong."""
+        """Read the lines, and return a description of the damage."""
         whole, torn = content[: content.rfind(b"\n") + 1], content[content.rfind(b"\n") + 1 :]
-        damaged = doubtful = 0  # bytes; and those of them behind the last line that says how far numbers go
+        damaged = doubtful = 0  # bytes; and those of them after the last line that says how far numbers go
         for line in whole.splitlines(keepends=True):
             if (told := _told_by(line)) is None:
                 damaged, doubtful = damaged + len(line), doubtful + len(line)
             else:
                 self._understand(told)
                 doubtful = 0
-        if damaged and (not self.id or doubtful >= SHORTEST_TOLD):  # which numbers were given is not known any more
+        if damaged and (not self.id or doubtful >= SHORTEST_TOLD):  # the assigned numbers are unknown
             self._begin_anew()
         elif self.id and (damaged or torn):
             self._rewrite()
@@ -196,7 +199,7 @@ class Spool:
             self._lines_gone += 2
 
     def _arrived(self, upto: int) -> int:
-        """How many of those that wait these are."""
+        """Drop the waiting reports up to `upto` and return how many they were."""
         gone = 0
         while self._waiting and self._waiting[0][0] <= upto:
             _, kind, _ = self._waiting.popleft()
@@ -210,7 +213,7 @@ class Spool:
         self._lines_gone = 0
 
     def _lines_waiting(self) -> Iterator[bytes]:
-        """One for a few of them, so that damage costs few; gaps stay."""
+        """Yield lines with a few reports each, so that damage costs few. Gaps remain."""
         for _, those in groupby(
             enumerate(self._waiting), key=lambda each: (each[1][0] - each[0], each[0] // OF_A_LINE)
         ):
@@ -223,14 +226,14 @@ class Spool:
 
 
 def _marks_of(line: Mapping[str, Any]) -> Marks:
-    """Older lines know one mark alone."""
+    """Return a line's marks. Older lines have only the mark of proofs."""
     if "marks" in line:
         return dict(line["marks"])
     return {PROOFS: line["proofs"]} if line["proofs"] else {}
 
 
 def _told_by(line: bytes) -> dict[str, Any] | None:
-    """None: it is damaged."""
+    """Return a line's content, or None if it is damaged."""
     match = _LINE.fullmatch(line)
     if match is None or int(match[1], 16) != zlib.crc32(match[2]):
         return None
@@ -243,7 +246,7 @@ def _line(content: Mapping[str, Any]) -> bytes:
 
 
 class SpoolFile:
-    """Lines in a file that only its owner may read."""
+    """A spool file that only its owner may read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -274,12 +277,12 @@ def _append(handle: int, line: bytes, *, is_durable: bool) -> None:
             os.fsync(handle)
     except OSError:
         with suppress(OSError):
-            os.ftruncate(handle, end)  # half a line would spoil the next one
+            os.ftruncate(handle, end)  # half a line would corrupt the next one
         raise
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """The old content or the new one, whenever the power goes; readable by its owner alone."""
+    """Replace a file so that a power loss leaves the old or the new content. Only the owner may read it."""
     temporary = path.with_name(f".{path.name}.new")
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -289,7 +292,7 @@ def replace_file(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except OSError:
-        temporary.unlink(missing_ok=True)  # half of it would only take the room that others wait for
+        temporary.unlink(missing_ok=True)  # a partial file would only fill the disk
         raise
     sync_folder(path.parent)
 

@@ -1,12 +1,11 @@
-"""What one sidecar decides: what to apply, to pull, to tell and when. No I/O, no clock, no content it understands.
+"""The state machine of a sidecar: it decides what to apply, pull and report, and when. No I/O and no clock.
 
-Whatever happens comes in as an event (events.py), with `now` on a clock that only ever goes forward and `at`, unix
-seconds by the control plane's clock; what is to be done goes out as effects (effects.py), to be done in that order.
-Each `Apply`, `Restore`, `Pull`, `Prove`, `Operate` and `Send` is answered by one of the events that name it; meanwhile
-others come in.
+Events (`events.py`) come in with `now`, on a clock that never goes backwards, and `at`, unix seconds by the control
+plane's clock. Effects (`effects.py`) go out, to be run in order. Each `Apply`, `Restore`, `Pull`, `Prove`, `Operate`
+and `Send` is answered by one of the events that name it; other events may come before the answer.
 
-`Keep` and `Tell` are durable before the next effect is done, and a snapshot before `Applied` comes in. A crash between
-any two effects is healed at the next start: what the store has is told again, and the newest state is asked for.
+`Keep` and `Tell` are durable before the next effect runs, and a snapshot is durable before `Applied` comes. The next
+start repairs a crash between any two effects: the sidecar reports the stored state again and pulls the newest.
 """
 
 from collections import deque
@@ -55,16 +54,17 @@ from engine_agent.sidecar.events import (
 from engine_agent.sidecar.holder import HolderState, Proof
 from engine_agent.sidecar.proofs import are_complete, proof_reports
 
-QUIET_SECONDS = 30.0  # nothing heard for that long: pull
-COMMAND_WAIT_SECONDS = 1.0  # for the command that brings what an answer named; then pull
-PROOF_SECONDS = 30.0  # for purges that wait for sequences in flight; then what is proven by then is told
+QUIET_SECONDS = 30.0  # after so long without a message: pull
+COMMAND_WAIT_SECONDS = 1.0  # for the command with the state that an answer named; then pull
+PROOF_SECONDS = 30.0  # wait for purges that wait for running sequences; then report what is proven
 PROOF_LOOK_SECONDS = 0.25
-REFUSED_SECONDS = 5.0  # between two reports of one kind of refusal: whoever forges thousands fills no spool
+# Between two reports of one kind of refusal, so that thousands of forged commands cannot fill the spool.
+REFUSED_SECONDS = 5.0
 FIRST_CADENCE_SECONDS = 0.5
-RETRY_SECONDS = (0.5, 30.0)  # after failures: doubling, from and to
+RETRY_SECONDS = (0.5, 30.0)  # after failures: doubling from the first to the second
 STEERING = ("drain", "resume")
 MOST_REMEMBERED = 4_096  # ids of commands, receipts of operations
-EMPTY = (None, root_hash("engine", {}), root_hash("gateway", {}))  # what a holder that began anew holds
+EMPTY = (None, root_hash("engine", {}), root_hash("gateway", {}))  # hashes of a holder that has just started
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ class _Retry:
 
 @dataclass(slots=True)
 class _Goal:
-    """A state to be reached, and the messages that wait for it."""
+    """A state to apply, and the messages that wait for it."""
 
     held: Held
     content: bytes | None = field(repr=False)
@@ -96,7 +96,7 @@ def _purge(proof: Proof) -> str:
 
 
 def _asked_for_again(report: Report) -> str:
-    """What names it, where a message that comes again has it told again: but not while it still waits to be sent."""
+    """Return the key of a report that a repeated message causes again, unless the report still waits to be sent."""
     match report.kind:
         case "receipt":
             return str(report.told["operation"])
@@ -106,7 +106,10 @@ def _asked_for_again(report: Report) -> str:
 
 
 class Sidecar:
-    """One agent's. `held` is what the store has, `proofs_told` and `spooled` what the spool has."""
+    """The state machine of one agent.
+
+    `held` comes from the store, `proofs_told` and `spooled` from the spool.
+    """
 
     def __init__(
         self,
@@ -125,25 +128,26 @@ class Sidecar:
         self.watch: tuple[str, ...] = ()
         self.cadence_seconds = FIRST_CADENCE_SECONDS
         self.spooled, self._proofs_told = spooled, proofs_told or ("", 0)
-        self._waiting: set[tuple[ReportKind, str]] = set()  # told, and not known to have arrived; see _asked_for_again
+        self._waiting: set[tuple[ReportKind, str]] = set()  # reports that may not have arrived; see _asked_for_again
         self._sequence = 0
-        self._seen: dict[str, float] = {}  # ids of commands, until they expire
-        self._goal: _Goal | None = None  # that is being applied
-        self._next: _Goal | None = None  # that comes after it
+        self._seen: dict[str, float] = {}  # expiry by command id, until then
+        self._goal: _Goal | None = None  # being applied
+        self._next: _Goal | None = None  # to be applied after `_goal`
         self._is_sending = self._is_pulling = self._is_restoring = self._is_proving = False
-        self._is_proof_old = False  # what is being fetched was asked for before what is held came to be
+        self._is_proof_old = False  # the proofs being fetched were requested before the current state was applied
         self._is_about_reported = False
         self._must_send = self._must_pull = True
-        self.has_pulled = False  # since the start; before, what the holder holds may be newer than what the store has
-        self._ready_boot = ""  # of the holder that was brought to the newest state we knew of
-        self._rejected: dict[str, str] = {}  # why, by hash, of the holder that runs
+        self.has_pulled = False  # since the start; before that, the holder's state may be newer than the stored one
+        self._ready_boot = ""  # boot of the holder that has the newest known state
+        self._rejected: dict[str, str] = {}  # reason by hash, of the running holder
         self._told: Held | None = None
         self._applied_seconds = 0.0
         self._proving_since: float | None = None
         self._prove_at = 0.0
-        self._operating: dict[str, tuple[str, list[int]]] = {}  # deed and messages, by operation
-        self._steering = ""  # the operation that drains or resumes the holder just now
-        self._to_steer: deque[tuple[Operate, float]] = deque()  # that come after it, with their deadlines
+        self._operating: dict[str, tuple[str, list[int]]] = {}  # action and messages, by operation
+        self._steering = ""  # the drain or resume operation that is running
+        # Waiting drain and resume operations, with their deadlines.
+        self._to_steer: deque[tuple[Operate, float]] = deque()
         self._refused: dict[str, tuple[int, str]] = {}
         self._refused_told_at: dict[str, float] = {}
         self._beat_at = self._heard_at = self._desired_at = 0.0
@@ -159,7 +163,7 @@ class Sidecar:
         return self._effects
 
     def due_at(self) -> float:
-        """When it has to hear of the time at the latest."""
+        """Return when the next `Ticked` is due at the latest."""
         instants = []
         if not self._is_sending:
             instants.append(max(self._send_retry.at, 0.0 if self._must_send else self._beat_at))
@@ -177,7 +181,7 @@ class Sidecar:
         return min(self._heard_at + QUIET_SECONDS, behind)
 
     def heartbeat(self, counters: Mapping[str, Any]) -> dict[str, Any]:
-        """The next one, as the wire has it."""
+        """Return the next heartbeat in wire format."""
         self._sequence += 1
         state, why = self.engine_state
         holder = self.holder or HolderState("", state)
@@ -194,7 +198,7 @@ class Sidecar:
 
     @property
     def engine_state(self) -> tuple[str, str]:
-        """What a heartbeat says of the holder, and why: ready only with the newest state that could be had."""
+        """The holder's state for a heartbeat, and the reason. It is "ready" only with the newest available state."""
         if self.holder is None:
             return "down", self.why_away
         if self.held is None:
@@ -212,7 +216,7 @@ class Sidecar:
         if command.agent != self.agent:
             return self._refuse(delivery, "misaddressed", f"for {command.agent}")
         if self._at >= command.expires_at:
-            if event.is_redelivered:  # it was good when it came the first time
+            if event.is_redelivered:  # it was valid when it first came
                 return self._settle(delivery, "expired")
             return self._refuse(delivery, "expired", f"{command.id}, {self._at - command.expires_at:.0f} s ago")
         if command.id in self._seen:
@@ -249,7 +253,8 @@ class Sidecar:
             what = f"generation {goal.generation}, {self.held.generation} is held"
             return self._refuse(delivery, "older", what)
         if goal == self.held:
-            if ("applied", goal.hash) not in self._waiting:  # our acknowledgement arrived and was lost over there
+            # Our acknowledgement arrived, and the control plane lost it.
+            if ("applied", goal.hash) not in self._waiting:
                 self._told = None
             return self._settle(delivery, "held")
         if wanted.target in self._rejected:
@@ -310,7 +315,7 @@ class Sidecar:
         self._tell(Report("receipt", receipt))
         return self._settle_all(deliveries, "operated")
 
-    # The state that is to be held
+    # The desired state
 
     def _desire(self, goal: Held) -> None:
         if goal != self.desired:
@@ -321,7 +326,8 @@ class Sidecar:
         self.held, self._applied_seconds = Held(event.generation, event.hash), event.seconds
         self._is_proof_old = self._is_proving
         self.has_pulled = self.has_pulled or goal is None or goal.base is None
-        was_handed_over = goal is None or goal.content is not None  # else it may hold something else, and is restored
+        # Otherwise the holder may have another state, and is restored.
+        was_handed_over = goal is None or goal.content is not None
         if was_handed_over and self.holder and self.holder.boot == event.boot:
             self.holder = replace(self.holder, hash=event.hash)
         self._settle_all(goal.deliveries if goal else [], "applied")
@@ -332,7 +338,7 @@ class Sidecar:
         deliveries = goal.deliveries if goal else []
         if event.kind == "away":
             self._lose(event.why)
-            self._must_pull, self.has_pulled = True, False  # it may have obeyed and not said so
+            self._must_pull, self.has_pulled = True, False  # the holder may have applied it before it failed to answer
             self._pull_retry.failed(self._now)
             self._settle_all(deliveries, "away")
         elif event.kind == "rejected" or not is_change:
@@ -351,7 +357,8 @@ class Sidecar:
     def _pulled(self, event: Pulled) -> None:
         self._is_pulling = False
         self._pull_retry.worked()
-        self._heard_at = self._desired_at = self._now  # where it still differs from what is desired: not at once again
+        # If it still differs from the desired state, wait before the next pull.
+        self._heard_at = self._desired_at = self._now
         goal = Held(event.generation, event.hash)
         if self.held and goal.generation < self.held.generation:
             self.has_pulled = True
@@ -376,7 +383,7 @@ class Sidecar:
             return self._lose(event.why)
         before, self.holder = self.holder, event.state
         if before is None or before.boot != event.state.boot:
-            self._rejected = {}  # another one may see it otherwise
+            self._rejected = {}  # the new process may accept it
             self._proving_since = None
             self._pull_retry.worked()
         self._must_send |= before is None or (before.boot, before.state) != (event.state.boot, event.state.state)
@@ -401,7 +408,7 @@ class Sidecar:
             self._must_send = True
 
     def _about_seen(self, event: AboutSeen) -> None:
-        """Reported once after each start, too: a control plane that was upgraded since may understand more of it."""
+        """Report the description if it changed, and after each start: an upgraded control plane may read more of it."""
         if event.about != self.ledger.about or not self._is_about_reported:
             self._is_about_reported = True
             self._tell(Report("about", event.about))
@@ -411,8 +418,8 @@ class Sidecar:
         self._is_proving = False
         if self._is_proof_old:
             self._is_proof_old = False
-            return  # it is asked for again
-        if event.proofs is None:  # nobody could look: that is not to say that nothing was there
+            return  # the proofs are requested again
+        if event.proofs is None:  # without an answer, the proofs are unknown, not absent
             self._prove_at = self._now + PROOF_LOOK_SECONDS
             return
         since = self._now if self._proving_since is None else self._proving_since
@@ -424,7 +431,10 @@ class Sidecar:
             self._tell_applied(proofs)
 
     def _is_untold(self, proof: Proof) -> bool:
-        """The ledger is written before the spool: what it names counts once the spool has that proof's number."""
+        """Return whether the proof must still be reported.
+
+        The ledger is written before the spool, so its entry counts only once the spool has that proof's number.
+        """
         boot, number = self._proofs_told
         told_at = self.ledger.partly_told.get(_purge(proof))
         return told_at is None or proof.boot != boot or number < told_at
@@ -475,7 +485,7 @@ class Sidecar:
         self.spooled += event.count
         self._must_send = True
 
-    # What follows from all of that, whatever it was that happened
+    # Effects that follow from the state, after any event
 
     def _go_on(self) -> None:
         self._go_apply()
@@ -489,7 +499,7 @@ class Sidecar:
 
     @property
     def _is_busy(self) -> bool:
-        """One thing is done to the holder at a time."""
+        """Return whether the holder is applying or restoring; it does one at a time."""
         return self._goal is not None or self._is_restoring
 
     def _go_apply(self) -> None:
@@ -523,12 +533,12 @@ class Sidecar:
         if self.held is not None and self.held.hash in self._rejected:
             return
         if is_away_from_held and self.holder.hash not in EMPTY and not self.has_pulled:
-            return  # what it holds may be newer than what the store has: nobody is brought back to older
+            return  # the holder's state may be newer than the stored one, and must not be set back
         self._is_restoring = True
         self._do(Restore(self.ledger.is_draining))
 
     def _go_steer(self) -> None:
-        """One drains or resumes at a time, and none while a holder is restored, which may drain it too."""
+        """Run drain and resume operations one at a time, and none during a restore, which may drain the holder too."""
         while self._to_steer and not self._steering and not self._is_restoring:
             operate, deadline = self._to_steer.popleft()
             if deadline <= self._at:
@@ -539,7 +549,7 @@ class Sidecar:
                 self._do(operate)
 
     def _go_ready(self) -> None:
-        """A holder that began anew is ready with the newest state, or the one we have when that cannot be had."""
+        """Mark a restarted holder as ready with the newest state, or with the stored one if pulling fails."""
         if self.holder is None or self.held is None or self.holder.hash != self.held.hash or self._is_busy:
             return
         is_newest = self.has_pulled and not self._is_behind
@@ -548,7 +558,7 @@ class Sidecar:
 
     @property
     def _is_behind(self) -> bool:
-        """An answer, or a command, named another state than we hold, and it is not an older one."""
+        """Return whether an answer or command named a state that is not applied, not rejected and not older."""
         desired, held = self.desired, self.held
         if desired is None or desired == held or desired.hash in self._rejected:
             return False
@@ -570,7 +580,7 @@ class Sidecar:
 
     @property
     def _must_prove(self) -> bool:
-        """What is held is to be told, with the proofs that belong to it."""
+        """Return whether the applied state must be reported, with the proofs that belong to it."""
         if self.held is None or self._told == self.held or self.holder is None or self._is_busy:
             return False
         return self.holder.hash == self.held.hash

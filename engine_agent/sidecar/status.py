@@ -1,4 +1,4 @@
-"""A sidecar's own small HTTP face, for who watches over it: whether it works, and its numbers."""
+"""Serve a sidecar's health and metrics over HTTP."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ MOST_CONNECTIONS = 64
 
 @asynccontextmanager
 async def status_served(runtime: Runtime, scrapers: Scrapers, *, host: str, port: int) -> AsyncIterator[None]:
-    """Raises CannotListen."""
+    """Serve the status within the context. Raise CannotListen."""
     server = server_of(StatusApp(runtime, scrapers), limits=ConnectionLimits(total=MOST_CONNECTIONS))
     serving = asyncio.create_task(server.serve(sockets=[bind_tcp(host, port)]))
     try:
@@ -48,7 +48,7 @@ class StatusApp(Application):
         raise ApiError(404, "There is nothing at this path.", code="not_found")
 
     def _refused(self, error: ApiError) -> None:
-        """Nobody counts it."""
+        """Refusals are not counted here."""
 
     def _stopping(self) -> ApiError:
         return unavailable("The sidecar stops.", "stopping")

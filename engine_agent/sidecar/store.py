@@ -1,8 +1,8 @@
-"""What a sidecar has on disk besides its spool: the last good snapshot with its number, and the ledger.
+"""A sidecar's snapshot with its generation, and its ledger, on disk.
 
-Both are sealed with the agent's own key, which also proves that nothing is damaged, and replaced in one step. What
-cannot be opened is set aside and said, never used: the snapshot is pulled anew then. An older one would not be good
-enough: keys may have been revoked since.
+Both are sealed with the agent's own key, which also detects damage, and replaced in one step. A file that cannot be
+opened is set aside and logged, and the snapshot is pulled again. An older snapshot must not replace it: keys may have
+been revoked since.
 """
 
 import json
@@ -49,7 +49,7 @@ class Store:
         self._write(self._snapshot, zlib.compress(message, PACK_LEVEL))
 
     def forget(self) -> None:
-        """The snapshot, with all the keys in it."""
+        """Delete the snapshot, with all the keys in it."""
         self._snapshot.unlink(missing_ok=True)
 
     def read_ledger(self) -> Ledger:

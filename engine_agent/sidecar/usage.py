@@ -1,11 +1,12 @@
-"""Reads its holder's journal and tells what it comes to, each record once, whatever dies in between.
+"""Read the holder's journal and report its usage, each record exactly once, whatever process crashes.
 
-Rows and how far the journal is read go into the spool in one line, so both are on disk or neither. The journal is cut
-when the control plane has all that was told of it, so that a spool may be lost; or when it has grown too large. While
-the control plane is away little is told: the journal itself waits, until it grows too large.
+Rows and the position in the journal go into the spool in one line, so both are on disk or neither. The journal is cut
+when the control plane has everything reported from it, so that a lost spool does no harm, or when it has grown too
+large. While the control plane is unreachable little is reported: the records wait in the journal until it grows too
+large.
 
-Up to where each boot is counted, the control plane knows: where it says another number than was told, what is behind
-that is read again. So a home that was brought back from a copy, or lost, costs nothing that the journal still holds.
+The control plane knows up to where each boot is counted. If its number differs from the reported one, later records are
+read again. So a home folder that is lost or restored from a copy loses nothing that the journal still has.
 """
 
 import asyncio
@@ -22,15 +23,17 @@ log = logging.getLogger("luminet.sidecar")
 MARK = "usage"  # in the spool: {boot: a Mark as mark_document has it}
 PAGE_RECORDS = 5_000
 MOST_UNACKNOWLEDGED = 8  # reports; then the journal waits
-PRESSING_BYTES = 256 * 2**20  # of a journal that waits no more: rows of minutes are far smaller
-MOST_PAGES = 40  # of one look
-CUT_RECORDS = 1_000  # it is cut by segments anyway
+PRESSING_BYTES = 256 * 2**20  # size of a journal that waits no longer: rows of minutes are far smaller
+MOST_PAGES = 40  # of one call
+CUT_RECORDS = 1_000  # at least; the journal is cut by whole segments anyway
 Tell = Callable[[Sequence[Report], Mapping[str, Any]], Awaitable[None]]
 
 
 class UsageReader:
-    """`marks`: what the spool has of MARK. `tell` returns when all of it is on disk; `may_tell` is asked before.
-    `waits`: whether something that was told is not acknowledged yet.
+    """The reader of one holder's journal.
+
+    `marks` is the spool's value of MARK. `tell` returns when all reports are on disk; `may_tell` is called before.
+    `waits` returns whether a report is not acknowledged yet.
     """
 
     def __init__(
@@ -46,15 +49,17 @@ class UsageReader:
         self._marks = {boot: mark_read(told) for boot, told in (marks or {}).items()}
         self._folds: dict[str, BootFold] = {}
         self._cut: dict[str, int] = {}
-        self._held: set[str] = set()  # boots of which nothing is told until nothing waits
+        self._held: set[str] = set()  # boots that are not reported until no report waits
         self._reading = asyncio.Lock()
         self._pages_left = 0
-        self.is_busy = False  # the last look found something to tell
-        self.traffic: OrderedDict[str, None] = OrderedDict()  # namespaces of which customers' rows were told
+        self.is_busy = False  # the last call found something to report
+        self.traffic: OrderedDict[str, None] = OrderedDict()  # namespaces with reported usage of customers
 
     async def stand(self, boot: str, upto: int) -> None:
-        """The control plane has that boot's records up to there, and did not count what it was told since: all behind
-        is read again, when what still waits has been answered. Known on disk when it returns."""
+        """Read a boot again after record `upto`, because the control plane has counted no further.
+
+        Reading starts when the reports that still wait are answered. The position is on disk when this returns.
+        """
         async with self._reading:
             log.warning("boot %s is read again from record %d: that is how far it is counted", boot, upto)
             self._folds.pop(boot, None)
@@ -62,7 +67,7 @@ class UsageReader:
             self._held.add(boot)
 
     async def look(self) -> None:
-        """At all that is there now. Raises HolderError."""
+        """Report all records that exist now. Raise HolderError."""
         async with self._reading:
             await self._look()
 
@@ -75,7 +80,7 @@ class UsageReader:
         for boot in boots:
             try:
                 has_told |= await self._follow(boot, is_pressing=is_pressing)
-            except HolderRejected as problem:  # it is gone by now
+            except HolderRejected as problem:  # the boot's journal has been deleted
                 log.debug("the journal of boot %s: %s", boot.boot, problem)
         self.is_busy = has_told
 
@@ -106,7 +111,8 @@ class UsageReader:
         try:
             return await self._count(boot, fold, page)
         except BaseException:
-            self._folds.pop(boot.boot, None)  # it has taken what may not be told: all is read again from the mark
+            # It has counted records that may not be reported: read again from the mark.
+            self._folds.pop(boot.boot, None)
             raise
 
     async def _count(self, boot: JournalBoot, fold: BootFold, page: JournalPage) -> bool:
@@ -114,7 +120,7 @@ class UsageReader:
         if not boot.is_current and page.last >= boot.last:
             ranges += fold.end(boot.last)
         if not ranges and not fold.is_over:
-            return False  # it is read again
+            return False  # records are being read again
         await self._told(usage_reports(boot.boot, fold.born, ranges, page.totals), boot.boot, fold.mark)
         self._note(namespace for one in ranges for namespace in one.rows.namespaces)
         return bool(ranges)
@@ -133,7 +139,7 @@ class UsageReader:
             await self._holder.journal_cut(boot.boot, upto)
             self._cut[boot.boot] = upto
 
-    # What is known of boots
+    # Known boots
 
     def _mark(self, boot: str) -> Mark:
         return self._marks.get(boot, Mark())
@@ -144,13 +150,16 @@ class UsageReader:
         return self._folds[boot]
 
     async def _is_another(self, boot: str) -> bool:
-        """There is less than was told: power was lost, and the last records with it, or all of the journal was."""
+        """Return whether a journal shorter than reported is another one.
+
+        Otherwise a power loss took only its last records.
+        """
         born = self._mark(boot).born
         first = await self._holder.journal_page(boot, 0, 1)
         return any(entry.sequence == 1 and checksum(entry) != born for entry in first.entries)
 
     def _begin_anew(self, boot: str) -> None:
-        """Its journal was lost, and another has begun by its name: all in that is new."""
+        """Forget the boot's marks, because its journal was lost and a new one has the same name."""
         log.warning("boot %s has another journal than was read: it is read from its beginning", boot)
         for known in (self._marks, self._folds, self._cut):
             known.pop(boot, None)

@@ -1,7 +1,6 @@
-"""The Celery worker on an agent's queue: takes sealed commands, hands them in, and acknowledges each when settled.
+"""The Celery worker on an agent's queue: it takes sealed commands, passes them on, and acknowledges each when settled.
 
-Several may run in one process, each with an app, a login and threads of its own: nothing here is global, where Celery
-would have it so.
+One process may run several, each with its own app, login and threads, so nothing here uses Celery's global state.
 """
 
 import logging
@@ -19,27 +18,28 @@ from engine_agent.contracts.protocol import broker_url_verified
 from engine_agent.contracts.wire import COMMAND_TASK
 
 log = logging.getLogger("luminet.sidecar")
-CHATTY = ("celery.worker.strategy", "celery.app.trace")  # two lines for each command
-THREADS = 2  # a command that is being applied, and the newer one that supersedes what comes after it
-# Without an event loop, acknowledgements wait until Celery looks up, which it does at least every two seconds: so many
-# messages for each thread are taken before that holds up the next.
+CHATTY = ("celery.worker.strategy", "celery.app.trace")  # they log two lines for each command
+THREADS = 2  # one applies a command, the other takes newer ones that supersede the commands after it
+# Without an event loop, acknowledgements wait until Celery polls, at least every two seconds. Each thread takes so many
+# messages before the wait delays the next.
 TAKEN_AHEAD = 32
-VISIBILITY_SECONDS = 60  # after which what nobody acknowledged is given out again: longer than any command is good for
+VISIBILITY_SECONDS = 60  # before the broker repeats an unacknowledged command; no command is valid for so long
 RESTART_SECONDS = (1.0, 30.0)
 STOP_SECONDS = 5.0
 
-Take = Callable[[object, bool], None]  # the sealed text, and whether it comes again; returns when it is settled
+# The sealed text, and whether it is a redelivery; returns when the command is settled.
+Take = Callable[[object, bool], None]
 
 
 class _Pool(TaskPool):
-    """Threads that work for the app they were made for: Celery's would look for the one current app of the process."""
+    """A thread pool that uses the app it was created for. Celery's would use the process's current app."""
 
     def on_apply(self, target: Any, args: Any = None, kwargs: Any = None, *others: Any, **options: Any) -> Any:
         return super().on_apply(target, args, {**(kwargs or {}), "app": self.app}, *others, **options)
 
 
 class CommandWorker:
-    """Runs in threads of its own until it is stopped, and begins again whenever it ends by itself."""
+    """A Celery worker in its own threads. It restarts until `stop` is called."""
 
     def __init__(self, *, url: str, prefix: str, queue: str, take: Take) -> None:
         for name in CHATTY:
@@ -58,10 +58,10 @@ class CommandWorker:
         self._thread.start()
 
     def stop(self) -> None:
-        """Takes nothing more; what is in hand is given out again by the broker, unless it is settled soon."""
+        """Stop taking commands. The broker redelivers those that are not settled within the stop time."""
         self._stopping.set()
         if self._controller is not None and (consumer := getattr(self._controller, "consumer", None)) is not None:
-            consumer.blueprint.state = CLOSE  # at which its loop looks every two seconds
+            consumer.blueprint.state = CLOSE  # its loop checks this every two seconds
         self._thread.join(STOP_SECONDS)
 
     def _run(self) -> None:
@@ -73,7 +73,7 @@ class CommandWorker:
                 self._controller = self._made()
                 self._controller.start()
                 self._controller.stop()
-            except (Exception, SystemExit) as problem:  # Celery ends its workers like programs
+            except (Exception, SystemExit) as problem:  # Celery may end a worker with SystemExit
                 log.warning("the worker on %s ended: %s", self._queue, type(problem).__name__, exc_info=problem)
             wait = first if time.monotonic() - began > most else min(most, wait * 2)
             self._stopping.wait(wait)

@@ -1,1 +1,1 @@
-"""GitOps: the state of organisations and policies as one document, what it would change, and carrying that out."""
+"""GitOps: organisations and policies as one document, the plan of its changes, and their application."""

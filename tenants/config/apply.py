@@ -1,4 +1,4 @@
-"""Carrying a document out: one transaction of the deeds everybody else does one by one, and all of their rules."""
+"""Apply a document in one transaction, through the same services and rules as single changes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,12 +34,12 @@ from tenants.services.shares import shares_judged_last
 
 APPLY = Rule(Scope.POLICY_WRITE, writes=True, whole_organisation=True)
 NOTE = "Applied from a file"
-WAITS_SECONDS = 10  # for others' locks, once there is much to lose
+WAITS_SECONDS = 10  # for others' locks, once much work would be lost
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What was done; without changes there is no operation to follow."""
+    """The result of applying a document. Without changes there is no operation."""
 
     plan: Plan
     operation: Operation | None
@@ -53,7 +53,7 @@ def config_apply(
     expected_hash: str | None = None,
     max_deletes: int = MAX_DELETES,
 ) -> Applied:
-    """All of it or nothing. With a hash: exactly what was planned, or StalePlan."""
+    """Apply the whole document or nothing. With a hash, apply exactly that plan or raise StalePlan."""
     own = organisation_own(actor, APPLY)
 
     def planned() -> Plan:
@@ -70,12 +70,12 @@ def config_apply(
         return Applied(plan, None)
     with audited():
         held = _locked(actor, plan)
-        plan = planned()  # nobody can change it any more
+        plan = planned()  # planned again under locks
         if not held.covers(plan):
             raise StalePlan
         lock_patience(seconds=WAITS_SECONDS)
         with shares_judged_last(actor=actor):
-            group_ids = _groups_concerned(plan)  # before too: of what moves, both are to know
+            group_ids = _groups_concerned(plan)  # before and after: if a namespace moves, both groups must be notified
             _Execution(actor, plan, dict(held.organisations)).run()
         group_ids |= _groups_concerned(plan)
         scope, now = own.slug if own else "fleet", timezone.now()
@@ -86,7 +86,7 @@ def config_apply(
 
 
 def _groups_concerned(plan: Plan) -> set[int]:
-    """Those whose agents hold something of what the plan changes."""
+    """Return the agent groups that the plan's changes affect."""
     namespaces = Namespace.objects.all()
     if not any(one.is_of_the_fleet for one in plan.changes):
         namespaces = namespaces.filter(organisation__slug__in={one.slugs[0] for one in plan.changes})
@@ -94,7 +94,7 @@ def _groups_concerned(plan: Plan) -> set[int]:
 
 
 def problems_refuse(problems: Sequence[Problem]) -> None:
-    """All of them in one error: of the kind that is most the sender's own to mend."""
+    """Raise all problems in one error, of the kind that the sender can most likely fix."""
     kinds: dict[Blame, type[InvalidFields] | type[OutOfBounds] | type[Conflict]] = {
         Blame.INVALID: InvalidFields,
         Blame.FORBIDDEN: OutOfBounds,
@@ -106,7 +106,7 @@ def problems_refuse(problems: Sequence[Problem]) -> None:
 
 
 def _scopes_missing(actor: Actor, changes: Iterable[PlannedChange]) -> Iterator[Problem]:
-    """The same scopes as each deed needs alone. Planning needs none of them: who may read may know what would be."""
+    """Yield a problem for each change whose scope the actor lacks. Planning requires no scope but reading."""
     for one in changes:
         scope = Scope.POLICY_WRITE if one.verb == "policy.publish" else Scope.ADMIN
         if not actor.has(scope):
@@ -115,13 +115,13 @@ def _scopes_missing(actor: Actor, changes: Iterable[PlannedChange]) -> Iterator[
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What nobody else changes until commit: only what a plan, made before, would change. Others go on working."""
+    """The rows locked until commit: only those that the first plan would change, so that other work continues."""
 
     fleet: bool
     organisations: Mapping[str, Organisation]
 
     def covers(self, plan: Plan) -> bool:
-        """False where something came up between planning and locking that needs more than is held."""
+        """Return False if the second plan needs more locks than are held."""
         known = {*self.organisations, *(one.place for one in plan.changes if one.verb == "organisation.create")}
         return all(self.fleet if one.is_of_the_fleet else one.slugs[0] in known for one in plan.changes)
 
@@ -139,7 +139,7 @@ def _locked(actor: Actor, plan: Plan) -> _Held:
 
 @dataclass(slots=True)
 class _Execution:
-    """Carries a plan out: first what makes room, then what is needed by what follows."""
+    """The execution of a plan: first the deletions that make room, then changes in the order of their dependencies."""
 
     actor: Actor
     plan: Plan
@@ -182,7 +182,7 @@ class _Execution:
             return
         with _named("organisations"):
             wanted = [(change.place, change.after["name"]) for change in changes]
-            owner = changes[0].after.get("owner", "")  # the document's: all of them have it
+            owner = changes[0].after.get("owner", "")  # the document's, the same for all
             made = organisations_create(actor=self.actor, wanted=wanted, owner=owner)
         for change, one in zip(changes, made, strict=True):
             state = change.after["state"]
@@ -193,7 +193,7 @@ class _Execution:
             )
 
     def _organisation_change(self, change: PlannedChange) -> None:
-        """Each service answers with the organisation as it is now: what follows must see that one."""
+        """Change an organisation and store the service's result, which later changes must see."""
         now, expected = self.organisations[change.place], frozenset({change.revision})
         if change.verb == "organisation.update":
             now = organisation_update(actor=self.actor, organisation=now, expected=expected, **change.after)
@@ -221,7 +221,7 @@ class _Execution:
                 namespaces_add(actor=self.actor, wanted=wanted)
 
     def _namespace_update(self, change: PlannedChange) -> None:
-        """Of a new organisation's default namespace nobody could have known the revision."""
+        """Update a namespace. The caller cannot know the revision of a new organisation's default namespace."""
         namespace_update(
             actor=self.actor,
             namespace=self.namespaces[change.slugs],
@@ -254,7 +254,7 @@ class _Execution:
 
 @contextmanager
 def _named(where: str) -> Iterator[None]:
-    """Errors of single deeds, which know nothing of a document, with their place in it."""
+    """Prefix the fields of a service's errors with their path in the document."""
     try:
         yield
     except (InvalidFields, Conflict, OutOfBounds) as error:

@@ -1,6 +1,6 @@
-"""The file people keep in Git: which parts it has and what may stand in them. Pure.
+"""The configuration file that customers keep in Git: its parts and their values. No I/O.
 
-A part left out is not managed: it stays as it is. What the parts mean beside each other is judged in plan.py.
+An omitted part is not managed and stays as it is. `plan.py` checks how the parts fit together.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from tenants.policy import Policy
 from tenants.validation import field_problems
 
 VERSION = 1
-MOST_PARTS = 20_000  # organisations and namespaces: a large fleet of 10,000 namespaces is one document
+MOST_PARTS = 20_000  # organisations and namespaces; a large fleet of 10,000 namespaces is one document
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
 Slug = Annotated[str, StringConstraints(pattern=SLUG_PATTERN)]
@@ -43,7 +43,7 @@ def _empty_for_null(value: Any) -> Any:
 
 
 def _counted(value: Any) -> Any:
-    """Before anything in it is read: what costs the least to send would cost the most to work through."""
+    """Check the size first: a small request could otherwise cause much work."""
     if isinstance(value, dict):
         inside = [one.get("namespaces") for one in value.values() if isinstance(one, dict)]
         parts = len(value) + sum(len(one) for one in inside if isinstance(one, dict))
@@ -53,14 +53,15 @@ def _counted(value: Any) -> Any:
 
 
 def _whole(value: Any) -> Any:
-    """To Python True and 1.0 are 1, too."""
+    """Check the version; Python treats True and 1.0 as equal to 1."""
     if type(value) is not int or value != VERSION:
         raise ValueError(f"must be {VERSION}: no other version of this format is known here")
     return value
 
 
-# `policy:` with nothing behind it could mean "leave it" or "empty it": refused. A namespace's slug with nothing
-# behind it can only mean that it is wanted. Not unions with None: those put names of their own into places of errors.
+# `policy:` without a value could mean "keep it" or "empty it", so it is refused. A namespace's slug without a value can
+# only mean that the namespace must exist. These are not unions with None, which would add their own names to the paths
+# of errors.
 if TYPE_CHECKING:
     Managed: TypeAlias = Part | None
     Entry: TypeAlias = Annotated[Part, "or null"]
@@ -80,7 +81,7 @@ def _part(description: str) -> Any:
 
 
 def _without_default(schema: dict[str, Any]) -> None:
-    """A part that is left out is not a part that is null."""
+    """Remove the default null, because an omitted part differs from null."""
     schema.pop("default", None)
 
 
@@ -151,7 +152,7 @@ class ConfigDocument(BaseModel):
 
 
 def _named(value: Any, read: Callable[[Any], Any]) -> ConfigDocument:
-    """Places count from the document's own root, wherever it is embedded."""
+    """Validate a document. Paths in errors start at its root, even if it is embedded."""
     try:
         document: ConfigDocument = read(value)
     except ValidationError as error:
@@ -163,12 +164,12 @@ NamedDocument = Annotated[ConfigDocument, WrapValidator(_named)]
 
 
 def document_read(value: Any) -> ConfigDocument:
-    """The document, or InvalidFields with every place that is wrong."""
+    """Return the document. Raise InvalidFields with every wrong path."""
     return _named(value, ConfigDocument.model_validate)
 
 
 def config_schema() -> dict[str, Any]:
-    """The document as JSON Schema, for editors and for whoever wants to check a file without a server."""
+    """Return the JSON Schema of the document, for editors and for checks without a server."""
     schema = ConfigDocument.model_json_schema(mode="validation")
     for part in (schema, *schema["$defs"].values()):
         defaults_described(part)
@@ -177,7 +178,7 @@ def config_schema() -> dict[str, Any]:
 
 
 def _close(schema: Any) -> None:
-    """What does not fit the pattern of its names is not allowed either."""
+    """Forbid members whose names do not match the pattern."""
     if isinstance(schema, dict):
         if "patternProperties" in schema:
             schema["additionalProperties"] = False

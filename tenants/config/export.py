@@ -1,4 +1,4 @@
-"""The state there is as a document: what is default, or was never set, is left out. Planning it changes nothing."""
+"""Export the current state as a document without defaults. Planning that document gives no changes."""
 
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,10 @@ from tenants.models.organisations import DEFAULT
 
 
 def config_export(*, actor: Actor, slug: str | None = None, owner: str | None = None) -> dict[str, Any]:
-    """All that the actor sees, one organisation, or what one file owns. Only operators get what only they may set."""
+    """Return all that the actor may see, one organisation, or one file's objects.
+
+    Operators also get operator-only parts.
+    """
     organisation_own(actor, PLAN)
     if slug is not None:
         organisation_for(actor, slug, PLAN)
@@ -34,7 +37,10 @@ def config_export(*, actor: Actor, slug: str | None = None, owner: str | None = 
 
 
 def _owned(one: OrganisationState, label: str, *, is_operator: bool) -> tuple[str, dict[str, Any]]:
-    """Its slug, and what of it carries one label; of an organisation of somebody else the namespaces alone."""
+    """Return its slug and the objects with this label.
+
+    For an organisation with another owner these are only namespaces.
+    """
     namespaces = {slug: inner for slug, inner in one.namespaces.items() if inner.owner == label}
     found = _organisation(replace(one, namespaces=namespaces), is_operator=is_operator)
     if one.owner == label:

@@ -1,4 +1,4 @@
-"""The rules of policies, limits and shares, asked of a state that is not there yet. Reads holdings; writes nothing."""
+"""Check policies, limits and shares of a planned state. Reads reservations; writes nothing."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from tenants.shares import Promise, heaviest_promise, holdings, is_promised_some
 
 @dataclass(frozen=True, slots=True)
 class Drafted:
-    """A level whose policy would be another; empty slugs: the fleet's, or the organisation's own."""
+    """A level whose policy would change. Empty slugs: the fleet's, or the organisation's own."""
 
     organisation: str
     namespace: str
@@ -36,7 +36,7 @@ def policy_problems(actor: Actor, before: State, after: State, drafted: Sequence
 
 
 def _below(after: State, drafted: Sequence[Drafted]) -> dict[tuple[str, str], list[Below]]:
-    """Each namespace under the nearest drafted level above it; those drafted themselves are judged as such."""
+    """Return the namespaces below each drafted level, each under its nearest one, without drafted namespaces."""
     names = {(one.organisation, one.namespace) for one in drafted}
     found: dict[tuple[str, str], list[Below]] = {}
     for organisation, namespace in _namespaces(after):
@@ -56,7 +56,7 @@ def room_problems(before: State, after: State) -> Iterator[Problem]:
 
 
 def share_problems(actor: Actor, before: State, after: State, drafted: Sequence[Drafted]) -> Iterator[Problem]:
-    """What would be promised of each group's pools, where it could become more than it is."""
+    """Yield a conflict for each group whose reserved shares would grow beyond the bound."""
     concerned = _groups_growing(before, after, drafted)
     if not concerned:
         return
@@ -85,13 +85,13 @@ def _groups_growing(before: State, after: State, drafted: Sequence[Drafted]) -> 
 
 
 def _was(before: State, organisation: str, namespace: NamespaceState) -> str | None:
-    """The group it belonged to."""
+    """Return the namespace's group before the change."""
     now = before.organisations.get(organisation)
     return now.namespaces[namespace.slug].group if now and namespace.slug in now.namespaces else None
 
 
 def _others(before: State, after: State, concerned: Iterable[str]) -> dict[str, list[Below]]:
-    """Namespaces of the organisations the document does not speak of."""
+    """Return the namespaces of organisations that the document does not name."""
     slugs = {after.groups[group]: group for group in concerned if group in after.groups}
     ours = {organisation.id for organisation in before.organisations.values()}
     found: dict[str, list[Below]] = {group: [] for group in concerned}
@@ -102,7 +102,7 @@ def _others(before: State, after: State, concerned: Iterable[str]) -> dict[str, 
 
 
 def _culprit(promise: Promise, before: State, after: State, drafted: Sequence[Drafted]) -> str:
-    """The place in the document of the largest holder that it speaks of."""
+    """Return the path in the document of the largest reservation that it sets."""
     places = {(one.organisation, one.namespace): one.draft.where for one in drafted}
     for held, _ in promise.holders:
         for key in ((held.organisation, held.namespace), (held.organisation, "")):

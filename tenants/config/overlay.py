@@ -1,4 +1,4 @@
-"""The state a document asks for, laid over the one there is. Pure; what it would take to get there is in plan.py."""
+"""The state that a document describes, laid over the current one. No I/O. `plan.py` lists the changes to get there."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -24,7 +24,7 @@ Value = TypeVar("Value")
 
 
 class Blame(StrEnum):
-    """Why a document cannot be applied: what it says, who brings it, or what is there beside it."""
+    """The reason why a document cannot be applied: invalid content, missing permission, or a conflict."""
 
     INVALID = "invalid"
     FORBIDDEN = "forbidden"
@@ -40,7 +40,7 @@ class Problem:
 
 @dataclass(slots=True)
 class Overlay:
-    """One document laid over one state, by one actor; `problems` gathers all that cannot be."""
+    """One document laid over one state, for one actor. `problems` collects everything that is not possible."""
 
     actor: Actor
     options: ApplyOptions
@@ -64,7 +64,10 @@ class Overlay:
         )
 
     def _found(self, slug: str) -> OrganisationState | None:
-        """To who may not create any, not there and not theirs are the same."""
+        """Return the organisation.
+
+        For actors who cannot create one, a foreign and a missing organisation look the same.
+        """
         now = self.before.organisations.get(slug)
         if now is None and self.actor.is_operator:
             return OrganisationState(slug, name=slug)
@@ -114,10 +117,10 @@ class Overlay:
         )
 
     def _owner(self, where: str, now: str, claim: str, *, may_adopt: bool) -> str:
-        """The label after a claim. Taking over needs consent: two files would undo each other's changes, and --prune
-        deletes what the file owns.
+        """Return the label after a claim. A takeover needs consent.
 
-        `may_adopt`: without an owner it needs none, because the file makes it or --prune never deletes it.
+        Otherwise two files would revert each other's changes, and --prune deletes what the file owns. `may_adopt`: an
+        object without an owner needs no consent, because the file creates it or --prune never deletes it.
         """
         if not claim or now == claim:
             return now
@@ -127,7 +130,10 @@ class Overlay:
         return now
 
     def _operators_only(self, where: str, now: Value, wanted: Any) -> Value:
-        """Repeating what is so anyway is everybody's right: the same file may serve both."""
+        """Return the new value if the actor may set it.
+
+        Anyone may repeat the current value, so one file can serve both.
+        """
         if wanted is None or wanted == now:
             return now
         if not self.actor.is_operator:

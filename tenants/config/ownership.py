@@ -1,8 +1,8 @@
-"""Which objects a document owns, and which of those it does not name are deleted. Pure.
+"""Ownership: which objects a document owns, and which of those it deletes because it does not name them. No I/O.
 
-Organisations and namespaces carry the label of the file that owns them. A file deletes only what carries its label or,
-where it has none, what carries no label in the organisations that the caller named. Labels of an organisation's own
-files carry its slug, so a customer's file and an operator's file never own the same objects.
+Organisations and namespaces carry the label of the file that owns them. A file deletes only objects with its label or,
+if it has none, objects without a label in the organisations that the caller named. Labels of an organisation's own
+files start with its slug, so a customer's file and an operator's file never own the same objects.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ NO_SCOPE = (
 
 @dataclass(frozen=True, slots=True)
 class ApplyOptions:
-    """What the caller asks for beside the document."""
+    """The caller's options besides the document."""
 
     prune: bool = False
     prune_organisations: frozenset[str] = frozenset()
@@ -42,7 +42,7 @@ class ApplyOptions:
 
 
 def label_of(actor: Actor, organisation: str, owner: str | None) -> str:
-    """What a file's objects in an organisation carry: OWNER from operators, ORGANISATION/OWNER from its own people.
+    """Return the label of a file's objects in an organisation: OWNER from operators, ORGANISATION/OWNER from members.
 
     An owner in a file cannot contain a slash, so neither can write the other's label.
     """
@@ -52,7 +52,7 @@ def label_of(actor: Actor, organisation: str, owner: str | None) -> str:
 
 
 def refusal(now: str, label: str) -> str:
-    """Why a file may not own an existing object without --take-ownership."""
+    """Return why a file may not own an existing object without --take-ownership."""
     if not now:
         return (
             f"exists, and no file owns it: --take-ownership (`take_ownership`) lets {label} take it over; --prune then "
@@ -63,7 +63,7 @@ def refusal(now: str, label: str) -> str:
 
 
 def claims_organisation(actor: Actor, config: OrganisationConfig, *, is_new: bool) -> bool:
-    """Whether a file that names an organisation owns it, and not only some of its namespaces.
+    """Return whether a file that names an organisation owns it, and not only some of its namespaces.
 
     Only operators create and delete organisations, so only they own them.
     """
@@ -71,13 +71,13 @@ def claims_organisation(actor: Actor, config: OrganisationConfig, *, is_new: boo
 
 
 def claims_namespace(slug: str, config: NamespaceConfig) -> bool:
-    """`default` exists anyway: who only names it does not own it."""
+    """Return whether a file owns the namespace. `default` always exists, so naming it alone does not claim it."""
     return slug != DEFAULT or bool(config.model_fields_set)
 
 
 @dataclass(frozen=True, slots=True)
 class Pruning:
-    """What is left of a state once everything that the document owns and does not name is deleted."""
+    """The deletion of everything that the document owns and does not name."""
 
     actor: Actor
     options: ApplyOptions
@@ -114,7 +114,7 @@ class Pruning:
         }
 
     def _named_in(self, slug: str) -> frozenset[str] | None:
-        """The namespaces that the document names; None where it does not manage that list."""
+        """Return the namespaces that the document names, or None if it does not manage the list."""
         named = self.document.organisations or {}
         if slug not in named:
             return frozenset() if self.document.owner else None
@@ -134,7 +134,10 @@ class Pruning:
         return self.actor.is_operator and owner is not None and organisation.owner == owner
 
     def _others_in(self, organisation: OrganisationState) -> list[str]:
-        """Its namespaces that the document does not own. `default` comes and goes with the organisation."""
+        """Return its namespaces that the document does not own.
+
+        `default` is created and deleted with the organisation.
+        """
         return [
             one.slug
             for one in organisation.namespaces.values()

@@ -1,6 +1,6 @@
-"""What applying a document would do, as data: changes in the order people read them, a hash, and reasons to refuse it.
+"""The plan of applying a document: changes in reading order, a hash, and reasons to refuse it.
 
-The rules about policies and shares are asked in judge.py; nothing here or there writes.
+`judge.py` checks the rules of policies and shares. Neither module writes.
 """
 
 import hashlib
@@ -26,14 +26,14 @@ from tenants.preview import warnings_for
 PLAN = Rule(Scope.POLICY_READ, whole_organisation=True)
 FLEET_NAME = "fleet"
 NO_OPTIONS = ApplyOptions()
-PROBLEMS_AT_MOST = 100  # as many as a refusal tells
-DIFFERENCES_AT_MOST = 20_000  # of a whole plan: one for each namespace a document may name
+PROBLEMS_AT_MOST = 100  # as many as a refusal lists
+DIFFERENCES_AT_MOST = 20_000  # of a whole plan: one for each namespace that a document may name
 DIFFERENCES_OF_ONE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One field that would differ, and for which model; of policies, in force."""
+    """One changed field, and for which model. Of policies it compares effective values."""
 
     field: str
     before: Any
@@ -43,19 +43,19 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class PlannedChange:
-    """One deed: its verb is the one the audit trail will have, `field` its place in the document."""
+    """One action: `verb` is that of its audit record, `field` its path in the document."""
 
     verb: str
     place: str
     field: str
-    revision: int  # of what it changes, as it is; 0: not there yet
+    revision: int  # of the object before the change; 0: it does not exist yet
     before: Any = None
     after: Any = None
     inherited: tuple[int, ...] = ()  # revisions of the levels above a policy
-    contents: str = ""  # of what is deleted: differs once anything inside it does
+    contents: str = ""  # hash of a deleted object's contents, which differs once anything inside changes
     deletes: int = 0  # organisations and namespaces
     differences: tuple[Difference, ...] = ()
-    more_differences: int = 0  # that there are besides
+    more_differences: int = 0  # not listed in `differences`
     warnings: tuple[str, ...] = ()
 
     @property
@@ -64,7 +64,7 @@ class PlannedChange:
 
     @property
     def slugs(self) -> tuple[str, str]:
-        """Of organisation and namespace; empty where there is none."""
+        """Slugs of organisation and namespace, empty if there is none."""
         organisation, _, namespace = self.place.partition("/")
         return organisation, namespace
 
@@ -76,7 +76,7 @@ class Plan:
 
     @property
     def hash(self) -> str:
-        """Equal for the same changes to the same revisions."""
+        """A hash that is equal for the same changes to the same revisions."""
         rows = [
             [one.verb, one.place, one.revision, one.before, one.after, list(one.inherited), one.contents]
             for one in self.changes
@@ -85,12 +85,12 @@ class Plan:
 
     @property
     def deletes(self) -> int:
-        """How many organisations and namespaces go, those inside deleted organisations included."""
+        """Number of deleted organisations and namespaces, including those inside deleted organisations."""
         return sum(one.deletes for one in self.changes)
 
 
 def summary(changes: Iterable[PlannedChange]) -> Counter[str]:
-    """How many are made, changed and deleted."""
+    """Return how many objects are created, changed and deleted."""
     return Counter(
         {"create": "create", "delete": "delete"}.get(one.verb.partition(".")[2], "change") for one in changes
     )
@@ -99,26 +99,26 @@ def summary(changes: Iterable[PlannedChange]) -> Counter[str]:
 def config_plan(
     *, actor: Actor, document: ConfigDocument, options: ApplyOptions = NO_OPTIONS, rule: Rule = PLAN
 ) -> Plan:
-    """Reads what is concerned with a constant number of queries; changes nothing."""
+    """Plan a document with a constant number of queries. Writes nothing."""
     organisation_own(actor, rule)
     options.check(document)
     before = state_read(actor, slugs_concerned(actor, document, options))
     overlay = Overlay(actor, options, before)
     after = overlay.after(document)
-    if room := list(room_problems(before, after)):  # nobody needs to know what else too many namespaces would do
+    if room := list(room_problems(before, after)):  # other problems do not matter if there are too many namespaces
         return Plan((), tuple([*room, *overlay.problems][:PROBLEMS_AT_MOST]))
     changes = tuple(_shortened(changes_planned(before, after)))
     drafted = _drafted(before, after)
     found = chain(overlay.problems, policy_problems(actor, before, after, drafted))
     problems = list(islice(found, PROBLEMS_AT_MOST))
-    # Who may not ask for it does not learn how much others left.
+    # A member whose document has problems must not learn how much room others leave.
     if actor.is_operator or not problems:
         problems += share_problems(actor, before, after, drafted)
     return Plan(changes, tuple(problems))
 
 
 def slugs_concerned(actor: Actor, document: ConfigDocument, options: ApplyOptions) -> list[str] | None:
-    """The organisations to look at; None: all of them."""
+    """Return the slugs of the organisations to read, or None for all."""
     named = document.organisations
     if actor.is_operator and document.policy is not None:
         return None
@@ -128,7 +128,7 @@ def slugs_concerned(actor: Actor, document: ConfigDocument, options: ApplyOption
 
 
 def changes_planned(before: State, after: State) -> Iterator[PlannedChange]:
-    """From the fleet inwards, organisation by organisation; what goes comes last."""
+    """Yield the changes from the fleet inwards, organisation by organisation, with deletions last."""
     yield from _policy_change(FLEET_NAME, "policy", (before.policy_revision, before.policy), after.policy)
     for slug, organisation in after.organisations.items():
         now = before.organisations.get(slug)
@@ -143,7 +143,7 @@ def changes_planned(before: State, after: State) -> Iterator[PlannedChange]:
 
 
 def _shortened(changes: Iterable[PlannedChange]) -> Iterator[PlannedChange]:
-    """A few bytes can take back thousands of policies with hundreds of fields each: nobody reads all of that."""
+    """Limit the differences and warnings: a few bytes can revert thousands of policies with hundreds of fields each."""
     left = DIFFERENCES_AT_MOST
     for one in changes:
         kept = min(left, DIFFERENCES_OF_ONE)
@@ -182,7 +182,7 @@ def _organisation_changes(now: OrganisationState | None, wanted: OrganisationSta
 def _namespaces_changes(
     after: State, now: OrganisationState | None, wanted: OrganisationState, *, inherited: tuple[int, ...]
 ) -> Iterator[PlannedChange]:
-    """The organisation's policy, then its namespaces with theirs."""
+    """Yield changes of the organisation's policy, then of its namespaces with their policies."""
     is_new = now is None
     now = now or OrganisationState(wanted.slug)
     where, fleet = f"organisations.{wanted.slug}", after.policy
@@ -232,7 +232,7 @@ def _policy_change(
     inherited: tuple[int, ...] = (),
     is_new: bool = False,
 ) -> Iterator[PlannedChange]:
-    """Of a new level no warning says what becomes of its cache: there is none yet."""
+    """Yield the change of a policy. A new level has no cache yet, so its cache gets no warning."""
     revision, policy = now
     if policy == wanted:
         return
@@ -277,7 +277,7 @@ def _organisation_deletion(now: OrganisationState) -> PlannedChange:
 
 
 def _contents(namespaces: Iterable[NamespaceState], *revisions: int) -> str:
-    """What nobody has looked at must not be deleted: a new namespace, or a policy that was published meanwhile."""
+    """Return a hash of what a deletion includes, so that a new namespace or a newer policy is not deleted unseen."""
     rows = [[one.slug, one.revision, one.policy_revision] for one in namespaces]
     return hashlib.sha256(canonical_json([*revisions, *rows])).hexdigest()
 
@@ -302,7 +302,7 @@ def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[D
 
 
 def _drafted(before: State, after: State) -> list[Drafted]:
-    """Every level whose policy would be another."""
+    """Return every level whose policy would change."""
     found = []
     if before.policy != after.policy:
         found.append(Drafted("", "", Draft((), before.policy, after.policy, "policy")))

@@ -1,4 +1,4 @@
-"""What there is, as far as a document may speak of it: read with a constant number of queries, whatever the size."""
+"""The current state, as far as a document can describe it, read with a constant number of queries."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from tenants.policy import Below, Values
 
 @dataclass(frozen=True, slots=True)
 class NamespaceState:
-    """`id` None: it is not there yet."""
+    """A namespace. `id` None: it does not exist yet."""
 
     slug: str
     id: int | None = None
@@ -28,7 +28,7 @@ class NamespaceState:
 
 @dataclass(frozen=True, slots=True)
 class OrganisationState:
-    """`bounds` are those in force; `limits` is what was set."""
+    """An organisation. `bounds` are the effective ones; `limits` only those that were set."""
 
     slug: str
     id: int | None = None
@@ -45,7 +45,7 @@ class OrganisationState:
     namespaces: Mapping[str, NamespaceState] = field(default_factory=lambda: {DEFAULT: NamespaceState(DEFAULT)})
 
     def below(self, namespace: NamespaceState, group_id: int = 0) -> Below:
-        """As the rules about levels know a namespace."""
+        """Return the namespace in the form that the policy rules use."""
         return Below(
             self.id or 0, self.slug, namespace.id or 0, namespace.slug, group_id, self.policy, namespace.policy
         )
@@ -53,7 +53,7 @@ class OrganisationState:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The fleet's level, the organisations somebody sees and spoke of, and all agent groups with their ids."""
+    """The fleet's level, the requested organisations that the actor sees, and all agent groups with their ids."""
 
     policy_revision: int = 0
     policy: Values = field(default_factory=dict)
@@ -62,8 +62,9 @@ class State:
 
 
 def state_read(actor: Actor, slugs: Collection[str] | None) -> State:
-    """`slugs` None: of all organisations the actor sees."""
-    fleet = PolicyLevel.objects.filter(kind=PolicyLevel.Kind.FLEET).first() or PolicyLevel()  # reading makes none
+    """Read the state of the named organisations, or of all that the actor sees if `slugs` is None."""
+    # Reading must not create the row.
+    fleet = PolicyLevel.objects.filter(kind=PolicyLevel.Kind.FLEET).first() or PolicyLevel()
     return State(fleet.revision, fleet.policy, _organisations(actor, slugs), dict(groups().values_list("slug", "pk")))
 
 

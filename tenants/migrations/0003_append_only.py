@@ -1,4 +1,4 @@
-"""What may only be added: the database itself refuses to change published revisions and the audit trail."""
+"""Append-only tables: the database itself refuses to change published revisions and the audit trail."""
 
 from django.db import migrations
 

@@ -1,4 +1,4 @@
-"""What people want of the caches beside policy: pins, and operations whose receipts agents return."""
+"""Requests to the caches besides policy: pins, and operations that agents confirm with receipts."""
 
 import uuid
 
@@ -10,7 +10,7 @@ from tenants.models.organisations import Namespace, Organisation, ending_constra
 
 
 class Pin(models.Model):
-    """A prefix that is to stay cached. Its content is write-only: encrypted here, opened for agents alone."""
+    """A prefix that must stay cached. Its content is write-only: encrypted here, decrypted only for agents."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="pins")
@@ -37,7 +37,7 @@ class Pin(models.Model):
 
 
 class Operation(models.Model):
-    """Something agents must prove they did. It is done when every agent concerned has sent its receipt."""
+    """An action that agents must prove. It is done when every agent concerned has sent its receipt."""
 
     class State(models.TextChoices):
         RUNNING = "running"
@@ -64,7 +64,7 @@ class Operation(models.Model):
                 name="an_operation_that_ended_says_when",
             )
         ]
-        # For the sweep that asks every few minutes what still runs, and what ended long ago.
+        # For the sweep that reads running and long finished operations every few minutes.
         indexes = [
             models.Index(fields=["kind"], condition=Q(state="running"), name="operations_that_run"),
             models.Index(fields=["finished_at"], condition=Q(finished_at__isnull=False), name="operations_that_ended"),

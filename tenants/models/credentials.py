@@ -1,4 +1,4 @@
-"""Bearer tokens: organisations' API keys and operators' tokens. The secret is nowhere, only its keyed hash."""
+"""Bearer tokens: organisations' API keys and operators' tokens. Only a keyed hash of the secret is stored."""
 
 import uuid
 
@@ -18,7 +18,7 @@ def scopes_constraint(name: str) -> models.CheckConstraint:
 
 
 class Credential(models.Model):
-    """What both kinds have in common."""
+    """The fields that both kinds share."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     name = models.CharField(max_length=100)

@@ -1,4 +1,4 @@
-"""Organisations, their namespaces with one secret key an epoch, and the groups of agents that serve them."""
+"""Organisations, their namespaces with one secret key for each epoch, and the agent groups that serve them."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -9,7 +9,7 @@ from django.utils import timezone
 
 SLUG_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 READABLE_UNTIL = datetime(9999, 1, 1, tzinfo=UTC)
-DEFAULT = "default"  # the namespace every organisation has, and the group namespaces belong to unless told otherwise
+DEFAULT = "default"  # the namespace that every organisation has, and the default group of namespaces
 
 
 def slug_constraint(name: str) -> models.CheckConstraint:
@@ -17,7 +17,7 @@ def slug_constraint(name: str) -> models.CheckConstraint:
 
 
 def ending_constraint(name: str) -> models.CheckConstraint:
-    """PostgreSQL holds later years than Python can read back: one such row would make every list unreadable."""
+    """PostgreSQL can store years that Python cannot read: one such row would make every list unreadable."""
     return models.CheckConstraint(condition=Q(expires_at=None) | Q(expires_at__lt=READABLE_UNTIL), name=name)
 
 
@@ -32,7 +32,7 @@ def owner_field(max_length: int) -> Any:
 
 
 class AgentGroup(models.Model):
-    """Which agents serve which namespaces: both name a group."""
+    """A group of agents, and of the namespaces that they serve."""
 
     slug = models.CharField(max_length=63, unique=True)
     name = models.CharField(max_length=100)
@@ -46,7 +46,7 @@ class AgentGroup(models.Model):
 
 
 class Organisation(models.Model):
-    """A customer. Deleting is a state first; the row goes when nothing of it is left on any agent."""
+    """A customer. Deletion first sets a state; the row is deleted when no agent has any of its data."""
 
     class State(models.TextChoices):
         ACTIVE = "active"
@@ -117,7 +117,7 @@ class Namespace(models.Model):
 
 
 class NamespaceKey(models.Model):
-    """The secret at the root of a namespace's hash chains, for one epoch. Past ones are erased, not just unused."""
+    """The secret at the root of a namespace's hash chains, for one epoch. Past keys are erased, not just unused."""
 
     namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="keys")
     epoch = models.PositiveIntegerField()

@@ -1,4 +1,4 @@
-"""People who sign in, what they are members of, links that let them in once, and the trace of failed attempts."""
+"""Accounts, their memberships, one-time links and failed sign-in attempts."""
 
 import uuid
 from typing import Literal
@@ -18,7 +18,7 @@ class UserManager(BaseUserManager["User"]):
 
 
 class User(AbstractBaseUser):
-    """Someone who signs in to the web UI. Operators run the fleet; everyone else belongs to a customer."""
+    """An account of the web UI. Operators run the fleet; all others belong to customers."""
 
     email = models.EmailField(
         max_length=254, unique=True, help_text="Always in lower case, so that each has one account."
@@ -36,7 +36,7 @@ class User(AbstractBaseUser):
     def __str__(self) -> str:
         return self.email
 
-    # What Django's admin asks: it is open to operators, whole.
+    # For Django's admin, which is open to operators without further permissions.
     @property
     def is_staff(self) -> bool:
         return self.is_operator
@@ -49,7 +49,7 @@ class User(AbstractBaseUser):
 
 
 class SignInAttempt(models.Model):
-    """One attempt that has not succeeded. Counted to slow down guessing; the e-mail address is kept as a keyed hash."""
+    """A failed attempt to sign in, counted to slow down guessing. The e-mail address is stored as a keyed hash."""
 
     email_hash = models.BinaryField(max_length=32)
     address = models.GenericIPAddressField()
@@ -67,7 +67,7 @@ class SignInAttempt(models.Model):
 
 
 class Member(models.Model):
-    """Somebody of an organisation, from the invitation on; `user` follows when it is accepted."""
+    """A member of an organisation, from the invitation on. `user` is set when the invitation is accepted."""
 
     class Role(models.TextChoices):
         VIEWER = "viewer"
@@ -106,7 +106,7 @@ class Member(models.Model):
 
 
 class OneTimeLink(models.Model):
-    """A link that lets its holder set a password once. Only a keyed hash of its secret is kept."""
+    """A link that lets its holder set a password once. Only a keyed hash of its secret is stored."""
 
     class Purpose(models.TextChoices):
         INVITATION = "invitation"

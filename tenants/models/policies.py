@@ -1,4 +1,4 @@
-"""The three levels a policy is written at, and their revisions, which the database refuses to change."""
+"""The three policy levels and their revisions, which the database refuses to change."""
 
 from django.db import models
 from django.db.models import Q
@@ -8,7 +8,7 @@ from tenants.models.organisations import Namespace, Organisation
 
 
 class PolicyLevel(models.Model):
-    """The fleet's, an organisation's or a namespace's own policy: what it says now, and under which number."""
+    """The current policy and revision number of the fleet, an organisation or a namespace."""
 
     class Kind(models.TextChoices):
         FLEET = "fleet"
@@ -41,7 +41,7 @@ class PolicyLevel(models.Model):
 
 
 class PolicyRevision(models.Model):
-    """One published policy. Never changed; gone only with its owner."""
+    """One published policy. It never changes and is deleted only with its owner."""
 
     level = models.ForeignKey(PolicyLevel, on_delete=models.CASCADE, related_name="revisions")
     number = models.PositiveIntegerField()

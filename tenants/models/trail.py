@@ -1,11 +1,11 @@
-"""What happened: the audit trail with its head, and answers kept so that a repeated request is not a repeated deed."""
+"""The audit trail with its head, and stored answers, so that a repeated request is not carried out twice."""
 
 from django.db import models
 from django.utils import timezone
 
 
 class AuditHead(models.Model):
-    """One row: the last record's number and hash. Locking it puts writers in line; it shows when a tail is lost."""
+    """One row with the last record's number and hash. Locking it serialises writers, and it reveals a lost tail."""
 
     id = models.PositiveSmallIntegerField(primary_key=True, default=1)
     seq = models.BigIntegerField()
@@ -19,18 +19,18 @@ class AuditHead(models.Model):
 
 
 class AuditRecord(models.Model):
-    """One thing somebody did. The database refuses to change or delete it, and its hash covers the one before."""
+    """One action. The database refuses to change or delete the record, and its hash covers the previous record."""
 
     seq = models.BigIntegerField(primary_key=True)
     at = models.DateTimeField()
     actor_kind = models.CharField(max_length=14)
     actor_id = models.CharField(max_length=64)
     actor_name = models.CharField(max_length=254)
-    # Numbers and words instead of foreign keys: the trail outlives what it tells of.
+    # Ids and names instead of foreign keys, because the trail outlives the objects.
     organisation_id = models.BigIntegerField(null=True, blank=True)
     verb = models.CharField(max_length=40)
     target = models.CharField(max_length=400)
-    # Text, not jsonb: the hash is over these very bytes, and jsonb would rewrite them.
+    # Text, not jsonb: the hash covers these exact bytes, and jsonb would rewrite them.
     before = models.TextField(help_text="Canonical JSON.")
     after = models.TextField(help_text="Canonical JSON.")
     address = models.CharField(max_length=45, blank=True)
@@ -45,7 +45,7 @@ class AuditRecord(models.Model):
 
 
 class IdempotentRequest(models.Model):
-    """The answer to one Idempotency-Key of one caller, without secrets. Encrypted: it quotes what callers sent."""
+    """The answer to one Idempotency-Key of one caller, without secrets. Encrypted, because it quotes requests."""
 
     caller = models.CharField(max_length=64)
     key = models.CharField(max_length=255)

@@ -1,8 +1,8 @@
-"""A database that was brought back from a backup begins a new era: what was given out since is not given out again.
+"""The epoch reset after a database is restored from a backup: epochs and ids are not issued a second time.
 
-What the backup does not know may have happened: namespaces were purged, and ids of new ones handed out. So every
-namespace gets another epoch with another key, above any that an agent can hold, and new organisations and namespaces
-get ids that nobody had. Caches are cold once; purged content stays purged, and nobody is taken for somebody else.
+The backup may lack purges and new ids. So every namespace gets a new key and an epoch above any that an agent can have,
+and new organisations and namespaces get ids never used before. Caches start cold once; purged content stays purged, and
+no organisation is mistaken for another.
 """
 
 from dataclasses import dataclass
@@ -17,28 +17,31 @@ from tenants.models import IdempotentRequest, Namespace, NamespaceKey, OneTimeLi
 from tenants.services.namespace_keys import key_new, keys_erase
 
 BATCH = 5_000
-EPOCH_SECONDS = 10  # one purge in so many seconds, day and night, would not catch up with an era's epochs
-NUMBERED = (Organisation, Namespace)  # whose ids leave the control plane: agents hold them, journals name them
+EPOCH_SECONDS = 10  # even one purge in so many seconds, day and night, would not overtake the epochs of a reset
+NUMBERED = (Organisation, Namespace)  # their ids leave the control plane: agents apply them, journals contain them
 
 
 @dataclass(frozen=True, slots=True)
 class EraOfTenants:
-    namespaces: int  # that have another epoch
-    links: int  # that let nobody in any more
+    namespaces: int  # with a new epoch
+    links: int  # that no longer work
 
 
 def tenants_era_begin(*, now: datetime) -> EraOfTenants:
-    """Within the caller's transaction."""
+    """Reset epochs, ids and links within the caller's transaction."""
     namespaces = _epochs_raise(now)
     for model in NUMBERED:
         _ids_skip(model._meta.db_table, int(now.timestamp() * 1000))
-    links, _ = OneTimeLink.objects.filter(used_at=None).delete()  # they may have been used since
-    IdempotentRequest.objects.all().delete()  # an answer kept may be of something that is not there any more
+    links, _ = OneTimeLink.objects.filter(used_at=None).delete()  # they may have been used since the backup
+    IdempotentRequest.objects.all().delete()  # a stored answer may name objects that no longer exist
     return EraOfTenants(namespaces, links)
 
 
 def era_epoch(now: datetime) -> int:
-    """By the clock: an era that begins later has higher ones, also where both began with the same backup."""
+    """Return the lowest new epoch of a reset.
+
+    It comes from the clock, so a later reset has higher ones, even from the same backup.
+    """
     return int(now.timestamp()) // EPOCH_SECONDS
 
 
@@ -55,15 +58,16 @@ def _epochs_raise(now: datetime) -> int:
 
 
 def _living() -> "QuerySet[Namespace]":
-    """Deleted ones have no key: nobody is told of them any more."""
+    """Return the existing namespaces. Deleted ones have no key and are in no snapshot."""
     living = Namespace.objects.filter(deleted_at=None)
     return living.exclude(organisation__state=Organisation.State.DELETED)
 
 
 def _ids_skip(table: str, above: int) -> None:
-    """Milliseconds since 1970: nobody makes a thousand a second for as long as the fleet has been running.
+    """Restart a table's ids above `above`, milliseconds since 1970, which exceed any id in use.
 
-    A restart is undone with its transaction, as `setval` is not: a dry run leaves ids as they were.
+    No fleet creates a thousand objects a second throughout its life. Unlike `setval`, the restart is rolled back with
+    its transaction, so a dry run changes no ids.
     """
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_get_serial_sequence(%s, 'id')", [table])

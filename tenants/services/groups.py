@@ -1,4 +1,4 @@
-"""Agent groups: made, and unmade while nothing belongs to them."""
+"""Agent groups: created, and deleted while they are empty."""
 
 from django.db import IntegrityError, transaction
 from django.db.models import ProtectedError
@@ -27,7 +27,8 @@ def group_delete(*, actor: Actor, group: AgentGroup) -> None:
     if group.slug == DEFAULT:
         raise Conflict([FieldProblem("group", "default is where namespaces belong unless told otherwise; it stays")])
     with audited() as journal:
-        if not AgentGroup.objects.select_for_update().filter(pk=group.pk):  # nothing may join it meanwhile
+        # Locked so that no namespace can join it meanwhile.
+        if not AgentGroup.objects.select_for_update().filter(pk=group.pk):
             raise NotFound("agent group")
         journal.record(actor, "group.delete", f"group {group.slug}", before={"slug": group.slug, "name": group.name})
         try:

@@ -1,4 +1,4 @@
-"""What is over and need be remembered no longer, in small steps: none of them waits long, and none holds up another."""
+"""Deletion of expired rows in small steps, so that no step waits or blocks other work for long."""
 
 import logging
 import time
@@ -17,17 +17,17 @@ from tenants.sign_in_limits import WINDOW
 
 log = logging.getLogger("luminet.tenants")
 
-# Failed attempts that cost a hash of a password each: a machine hashes no more of them within their window.
+# Each failed attempt costs a password hash, and a machine cannot compute more of them within their window.
 ATTEMPTS_KEPT = 100_000
 OPERATIONS_KEPT = timedelta(days=90)
-ERASED_KEYS_KEPT = timedelta(days=90)  # nothing but when an epoch ended: the secret itself went with the purge
+ERASED_KEYS_KEPT = timedelta(days=90)  # they only record when an epoch ended: the secret itself was erased by the purge
 BATCH = 2_000
-# All parts together stay below the time after which the broker hands an unfinished task to a second worker.
+# All parts together finish before the broker would hand an unfinished task to a second worker.
 PART_SECONDS = 5.0
 
 
 def housekeeping(*, now: datetime) -> int:
-    """How many things went. What is left over, or fails, is tried again by the next sweep."""
+    """Delete expired rows and return how many. The next sweep retries what remains or fails."""
     removed = sum(_tried(rows.model.__name__, partial(rows_remove, rows)) for rows in _over(now))
     return removed + _tried("what was deleted", remains_remove)
 
@@ -49,9 +49,10 @@ def _newest_first(model: type[Model]) -> "QuerySet[Any, Any]":
 
 
 def rows_remove(rows: "QuerySet[Any]", *, seconds: float = PART_SECONDS) -> int:
-    """A batch at a time, each in a transaction of its own: as far as the time goes."""
+    """Delete rows in batches, each in its own transaction, until the time is used up."""
     removed, until = 0, time.monotonic() + seconds
-    while ids := list(rows.order_by().values_list("pk", flat=True)[:BATCH]):  # in an order, another index would be used
+    # With an order, PostgreSQL would use another index.
+    while ids := list(rows.order_by().values_list("pk", flat=True)[:BATCH]):
         removed += rows.filter(pk__in=ids).delete()[0]
         if len(ids) < BATCH or time.monotonic() >= until:
             break

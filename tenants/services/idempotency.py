@@ -1,9 +1,8 @@
-"""A request repeated with its key is answered again, not done again.
+"""Idempotency keys: a repeated request gets the stored answer and is not carried out again.
 
-The key is taken and the answer kept in the transaction of the deed itself: there is no moment in which one exists
-without the other, and of two at once the second waits for the first and then reads its answer.
-
-What is kept holds no secret that is shown once: whoever repeats a request is told that it was done, not the secret.
+The key and the answer are stored in the transaction of the action itself, so neither exists without the other. Of two
+simultaneous requests, the second waits for the first and then reads its answer. Stored answers omit secrets that are
+shown once: a repeated request learns that it was carried out, not the secret.
 """
 
 import hmac
@@ -22,13 +21,13 @@ from tenants.errors import AnswerNotKept, IdempotencyKeyReused
 from tenants.models import IdempotentRequest
 
 ANSWERS_KEPT = timedelta(hours=24)
-KEPT_BYTES = 8 * 1024 * 1024  # what the largest document we take can make of an answer: two short lines a namespace
+KEPT_BYTES = 8 * 1024 * 1024  # size of the answer to the largest accepted document: two short lines for each namespace
 Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
 class KeptAnswer:
-    """What a repeated request is answered: the first answer, letter by letter, without secrets that are shown once."""
+    """The answer to a repeated request: the first answer, byte for byte, without secrets that are shown once."""
 
     status: int
     body: str = field(repr=False)
@@ -38,7 +37,7 @@ class KeptAnswer:
 def once(
     *, actor: Actor, key: str, fingerprint: bytes, now: datetime, perform: Callable[[], tuple[Answer, KeptAnswer]]
 ) -> Answer | KeptAnswer:
-    """The answer that `perform` gives first, or what it kept then. What fails is not kept: it has changed nothing."""
+    """Return the answer of `perform`, or the stored one. A failure is not stored, because it changed nothing."""
     with audited():
         request, is_new = _taken(actor, key, fingerprint, now)
         place = answer_place(request.caller, key)
@@ -59,19 +58,21 @@ def _opened(sealed: bytes | memoryview | None, place: str) -> KeptAnswer:
 
 
 def asked(*, actor: Actor, key: str, fingerprint: bytes, now: datetime, perform: Callable[[], Answer]) -> Answer:
-    """For what changes nothing: the key stands for this question, and whoever repeats it is answered anew. Keeping
-    the answer would only cost room, and it would be stale."""
+    """Perform a request that changes nothing, again each time it is repeated.
+
+    Its answer is not stored, which would take room and be stale; the key is only bound to the request.
+    """
     with audited():
         _taken(actor, key, fingerprint, now)
         return perform()
 
 
 def _taken(actor: Actor, key: str, fingerprint: bytes, now: datetime) -> tuple[IdempotentRequest, bool]:
-    """The request this key stands for, and whether that is this one, for the first time."""
+    """Return the request bound to this key, and whether it is new."""
     caller = f"{actor.kind}:{actor.id}"
     IdempotentRequest.objects.filter(caller=caller, key=key, created_at__lt=now - ANSWERS_KEPT).delete()
     try:
-        with transaction.atomic():  # waits here for a twin that has not committed yet
+        with transaction.atomic():  # waits here for a simultaneous request with the same key
             made = IdempotentRequest.objects.create(caller=caller, key=key, fingerprint=fingerprint, created_at=now)
             return made, True
     except IntegrityError:

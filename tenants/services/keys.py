@@ -1,4 +1,4 @@
-"""API keys and operator tokens: made once, shown once, revoked at once."""
+"""API keys and operator tokens: created once, shown once, revoked at once."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -25,7 +25,7 @@ def key_create(
     namespaces: Sequence[Namespace] | None = None,
     expires_at: datetime | None = None,
 ) -> tuple[ApiKey, NewSecret]:
-    """The key and its secret, which is shown now and never again."""
+    """Create a key and return it with its secret, which is never shown again."""
     wanted = sorted({Scope(scope) for scope in scopes})
     is_bound = namespaces is not None
     checks = (lambda: name_check(name), lambda: _scopes_check(wanted, is_bound), lambda: ending_check(expires_at))
@@ -62,7 +62,7 @@ def key_create(
 
 
 def key_revoke(*, actor: Actor, key: ApiKey) -> None:
-    """At once: without its organisation's lock, which somebody may hold for seconds."""
+    """Revoke a key at once, without the organisation's lock, which another transaction may hold for seconds."""
     with audited() as journal:
         if ApiKey.objects.filter(pk=key.pk, revoked_at=None).update(revoked_at=timezone.now()):
             target = f"{key.organisation.slug} key {key.prefix}…"

@@ -1,4 +1,4 @@
-"""A new master key: what is sealed under the one before is sealed anew, in small transactions that may be repeated."""
+"""Rotation of the master key: reseal all values in small transactions that may be repeated."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,7 +17,7 @@ BATCH = 500
 
 
 def master_key_rotate() -> int:
-    """How many things were sealed anew. Stopped half-way it is simply run again."""
+    """Reseal all values and return how many. If interrupted, run it again."""
     return (
         _reseal(
             NamespaceKey.objects.filter(retired_at=None), "sealed", lambda one: key_place(one.namespace_id, one.epoch)

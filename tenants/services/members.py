@@ -1,4 +1,4 @@
-"""Members: invited with a one-time link, given roles, removed. Links for people who forgot their password, too."""
+"""Members: invited with a one-time link, given roles, removed. Also links that reset a password."""
 
 import secrets
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ RESET_LASTS = timedelta(hours=24)
 
 @dataclass(frozen=True, slots=True)
 class NewLink:
-    """A link at the only moment its secret exists in full."""
+    """A new link. Its full secret exists only here."""
 
     purpose: str
     secret: str = field(repr=False)
@@ -94,7 +94,7 @@ def member_remove(*, actor: Actor, member: Member) -> None:
 
 
 def member_link(*, actor: Actor, member: Member) -> NewLink:
-    """A new link for a member, the earlier ones end: an invitation, or for one who has joined a password reset."""
+    """Return a new link that replaces earlier ones: an invitation or, for a member who has joined, a password reset."""
     with audited() as journal:
         organisation_lock(member.organisation, actor=actor)
         found = member_lock(member)
@@ -109,14 +109,14 @@ def member_link(*, actor: Actor, member: Member) -> NewLink:
 
 def reset_link(*, actor: Actor, user: User, organisation: Organisation | None = None) -> NewLink:
     with audited() as journal:
-        user_lock(user)  # of two at once one link stays open
+        user_lock(user)  # so that of two simultaneous calls only one link stays valid
         link = _link_new(OneTimeLink.Purpose.RESET, user=user)
         journal.record(actor, "password.reset-link", user.email, organisation=organisation)
     return link
 
 
 def link_open(purpose: str, secret: str, *, now: datetime) -> OneTimeLink:
-    """The link while it can be used; LinkSpent otherwise."""
+    """Return the link if it is valid. Raise LinkSpent."""
     open_ones = OneTimeLink.objects.filter(purpose=purpose, used_at=None, expires_at__gt=now)
     link = open_ones.select_related("member__organisation", "user").filter(hash=secret_hash(secret)).first()
     if link is None or (link.member is not None and link.member.organisation.state == Organisation.State.DELETED):
@@ -133,15 +133,16 @@ def invitation_accept(
     request_id: str = "",
     now: datetime,
 ) -> User:
-    """The member's account, theirs already or made now, joined to the organisation. The link is spent.
+    """Join the invited member's account, existing or new, to the organisation, and spend the link.
 
-    Whether there is an account shows to nobody who lacks its password: refusals are the same, as often, and as slow.
-    `is_new_password` says that the invited person means to choose one, should they have none.
+    Refusals do not reveal to callers without the password whether an account exists: they are the same, as frequent and
+    as slow. `is_new_password`: the invited person wants to choose a password if they have no account.
     """
     email = _invited_address(link_open(OneTimeLink.Purpose.INVITATION, secret, now=now))
     if is_new_password:
         password_check(password, User(email=email))
-    attempt = attempt_begin(email=email, address=address, now=now)  # not in the transaction: refused, it still counts
+    # Outside the transaction, so that a refused attempt still counts.
+    attempt = attempt_begin(email=email, address=address, now=now)
     user = owner_of(email, password)
     if user is None and not is_new_password:
         raise SignInRefused
@@ -172,11 +173,11 @@ def _account_new(email: str, password: str) -> User:
 
 
 def _invited(link: OneTimeLink) -> Member:
-    """The member, in line with whoever removes them, or their organisation, at this moment."""
+    """Return the member, locked against simultaneous removal of the member or the organisation."""
     if link.member is None:
         raise LinkSpent
     try:
-        # Who was invited may join while it is suspended, too: that changes nothing of what it has.
+        # Invited members may join a suspended organisation too: that changes none of its data.
         organisation = organisation_lock(link.member.organisation, actor=SYSTEM)
         member = member_lock(link.member)
     except NotFound:
@@ -186,7 +187,7 @@ def _invited(link: OneTimeLink) -> Member:
 
 
 def reset_accept(*, secret: str, password: str, address: str, request_id: str = "", now: datetime) -> User:
-    """Set the password; every open session of this person ends with the old one."""
+    """Set the password. Every open session of this person ends."""
     with audited() as journal:
         link = link_open(OneTimeLink.Purpose.RESET, secret, now=now)
         user = None if link.user is None else user_lock(link.user)
@@ -199,7 +200,7 @@ def reset_accept(*, secret: str, password: str, address: str, request_id: str = 
 
 
 def _spend(link: OneTimeLink, *, now: datetime) -> None:
-    """Of two who open it at once, one."""
+    """Mark the link as used. Of two simultaneous users, only one succeeds."""
     if not OneTimeLink.objects.filter(pk=link.pk, used_at=None).update(used_at=now):
         raise LinkSpent
 
@@ -216,7 +217,7 @@ def _link_new(purpose: str, *, member: Member | None = None, user: User | None =
 
 
 def _locked(actor: Actor, member: Member, *, leaves_admin: bool) -> Member:
-    """The member for writing; refuses an organisation's people to leave themselves without an admin who has joined."""
+    """Lock the member. Raise Conflict if an organisation's own people would remove its last admin who has joined."""
     organisation_lock(member.organisation, actor=actor)
     found = member_lock(member)
     is_admin = found.role == Member.Role.ADMIN and found.has_joined

@@ -1,4 +1,4 @@
-"""The secret at the root of a namespace's hash chains: made for each epoch, sealed, and erased when it ends."""
+"""The secret at the root of a namespace's hash chains: created for each epoch, sealed, erased when it ends."""
 
 import os
 from collections.abc import Collection
@@ -22,7 +22,7 @@ def key_open(namespace_id: int, epoch: int, sealed: bytes | memoryview) -> bytes
 
 
 def keys_erase(namespaces: "Collection[Namespace] | QuerySet[Namespace]", *, now: datetime) -> None:
-    """What was cached under them cannot be addressed any more, whatever an agent still holds."""
+    """Erase keys. Blocks cached under them can no longer be addressed, even if an agent still has them."""
     NamespaceKey.objects.filter(namespace__in=namespaces, retired_at=None).update(sealed=None, retired_at=now)
 
 

@@ -41,7 +41,7 @@ def namespaces_create(
 
 @dataclass(frozen=True, slots=True)
 class NewNamespace:
-    """Without a group it belongs to the default one."""
+    """A namespace to create. Without a group it belongs to the default one."""
 
     organisation: Organisation
     slug: str
@@ -54,7 +54,7 @@ class NewNamespace:
 
 
 def namespaces_add(*, actor: Actor, wanted: Sequence[NewNamespace]) -> list[Namespace]:
-    """Any number, in any organisations, with a constant number of queries; each with its first key and empty policy."""
+    """Create namespaces, each with its first key and an empty policy, with a constant number of queries."""
     checked = [one.checked() for one in wanted]
     with audited() as journal:
         held = levels_hold((one.organisation for one in checked), actor=actor)
@@ -130,7 +130,7 @@ def namespace_update(
 
 
 def namespace_delete(*, actor: Actor, namespace: Namespace, expected: Expected) -> Operation:
-    """Stops at once and is purged; the row goes once every agent has shown its receipt."""
+    """Delete a namespace. It is purged at once; its row goes when every agent has sent its receipt."""
     if namespace.slug == DEFAULT:
         raise Conflict([FieldProblem("namespace", "every organisation keeps its namespace default; purge it instead")])
     with audited() as journal:

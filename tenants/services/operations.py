@@ -20,7 +20,10 @@ BATCH = 5_000
 def purge(
     *, actor: Actor, organisation: Organisation, namespace: Namespace | None = None, include_pins: bool = False
 ) -> Operation:
-    """Rotate the epoch of a namespace, or of all of an organisation's: from this commit on nothing older is desired."""
+    """Purge a namespace or a whole organisation by raising epochs.
+
+    From this commit on, agents must drop older blocks.
+    """
     now = timezone.now()
     with audited() as journal:
         organisation_lock(organisation, actor=actor)
@@ -75,7 +78,7 @@ def operation_begin(
     namespace: Namespace | None = None,
     group_ids: Collection[int] = (),
 ) -> Operation:
-    """Running until each agent of these groups that is concerned has proved it. Where there is none, it is done."""
+    """Start an operation that runs until each agent concerned has proved it. Without such agents it is done at once."""
     operation = Operation.objects.create(
         kind=kind,
         scope=scope,

@@ -1,6 +1,6 @@
-"""An account that stands where an operator's is to be: taken over, so that nothing of whoever made it is left in it.
+"""Take over an existing account for an operator, so that its previous owner keeps no access.
 
-Anybody who manages an organisation's members can bring an account of any address into being.
+Anyone who manages an organisation's members can create an account for any address.
 """
 
 from contextlib import suppress
@@ -16,9 +16,9 @@ from tenants.services.people import email_check, password_set
 
 
 def account_take_over(*, email: str, password: str, actor: Actor = SYSTEM) -> tuple[User, list[str]]:
-    """Make the account an operator's, with this password; names the organisations it belonged to, and does not now.
+    """Make the account an operator's, with this password, and return the organisations that it left.
 
-    Its sessions and links to reset its password end.
+    Its sessions and password reset links end.
     """
     with audited() as journal:
         user = User.objects.filter(email=email_check(email)).first()
@@ -38,10 +38,10 @@ def account_take_over(*, email: str, password: str, actor: Actor = SYSTEM) -> tu
 
 
 def _memberships_end(actor: Actor, user: User) -> list[str]:
-    """By number of the organisation, the order in which they are locked."""
+    """End memberships in the order of organisation ids, in which organisations are locked."""
     left = []
     for member in memberships_of(user).order_by("organisation_id"):
-        with suppress(NotFound):  # gone meanwhile
+        with suppress(NotFound):  # removed meanwhile
             member_remove(actor=actor, member=member)
             left.append(member.organisation.slug)
     return left

@@ -1,4 +1,4 @@
-"""Organisations: created with their default namespace, suspended and brought back, deleted in two steps."""
+"""Organisations: created with their default namespace, suspended and reactivated, deleted in two steps."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -33,7 +33,7 @@ def organisation_create(*, actor: Actor, slug: str, name: str) -> Organisation:
 
 
 def organisations_create(*, actor: Actor, wanted: Sequence[tuple[str, str]], owner: str = "") -> list[Organisation]:
-    """Any number, by slug and name, with a constant number of queries; each with its namespace default."""
+    """Create organisations by slug and name, with a constant number of queries, each with its default namespace."""
     made = [_new(slug, name, owner) for slug, name in wanted]
     with audited() as journal:
         fleet_hold()
@@ -57,7 +57,7 @@ def _new(slug: str, name: str, owner: str) -> Organisation:
 
 
 def _organisation_slug_check(slug: str) -> str:
-    """One of that name could not be told from the fleet in plans and in the audit trail."""
+    """Check a slug. The fleet's name is refused, because it means the fleet in plans and in the audit trail."""
     if slug == FLEET.name:
         raise InvalidFields([FieldProblem("slug", f"{slug!r} is what the fleet itself is called; choose another")])
     return slug_check(slug)
@@ -91,7 +91,10 @@ def organisation_update(
 
 
 def organisation_delete(*, actor: Actor, organisation: Organisation, expected: Expected) -> Operation:
-    """Its keys stop with this commit and its caches cannot be addressed any more; rows go after the receipts."""
+    """Delete an organisation.
+
+    Its keys stop working and its caches become unaddressable with this commit; rows are deleted after the receipts.
+    """
     now = timezone.now()
     with audited() as journal:
         found = _locked(actor, organisation, expected)
@@ -131,13 +134,13 @@ def limits_put(*, actor: Actor, organisation: Organisation, limits: Limits, expe
 
 
 def remains_remove() -> int:
-    """Rows of what was deleted and whose purge every agent has proven; how many organisations and namespaces went."""
+    """Remove deleted organisations and namespaces whose purge every agent has proved, and return how many."""
     organisations = sum(_tried(_organisation_remove, one) for one in _purged_organisations())
     return organisations + sum(_tried(_namespace_remove, one) for one in _purged_namespaces())
 
 
 def _tried(remove: Callable[[Row], int], row: Row) -> int:
-    """One that fails is tried again by the next sweep, and holds up no other."""
+    """Remove a row. A failure is logged and retried by the next sweep, and does not block other rows."""
     try:
         return remove(row)
     except Exception:

@@ -1,4 +1,4 @@
-"""People who sign in: operators and accounts, passwords, and the limit on guessing them."""
+"""Accounts of operators and members: passwords, sign-in, and the limit on guessing."""
 
 import hmac
 import logging
@@ -25,12 +25,12 @@ from tenants.sign_in_limits import MOST_COUNTED, WINDOW, RecentAttempts, seconds
 
 log = logging.getLogger("luminet.access")
 
-EMAIL_LENGTH = 254  # what a mail server takes, and a column holds
-MAX_PASSWORD_LENGTH = 256  # a hash of megabytes would be somebody's way to keep the processor busy
+EMAIL_LENGTH = 254  # limit of mail servers and of the column
+MAX_PASSWORD_LENGTH = 256  # hashing megabytes would let a client keep the processor busy
 
 
 def operator_create(*, email: str, password: str, actor: Actor = SYSTEM) -> User:
-    """A person who may run the fleet."""
+    """Create an operator's account."""
     with audited() as journal:
         user = _user_create(email=email, password=password, is_operator=True)
         journal.record(actor, "operator.create", user.email)
@@ -38,13 +38,13 @@ def operator_create(*, email: str, password: str, actor: Actor = SYSTEM) -> User
 
 
 def email_check(value: str) -> str:
-    """As addresses are kept: in lower case."""
+    """Return the address in its stored form, lower case. Raise InvalidEmail."""
     email = value.strip().lower()
     try:
         validate_email(email)
     except ValidationError:
         raise InvalidEmail(email) from None
-    if len(email) > EMAIL_LENGTH or not email.isprintable():  # Django takes a domain with invisible characters
+    if len(email) > EMAIL_LENGTH or not email.isprintable():  # Django accepts a domain with invisible characters
         raise InvalidEmail(email)
     return email
 
@@ -54,12 +54,12 @@ def password_generate() -> str:
 
 
 def user_create(*, email: str, password: str) -> User:
-    """A person of an organisation, who signs in to the web UI."""
+    """Create a member's account for the web UI."""
     return _user_create(email=email, password=password, is_operator=False)
 
 
 def password_set(*, user: User, new: str) -> None:
-    """For who proved who they are in another way. Sessions end with the old one, and links to reset it."""
+    """Set a new password for a person verified in another way. Sessions and password reset links end."""
     password_check(new, user)
     OneTimeLink.objects.filter(user=user, used_at=None).update(used_at=timezone.now())
     user.set_password(new)
@@ -67,7 +67,7 @@ def password_set(*, user: User, new: str) -> None:
 
 
 def password_change(*, user: User, current: str, new: str, address: str = "", request_id: str = "") -> None:
-    """Set a new password; every other session of this person ends with it."""
+    """Set a new password. Every other session of this person ends."""
     if len(current) > MAX_PASSWORD_LENGTH or not user.check_password(current):
         raise WrongPassword
     with audited() as journal:
@@ -79,7 +79,7 @@ def password_change(*, user: User, current: str, new: str, address: str = "", re
 
 
 def account_close(*, actor: Actor, user: User) -> User:
-    """While it is closed nobody signs in with it; its sessions, its links and an operator's tokens do not work."""
+    """Close an account: sign-in, sessions, links and an operator's tokens stop working until it is opened again."""
     return _account_switch(actor, user, "account.close", is_active=False)
 
 
@@ -99,9 +99,9 @@ def _account_switch(actor: Actor, user: User, verb: str, *, is_active: bool) -> 
 
 
 def sign_in(*, email: str, password: str, address: str, device: str = "", now: datetime) -> User:
-    """The person these credentials belong to, or SignInRefused, or TooManySignIns before anything was compared.
+    """Return the owner of these credentials. Raise SignInRefused, or TooManySignIns before the password is checked.
 
-    `device` is what this browser keeps for the account, if anything (known_devices.py).
+    `device` is this browser's cookie for the account, if any (`known_devices.py`).
     """
     attempt = attempt_begin(email=email, address=address, device=device_known(email, device), now=now)
     user = owner_of(email, password)
@@ -112,13 +112,19 @@ def sign_in(*, email: str, password: str, address: str, device: str = "", now: d
 
 
 def owner_of(email: str, password: str) -> User | None:
-    """Whose these are, if anybody's. Within `attempt_begin` only; an address without an account takes as long."""
+    """Return the owner of these credentials, or None. Call it only after `attempt_begin`.
+
+    An address without an account takes the same time.
+    """
     user = authenticate(username=email, password=password) if len(password) <= MAX_PASSWORD_LENGTH else None
     return user if isinstance(user, User) else None
 
 
 def attempt_begin(*, email: str, address: str, device: str = "", now: datetime) -> SignInAttempt:
-    """Note the attempt, then judge it: of many made at once, each sees those before it, so none slips through."""
+    """Store the attempt, then check the limit.
+
+    Of simultaneous attempts each sees the earlier ones, so none escapes it.
+    """
     network = network_of(address)
     attempt = SignInAttempt.objects.create(email_hash=_email_hash(email), address=network, device=device, at=now)
     wait = _wait(attempt, now)
@@ -144,7 +150,7 @@ def _wait(attempt: SignInAttempt, now: datetime) -> int:
 
 
 def _times(attempts: "QuerySet[SignInAttempt]") -> list[datetime]:
-    """The newest that can still matter, oldest first."""
+    """Return the newest times that can still matter, oldest first."""
     return list(attempts.order_by("-at").values_list("at", flat=True)[:MOST_COUNTED])[::-1]
 
 

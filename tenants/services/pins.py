@@ -1,4 +1,4 @@
-"""Pins: prefixes that are to stay cached. What they hold is sealed here and opened for agents alone."""
+"""Pins: prefixes that must stay cached. Their content is sealed here and opened only for agents."""
 
 import json
 from datetime import datetime
@@ -64,7 +64,7 @@ def pin_delete(*, actor: Actor, pin: Pin) -> None:
 
 
 def pin_content(pin: Pin) -> Any:
-    """For the agents that must hold it, which fetch it once by the pin's id; for nobody else."""
+    """Return a pin's content, only for the agents that must cache it, which fetch it once by the pin's id."""
     return json.loads(unseal(pin.sealed_content, place=pin_place(pin)))
 
 

@@ -1,4 +1,4 @@
-"""Publishing policies: one transaction that judges, numbers and records, or changes nothing."""
+"""Policy publishing: one transaction that checks, numbers and records, or changes nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ BATCH = 500
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a level shall say from now on. `where`: under which name errors speak of it."""
+    """A level's new policy. `where` is its path in errors."""
 
     place: Place
     policy: Policy
@@ -44,13 +44,13 @@ class Published:
 def policy_publish(
     *, actor: Actor, place: Place, policy: Policy, expected: Expected, note: str = "", rolled_back_to: int | None = None
 ) -> Published:
-    """The next revision of that level, or the error that says why not."""
+    """Publish the next revision of a level. Raise the error that explains a refusal."""
     (published,) = policies_publish(actor=actor, wanted=[Wanted(place, policy, expected, note, rolled_back_to)])
     return published
 
 
 def policies_publish(*, actor: Actor, wanted: Sequence[Wanted]) -> list[Published]:
-    """The next revision of each of these levels, or of none; judged as they stand when all of them are there."""
+    """Publish the next revision of all these levels or of none, checked as they are after all changes."""
     notes = [note_check(one.note) for one in wanted]
     with audited() as journal:
         locked = levels_lock([one.place for one in wanted], actor=actor)
@@ -98,7 +98,7 @@ def _write(
 
 
 def _drafts_check(actor: Actor, wanted: Sequence[Wanted], locked: Sequence[Locked], drafts: Sequence[Draft]) -> None:
-    """Every problem of every level at once."""
+    """Raise every problem of every level at once."""
     below = namespaces_by_place([one.place for one in wanted])
     outside, contradictory = list[FieldProblem](), list[FieldProblem]()
     for one, held, draft in zip(wanted, locked, drafts, strict=True):
@@ -111,7 +111,7 @@ def _drafts_check(actor: Actor, wanted: Sequence[Wanted], locked: Sequence[Locke
 
 
 def _hooks_check(actor: Actor, wanted: Sequence[Wanted], drafts: Sequence[Draft]) -> None:
-    """Whatever apps above this one have against it, all of it at once."""
+    """Raise all objections of other apps at once."""
     if not hooks.publish_checks:
         return
     judged = [hooks.Judged(actor, one.place, draft) for one, draft in zip(wanted, drafts, strict=True)]
@@ -126,7 +126,7 @@ def _out_of_bounds(actor: Actor, organisation: Organisation | None, draft: Draft
 
 
 def _groups_of(places: Sequence[Place]) -> set[int]:
-    """The groups whose agents serve what is below these places."""
+    """Return the groups whose agents serve namespaces below these places."""
     if not places:
         return set()
     namespaces = [place.namespace.pk for place in places if place.namespace is not None]
@@ -149,7 +149,7 @@ def _record(journal: Journal, actor: Actor, one: Wanted, draft: Draft, revision:
 
 
 def policy_rollback(*, actor: Actor, place: Place, to_revision: int, expected: Expected, note: str = "") -> Published:
-    """Publish what an earlier revision said. Revision 0 is the beginning, when the level said nothing."""
+    """Publish the policy of an earlier revision. Revision 0 is the initial, empty policy."""
     policy = revision_policy(place, to_revision)
     return policy_publish(
         actor=actor,

@@ -1,4 +1,4 @@
-"""Keeps what is promised of each pool below its bound, whoever promises: publishes, new namespaces, moves."""
+"""Enforce the bound on the reserved shares of each pool, for publishes, new namespaces and moves."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ _later: ContextVar[set[int] | None] = ContextVar("luminet_groups_judged_later", 
 
 @contextmanager
 def shares_judged_last(*, actor: Actor) -> Iterator[None]:
-    """Many deeds in one: what they promise is judged once, when all of them are done."""
+    """Check the shares once after several changes, instead of after each."""
     pending: set[int] = set()
     token = _later.set(pending)
     try:
@@ -31,7 +31,10 @@ def shares_judged_last(*, actor: Actor) -> Iterator[None]:
 
 
 def groups_check(group_ids: Iterable[int], *, actor: Actor) -> None:
-    """Judged after writing and before commit, under the groups' locks: two at once cannot both take the rest."""
+    """Check reserved shares after the write and before the commit.
+
+    The groups' locks prevent two transactions from both taking the rest.
+    """
     ids = sorted(set(group_ids))
     if (pending := _later.get()) is not None:
         pending.update(ids)
@@ -44,7 +47,7 @@ def groups_check(group_ids: Iterable[int], *, actor: Actor) -> None:
 
 
 def own_holdings(actor: Actor) -> IsOwn | None:
-    """Which holdings an actor may read exactly; None: all of them."""
+    """Return which reservations an actor may read exactly, or None for all."""
     if actor.is_operator:
         return None
     return lambda one: one.organisation_id == actor.organisation_id and actor.may_see(one.namespace_id)
@@ -57,7 +60,11 @@ def group_holdings(group_id: int) -> Iterator[Holding]:
 
 
 def shares_problem(promise: Promise, *, actor: Actor) -> FieldProblem:
-    """Operators read who holds what. An organisation reads of its own holdings only, a bound key of its namespaces'."""
+    """Return the error for a promise above the bound.
+
+    Operators read the holders of all shares, an organisation only its own, and a bound key only those of its
+    namespaces.
+    """
     is_own = own_holdings(actor)
     visible = [(held, share) for held, share in promise.holders if is_own is None or is_own(held)]
     named = listed([f"{held.name} {share:.1%}" for held, share in visible], NAMED_AT_MOST)
