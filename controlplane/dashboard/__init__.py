@@ -1,1 +1,4 @@
-"""The HTML face: pages for operators and customers. Views parse, call one function, render; no decisions here."""
+"""The web pages for operators and customers. A view parses the request, calls one function and renders.
+
+Views decide nothing; services do.
+"""

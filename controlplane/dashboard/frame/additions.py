@@ -1,4 +1,4 @@
-"""What other apps add to pages: the dashboard names the places, and knows none of those who fill them."""
+"""Additions to pages by other apps. The dashboard defines where content may be added and does not import those apps."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
@@ -11,7 +11,7 @@ Addition = Callable[[HttpRequest], tuple[str, dict[str, Any]]]  # a template and
 
 
 def additions_at(place: Place, request: HttpRequest) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Of each installed app that has `page_additions`."""
+    """Yield what each installed app with a `page_additions` attribute adds at `place`."""
     for app in apps.get_app_configs():
         additions: Mapping[Place, Addition] = getattr(app, "page_additions", {})
         if place in additions:

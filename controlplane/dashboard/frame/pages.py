@@ -1,7 +1,7 @@
-"""What every page asks first: who is signed in, and for whom they act. Domain errors become pages here, once.
+"""Decorators and helpers for views: sign-in, the acting user, and one place that turns domain errors into pages.
 
-A view decorated with `page` is given an actor where it asks for one, and lets the domain's errors out: "not there" and
-"not yours" become the same page, "may not" says what is missing. A part that HTMX refreshes is decorated with `part`.
+A view decorated with `page` lets domain errors propagate. A missing object and another tenant's give the same page; a
+lacking permission gives a page that names it. Decorate a part that HTMX refreshes with `part`.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ NOT_ANY_MORE = "This is not there, or not yours to see any more."
 
 
 def page(*, methods: Sequence[str] = READS) -> Callable[[View], View]:
-    """For people who are signed in: others sign in first, and come back."""
+    """Decorate a view for signed-in users; anyone else is sent to sign in and returns afterwards."""
 
     def decorate(view: View) -> View:
         shown = login_required(_translated(view))
@@ -45,8 +45,11 @@ def page(*, methods: Sequence[str] = READS) -> Callable[[View], View]:
 
 
 def part(view: View, *, methods: Sequence[str] = READS) -> View:
-    """A piece of a page, for HTMX. Where somebody's session or access has ended it says so in its place, and the page
-    around it stays: there may be something typed on it that was not sent yet."""
+    """Decorate a view that returns a part of a page for HTMX.
+
+    If the session or the access has ended, the part says so in its own area. The rest of the page stays, because it may
+    contain input that is not sent yet.
+    """
     translated = _translated(view)
 
     @require_http_methods(list(methods))
@@ -62,7 +65,7 @@ def part(view: View, *, methods: Sequence[str] = READS) -> View:
 
 
 def operator_of(request: HttpRequest) -> Actor:
-    """Raises NotFound for everybody else: what only operators have is not there for others."""
+    """Return the operator as an actor. Raise NotFound for anyone else, so that operators' pages appear not to exist."""
     user = user_of(request)
     if not user.is_operator:
         raise NotFound("page")
@@ -70,7 +73,7 @@ def operator_of(request: HttpRequest) -> Actor:
 
 
 def actor_within(request: HttpRequest, org: str) -> Actor:
-    """For whom somebody acts in that organisation. Raises NotFound where they have no business there."""
+    """Return the user's actor in the organisation, or raise NotFound if the user is neither operator nor member."""
     user = user_of(request)
     if user.is_operator:
         return actor_for_operator(user, **origin_of(request))
@@ -81,7 +84,7 @@ def actor_within(request: HttpRequest, org: str) -> Actor:
 
 
 def actors_of(request: HttpRequest) -> list[Actor]:
-    """Everybody that somebody may speak for: an operator for the fleet, a member for each of their organisations."""
+    """Return every actor the user may act as: the operator of the fleet, or a member in each of their organisations."""
     user, origin = user_of(request), origin_of(request)
     if user.is_operator:
         return [actor_for_operator(user, **origin)]
