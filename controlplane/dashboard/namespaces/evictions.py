@@ -1,6 +1,6 @@
-"""Who gives way to whom, in words. Pure.
+"""Sentences and rows on which namespace evicted blocks of which. Pure.
 
-Customers learn what their own traffic took and what fleet pressure did; names of others are for operators alone.
+Customers see what their own traffic and what fleet pressure evicted; only operators see names of other namespaces.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ MOST_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Pressed:
-    """Of the blocks that gave way in a full pool: for whose requests, where that was told."""
+    """Blocks evicted from a full pool, by whose requests needed the room; `untold` if agents did not report it."""
 
     own: int
     others: int
@@ -22,7 +22,10 @@ class Pressed:
 
 
 def pressed(blocks_left: Mapping[str, int], told: Taken) -> Pressed:
-    """Never more than left: what was counted by the minute and what is told in pairs begin at different moments."""
+    """Split the evicted blocks by cause.
+
+    No part exceeds the total: the counts per minute and the reported pairs begin at different moments.
+    """
     evicted = blocks_left["evicted"]
     own = min(evicted, told.own_pressed_blocks)
     others = min(evicted - own, told.others_blocks)
@@ -30,7 +33,7 @@ def pressed(blocks_left: Mapping[str, int], told: Taken) -> Pressed:
 
 
 def losses(blocks_left: Mapping[str, int], told: Taken, *, whose: str) -> list[tuple[str, int, str]]:
-    """What left, and by whose doing. `whose`: "your" to its own people, "its" to others."""
+    """Return a row for each cause of eviction. `whose` is "your" for the organisation's members, else "its"."""
     found = pressed(blocks_left, told)
     own = blocks_left["quota"] + found.own
     rows = [
@@ -65,7 +68,7 @@ def _blocks(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """`total`: blocks of all pairs there are; shown are the first of them."""
+    """The pairs with most evictions. `total` counts the blocks of all pairs, `rows` holds the first ones."""
 
     title: str
     rows: Sequence[Pair] = ()
@@ -73,7 +76,7 @@ class Pairs:
 
 
 def evicted_by(found: Sequence[Pair], *, slug: str, window: str) -> Pairs:
-    """Who took from it: others, and itself."""
+    """Return the namespaces that evicted blocks of this one, itself included."""
     if not found:
         return Pairs(f"No agent told that anybody evicted blocks of {slug} in {window}")
     most = "Its own traffic" if found[0].by_id == found[0].victim_id else found[0].by

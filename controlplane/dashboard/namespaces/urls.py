@@ -1,4 +1,4 @@
-"""Where they are."""
+"""The URLs of namespaces, operations, the miss page and the linter."""
 
 from django.urls import path
 
