@@ -1,4 +1,4 @@
-"""What people choose for a test request."""
+"""The form for a test request."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -10,7 +10,10 @@ LONGEST_SECRET: Final = 200
 
 
 class TestForm(forms.Form):
-    """`slugs`: the first namespaces. A key is pasted by who may make none, and never shown again."""
+    """The namespace and key of a test request. `slugs`: the first namespaces.
+
+    Only users who may not create keys paste one; it is never shown again.
+    """
 
     namespace = forms.ChoiceField(label="In the namespace")
     key = forms.CharField(
