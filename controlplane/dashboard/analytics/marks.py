@@ -18,7 +18,7 @@ UNFORETOLD = "not predicted"
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """A revision with what it changed in force."""
+    """A revision and the changes it made to the policy in force."""
 
     at: datetime
     number: int
