@@ -1,4 +1,1 @@
-"""The web pages for operators and customers. A view parses the request, calls one function and renders.
-
-Views decide nothing; services do.
-"""
+"""The web pages. A view parses the request, calls one function and renders; services decide."""

@@ -1,4 +1,4 @@
-"""Forms for sign-in and passwords. Their limits only reject nonsense; services decide."""
+"""Forms for sign-in and passwords. Limits only reject nonsense; services decide."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ class NewPasswordForm(forms.Form):
         return again
 
     def typed(self) -> dict[str, Any]:
-        """Return the form's values as the services behind one-time links take them."""
+        """Return the values as the services behind one-time links take them."""
         return {"password": self.cleaned_data["new"]}
 
 

@@ -31,5 +31,5 @@ def browser_remember(request: HttpRequest, answer: Answer, user: User) -> Answer
 
 
 def _cookie(email: str) -> str:
-    """Return a cookie name for each account, so that two accounts in one browser do not replace each other's cookie."""
+    """Return a cookie name for each account, so that two accounts can share one browser."""
     return f"luminet_device_{device_name(email)}"

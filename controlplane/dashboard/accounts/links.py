@@ -37,7 +37,7 @@ View = Callable[[HttpRequest, OneTimeLink, str], HttpResponse]
 
 
 def _opened_by(purpose: OneTimeLink.Purpose) -> Callable[[View], Callable[..., HttpResponse]]:
-    """Decorate a page behind a valid link. Used, expired and unknown links all give the same page."""
+    """Decorate a page behind a valid link. Used, expired and unknown links give the same page."""
 
     def around(view: View) -> Callable[..., HttpResponse]:
         @never_cache
@@ -98,7 +98,7 @@ class LinkPage:
 
 
 def _answer(request: HttpRequest, token: str, page: LinkPage) -> HttpResponse:
-    """Show the form. After a valid submission sign in and redirect to the start page; otherwise show the errors."""
+    """Show the form. Once it is accepted, sign in and go to the start page."""
     if request.method != "POST":
         return page.shown(request, 200)
     if page.form.is_valid():

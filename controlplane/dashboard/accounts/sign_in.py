@@ -25,7 +25,7 @@ def form_refused(request: HttpRequest) -> HttpResponse:
 
 
 def _form_address(request: HttpRequest) -> str:
-    """Return path and query of the page with the form. The redirect after sign-in accepts only this site's pages."""
+    """Return path and query of the page with the form. The redirect after sign-in accepts only this site."""
     try:
         page = urlsplit(request.headers.get("Referer", ""))
     except ValueError:

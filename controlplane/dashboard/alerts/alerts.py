@@ -41,7 +41,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
 
 @part
 def alerts_now(request: HttpRequest) -> HttpResponse:
-    """Render what changes on the current page of the list."""
+    """Render the changing part of the list's current page."""
     context = {**_listed(request, actors_of(request)), "swapped": True}
     return render(request, "dashboard/alerts/_alerts.html", context)
 
@@ -74,7 +74,7 @@ def _listed(request: HttpRequest, actors: list[Actor]) -> dict[str, Any]:
 
 
 def _heard(request: HttpRequest, actors: list[Actor]) -> dict[str, Any]:
-    """Return the socket that keeps the page current: the fleet's, or that of the user's first organisation."""
+    """Return the socket that keeps the page current: the fleet's, or the first organisation's."""
     if user_of(request).is_operator:
         pulse = pulse_latest()
         return {"heard": "/ws/live/fleet", "needs": "pulse", "seq": pulse.seq if pulse else 0}
@@ -153,7 +153,7 @@ def _page(
 
 
 def _may(actor: Actor) -> str:
-    """Return why this reader may not act on alerts, or an empty string if they may."""
+    """Return why this reader may not act on alerts; empty if they may."""
     try:
         permit_anywhere(actor, PUBLISH)
     except OrganisationSuspended:

@@ -74,7 +74,7 @@ class NumberField(forms.CharField):
 
 
 class LastingField(forms.CharField):
-    """A duration typed as "5 min", "90 s" or "1 h 30 min". The unit is required, because a bare number is ambiguous."""
+    """A duration typed as "5 min", "90 s" or "1 h 30 min". The unit is required."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(max_length=40, widget=forms.TextInput(attrs={"autocomplete": "off"}), **more)
@@ -89,7 +89,7 @@ class LastingField(forms.CharField):
 
 
 class RuleForm(AlertForm):
-    """A form for a rule. `seen` identifies the rule as the page showed it, to avoid overwriting newer changes."""
+    """A form for a rule. `seen` identifies the rule as shown, to avoid overwriting newer changes."""
 
     name = forms.CharField(label="Name", max_length=400, help_text="What is the matter when it fires.")
     metric = forms.ChoiceField(label="Of what")
@@ -189,7 +189,7 @@ def rule_initial(seen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rule_mark(seen: Mapping[str, Any]) -> str:
-    """Return a hash of the rule's state, to detect changes, because rules have no revision."""
+    """Return a hash that detects changes, because rules have no revision."""
     plain = {name: str(value) for name, value in seen.items()}
     return sha256(canonical_json(plain)).hexdigest()[:32]
 

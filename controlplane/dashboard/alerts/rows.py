@@ -44,7 +44,7 @@ EVENTS = {
 
 @dataclass(frozen=True, slots=True)
 class AlertRow:
-    """One alert. `view` is the result of alerts.views.alert_shown for this reader."""
+    """One alert. `view` is from alerts.views.alert_shown for this reader."""
 
     view: Mapping[str, Any]
     is_of_operators: bool
@@ -61,7 +61,7 @@ class AlertRow:
 
     @property
     def state(self) -> Tag:
-        """Return the state as one word, which shows how urgent the alert is."""
+        """Return how urgent the alert is, as one word."""
         if not self.is_firing:
             return Tag("over", "ok")
         if self.silenced_until:
@@ -105,7 +105,7 @@ def rules_headline(rules: Sequence[Mapping[str, Any]], total: int) -> str:
 
 
 def metrics_known(*, is_operator: bool) -> list[tuple[Metric, str, str]]:
-    """Return the metrics that this reader may set rules on, each with its label and unit."""
+    """Return the metrics for rules of this reader, each with label and unit."""
     known = [one for one in METRICS.values() if is_operator or one.is_for_customers]
     return [(one, metric_name(one.name), unit_words(one.unit)) for one in known]
 

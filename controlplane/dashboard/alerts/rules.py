@@ -42,7 +42,7 @@ GROUP, WHOLE = "group:", "fleet"
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A webhook's secret, which the page shows only now."""
+    """A new webhook secret, shown only now."""
 
     name: str
     secret: str
@@ -167,7 +167,7 @@ def _created(actors: list[Actor], form: RuleForm) -> services.Made:
 
 
 def _whose(actors: list[Actor], typed: str) -> tuple[Actor, Place, AgentGroup | None]:
-    """Return actor, level and group for a rule at the typed place. Places the user may not manage count as missing."""
+    """Return actor, level and group for the typed place. A place the user may not manage counts as missing."""
     operator = next((one for one in actors if one.is_operator), None)
     if operator is not None:
         permit(operator, MANAGE)
@@ -187,7 +187,7 @@ def _whose(actors: list[Actor], typed: str) -> tuple[Actor, Place, AgentGroup | 
 
 
 def _why_not(actors: list[Actor]) -> str:
-    """Return why this reader may not create a rule, or an empty string if they may."""
+    """Return why this reader may not create a rule; empty if they may."""
     reason = "Admins of your organisation may make rules. Ask one of them."
     for actor in actors:
         try:

@@ -42,7 +42,7 @@ def analytics(request: HttpRequest, org: str) -> HttpResponse:
 
 @part
 def analytics_now(request: HttpRequest, org: str) -> HttpResponse:
-    """Render the changing numbers beside the tile one by one, so that details a user has opened stay open."""
+    """Render the numbers beside the tile one by one, so that details a user has opened stay open."""
     actor, organisation = _whose(request, org)
     window = facts.window_asked(request.GET.get("window"))
     context = numbers_of(actor, organisation, window, address="")
@@ -66,7 +66,7 @@ def stats_parts_csv(request: HttpRequest, org: str) -> HttpResponse:
 
 
 def numbers_of(actor: Actor, organisation: Organisation, window: str, *, address: str) -> dict[str, Any]:
-    """Return the context of the analytics. `address` is the page whose links choose another window."""
+    """Return the context. `address` is the page whose links choose another window."""
     slug = organisation.slug
     found = read(_scope(actor, organisation), window)
     stats, now = found.stats, found.stats["as_of"]

@@ -25,7 +25,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The hit rate over a window with its title; there is no chart before anything is counted."""
+    """The hit rate over a window; there is no chart before anything is counted."""
 
     title: str
     note: str
@@ -51,7 +51,7 @@ def rate_of(
     *,
     window: str,
 ) -> Rate:
-    """Return the hit rate over time. `before` gives the previous window in percent, point by point."""
+    """Return the hit rate over time. `before` is the previous window in percent, point by point."""
     points = series["points"]
     values = tuple(None if one["hit_ratio"] is None else round(100 * one["hit_ratio"], 2) for one in points)
     note = f"every {duration(series['step_seconds'])}, cached over prompt tokens"
@@ -74,7 +74,7 @@ def rate_of(
 
 
 def rate_title(found: Mapping[str, Any], known: Sequence[float], *, window: str) -> str:
-    """Return the chart's title. For 24 h it gives the range, because the live hit rate is shown beside it."""
+    """Return the chart's title: for 24 h the range, because the live rate is shown beside it."""
     requests, basis = found["requests"], basis_of(found)
     if not requests:
         return f"Nothing was asked in the last {WINDOWS[window]}"
@@ -86,7 +86,7 @@ def rate_title(found: Mapping[str, Any], known: Sequence[float], *, window: str)
 
 
 def _change(found: Mapping[str, Any], window: str) -> str:
-    """Return the change against the previous window, only if that window was counted completely."""
+    """Return the change, only if the previous window was counted completely."""
     before = found["before"]
     if before["hit_ratio"] is None or before["covered_seconds"] < found["window_seconds"]:
         return ""
@@ -104,7 +104,7 @@ def tokens_title(found: Mapping[str, Any], *, window: str) -> str:
 
 
 def fleet_tokens_title(found: Mapping[str, Any], *, window: str) -> str:
-    """Return the operators' title. It names no cause, because one customer's own traffic is another's pressure."""
+    """Return the title for operators, without causes: one customer's own traffic is another's pressure."""
     if not found["prompt_tokens"]:
         return f"Nothing was asked in the last {WINDOWS[window]}"
     missed = sum(found["missed_tokens_by_reason"].values())
@@ -121,7 +121,7 @@ def tokens_bar(found: Mapping[str, Any], title: str) -> Bar | None:
 
 
 def rows_of(found: Sequence[Mapping[str, Any]], by: str, *, nothing: str, title: str | None = None) -> Rows:
-    """Return the largest parts, sorted by name so that rows do not move as numbers change; deleted ones last."""
+    """Return the largest parts, sorted by name so that rows do not move; deleted ones last."""
     shown = sorted(found[:MOST_ROWS], key=lambda one: (one.get("is_deleted", False), one[by] or ""))
     rows = [(one[by] or "", one) for one in shown]
     return Rows(title or _rows_title(found, by, nothing), rows, len(found) - len(shown))

@@ -45,7 +45,7 @@ class Touched:
 
 
 def marks_of(touched: Sequence[Touched], *, seconds: int) -> list[Mark]:
-    """Return the marks for a chart over that many seconds; revisions too close for separate labels share one."""
+    """Return the marks for a chart of so many seconds; revisions too close for two labels share one."""
     groups: list[list[Touched]] = []
     for one in sorted(touched, key=lambda one: one.at):
         if groups and (one.at - groups[-1][0].at).total_seconds() < seconds / CLOSE:

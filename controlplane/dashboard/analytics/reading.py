@@ -1,4 +1,4 @@
-"""Read the statistics of one scope and window in one consistent snapshot. `facts` formats them."""
+"""Read the statistics of one scope and window in one snapshot. `facts` formats them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +14,7 @@ from tenants.consistent_reads import consistent_read
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The statistics. `before` gives the previous window's hit rate in percent, for each point of the series.
-
-    The fleet's statistics are not broken down by organisation.
-    """
+    """The statistics, for the fleet without its organisations. `before`: the previous window in percent, by point."""
 
     stats: Mapping[str, Any]
     series: Mapping[str, Any]

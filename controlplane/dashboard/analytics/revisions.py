@@ -1,4 +1,4 @@
-"""The policy revisions that changed something in force in an organisation, published at any of the three levels."""
+"""The policy revisions of any level that changed something in force in an organisation."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -25,7 +25,7 @@ Policies = Mapping[int, Values]  # by namespace, its own policy
 def revisions_touching(actor: Actor, organisation: Organisation, since: datetime, *, now: datetime) -> list[Touched]:
     """Return the revisions that changed a value in force, newest first, given the other levels' current policies.
 
-    Only operators see the notes and the history of the fleet's level.
+    Only operators see notes and history of the fleet's level.
     """
     fleet, own = levels_of(Place(organisation))
     namespaces = namespaces_visible(actor, organisation)
@@ -79,7 +79,7 @@ def _in_force(
     row: PolicyRevision,
     old: Values | None = None,
 ) -> dict[int, Values]:
-    """Return the policy in force in each namespace with known traffic, under that revision or its predecessor `old`."""
+    """Return the policy in force in each namespace with known traffic, under the revision or its predecessor `old`."""
     said = row.policy if old is None else old
     above = [said if level.pk == row.level_id else level.policy for level in (fleet, own)]
     is_own = row.level_id not in (fleet.pk, own.pk)

@@ -53,7 +53,7 @@ def audit(request: HttpRequest) -> HttpResponse:
 
 @page()
 def audit_export(request: HttpRequest) -> Any:
-    """Stream all matching records as stored, oldest first. Memory use does not grow with their number."""
+    """Stream all matching records as stored, oldest first, page by page to bound memory."""
     actor = operator_of(request)
     permit(actor, OPERATE_ADMIN_READ)
     form = AuditForm(request.GET.dict())
@@ -104,7 +104,7 @@ def _page(
 
 
 def _rows(actor: Actor, form: AuditForm) -> "QuerySet[AuditRecord] | None":
-    """Return the matching records, or None if the search is invalid; the form then says why."""
+    """Return the matching records; None if the search is invalid, and the form then says why."""
     if not form.is_valid():
         return None
     try:
@@ -129,7 +129,7 @@ def _plain(value: Any) -> Any:
 
 
 async def _chunks(lines: Iterator[str]) -> AsyncIterator[str]:
-    """Yield the lines in chunks. The next rows are read only after the previous chunk is sent."""
+    """Yield the lines in chunks. The next rows are read only after a chunk is sent."""
     while chunk := await sync_to_async(_taken)(lines):
         yield chunk
 

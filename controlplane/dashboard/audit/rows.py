@@ -66,7 +66,7 @@ MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class TrailChange:
-    """One changed value; None where no value existed before or after. `field` is its path or a label."""
+    """One changed value; None where none existed. `field` is its path or a label."""
 
     field: str
     before: str | None
@@ -75,7 +75,7 @@ class TrailChange:
 
 @dataclass(frozen=True, slots=True)
 class TrailRow:
-    """One record. `view` is the result of tenants.audit.record_seen, without what this reader may not see."""
+    """One record. `view` is from tenants.audit.record_seen, without what this reader may not see."""
 
     view: Mapping[str, Any]
     changes: Sequence[TrailChange]
@@ -98,7 +98,7 @@ def trail_row(seen: Mapping[str, Any]) -> TrailRow:
 
 
 def changes_of(before: Any, after: Any) -> Iterator[TrailChange]:
-    """Yield the changed values, sorted by path. For a new object, empty values are omitted."""
+    """Yield the changed values, sorted by path; for a new object without empty values."""
     old, new = dict(_values(before, "")), dict(_values(after, ""))
     is_new = before is None
     for field in sorted({*old, *new}):
@@ -108,7 +108,7 @@ def changes_of(before: Any, after: Any) -> Iterator[TrailChange]:
 
 
 def _change(path: str, was: Any, became: Any) -> TrailChange:
-    """Return the change. A policy's value gets the label and format of the policy page."""
+    """Return the change. A policy's value reads as on the policy page."""
     named = POLICY_PATH.fullmatch(path)
     if named is None:
         return TrailChange(path or "value", _words(was), _words(became))

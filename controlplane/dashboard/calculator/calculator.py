@@ -29,7 +29,7 @@ OF_MACHINES = ("share", "reserve", "weights", "windows")
 
 @page()
 def calculator(request: HttpRequest) -> HttpResponse:
-    """Show the answer. Nothing is stored: anyone who opens the URL sees the same."""
+    """Show the answer. Nothing is stored: anyone with the URL sees the same."""
     form = calculator_form(request.GET)
     found = _counted(form)
     context: dict[str, Any] = {
@@ -45,7 +45,7 @@ def calculator(request: HttpRequest) -> HttpResponse:
 
 
 def _is_open(form: CalculatorForm, names: Sequence[str]) -> bool:
-    """Return whether a field of the section was changed or has an error, so that the section opens."""
+    """Return whether to open a section, because a field in it was changed or has an error."""
     return any(name in form.errors or form.data.get(name) != _usual(form, name) for name in names)
 
 

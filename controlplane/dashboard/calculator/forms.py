@@ -1,4 +1,4 @@
-"""The calculator's form, parsed from the query string. Numbers use the units people type; names stay as they are. Pure.
+"""The calculator's form, parsed from the query string. Numbers use the units people type. Pure.
 
 It asks the same as `POST /calculator/kv` and `luminet calc`. Each error appears beside its field and quotes the value.
 """
@@ -188,7 +188,7 @@ class CalculatorForm(forms.Form):
         return {name: value for name, value in given.items() if value is not None}
 
     def refuse(self, error: InvalidArgument) -> None:
-        """Add the error with the page's labels; an argument without a field keeps its own name."""
+        """Add the error with the page's labels; an argument without a field keeps its name."""
         first, _, last = error.argument.partition(".")
         field = FIELDS.get(last if first == "config" else first)
         if field is None:
@@ -235,7 +235,7 @@ def _model(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _machine(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments on the accelerator. Without one, those on its memory are left out."""
+    """Return the accelerator's arguments; without one, those on its memory are left out."""
     name = told["accelerator"]
     if not name:
         return {}

@@ -34,7 +34,7 @@ class Counted:
 
 
 def counted_rows(name: str, question: Question, answer: Answer, measured: Sequence[QualityResult]) -> Counted:
-    """Return the rows and titles of an answer. `measured`: results of the quality suite on the model."""
+    """Return the page's content. `measured`: results of the quality suite on the model."""
     usual = _usual(answer.rows)
     most = max((row.bytes_per_token for row in answer.rows), default=0)
     return Counted(
@@ -112,7 +112,7 @@ def _machine_stat(answer: Answer) -> Stat:
 
 
 def _prefix_stat(answer: Answer, usual: FormatRow) -> Stat:
-    """Return the bytes that a shared prefix saves, compared with requests that share nothing."""
+    """Return the bytes that the shared prefix saves."""
     alone = answer.concurrency * usual.bytes_per_request
     saved = alone - usual.bytes_at_concurrency
     requests = counted(answer.concurrency, "request")

@@ -26,7 +26,7 @@ Messages = list[dict[str, str]]
 
 
 class NotAnswered(Exception):
-    """The gateway gave no usable answer. The message is for people and contains no address."""
+    """The gateway gave no usable answer. The message is for people and has no address."""
 
 
 class CutShort(NotAnswered):
@@ -65,7 +65,7 @@ class Gateway:
     answer_seconds: float = ANSWER_SECONDS
 
     def model(self) -> str:
-        """Return the first model the gateway serves to this key. Retry until a new key has reached the gateway."""
+        """Return the first model served to this key. Retry until a new key has reached the gateway."""
         end = time.monotonic() + KEY_SECONDS
         while True:
             status, told = self._get("/v1/models")

@@ -10,10 +10,7 @@ LONGEST_SECRET: Final = 200
 
 
 class TestForm(forms.Form):
-    """The namespace and key of a test request. `slugs`: the first namespaces.
-
-    Only users who may not create keys paste one; it is never shown again.
-    """
+    """A test request. `slugs`: the first namespaces. Users who may not create keys paste one; it is not shown again."""
 
     namespace = forms.ChoiceField(label="In the namespace")
     key = forms.CharField(

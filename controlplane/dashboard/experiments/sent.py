@@ -18,7 +18,7 @@ def hit_ratio(one: Answer) -> float:
 
 
 def pair_headline(first: Answer, second: Answer) -> str:
-    """Return the result of the two requests, whether the second hit the cache or not."""
+    """Return the result of the two requests, whether it is a hit or not."""
     if hit_ratio(second) >= 0.9:
         return f"The same prompt twice: {first.hit} %, then {second.hit} % came from the cache"
     why = second.miss_reason
@@ -28,6 +28,6 @@ def pair_headline(first: Answer, second: Answer) -> str:
 
 
 def speed_words(first: Answer, second: Answer) -> str:
-    """Return the two measured times, without any claim beyond these two requests."""
+    """Return the two measured times, and claim no more."""
     before, after = (value_text("milliseconds", one.first_token_ms) for one in (first, second))
     return f"First token after {before}, then after {after}: two requests, measured here once, network included."

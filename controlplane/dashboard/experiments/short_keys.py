@@ -18,7 +18,7 @@ NAME: Final = "test request"
 
 @contextmanager
 def short_key(actor: Actor, organisation: Organisation) -> Iterator[str]:
-    """Yield the secret of a temporary key. Raise LimitReached if the organisation may have no further key."""
+    """Yield a temporary key's secret. Raise LimitReached if the organisation may have no further key."""
     _leftovers_revoke(actor, organisation)
     ends = timezone.now() + LASTS
     key, secret = key_create(actor=actor, organisation=organisation, name=NAME, scopes=[Scope.INFER], expires_at=ends)
@@ -30,7 +30,7 @@ def short_key(actor: Actor, organisation: Organisation) -> Iterator[str]:
 
 
 def _leftovers_revoke(actor: Actor, organisation: Organisation) -> None:
-    """Revoke keys left by a process that ended early: they have expired, but count towards the organisation's limit."""
+    """Revoke keys left by a process that ended early: they are expired, but count towards the limit."""
     for key in keys_of(organisation).filter(name=NAME, expires_at__lte=timezone.now()).exclude(expires_at=None)[:20]:
         key.organisation = organisation
         key_revoke(actor=actor, key=key)

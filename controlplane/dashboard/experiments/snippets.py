@@ -1,6 +1,6 @@
 """Code for developers to copy: a first request in three languages that prints its cache hit. Pure.
 
-No snippet contains a secret: the key comes from the environment, and a comment shows the prefix of the key to use.
+No snippet contains a secret: the key comes from the environment, and its prefix shows which key to use.
 """
 
 from dataclasses import dataclass

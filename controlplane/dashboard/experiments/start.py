@@ -45,7 +45,7 @@ LABELS: Final = ("First request", "Second request")
 
 
 class NotTried(Exception):
-    """The test failed; the message for people says why nothing was sent, or what happened."""
+    """The test failed; the message says why nothing was sent, or what happened."""
 
 
 @never_cache
@@ -80,7 +80,7 @@ def start(request: HttpRequest, org: str) -> HttpResponse:
 
 
 def _tried(actor: Actor, found: Organisation, told: dict[str, Any]) -> tuple[Answer, Answer]:
-    """Send the same prompt twice in the organisation's name, and return both answers."""
+    """Send the same prompt twice in the organisation's name."""
     if found.is_suspended:
         raise NotTried(f"{found.name} is suspended: its gateway refuses every request.")
     address = gateway_address()
@@ -103,7 +103,7 @@ def _tried(actor: Actor, found: Organisation, told: dict[str, Any]) -> tuple[Ans
 
 
 def _key(actor: Actor, found: Organisation, pasted: str | None) -> AbstractContextManager[str]:
-    """Return a temporary key, or the pasted key if it belongs to this organisation."""
+    """Return a temporary key, or the pasted one if it belongs to this organisation."""
     if pasted is None:
         return short_key(actor, found)
     if not keys_of(found).filter(hash=secret_hash(pasted)).exists():
@@ -165,7 +165,7 @@ def _own(actor: Actor, found: Organisation, first: Namespace | None, namespaces:
 
 
 def _namespaces(actor: Actor, found: Organisation) -> list[Namespace]:
-    """Return the first namespaces, `default` first, because every organisation has it."""
+    """Return the first namespaces; `default`, which every organisation has, leads."""
     rows = list(namespaces_visible(actor, found).order_by("slug")[:MOST_NAMESPACES])
     return sorted(rows, key=lambda one: (one.slug != "default", one.slug))
 

@@ -67,7 +67,7 @@ def _asked(steps: Sequence[Step], starts: Sequence[datetime], window: Window) ->
 
 
 def _pool(pool: PoolMinutes, starts: Sequence[datetime], window: Window) -> Chart:
-    """Return the chart of the pool, with the highest use in each step."""
+    """Return the chart of the highest pool use in each step."""
     size, first = window.step.total_seconds(), starts[0].timestamp()
     most: list[float | None] = [None] * len(starts)
     for at, capacity, used in pool:

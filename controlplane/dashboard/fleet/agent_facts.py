@@ -124,12 +124,12 @@ def receipt_words(receipt: Mapping[str, Any] | None, attempts: int) -> str:
 
 
 def seen_as(*, is_draining: bool, is_revoked: bool) -> str:
-    """Return the agent's state, which a form sends back so that an action on an outdated page is refused."""
+    """Return the agent's state, which forms send back to detect an outdated page."""
     return "revoked" if is_revoked else "draining" if is_draining else "serving"
 
 
 def deeds(seen: Seen, *, others: int) -> list[Deed]:
-    """Return the possible actions. `others` counts the other engines of its group that take requests."""
+    """Return the possible actions. `others`: other engines of its group that take requests."""
     if seen["state"] == "revoked":
         return []
     name, is_engine = seen["id"], seen["kind"] == "engine"

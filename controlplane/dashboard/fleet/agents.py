@@ -65,7 +65,7 @@ def agent_part(request: HttpRequest, agent_id: str) -> HttpResponse:
 
 @page(methods=FORMS)  # a refused action stays at this address; reloading it shows the agent
 def agent_deed(request: HttpRequest, agent_id: str, deed: str) -> HttpResponse:
-    """Perform one of DEEDS. Refuse it if the agent's state differs from the page's, or its name is not typed."""
+    """Perform one of DEEDS. Refuse it if the page is outdated, or the name is not typed."""
     actor, found = operator_of(request), selectors.agent_for(agent_id)
     if deed not in DEEDS:
         raise NotFound("page")
@@ -117,7 +117,7 @@ def _shown(request: HttpRequest, found: Agent, *, status: int = 200, **tried: An
 
 
 def _others(found: Agent) -> int:
-    """Count the other engines of its group that take requests, according to their reports."""
+    """Count the other engines of its group that take requests, as far as known."""
     now, cadence = timezone.now(), selectors.fleet_cadence_seconds()
     ready = selectors.agents_in_state("ready", now=now, cadence=cadence).filter(kind="engine", group=found.group_id)
     return ready.exclude(pk=found.pk).count()

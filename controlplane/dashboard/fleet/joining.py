@@ -59,7 +59,7 @@ def _create(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 
 def _made(actor: Actor, form: JoinTokenForm) -> tuple[JoinToken, str] | JoinToken:
-    """Create a token and return it with its secret; for a form sent twice, as by a reload, return the token alone."""
+    """Create a token and return it with its secret, or alone for a form sent twice, as by a reload."""
     told = form.cleaned_data
 
     def perform() -> tuple[tuple[JoinToken, str], KeptAnswer]:
@@ -136,7 +136,7 @@ def token_form(sent: Any = None) -> JoinTokenForm:
 
 
 def address_of_ours(request: HttpRequest) -> str:
-    """Return this site's URL as the user reached it, for agents to connect to."""
+    """Return this site's URL for agents, as the user reached it."""
     return f"{request.scheme}://{request.get_host()}"
 
 

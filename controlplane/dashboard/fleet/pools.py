@@ -17,7 +17,7 @@ PLAIN: Mapping[str, str] = MappingProxyType({})  # the agent computes every form
 
 
 def pool_bar(told: dict[str, Any], held: PoolHeld, computed_as: Mapping[str, str] = PLAIN) -> Bar | None:
-    """Return the bar of an agent's pool, from fleet.views.agent_view. It names as many parts as there are KINDS."""
+    """Return an agent's pool (from fleet.views.agent_view) as a bar, with as many named parts as KINDS."""
     capacity, percent = told["capacity_bytes"], percent_used(told)
     if percent is None:
         return None
@@ -30,7 +30,7 @@ def pool_bar(told: dict[str, Any], held: PoolHeld, computed_as: Mapping[str, str
 
 
 def label(one: Held, computed_as: Mapping[str, str] = PLAIN) -> str:
-    """Return namespace and KV format. `computed_as`: formats that this agent computes as another one."""
+    """Return namespace and KV format. `computed_as` is of the agent with this pool."""
     return f"{one.namespace} · {format_words(one.kv_dtype, computed_as)}" if one.kv_dtype else one.namespace
 
 
@@ -45,7 +45,7 @@ def held_rows(held: PoolHeld) -> list[tuple[Held, str]]:
 def fleet_bar(
     told: dict[str, Any], held: Sequence[int], top: Sequence[Held], computed_as: Mapping[str, str] = PLAIN
 ) -> Bar | None:
-    """Return the bar of one agent. `held` gives the bytes of each of `top`, then of all others."""
+    """Return one agent's bar. `held`: bytes of each of `top`, then of all others."""
     capacity = told["capacity_bytes"]
     if not capacity or told["used_bytes"] is None:
         return None

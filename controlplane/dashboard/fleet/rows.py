@@ -58,7 +58,7 @@ class AgentRow:
 
     @property
     def since(self) -> Any:
-        """Return since when the agent has applied the desired snapshot, or since when it has been behind."""
+        """Return since when the agent is in sync, or since when it is not."""
         if self.view["in_sync"]:
             return self.view["applied_at"]
         behind = self.view["conditions"].get("behind") or self.view["conditions"].get("engine_differs")
@@ -66,7 +66,7 @@ class AgentRow:
 
 
 def sync_tag(seen: Mapping[str, Any]) -> Tag:
-    """Return the tag, which is "ok" only if the agent also enforces all fields it applies."""
+    """Return the tag; in sync means that the agent also enforces what it applies."""
     if not seen["in_sync"]:
         return Tag("catching up", "warn")
     if names := unenforced(seen):

@@ -1,4 +1,4 @@
-"""Code shared by all pages: the signed-in user, navigation, charts, formatting of values, error pages.
+"""Code shared by all pages: the signed-in user, navigation, charts, formatting, error pages.
 
 Start reading at `pages.py`, which finds the acting user and turns refusals into pages. In every package of the
 dashboard, modules named `*rows`, `*words` or `*facts` are pure: they compute what a page shows.

@@ -1,4 +1,4 @@
-"""Additions to pages by other apps. The dashboard defines where content may be added and does not import those apps."""
+"""Additions to pages by other apps: the dashboard defines the places and imports none of those apps."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
@@ -11,7 +11,7 @@ Addition = Callable[[HttpRequest], tuple[str, dict[str, Any]]]  # a template and
 
 
 def additions_at(place: Place, request: HttpRequest) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield what each installed app with a `page_additions` attribute adds at `place`."""
+    """Yield what each app with `page_additions` adds at `place`."""
     for app in apps.get_app_configs():
         additions: Mapping[Place, Addition] = getattr(app, "page_additions", {})
         if place in additions:

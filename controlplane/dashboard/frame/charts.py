@@ -1,6 +1,6 @@
-"""Charts as data: static/luminet/series.js draws them, and the page shows the same numbers as a table. Pure.
+"""Charts as data: static/luminet/series.js draws them, and a table shows the same numbers. Pure.
 
-Chart and table use the same values, so they always agree. A stacked bar is drawn by the server alone.
+Chart and table share their values, so they always agree. A stacked bar is drawn by the server alone.
 """
 
 import json
@@ -25,7 +25,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """An event, or a value in force, marked on the x axis with a label and a description."""
+    """An event, or a value in force, marked on the x axis."""
 
     at: float
     label: str
@@ -66,7 +66,7 @@ class Chart:
 
     @property
     def rows(self) -> list[tuple[str, list[str]]]:
-        """Return the rows of the table behind the chart, newest first for a chart over time."""
+        """Return the table behind the chart, newest first for a chart over time."""
         columns = [one.values for one in self.series]
         found = [
             (self._place(at), [value_text(self.unit, values[number]) for values in columns])
@@ -81,7 +81,7 @@ class Chart:
 
 
 def value_text(unit: Unit, value: float | None) -> str:
-    """Format a number with its unit, or return a dash for None."""
+    """Format a number with its unit; a dash for None."""
     if value is None:
         return "–"
     match unit:
@@ -111,7 +111,7 @@ def bytes_text(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One segment of a bar. `kind` names a `bar__part` class; the style sheet maps it to a colour."""
+    """A segment of a bar. `kind` names a `bar__part` class; the style sheet sets its colour."""
 
     label: str
     amount: str
@@ -123,7 +123,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A stacked bar of all its pieces; the rest of the whole stays empty."""
+    """A stacked bar; the rest of the whole stays empty."""
 
     title: str
     pieces: tuple[Piece, ...]
@@ -132,7 +132,7 @@ class Bar:
 def bar(
     title: str, parts: Sequence[tuple[str, float, str]], *, unit: Unit = "count", whole: float | None = None
 ) -> Bar:
-    """Build a bar from (label, amount, kind) tuples. Pass `whole` where it exceeds the sum of the amounts."""
+    """Build a bar from (label, amount, kind). Pass `whole` if it exceeds the sum."""
     total = sum(amount for _, amount, _ in parts) if whole is None else whole
     return Bar(title, tuple(_pieces(parts, total, unit)))
 
@@ -146,7 +146,7 @@ def _pieces(parts: Sequence[tuple[str, float, str]], total: float, unit: Unit) -
 
 
 def share_text(amount: float, total: float) -> str:
-    """Format a share to a tenth of a percent, rounded down so that only a complete share reads 100 %."""
+    """Format a share to a tenth of a percent, rounded down: only a complete share reads 100 %."""
     if not total:
         return "–"
     return f"{int(WHOLE * amount / total + 1e-9) / 10:.1f} %"

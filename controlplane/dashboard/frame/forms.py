@@ -1,4 +1,4 @@
-"""Shared base classes for forms: service errors shown beside their fields, and typed confirmation.
+"""Base classes for forms: service errors beside their fields, and typed confirmation.
 
 Limits in forms only reject nonsense; services decide.
 """
@@ -19,8 +19,8 @@ PLAIN: Final = {"autocomplete": "off", "spellcheck": "false"}
 class RefusableForm(forms.Form):
     """A form that shows the errors of a service.
 
-    `places` maps a service's field name to the form's where they differ. `names_fields`: start each message with the
-    field's label. `names_others`: start a message about a field that is not on the form with the service's field name.
+    `places` maps a service's field name to the form's where they differ. `names_fields`: start messages with the label of
+    the field. `names_others`: for a field not on the form, start them with the service's name.
     """
 
     places: ClassVar[Mapping[str, str]] = {}
@@ -28,7 +28,7 @@ class RefusableForm(forms.Form):
     names_others: ClassVar[bool] = True
 
     def refuse(self, problems: Iterable[FieldProblem]) -> None:
-        """Add each of the service's problems to the field it concerns."""
+        """Add a service's problems to their fields."""
         for problem in problems:
             name, said = self.places.get(problem.field, problem.field), ended(problem.message)
             if name not in self.fields:
@@ -39,7 +39,7 @@ class RefusableForm(forms.Form):
                 self.add_error(name, sentence(said))
 
     def outdated(self, error: StaleRevision, what: str) -> None:
-        """Add an error for a stale revision. The page shows the current state and keeps the user's input."""
+        """Add an error for a stale revision. The page shows the current state and keeps the input."""
         told = f"Somebody changed {what} meanwhile: it is revision {error.actual} now, and this page shows it."
         self.add_error(None, f"{told} What you typed is kept: send it again to set it nevertheless.")
 
@@ -49,7 +49,7 @@ def typed_field(most: int = 300) -> forms.CharField:
 
 
 class ConfirmForm(RefusableForm):
-    """A form that requires typing the name of the object to remove. `what` describes whose name it is."""
+    """A form that requires typing a name to confirm. `what` describes the name."""
 
     missing: ClassVar[str] = "Type {name} to confirm. Nothing has happened."
     different: ClassVar[str] = "“{typed}” is not {name}. Nothing has happened."
@@ -85,7 +85,7 @@ class DayField(forms.DateField):
 
 
 class WordField(forms.ChoiceField):
-    """A choice field whose error message quotes the invalid value and lists the choices."""
+    """A choice field whose error quotes the invalid value and lists the choices."""
 
     def clean(self, value: Any) -> Any:
         try:
@@ -96,7 +96,7 @@ class WordField(forms.ChoiceField):
 
 
 def after(day: date | None, otherwise: str) -> datetime | None:
-    """Return the end of the day in UTC, or None. `otherwise` is the error for the last representable day."""
+    """Return the end of the day in UTC. `otherwise` is the error for the last representable day."""
     try:
         return None if day is None else datetime.combine(day, time(), UTC) + timedelta(days=1)
     except OverflowError:

@@ -1,6 +1,6 @@
 """Navigation: the links at the side of every page, and the tabs of organisations and namespaces.
 
-Only links that the user may open are listed. This is a convenience and no access check: each page checks for itself.
+Only links that the user may open are listed. This is no access check: each page checks for itself.
 """
 
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ def customers_groups(path: str, organisations: Sequence[tuple[str, str]]) -> lis
 
 
 def sections(actor: Actor, slug: str, path: str) -> list[Link]:
-    """Return the organisation's tabs that the actor may see. Pages of namespaces belong to the first tab."""
+    """Return the organisation's tabs for this actor. Pages of namespaces belong to the first tab."""
     front = reverse("organisation", args=[slug])
     found = []
     for one in SECTIONS:
@@ -90,7 +90,7 @@ def sections(actor: Actor, slug: str, path: str) -> list[Link]:
 
 
 def namespace_sections(actor: Actor, org: str, ns: str, path: str) -> list[Link]:
-    """Return the tabs of one namespace that the actor may see, shown below the organisation's."""
+    """Return the tabs of one namespace, shown below its organisation's."""
     found = [(one, reverse(one.view, args=[org, ns])) for one in NAMESPACE_SECTIONS if _may(actor, one)]
     return [Link(one.label, address, path == address) for one, address in found]
 

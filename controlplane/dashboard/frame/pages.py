@@ -1,4 +1,4 @@
-"""Decorators and helpers for views: sign-in, the acting user, and one place that turns domain errors into pages.
+"""Decorators and helpers for views: sign-in, the acting user, and domain errors turned into pages in one place.
 
 A view decorated with `page` lets domain errors propagate. A missing object and another tenant's give the same page; a
 lacking permission gives a page that names it. Decorate a part that HTMX refreshes with `part`.
@@ -27,7 +27,7 @@ NOT_ANY_MORE = "This is not there, or not yours to see any more."
 
 
 def page(*, methods: Sequence[str] = READS) -> Callable[[View], View]:
-    """Decorate a view for signed-in users; anyone else is sent to sign in and returns afterwards."""
+    """Decorate a view for signed-in users; others sign in first and return."""
 
     def decorate(view: View) -> View:
         shown = login_required(_translated(view))
@@ -45,10 +45,9 @@ def page(*, methods: Sequence[str] = READS) -> Callable[[View], View]:
 
 
 def part(view: View, *, methods: Sequence[str] = READS) -> View:
-    """Decorate a view that returns a part of a page for HTMX.
+    """Decorate a view that renders part of a page for HTMX.
 
-    If the session or the access has ended, the part says so in its own area. The rest of the page stays, because it may
-    contain input that is not sent yet.
+    If session or access has ended, only this part says so: the rest of the page may contain unsent input.
     """
     translated = _translated(view)
 
@@ -65,7 +64,7 @@ def part(view: View, *, methods: Sequence[str] = READS) -> View:
 
 
 def operator_of(request: HttpRequest) -> Actor:
-    """Return the operator as an actor. Raise NotFound for anyone else, so that operators' pages appear not to exist."""
+    """Return the operator's actor. Raise NotFound for anyone else: operators' pages do not exist for them."""
     user = user_of(request)
     if not user.is_operator:
         raise NotFound("page")
@@ -73,7 +72,7 @@ def operator_of(request: HttpRequest) -> Actor:
 
 
 def actor_within(request: HttpRequest, org: str) -> Actor:
-    """Return the user's actor in the organisation, or raise NotFound if the user is neither operator nor member."""
+    """Return the user's actor in the organisation, or raise NotFound if they are neither operator nor member."""
     user = user_of(request)
     if user.is_operator:
         return actor_for_operator(user, **origin_of(request))
@@ -84,7 +83,7 @@ def actor_within(request: HttpRequest, org: str) -> Actor:
 
 
 def actors_of(request: HttpRequest) -> list[Actor]:
-    """Return every actor the user may act as: the operator of the fleet, or a member in each of their organisations."""
+    """Return the user's actors: one for the fleet's operator, else one for each membership."""
     user, origin = user_of(request), origin_of(request)
     if user.is_operator:
         return [actor_for_operator(user, **origin)]

@@ -1,4 +1,4 @@
-"""Search text, sort order and page number of a list, read from the query string and written back. Pure."""
+"""Search, sort order and page of a list, read from the query string and written back. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ MOST_PAGES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A list request parsed from the query string; invalid values are ignored. Links keep `others` unchanged."""
+    """A list request from the query string; invalid values are ignored. Links keep `others` unchanged."""
 
     find: str = ""
     order: str = ""
@@ -27,13 +27,13 @@ class Asked:
 
 
 class Pager(Page[Any]):
-    """A page of a list, with the queries of the previous and next page. `words` reads "1 to 50 of 1,003"."""
+    """A page of a list, with links to its neighbours. `words`: "1 to 50 of 1,003"."""
 
     paginator: "Pages"
 
     @property
     def rows(self) -> Any:
-        """Return the rows of this page: for a queryset, a slice of it."""
+        """Return the rows of this page; for a queryset, a slice."""
         return self.object_list
 
     @property
@@ -85,7 +85,7 @@ def page_asked(query: Mapping[str, str], **others: str) -> Asked:
 
 
 def pager(of: Asked, rows: Any, total: int | None = None) -> Pager:
-    """Return the requested page, or the last one if there are fewer. Pass `total` if it is known, to save the count."""
+    """Return the requested page, or the last one if there are fewer. Pass `total` if it is known."""
     pages = Pages(rows, of)
     if total is not None:
         pages.count = total

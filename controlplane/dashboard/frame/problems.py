@@ -58,7 +58,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def may_not(request: HttpRequest, status: int, title: str, advice: str) -> HttpResponse:
-    """Return a page for a user without access, or whose access has ended. It shows their input, so they can copy it."""
+    """Return a page for a user without access. It shows their input for them to copy."""
     if request.method == "POST":
         advice = f"{advice} Nothing was done."
     return problem(request, status, title, advice, typed=typed_fields(request))
@@ -76,7 +76,7 @@ def typed_fields(request: HttpRequest) -> list[tuple[str, str]]:
 
 
 def part_ended(request: HttpRequest, why: str, *, signs_in: bool = False) -> HttpResponse:
-    """Return a message that HTMX shows in place of a part, and end its polling. Input on the rest of the page stays."""
+    """Return a message that HTMX shows in place of a part, and stop its polling. Input on the page stays."""
     context = {"why": why, "signs_in": signs_in}
     answer = render(request, "dashboard/frame/_part_ended.html", context, status=STOP_ASKING)
     answer["HX-Reswap"] = "innerHTML"

@@ -1,4 +1,4 @@
-"""Helpers that read a request: the signed-in user, the client's address, and the page to go to next."""
+"""Helpers that read a request: the signed-in user, the address, and the next page."""
 
 from typing import cast
 
@@ -23,12 +23,12 @@ def address_of(request: HttpRequest) -> str:
 
 
 def origin_of(request: HttpRequest) -> dict[str, str]:
-    """Return the request's address and id for the audit record, as keyword arguments of a service."""
+    """Return the address and id of the request for audit records, as services take them."""
     return {"address": address_of(request), "request_id": request_id_current() or ""}
 
 
 def next_page(request: HttpRequest, otherwise: str = "home") -> str:
-    """Return the page to go to after the request; only paths of this site are accepted."""
+    """Return the page to go to next; only pages of this site are accepted."""
     target = request.POST.get("next") or request.GET.get("next") or ""
     if target.startswith("/") and url_has_allowed_host_and_scheme(
         target, allowed_hosts={request.get_host()}, require_https=request.is_secure()

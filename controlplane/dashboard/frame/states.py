@@ -1,4 +1,4 @@
-"""The word and tone that pages show for a state, by kind of object; and labelled numbers. Pure."""
+"""The word and tone for each state, by kind of object; labelled numbers. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -80,5 +80,5 @@ STATES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
 
 
 def tag_of(kind: str, state: str) -> Tag:
-    """Return the tag of a state. A state that its kind does not list is shown as is, in the neutral tone."""
+    """Return a state's tag. A state that is not listed is its own word, in a neutral tone."""
     return Tag(*STATES[kind].get(state, (state, "info")))

@@ -17,7 +17,7 @@ NONE = "–"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The change since the day before: "▲ 6.1 points", the arrow's word for screen readers, and the comparison."""
+    """The change since the day before: "▲ 6.1 points", the arrow's word for screen readers, the comparison."""
 
     tone: str = "none"
     arrow: str = ""
@@ -68,7 +68,7 @@ def tile(told: Mapping[str, Any], *, slug: str, title: str, path: str) -> Tile:
 
 
 def fact(told: Mapping[str, Any]) -> str:
-    """Return the tile's headline, or an empty string before the first request is counted."""
+    """Return the tile's headline; empty before anything is counted."""
     requests = told["requests"]
     if requests < LEAST_REQUESTS or not told["prompt_tokens"]:
         return f"{requests:,} {noun(requests)}" if requests else ""
@@ -95,7 +95,7 @@ def rate_text(cached_tokens: int, prompt_tokens: int) -> str:
 
 
 def change(told: Mapping[str, Any]) -> Change:
-    """Compare with the day before, only if that day was counted completely and there are enough requests today."""
+    """Compare with the day before, if it was counted completely and requests are enough."""
     now, before = told["hit_ratio"], told["hit_ratio_before"]
     is_whole = told["covered_seconds_before"] >= told["window_seconds"]
     if now is None or before is None or not is_whole or told["requests"] < LEAST_REQUESTS:
@@ -108,7 +108,7 @@ def change(told: Mapping[str, Any]) -> Change:
 
 
 def measured(covered_seconds: int, window_seconds: int) -> str:
-    """Format the measured time: "24 h", or "3 min of 24 h" while the window is not yet covered."""
+    """Format the measured time: "24 h", or "3 min of 24 h" until the window is covered."""
     if covered_seconds >= window_seconds:
         return duration(window_seconds)
     whole = covered_seconds if covered_seconds < 60 else covered_seconds - covered_seconds % 60

@@ -55,7 +55,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def backend_words(agent: Mapping[str, Any]) -> str:
-    """Format an agent's backend, as "vllm 0.32.0"; empty if the agent has not reported it."""
+    """Return "vllm 0.32.0"; empty if the agent has not reported it."""
     return " ".join(filter(None, (agent["backend"], agent["backend_version"])))
 
 

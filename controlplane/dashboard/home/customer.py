@@ -43,9 +43,9 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One organisation and its namespaces, each with facts, TTL form and rollout progress.
+    """One organisation; each namespace with facts, TTL form and rollout progress.
 
-    A member's only organisation shows no name or role here, because the headline states them.
+    A member's only organisation shows no name or role, because the headline states them.
     """
 
     home: Home
@@ -64,7 +64,7 @@ class Panel:
 
 
 def home_page(homes: Sequence[Home], told: Told, tried: Tried, so_far: Mapping[int, str]) -> dict[str, Any]:
-    """Return the page's context. `so_far` gives, by namespace, on how many engines a policy in rollout is applied."""
+    """Return the context. `so_far`: by namespace, on how many engines a policy in rollout is applied."""
     found = [panel(home, told, tried, so_far, is_only=len(homes) == 1) for home in homes]
     tiles = [one.tile for one in found if one.tile is not None]
     only = tiles[0] if len(found) == 1 and not homes[0].organisation.is_suspended else None
@@ -85,7 +85,7 @@ def home_page(homes: Sequence[Home], told: Told, tried: Tried, so_far: Mapping[i
 
 
 def groups_of(homes: Sequence[Home]) -> list[str]:
-    """Return the groups of live pages whose numbers the start page shows."""
+    """Return the live groups whose numbers the page shows."""
     return [organisation_group(home.organisation.pk) for home in homes[:TILES_AT_MOST]]
 
 
@@ -139,7 +139,7 @@ def panel(home: Home, told: Told, tried: Tried, so_far: Mapping[int, str], *, is
 
 
 def facts(found: Effective) -> list[Fact]:
-    """Return the facts of a namespace: TTL, KV format, and the KV formats requests may choose."""
+    """Return TTL, KV format, and the KV formats requests may choose."""
     formats = ("kv_dtype", "request_kv_dtypes")
     return [lifetime(found), *(Fact(value_words(name, found.values[name]), _origin(found, name)) for name in formats)]
 
@@ -158,7 +158,7 @@ def _ttl(home: NamespaceHome, bound: SecondsRange, tried: Tried) -> Ttl:
 
 
 def refusal(ttls: Iterable[Ttl]) -> Refusal | None:
-    """Return the error of the refused form, shown at the top because the form may be far down the page."""
+    """Return the refused form's error, shown on top because the form may be far down the page."""
     for one in ttls:
         said = [str(error) for errors in one.form.errors.values() for error in errors]
         if said:
@@ -167,7 +167,7 @@ def refusal(ttls: Iterable[Ttl]) -> Refusal | None:
 
 
 def fleet_ttl(found: Effective, revision: int, tried: Tried, *, agents: int) -> Ttl:
-    """Return the form for the fleet's default TTL, which applies where no other level sets one."""
+    """Return the form for the fleet's TTL, the default where no level sets one."""
     return Ttl(
         action=reverse("fleet-ttl"),
         slug="fleet",
@@ -180,7 +180,7 @@ def fleet_ttl(found: Effective, revision: int, tried: Tried, *, agents: int) -> 
 
 
 def lifetime(found: Effective) -> Fact:
-    """Return how long a block stays matchable, such as "5 min sliding" with "after last use, at most 24 h in all"."""
+    """Return how long a block stays matchable: "5 min sliding", "after last use, at most 24 h in all"."""
     values = found.values
     if not values["prefix_caching"]:
         return Fact("off", _origin(found, "prefix_caching"), "nothing is kept")
@@ -192,7 +192,7 @@ def lifetime(found: Effective) -> Fact:
 
 
 def _origin(found: Effective, *fields: str) -> str:
-    """Return the levels that set the fields. The fleet is named only if no other level sets one of them."""
+    """Return the levels that set the fields; the fleet is named only if no other level does."""
     levels = dict.fromkeys(found.origin[field] for field in fields)
     decided = [level for level in levels if level != "fleet"] or ["fleet"]
     return ", ".join(ORIGINS[level] for level in decided)

@@ -26,7 +26,7 @@ FIELDS = {"policy.ttl_seconds": "amount", "note": "note"}
 
 
 class TtlForm(forms.Form):
-    """A form for a TTL. `revision` is the one the page has shown; publishing fails if a newer one exists."""
+    """A TTL. `revision` is the one the page has shown: publishing fails if a newer one exists."""
 
     amount = forms.CharField(
         label=LABELS["ttl_seconds"], max_length=20, widget=forms.TextInput(attrs={"inputmode": "decimal", "size": 6})
@@ -49,7 +49,7 @@ class TtlForm(forms.Form):
         return told
 
     def refuse(self, problems: Iterable[FieldProblem]) -> None:
-        """Add each of the service's problems to the field it concerns."""
+        """Add a service's problems to their fields."""
         for one in problems:
             field = FIELDS.get(one.field)
             said = ended(one.message if one.field == "note" else in_words(one.message))
@@ -58,7 +58,7 @@ class TtlForm(forms.Form):
 
 @dataclass(frozen=True, slots=True)
 class Ttl:
-    """A form with its context on the page. `revision` is always the page's, even after an outdated submission."""
+    """A form on its page. `revision` is always the page's, even after an outdated submission."""
 
     action: str
     slug: str
@@ -74,7 +74,7 @@ class Ttl:
 
 
 def ttl_form(slug: str, *, seconds: int, tried: TtlForm | None) -> TtlForm:
-    """Return the form with the value in force, or as just submitted, with ids unique on the page."""
+    """Return the form with the value in force, or as submitted. Its ids are unique on the page."""
     amount, unit = split(seconds)
     form = tried or TtlForm(initial={"amount": amount, "unit": unit})
     form.auto_id = f"ttl-{slug}-%s"

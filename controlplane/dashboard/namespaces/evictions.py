@@ -1,6 +1,6 @@
-"""Sentences and rows on which namespace evicted blocks of which. Pure.
+"""Sentences and rows on evictions between namespaces. Pure.
 
-Customers see what their own traffic and what fleet pressure evicted; only operators see names of other namespaces.
+Customers see what their own traffic and fleet pressure evicted; only operators see names of other namespaces.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ MOST_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Pressed:
-    """Blocks evicted from a full pool, by whose requests needed the room; `untold` if agents did not report it."""
+    """Blocks evicted from a full pool, for requests of its own, for others', or for an unreported cause."""
 
     own: int
     others: int
@@ -22,10 +22,7 @@ class Pressed:
 
 
 def pressed(blocks_left: Mapping[str, int], told: Taken) -> Pressed:
-    """Split the evicted blocks by cause.
-
-    No part exceeds the total: the counts per minute and the reported pairs begin at different moments.
-    """
+    """Split the evicted blocks by cause, never beyond the total: minutes and pairs begin at different moments."""
     evicted = blocks_left["evicted"]
     own = min(evicted, told.own_pressed_blocks)
     others = min(evicted - own, told.others_blocks)
@@ -33,7 +30,7 @@ def pressed(blocks_left: Mapping[str, int], told: Taken) -> Pressed:
 
 
 def losses(blocks_left: Mapping[str, int], told: Taken, *, whose: str) -> list[tuple[str, int, str]]:
-    """Return a row for each cause of eviction. `whose` is "your" for the organisation's members, else "its"."""
+    """Return the evicted blocks by cause. `whose`: "your" for its members, "its" for others."""
     found = pressed(blocks_left, told)
     own = blocks_left["quota"] + found.own
     rows = [
@@ -68,7 +65,7 @@ def _blocks(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """The pairs with most evictions. `total` counts the blocks of all pairs, `rows` holds the first ones."""
+    """The pairs with most evictions. `total`: blocks of all pairs."""
 
     title: str
     rows: Sequence[Pair] = ()
@@ -76,7 +73,7 @@ class Pairs:
 
 
 def evicted_by(found: Sequence[Pair], *, slug: str, window: str) -> Pairs:
-    """Return the namespaces that evicted blocks of this one, itself included."""
+    """Return which namespaces evicted its blocks, itself included."""
     if not found:
         return Pairs(f"No agent told that anybody evicted blocks of {slug} in {window}")
     most = "Its own traffic" if found[0].by_id == found[0].victim_id else found[0].by

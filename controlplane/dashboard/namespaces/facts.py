@@ -39,7 +39,7 @@ def headline(stats: Mapping[str, Any], *, slug: str, window: str) -> str:
 
 
 def _change(stats: Mapping[str, Any]) -> str:
-    """Return the change against the previous window, only if that window was counted completely."""
+    """Return the change, only if the previous window was counted completely."""
     before = stats["before"]
     if before["hit_ratio"] is None or before["covered_seconds"] < stats["window_seconds"]:
         return ""
@@ -135,7 +135,7 @@ def _changed(change: Change) -> str:
 
 
 def in_force(values: Mapping[str, Any], so_far: str = "") -> str:
-    """Return the policy in one line. `so_far` says on how many engines it is applied during a rollout."""
+    """Return the policy in one line. `so_far`: on how many engines during a rollout."""
     if not values["prefix_caching"]:
         return f"Prefix caching is off{so_far}: nothing is kept and nothing matches."
     most = values["max_age_seconds"]
@@ -147,7 +147,7 @@ def in_force(values: Mapping[str, Any], so_far: str = "") -> str:
 
 
 def held_most_first(residences: Sequence[tuple[str, int, datetime]]) -> list[tuple[str, int, datetime]]:
-    """Return the agents with cached blocks of the namespace: id, bytes, and when the agent reported them."""
+    """Return the agents that cache its blocks: id, bytes, and time of the report."""
     return sorted((one for one in residences if one[1]), key=lambda one: (-one[1], one[0]))
 
 

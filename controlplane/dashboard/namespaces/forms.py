@@ -1,4 +1,4 @@
-"""Forms of the namespace pages. Their limits only reject nonsense; services decide."""
+"""Forms of the namespace pages. Limits only reject nonsense; services decide."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ class PlainForm(RefusableForm):
 
 
 class NamespaceForm(PlainForm):
-    """The form for a namespace's name. `revision` is the one the page has shown."""
+    """A namespace's name. `revision` is the one the page has shown."""
 
     name = forms.CharField(
         label="Name",
@@ -38,7 +38,7 @@ class NamespaceForm(PlainForm):
 
 
 class ConfirmedForm(ConfirmForm):
-    """A confirmation for an action that cannot be undone: it requires typing the target's name."""
+    """A confirmation for what cannot be undone, by typing the target's name."""
 
     names_fields = names_others = False
     missing = "Type {name}: nothing has been done yet."
@@ -117,7 +117,7 @@ class PinForm(PlainForm):
 
 
 class BadMessages(ValueError):
-    """Invalid chat messages; the text of the error says why."""
+    """Invalid messages; the text says why."""
 
 
 def messages_read(typed: str) -> list[dict[str, Any]]:

@@ -34,7 +34,7 @@ COLUMNS = ("requests", "prompt_tokens", "cached_tokens", *MISSED_COLUMN.values()
 
 @dataclass(frozen=True, slots=True)
 class NamespaceMisses:
-    """The misses of one namespace. `by_reason` counts the tokens missed for the main reason, if there is one."""
+    """One namespace's misses. `by_reason`: tokens missed for the main reason, if there is one."""
 
     slug: str
     prompt: int
@@ -79,7 +79,7 @@ def misses(request: HttpRequest, org: str) -> HttpResponse:
 
 
 def _diagnoses(actor: Any, organisation: Any, worst: Sequence[int], slugs: Mapping[int, str]) -> list[Diagnosis]:
-    """Return the diagnoses of the namespaces with most misses, or of the first ones by slug if none has traffic."""
+    """Diagnose the namespaces with most misses, or the first ones if nothing is counted yet."""
     known = dict(slugs)
     wanted = list(worst)
     if not wanted:

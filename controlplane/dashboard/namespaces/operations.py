@@ -54,7 +54,7 @@ def _found(request: HttpRequest, pk: UUID) -> tuple[Actor, Operation]:
 
 
 def operation_context(found: Operation) -> dict[str, Any]:
-    """Return the context: awaited agents first, then the newest receipts. `seen` counts the receipts shown."""
+    """Return the context: awaited agents, then the newest receipts. `seen`: receipts shown."""
     receipts, awaited = found.receipts, found.awaited_agents
     shown = awaited[:MOST_SHOWN]
     return {

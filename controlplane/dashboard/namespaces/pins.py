@@ -1,4 +1,4 @@
-"""Pages to list, create and remove the pins of a namespace. Content of a pin is never shown again."""
+"""List, create and remove pins of a namespace. A pin's content is never shown again."""
 
 from datetime import datetime
 from typing import Any
@@ -83,7 +83,7 @@ def pin_tag(pin: Pin, *, has_room: bool, now: datetime) -> Tag:
 
 
 def held_tag(held: PinHeld) -> Tag:
-    """Return the state of a pin on one agent, as the agent last reported it."""
+    """Return a pin's state as an agent last reported it."""
     if held.is_warming:
         return Tag("being warmed", "info")
     if held.state != "active":

@@ -15,7 +15,7 @@ FULL_BLOCK = 16
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """A miss reason. `kind` names a `bar__part` class; `leads` names the page where the user can act on it."""
+    """A miss reason. `kind` names a `bar__part` class; `leads` the page where the user can act on it."""
 
     label: str
     kind: str
@@ -90,9 +90,9 @@ REASONS: Mapping[str, Reason] = {
 
 
 def reason_rows(missed: Mapping[str, int], pressed: Taken) -> list[tuple[str, Reason, int]]:
-    """Return label, reason and tokens of each reason that occurred, largest first.
+    """Return label, reason and tokens of each reason that occurred, the largest first.
 
-    The tail comes last, because nothing can be done about it. `pressed` counts the evicted blocks of the same window.
+    The tail is last: nothing can be done about it. `pressed`: blocks evicted in the same window.
     """
     return [
         (evicted_label(pressed) if name == "evicted" else REASONS[name].label, REASONS[name], tokens)
@@ -101,7 +101,7 @@ def reason_rows(missed: Mapping[str, int], pressed: Taken) -> list[tuple[str, Re
 
 
 def evicted_label(pressed: Taken) -> str:
-    """Return the label of the reason "evicted", with causes taken from the evicted blocks."""
+    """Return the label of "evicted", with the cause from the evicted blocks."""
     own, others = pressed.own_pressed_blocks, pressed.others_blocks
     if own and others:
         parts = (share_text(others, own + others), share_text(own, own + others))
@@ -125,7 +125,7 @@ def ordered(missed: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def token_bar(title: str, cached: int, missed: Mapping[str, int]) -> Bar:
-    """Return a bar of all prompt tokens: those served from cache, and those missed by reason."""
+    """Return all prompt tokens as a bar: cached, and missed by reason."""
     parts: Sequence[tuple[str, float, str]] = [
         ("Served from cache", cached, "served"),
         *((REASONS[name].label, tokens, REASONS[name].kind) for name, tokens in ordered(missed)),
@@ -134,7 +134,7 @@ def token_bar(title: str, cached: int, missed: Mapping[str, int]) -> Bar:
 
 
 def main_reason(missed: Mapping[str, int]) -> str | None:
-    """Return the reason with most missed tokens, the tail excluded."""
+    """Return the reason with most missed tokens, except the tail."""
     first = next(iter(ordered(missed)), None)
     return None if first is None or first[0] == "tail" else first[0]
 

@@ -1,4 +1,4 @@
-"""The URLs of namespaces, operations, the miss page and the linter."""
+"""The URLs of namespaces."""
 
 from django.urls import path
 

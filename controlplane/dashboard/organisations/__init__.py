@@ -1,1 +1,1 @@
-"""Pages of the organisations: the list, and for each its front page, members, keys, limits, bounds and audit trail."""
+"""Organisations: the list, and for each its front page, members, keys, limits, bounds and audit trail."""

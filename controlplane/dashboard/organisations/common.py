@@ -24,7 +24,7 @@ def shown(
     *,
     status: int = 200,
 ) -> HttpResponse:
-    """Render a page with the organisation's tabs. Members of a suspended organisation cannot change anything."""
+    """Render a page with the organisation's tabs; members of a suspended one change nothing."""
     told = {
         "organisation": organisation,
         "sections": navigation.sections(actor, organisation.slug, request.path),

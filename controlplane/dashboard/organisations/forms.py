@@ -1,4 +1,4 @@
-"""Forms of the organisations pages. Their limits only reject nonsense; services decide."""
+"""Forms of the organisations pages. Limits only reject nonsense; services decide."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -32,7 +32,7 @@ class OrganisationsForm(RefusableForm):
 
 
 def revision_field() -> forms.IntegerField:
-    """Return the hidden field for the revision that the page has shown."""
+    """Return a hidden field for the revision the page has shown."""
     messages = dict.fromkeys(("required", "invalid", "min_value", "max_value"), BROKEN)
     return forms.IntegerField(
         min_value=0, max_value=LARGEST_REVISION, widget=forms.HiddenInput, error_messages=messages
@@ -52,13 +52,13 @@ class RenameForm(OrganisationsForm):
 
 
 class EndingForm(ConfirmForm):
-    """A confirmation with the revision that the user has seen."""
+    """A confirmation bound to the revision that the user has seen."""
 
     revision = revision_field()
 
 
 class NamespaceForm(OrganisationsForm):
-    """A form for a new namespace. `groups` are slugs of agent groups; only operators choose one."""
+    """A new namespace. `groups`: slugs of agent groups; only operators choose one."""
 
     slug = forms.CharField(
         label="Slug", max_length=NAME, help_text=SLUG_HINT, widget=forms.TextInput(attrs={"autocomplete": "off"})
@@ -76,9 +76,9 @@ class NamespaceForm(OrganisationsForm):
 
 
 class KeyForm(OrganisationsForm):
-    """A form for a new key. `slugs` are the organisation's namespaces, at most FEW + 1 of them.
+    """A new key. `slugs`: the organisation's namespaces, at most FEW + 1.
 
-    `once` makes sure that a form sent twice creates one key.
+    `once` identifies the form, so that sending it twice creates one key.
     """
 
     places = {"expires_at": "ends"}

@@ -47,7 +47,7 @@ class NamespaceRow:
 
 @dataclass(frozen=True, slots=True)
 class ModelLine:
-    """The sums of one model over all days; `amount` is None if the model has no price."""
+    """The sums of one model over all days; `amount` is None if it has no price."""
 
     model: str
     requests: int
@@ -72,7 +72,7 @@ def headline(organisation: Organisation, owned: Owned, namespaces: int) -> str:
 
 
 def limits_line(limits: Limits) -> str:
-    """Return the rate limits in one line: "600 requests a minute, 20,000 tokens a minute"."""
+    """Return the limits as "600 requests a minute, 20,000 tokens a minute"."""
     said = [f"{value:,} {words}" for field, words in RATES if (value := getattr(limits, field)) is not None]
     return ", ".join(said) or "no limit on requests or tokens"
 

@@ -17,7 +17,7 @@ MOST_SLUGS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """One key. `asked` are its requests at gateways in 24 h; `slugs` maps the ids of existing namespaces."""
+    """One key. `asked`: its requests at gateways in 24 h. `slugs`: existing namespaces by id."""
 
     key: ApiKey
     slugs: Mapping[int, str]
@@ -43,14 +43,14 @@ class KeyRow:
 
 
 def last_used(at_api: datetime | None, at_gateway: datetime | None) -> tuple[datetime | None, str]:
-    """Return the later of the two uses. Use at a gateway is known to the minute, for as long as minutes are stored."""
+    """Return the later use. At a gateway it is known to the minute, as long as minutes are stored."""
     if at_gateway is not None and (at_api is None or at_gateway > at_api):
         return at_gateway, "at a gateway"
     return at_api, "at the REST API" if at_api else ""
 
 
 def bound_words(ids: list[int] | None, slugs: Mapping[int, str]) -> str:
-    """Return the namespaces a key is bound to. Deleted ones are left out, and the key gains no others for them."""
+    """Return the namespaces of a key, without deleted ones, which widen nothing."""
     if ids is None:
         return "all, later ones too"
     return listed(sorted(slugs[one] for one in ids if one in slugs), MOST_SLUGS) or "none that is left"
@@ -76,7 +76,7 @@ def headline(total: int, find: str) -> str:
 
 
 def snippet(key: ApiKey, secret: str, *, gateway: str, web: str) -> str:
-    """Return the first commands for a new key. `gateway` and `web` are this installation's URLs; empty if unknown."""
+    """Return the first commands for a new key. `gateway`, `web`: this installation's URLs, if known."""
     if "infer" in key.scopes:
         base = gateway or "https://your-gateway"
         lines = (f"export OPENAI_BASE_URL={base}/v1", f"export OPENAI_API_KEY={secret}")

@@ -50,7 +50,7 @@ def _there(field: str, held: Holdings) -> str:
 
 
 def bound_rows(bounds: Bounds) -> list[tuple[str, str, bool]]:
-    """Return each policy field's label, its bound, and whether members may change it at all."""
+    """Return each policy field's label and bound, and whether members may change it."""
     found = [(field, getattr(bounds, field)) for field in FIELDS]
     return [(LABELS[field], _bound_words(field, bound), bound is not None) for field, bound in found]
 
@@ -109,7 +109,7 @@ class LimitsForm(OrganisationsForm):
 
 
 def limits_initial(stored: Mapping[str, Any], revision: int) -> dict[str, Any]:
-    """Return the limits that are set; a field with the default stays empty."""
+    """Return the limits that are set; defaults stay empty."""
     said = {field: stored.get(field) for field in LIMITS}
     return {**{field: "" if value is None else str(value) for field, value in said.items()}, "revision": revision}
 
@@ -120,7 +120,7 @@ def _whole(text: str) -> int | None:
 
 
 class BoundsForm(OrganisationsForm):
-    """A form that sets for each policy field whether members may change it, and within which bounds."""
+    """A form that sets whether members may change each policy field, and within which bounds."""
 
     revision = revision_field()
 

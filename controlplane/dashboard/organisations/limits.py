@@ -1,4 +1,4 @@
-"""An organisation's limits, and the bounds of its members' policies: shown to members, set by operators."""
+"""An organisation's limits and the bounds of its policies: shown to members, set by operators."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -21,7 +21,7 @@ NOTHING: Final[Counts] = {"requests": 0, "prompt_tokens": 0, "cached_tokens": 0}
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A column head. `address` sorts by the column, or reverses the order if it is sorted by it already."""
+    """A column. `address` sorts by it, or reverses the order if the list is sorted by it."""
 
     label: str
     address: str
@@ -30,7 +30,7 @@ class Head:
 
 
 def ordered(rows: Sequence[Listed], order: str, counts: Mapping[int, Counts]) -> list[Listed]:
-    """Sort the rows. Organisations without a number come last in either direction. `counts` is by organisation."""
+    """Sort the rows. Those without a number come last either way. `counts` is by organisation."""
     name, is_down = order.removeprefix("-"), order.startswith("-")
     by_name = sorted(rows, key=lambda row: (row.name.casefold(), row.slug))
     if name == "name":

@@ -28,7 +28,7 @@ from tenants.services.organisations import organisation_create
 
 @page()
 def organisations(request: HttpRequest) -> HttpResponse:
-    """List the organisations. Only those on the page are counted, unless the list is sorted by a count."""
+    """List organisations; count only those on the page, unless sorted by a count."""
     actor, of = operator_of(request), asked(request.GET.dict(), orders=ORDERS)
     found = organisations_found(actor, of.find)
     owned = by_organisation() if of.order.removeprefix("-") in BY_NUMBERS else None

@@ -42,7 +42,7 @@ def overview_now(request: HttpRequest) -> HttpResponse:
 
 @part
 def overview_watched(request: HttpRequest) -> HttpResponse:
-    """Render pools, alerts and rollouts alone: they change without any number changing, and are cheap to compute."""
+    """Render pools, alerts and rollouts alone: they change when no number does, and are cheap."""
     context = watched_of(operator_of(request))
     return render(request, "dashboard/overview/_overview_watched.html", {**context, "swapped": True})
 

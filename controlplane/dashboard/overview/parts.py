@@ -45,7 +45,7 @@ def parts_observe(*, now: float) -> list[Part]:
 
 
 def headline(parts: Sequence[Part]) -> str:
-    """Return one sentence on all parts. It names only causes: a part that merely waits for another is not at fault."""
+    """Return one sentence on all parts. It names causes only: a waiting part is not at fault."""
     silent = [part.name for part in parts if part.is_silent]
     if silent:
         return f"{_listed(silent)} {'do' if silent[1:] else 'does'} not answer"
@@ -76,10 +76,7 @@ def pulse_summary(pulses: Sequence[Pulse]) -> dict[str, object]:
 
 
 def judge_worker_and_beat(worker_age: float | None, beat_age: float | None, *, broker_answers: bool) -> tuple[str, str]:
-    """Return the states of worker and beat.
-
-    Without the broker nothing is known of beat, and without beat nothing is sent to the worker.
-    """
+    """Return both states. Without the broker beat's is unknown, and without beat nothing is sent to the worker."""
     beat = _judge_age(beat_age, late_after=BEAT_SILENT_SECONDS) if broker_answers else UNKNOWN
     worker = _judge_age(worker_age, late_after=PULSE_LATE_SECONDS)
     if worker == SILENT and beat != ANSWERS:

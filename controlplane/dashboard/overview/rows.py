@@ -37,7 +37,7 @@ class Movers:
 
 
 def pools(agents: Sequence[Mapping[str, Any]]) -> Pools:
-    """Return the fullest engines' pools, sorted by name so that rows do not move, and how many agents are in sync."""
+    """Return the fullest engines' pools, sorted by name so that none moves, and how many agents are in sync."""
     engines = [one for one in agents if one["kind"] == "engine"]
     fullest = sorted(engines, key=lambda one: (-(percent_used(one["pool"]) or 0), one["id"]))[:MOST_POOLS]
     rows = [(one, percent_used(one["pool"]), sync_tag(one)) for one in sorted(fullest, key=lambda one: one["id"])]

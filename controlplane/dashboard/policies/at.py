@@ -47,7 +47,7 @@ class At:
 
     @property
     def may_edit(self) -> bool:
-        """Return whether the actor may edit the policy. Publishing checks again."""
+        """Return whether the actor may edit; publishing checks again."""
         return self.actor.has(Scope.POLICY_WRITE) and not self._is_held
 
     @property
@@ -57,22 +57,22 @@ class At:
 
     @property
     def why_not(self) -> str:
-        """Return why the policy cannot be changed here, or an empty string if it can."""
+        """Return why nothing can be changed here; empty if it can."""
         if self._is_held:
             return "This organisation is suspended: its policy can be read, not changed. Ask your operator."
         return "" if self.may_edit else "Your role lets you read policies. Editors and admins may change them."
 
     @property
     def whose(self) -> str:
-        """Return the level's name: "acme/chat", "The fleet’s default"."""
+        """Return "acme/chat" or "The fleet’s default"."""
         return "The fleet’s default" if self.kind == "fleet" else self.place.name
 
     def address(self, page: str) -> str:
-        """Return the URL of a page of this level: `policy`, `policy-check` or `revisions`."""
+        """Return the URL of `policy`, `policy-check` or `revisions` at this level."""
         return reverse(f"{self.kind}-{page}", args=self.arguments)
 
     def frame(self, request: HttpRequest) -> dict[str, Any]:
-        """Return the template context that every page of a level needs."""
+        """Return the context that every page of a level needs."""
         organisation, namespace = self.place.organisation, self.place.namespace
         around: dict[str, Any] = {
             "kind": self.kind,
@@ -95,7 +95,7 @@ class At:
 
 
 def at(request: HttpRequest, org: str = "", ns: str = "", *, writes: bool = False) -> At:
-    """Return the level that the URL names, or raise NotFound or NotPermitted."""
+    """Return the URL's level, or raise NotFound or NotPermitted."""
     if not org:
         actor = operator_of(request)
         permit(actor, OPERATE_PUBLISH if writes else OPERATE_READ)

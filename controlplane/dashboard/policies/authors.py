@@ -1,4 +1,4 @@
-"""Author and time of a revision, for conflict messages. Only operators see which operator published it."""
+"""Author and time of a revision for conflict messages. Only operators see which operator it was."""
 
 from tenants.actor import Actor
 from tenants.models import PolicyLevel, PolicyRevision
@@ -11,11 +11,11 @@ def author_name(revision: PolicyRevision, actor: Actor) -> str:
 
 
 def published_by(level: PolicyLevel, number: int, actor: Actor) -> str:
-    """Return "by kim@acme.example, 24 Nov 2026 17:20 UTC", or an empty string if there is no such revision."""
+    """Return "by kim@acme.example, 24 Nov 2026 17:20 UTC"; empty if there is no such revision."""
     found = level.revisions.filter(number=number).first()
     return "" if found is None else f"by {author_name(found, actor)}, {found.at:%-d %b %Y %H:%M} UTC"
 
 
 def was_published(level: PolicyLevel, number: int, actor: Actor) -> str:
-    """Return the first part of the message for a publisher whose base revision is outdated."""
+    """Return the beginning of a conflict message."""
     return f"Revision {number} was published meanwhile {published_by(level, number, actor)}".strip()

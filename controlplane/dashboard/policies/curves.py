@@ -21,7 +21,7 @@ class Curve:
 
 
 def curve(found: Mapping[str, Any], problem: str = "") -> Curve:
-    """Return the curve for a result of what_if(); its `then` is the form's value. `problem`: the form's error."""
+    """Return the curve for what_if(), where `then` is the form's value. `problem`: the form's error."""
     if problem:
         return Curve("What another time to live would bring", problem)
     if not found["is_enough"]:

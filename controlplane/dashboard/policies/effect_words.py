@@ -4,7 +4,7 @@ from controlplane.analytics.predicting import Effect
 
 
 def predicted_words(effect: Effect) -> str:
-    """Return the forecast change of the hit rate, or an empty string without a forecast."""
+    """Return the forecast change; empty without one."""
     found = effect.foretold
     return f"{percent_text(found.before)} → {percent_text(found.after)}" if found else ""
 
@@ -14,7 +14,7 @@ def error_words(effect: Effect) -> str:
 
 
 def measured_words(effect: Effect) -> str:
-    """Return the hit rates of the day before and of the day after so far; empty if nothing was measured after."""
+    """Return the hit rates a day before and up to a day after; empty if none was measured after."""
     if effect.measured_after is None:
         return ""
     before = "nothing asked" if effect.measured_before is None else percent_text(effect.measured_before)

@@ -43,7 +43,7 @@ def labels_words(names: Collection[str]) -> str:
 
 
 def with_fleet_words(statement: str, agents: Iterable[Seen]) -> str:
-    """Append the unenforced fields: "All 3 agents are in sync; 1 field is not enforced: Offload tier"."""
+    """Return "All 3 agents are in sync; 1 field is not enforced: Offload tier"."""
     return "; ".join(filter(None, (statement, fleet_words(agents))))
 
 
@@ -68,7 +68,7 @@ def _graded(grade: Mapping[str, str]) -> str:
 
 
 def policy_words(results: Iterable[Mapping[str, Together]], actor: Actor) -> str:
-    """Return the unenforced fields of one level's policy, in general and by model, for the line on agents in sync."""
+    """Return the unenforced fields of one level's policy and its models, for beside the agents in sync."""
     short = [(name, result) for fields in results for name, result in fields.items() if result.refusing]
     nowhere = [(name, result) for name, result in short if result.grade == "refused"]
     somewhere = [(name, result) for name, result in short if result.grade != "refused"]
@@ -82,11 +82,7 @@ def _shortfall(results: Sequence[tuple[str, Together]], where: str, actor: Actor
 
 
 def fields_words(values: Mapping[str, Any], results: Mapping[str, Together], actor: Actor) -> dict[str, str]:
-    """Return the note for each field.
-
-    It is empty if the field is enforced, or if the only gap is older agents that do not report a field that all
-    versions enforce.
-    """
+    """Return each field's note; empty if it is enforced, or if only older agents do not report a universal field."""
     return {name: _field_words(Setting(name, None, values[name]), result, actor) for name, result in results.items()}
 
 

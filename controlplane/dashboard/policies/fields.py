@@ -1,7 +1,7 @@
-"""Parse policy fields as typed in a form ("5 min", "12 %", "on"), and format values the same way. Pure.
+"""Parse policy fields as typed in a form ("5 min", "12 %", "on"), and format values. Pure.
 
-A form names a field as the policy does, with the model's key as prefix for a model's value ("m0-ttl_seconds"). An empty
-field means: inherit. A field that is missing from the form stays unchanged.
+A form uses the policy's field names, with a prefix for a model's value ("m0-ttl_seconds"). An empty field means:
+inherit. A field that is missing from the form stays unchanged.
 """
 
 import math
@@ -52,7 +52,7 @@ def choices_of(field: PolicyField) -> tuple[str, ...]:
 
 
 def read(field: PolicyField, key: str, typed: Typed) -> Any:
-    """Return the value, INHERITED, or UNSENT if the form lacks the field. Raise ValidationError if it is invalid."""
+    """Return a value, INHERITED, or UNSENT if the form lacks the field. Raise ValidationError if it is invalid."""
     name = f"{key}-own" if field.kind == "formats" else key
     if name not in typed:
         return UNSENT
@@ -94,7 +94,7 @@ def _choice(field: PolicyField, chosen: str) -> bool | str:
 
 
 def _formats(ticked: Sequence[str]) -> list[str]:
-    """Return the ticked formats in the order of OFFERED, whatever the order of the ticks."""
+    """Return the ticked formats in the order of OFFERED."""
     if unknown := set(ticked).difference(OFFERED):
         raise forms.ValidationError(f"“{shortened(min(unknown))}” is no format.")
     return [one for one in OFFERED if one in ticked]
@@ -119,7 +119,7 @@ def _number(field: PolicyField, text: str) -> float:
 
 
 def typed_of(field: PolicyField, key: str, value: Any, *, unit_of: Any = INHERITED) -> dict[str, list[str]]:
-    """Return the form content for a value. An inherited field stays empty and takes its unit from `unit_of`."""
+    """Return what a form shows for a value. An inherited one is empty and takes its unit from `unit_of`."""
     match field.kind:
         case "seconds":
             return _typed_seconds(key, value, unit_of)
@@ -148,7 +148,7 @@ def _chosen(value: Any) -> str:
 
 
 def number_text(value: float) -> str:
-    """Format a number in at most 10 digits, which hides float noise: 7.000000000000001 becomes 7."""
+    """Format a number in at most 10 digits: 7.000000000000001 becomes 7."""
     return f"{value:.10g}"
 
 
@@ -184,7 +184,7 @@ def value_words(name: str, value: Any) -> str:
 
 
 def problem_words(name: str, message: str) -> str:
-    """Rewrite a service's message with the page's units and the fields' labels."""
+    """Rewrite a service's message with the page's units and labels."""
     kind = FIELDS[name].kind if name in FIELDS else None
     if kind == "seconds":
         message = in_words(message)

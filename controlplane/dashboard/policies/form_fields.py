@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[0-9]{1,6}(?:[.,][0-9]{1,6})?")
 
 
 class ValueField(forms.Field):
-    """A text field for a number. `hint` may contain the policy field's bounds as placeholders."""
+    """A text field for a number. `hint` may name a policy field's bounds."""
 
     hint: ClassVar[str]
     problem: ClassVar[str]
@@ -113,7 +113,7 @@ VALUE_FIELDS: Final[dict[Kind, type[ValueField]]] = {
 
 
 def seconds_problem(seconds: Decimal, field: PolicyField) -> str | None:
-    """Return why the field cannot have this value, to follow the word "is"; None if it can."""
+    """Return why the field cannot have this value, for after "is"; None if it can."""
     if seconds != int(seconds):
         return "no whole number of seconds"
     if field.minimum is not None and seconds < field.minimum:
@@ -128,7 +128,7 @@ def shortened(typed: str) -> str:
 
 
 def amount_read(typed: str, what: str) -> Decimal:
-    """Parse a decimal number, or raise ValidationError, which names `what` was expected."""
+    """Parse a number, or raise ValidationError naming `what` was expected."""
     if not _AMOUNT.fullmatch(typed):
         raise forms.ValidationError(f"“{shortened(typed)}” is no {what}.")
     return Decimal(typed.replace(",", "."))

@@ -1,4 +1,4 @@
-"""The cost of each KV format on the agents that serve a policy: bytes per token and measured quality. Pure."""
+"""The cost of each KV format where a policy is served: bytes a token and measured quality. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ Results = Mapping[tuple[str, str, str, str], QualityResult]  # by model, revisio
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """The measured quality on one model and backend. `tone` and `verdict` say whether the format may be served."""
+    """The quality on one model and backend. `tone` and `verdict` say whether it may be served."""
 
     of: str
     delta: str
@@ -38,7 +38,7 @@ class Format:
 def formats(
     pools: Sequence[AgentPool], served: Iterable[Served], results: Iterable[QualityResult], *, names_agents: bool = True
 ) -> dict[str, Format]:
-    """Return all formats by name. With `names_agents` false, as for members, caveats give only the number of agents."""
+    """Return all formats by name. Members see how many agents lack one, but not which."""
     known = list(dict.fromkeys(served))
     found = {(one.model, one.revision, one.backend, one.kv_dtype): one for one in results}
     named = _named if names_agents else _numbered
@@ -87,7 +87,7 @@ def _computes(agents: int) -> str:
 
 
 def cost(name: str, pools: Sequence[AgentPool]) -> str:
-    """Return "1 KiB a token, half of bf16". The sizes may differ by agent, because models differ."""
+    """Return "1 KiB a token, half of bf16". Sizes may differ by agent, as models do."""
     sizes = sorted({token_bytes(name, pool) for pool in pools} - {None})  # type: ignore[type-var]
     if not sizes:
         return ""
@@ -114,7 +114,7 @@ def ratio_words(ratio: float) -> str:
 
 
 def bytes_exact(size: float) -> str:
-    """Format a size with four digits: "160 KiB", "1.06 KiB", "576 B"."""
+    """Return "160 KiB", "1.06 KiB" or "576 B", with four digits."""
     if size < 1024:
         return f"{size:.4g} B"
     return f"{size / 1024:.4g} KiB" if size < 1024**2 else f"{size / 1024**2:.4g} MiB"
@@ -136,7 +136,7 @@ def _quality(name: str, key: tuple[str, str, str], computed: str, results: Resul
 
 
 def delta_words(figures: Mapping[str, Any]) -> str:
-    """Return "perplexity +0.09 %, KL 1.7e-3" per byte against the same model in bf16, or "not measured"."""
+    """Return "perplexity +0.09 %, KL 1.7e-3", by byte against the same model in bf16, or "not measured"."""
     delta, divergence = figures.get("byte_delta_percent"), figures.get("byte_divergence")
     if delta is None or divergence is None:
         return "not measured"
@@ -151,7 +151,7 @@ def _small(value: float) -> str:
 
 
 def compared(known: Mapping[str, Format]) -> str:
-    """Return the quality of both meanings of fp8 in one sentence; empty unless both have a result."""
+    """Return both meanings of fp8 in one sentence; empty unless both have a result."""
     told = [
         f"{name} ({known[name].what}): {one.delta}"
         for name in COMPARED
@@ -162,7 +162,7 @@ def compared(known: Mapping[str, Format]) -> str:
 
 
 def basis(served: Iterable[Served]) -> str:
-    """Return which model and backend the deltas were measured on."""
+    """Return the model and backend of the measurements."""
     keys = list(dict.fromkeys(one.key for one in served))
     if not keys:
         return "No agent serves this yet: what a token costs and loses is known once one does."

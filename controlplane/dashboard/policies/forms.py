@@ -47,7 +47,7 @@ class ModelPlace:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The typed text, the values it stands for, and the problems by field; "" holds problems of no single field."""
+    """The typed text, the values it means, and the problems by field, or under "" for no single field."""
 
     typed: Typed
     said: dict[str, Any]
@@ -58,7 +58,7 @@ class Form:
         return models_in(self.typed)
 
     def refuse(self, told: Iterable[FieldProblem]) -> None:
-        """Add each of the service's problems to the field it concerns."""
+        """Add a service's problems to their fields."""
         for one in told:
             key, name = self._place(one.field)
             said = problem_words(name, one.message)
@@ -217,7 +217,7 @@ def _free(typed: Mapping[str, Any]) -> str:
 
 
 def rebased(form: Form, old: Values, new: Values, above: Sequence[Values]) -> Form:
-    """Rebase the form onto a newer revision: fields the user changed stay, all others take the new values."""
+    """Rebase the form onto a newer revision: changed fields stay, others take the new values."""
     typed = typed_level(new, above)
     for name in FIELDS:
         if name in form.problems or form.said.get(name, INHERITED) != old.get(name, INHERITED):

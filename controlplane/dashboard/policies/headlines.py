@@ -12,7 +12,7 @@ STANDING = {
 
 
 def headline(values: Values, kind: str, name: str) -> str:
-    """Return the headline: "chat keeps blocks for 10 min after their last use, as fp8"."""
+    """Return "chat keeps blocks for 10 min after their last use, as fp8"."""
     slug = name.rpartition("/")[2]
     keeps, nothing = {
         "fleet": ("Where nobody says otherwise, blocks live", "Where nobody says otherwise, nothing is cached"),
@@ -38,7 +38,7 @@ def models_words(number: int) -> str:
 
 
 def own_words(said: Values, kind: str) -> str:
-    """Return how many values the level sets: "3 of 11 values are this namespace’s own"."""
+    """Return "3 of 11 values are this namespace’s own"."""
     own, rest = sum(name in said for name in FIELDS), "built in" if kind == "fleet" else "inherited"
     if not own:
         return f"All {len(FIELDS)} values are {rest}"

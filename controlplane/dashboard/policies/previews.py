@@ -36,7 +36,7 @@ WARNINGS = {
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """One value before and after the change; `after` is empty if the value is removed."""
+    """One value before and after; `after` is empty if it is removed."""
 
     what: str
     before: str
@@ -57,7 +57,7 @@ class Previewed:
 def previewed(
     here: At, chain: Sequence[Values], policy: Policy, pools: Sequence[AgentPool], rollout: RolloutSpec | None = None
 ) -> tuple[Previewed, list[FieldProblem]]:
-    """Return what publishing the policy would do, as the REST API previews it, and the reasons to refuse it."""
+    """Return what publishing would do, as the REST API previews it, and the reasons to refuse it."""
     preview = policy_preview(actor=here.actor, place=here.place, policy=policy, pools=pools)
     agents = agents_preview(actor=here.actor, place=here.place, policy=policy)
     alone = rollout_warnings(place=here.place, rollout=rollout)
@@ -90,7 +90,7 @@ def draft_words(changes: int, problems: int) -> str:
 
 
 def blocked_words(problems: int) -> str:
-    """Return why the draft cannot be published, or an empty string if it can."""
+    """Return why the draft cannot be published; empty if it can."""
     if not problems:
         return ""
     return f"Cannot be published: correct the {'problem' if problems == 1 else f'{problems} problems'} first."
@@ -120,7 +120,7 @@ def _origin(kind: str, origin: str) -> str:
 
 
 def said_between(before: Values, after: Values) -> list[DiffLine]:
-    """Return the changes of a level's own values, also those that change nothing in force."""
+    """Return the changes of the level's own values, even if nothing in force changes."""
     return list(_said_between(before, after))
 
 
@@ -139,12 +139,12 @@ def _differences(before: Values, after: Values, model: str | None) -> Iterator[D
 
 
 def diff_words(lines: Sequence[DiffLine]) -> list[str]:
-    """Format each change for a list: "TTL: 5 min → 10 min"."""
+    """Return each change as "TTL: 5 min → 10 min"."""
     return [f"{one.what}: {one.before} → {one.after}" for one in lines] or ["It says what the one before it said."]
 
 
 def who_words(found: Preview) -> str:
-    """Return who is affected: "2 namespaces: acme/default, acme/chat; on 2 engines: agent-1, agent-2"."""
+    """Return "Something else comes into force in 2 namespaces: acme/default, acme/chat; on 2 engines: …"."""
     if not found.namespaces:
         return "In no namespace is anything else in force: each says otherwise itself."
     named = ", ".join(found.namespaces_named[:MOST_NAMED])
@@ -169,7 +169,7 @@ def promised_words(found: Preview) -> str:
 
 
 def share_rows(found: Preview, pools: Sequence[AgentPool], kv_dtype: str) -> list[ShareRow]:
-    """Return a row for each share that is neither nothing nor the whole pool. Agents with equal pools form one row."""
+    """Return each share that is neither nothing nor the whole pool. Agents with equal pools share a row."""
     sizes: Mapping[str, Any] = {pool.agent: pool.block_bytes.get(kv_dtype, 0) for pool in pools}
     groups: dict[tuple[str, float, int, int, int], list[str]] = {}
     for one in found.shares:
@@ -189,7 +189,7 @@ def share_rows(found: Preview, pools: Sequence[AgentPool], kv_dtype: str) -> lis
 
 
 def band_rows(bands: Sequence[ShareBand]) -> list[ShareRow]:
-    """Return a row for each share, with ranges instead of pool sizes, for members."""
+    """Return each share as members read it, in ranges."""
     return [
         (
             "each agent",

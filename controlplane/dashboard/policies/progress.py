@@ -1,6 +1,6 @@
-"""Progress of a policy's open rollouts. While agents differ, no page presents the new values as in force everywhere.
+"""Progress of a policy's open rollouts: while agents differ, no page presents new values as in force everywhere.
 
-`policy_progress` and `progress_by_namespace` read the database; everything else is pure.
+`policy_progress` and `progress_by_namespace` read; everything else is pure.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from tenants.models import Namespace, PolicyLevel
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of one open rollout, counted over the agents that serve the page's level."""
+    """One open rollout, counted over the agents that serve the page's level."""
 
     revision: int
     earlier: str  # what the other agents apply: "revision 6"
@@ -81,7 +81,7 @@ def _progress(rollout: Rollout, engines: set[str], counts: tuple[int, int]) -> P
 
 
 def so_far(progress: Sequence[Progress]) -> str:
-    """Return the suffix of a title while only some engines apply the policy: ", on 1 of 3 engines so far"."""
+    """Return a title's suffix while only some engines apply the policy: ", on 1 of 3 engines so far"."""
     if not progress or not progress[0].is_partial:
         return ""
     least = progress[0]

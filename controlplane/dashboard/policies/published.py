@@ -1,4 +1,4 @@
-"""The message after a publication: how many agents have acknowledged the revision, updated while they do."""
+"""The message after publishing: how many agents have acknowledged the revision so far."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ def published(request: HttpRequest, rollout: UUID) -> HttpResponse:
 
 
 def published_of(user: User, rollout: str) -> Published | None:
-    """Return the state of the rollout, or None if the user may not see it."""
+    """Return the rollout's state; None if the user may not see it."""
     try:
         pk = UUID(rollout)
     except ValueError:
@@ -87,7 +87,7 @@ def published_words(rollout: Rollout, *, done: int, total: int) -> str:
 
 
 def after_publishing(request: HttpRequest, outcome: Outcome, address: str, words: str) -> HttpResponse:
-    """Redirect to where acknowledgements are counted. Without a rollout no agent acknowledges: show the words."""
+    """Redirect to the count of acknowledgements. Without a rollout nothing is acknowledged: show the words."""
     if outcome.rollout is not None:
         return redirect(f"{address}?{urlencode({'rollout': outcome.rollout.pk})}")
     messages.success(request, words)

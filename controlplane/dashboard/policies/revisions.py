@@ -1,4 +1,4 @@
-"""The revisions of a level, newest first, and rollback to an earlier one, which publishes a new revision."""
+"""The revisions of a level, newest first, and rollback, which publishes a new revision."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,7 +31,7 @@ PAGE = 20
 
 @page(methods=FORMS)
 def revisions(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse:
-    """List the revisions. `?to=` previews a rollback to that revision, and a POST publishes it."""
+    """List revisions. `?to=` previews a rollback, and a POST publishes it."""
     here = at(request, org, ns, writes=request.method == "POST")
     level = levels_of(here.place)[-1]
     if request.method != "POST":
@@ -49,7 +49,7 @@ def revisions(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse
 
 
 def _says(here: At, number: int) -> Values | None:
-    """Return that revision's values, or None if there is none; the rollback itself then reports the error."""
+    """Return its values; None if there is none, which the rollback reports."""
     try:
         return revision_policy(here.place, number).said()
     except InvalidFields:
@@ -125,9 +125,9 @@ def _headline(here: At, revision: int) -> str:
 def revision_rows(
     found: Sequence[PolicyRevision], actor: Actor
 ) -> list[tuple[PolicyRevision, str, list[str], str, str]]:
-    """Return each revision with its author, changes, and forecast and measured hit rate.
+    """Return each revision with author, changes, and forecast and measured hit rate.
 
-    `found` is newest first, with one revision more than is shown if there is one, to compare the last row with.
+    `found`: newest first, with one more than is shown if there is one, to compare with.
     """
     shown = found[:PAGE]
     effects = effects_of([one.pk for one in shown])
@@ -156,7 +156,7 @@ def _effect_words(effect: Effect | None) -> tuple[str, str]:
 def _way_back(
     request: HttpRequest, here: At, above: list[Values], level: PolicyLevel, to: int
 ) -> dict[str, Any] | None:
-    """Return the preview of a rollback, or None if there is no such revision."""
+    """Return a rollback's preview, or None if there is no such revision."""
     try:
         policy = revision_policy(here.place, to)
     except InvalidFields:

@@ -32,7 +32,7 @@ _AMOUNT = re.compile(r"[0-9]{1,6}")
 
 
 class ShareField(forms.Field):
-    """A guard's bound, typed in percent; an empty one is not compared. `most` is the largest bound, in percent."""
+    """A bound in percent; an empty one is not compared. `most`: the largest, in percent."""
 
     def __init__(self, default: float | None, label: str, unit: str, hint: str, most: int = 100) -> None:
         initial = "" if default is None else number_text(100 * default)
@@ -62,7 +62,7 @@ class RequestsField(forms.Field):
 
 
 class RolloutForm(forms.Form):
-    """A canary rollout if bound, otherwise all agents at once. `spec` is None if the form is invalid."""
+    """A canary rollout; unbound, a rollout to all agents at once. `spec` is None if the form is invalid."""
 
     steps = forms.Field(required=False, initial=", ".join(map(str, DEFAULT.stages)))
     bake = forms.Field(required=False, initial=BAKE)
@@ -110,7 +110,7 @@ class RolloutForm(forms.Form):
 
 
 def rollout_form(typed: Typed) -> RolloutForm:
-    """Return the form as submitted, or with its defaults. For a rollout all at once, other fields are not checked."""
+    """Return the form as submitted, or with its defaults. All at once, other fields are not checked."""
     names = {name: NAMES.get(name, name) for name in RolloutForm.base_fields}
     values: dict[str, Any] = {
         name: first(typed, key, RolloutForm.base_fields[name].initial) for name, key in names.items()
@@ -152,7 +152,7 @@ def _told(error: ValidationError) -> str:
 
 
 def button_words(revision: int, spec: RolloutSpec | None, candidates: Sequence[Candidate]) -> str:
-    """Return the button's text: "Publish revision 7 to 1 of 4 engines first"."""
+    """Return "Publish revision 7 to 1 of 4 engines first"."""
     begin = f"Publish revision {revision}"
     if not candidates or spec is None:
         return begin

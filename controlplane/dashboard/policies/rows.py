@@ -1,4 +1,4 @@
-"""The editor's rows: for each field the value in force, its origin, the input, and the permitted values. Pure."""
+"""The editor's rows: each field's value in force, origin, input and permitted values. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,7 +77,7 @@ class ModelRows:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """The input of all rows. `chain` holds the levels' published values, fleet first and the edited level last."""
+    """The input of all rows. `chain`: the levels' published values, fleet first and this level last."""
 
     chain: tuple[Values, ...]
     form: Form
@@ -121,7 +121,7 @@ class _Values:
 
 
 def _values(ground: Ground, place: ModelPlace | None = None) -> _Values:
-    """Return the values to show. A model also inherits the general values that this level drafts."""
+    """Return the values. A model also inherits what this level drafts in general."""
     model = None if place is None else place.name
     old, new = (
         said if place is None else said.get(MODELS, {}).get(place.name, {}) for said in (ground.level, ground.form.said)
@@ -149,7 +149,7 @@ def rows(ground: Ground) -> list[Row]:
 
 
 def origin_words(kind: str, origin: str, *, is_built_in: bool = False) -> str:
-    """Return the origin of a value in the terms of the level on view."""
+    """Return a value's origin in the terms of the level on view."""
     if is_built_in:
         return "built in" if kind == "fleet" else FROM_WORDS["fleet"]
     return OWN_WORDS[kind] if origin == kind else FROM_WORDS[origin]
@@ -223,7 +223,7 @@ def _becomes(name: str, new: Any, inherits: str) -> str:
 
 
 def _placeholder(one: PolicyField, inherited: Any, unit: str) -> str:
-    """Return the inherited value as a placeholder, in the unit selected beside it if possible."""
+    """Return the inherited value in the unit selected beside it, if possible."""
     if inherited is None:
         return "no cap"
     match one.kind:
@@ -286,7 +286,7 @@ def _hints(ground: Ground, one: PolicyField, then: Mapping[str, Any], *, is_of_m
 
 
 def share_words(field: str, values: Mapping[str, Any], pools: Sequence[AgentPool]) -> str:
-    """Return the size of a share in whole blocks: "12 % = 30.7 MiB = 31,456 tokens on each of 2 agents, in fp8"."""
+    """Return a share in whole blocks: "12 % = 30.7 MiB = 31,456 tokens on each of 2 agents, in fp8"."""
     if not pools:
         return "The size is known once an agent serves this."
     groups: dict[tuple[float, int], list[str]] = {}
@@ -307,7 +307,7 @@ def share_words(field: str, values: Mapping[str, Any], pools: Sequence[AgentPool
 
 
 def band_words(field: str, values: Mapping[str, Any], pools: Sequence[AgentPool]) -> str:
-    """Return a share's size as a range, for members, who may not see pool sizes: "12 % = 7.7 GiB to 15.4 GiB …"."""
+    """Return a share as a range, for members, who may not see pool sizes: "12 % = 7.7 GiB to 15.4 GiB …"."""
     if not pools:
         return "The size is known once an agent serves this."
     for one in shares_banded({**BUILT_IN, **values}, pools):
@@ -338,7 +338,7 @@ def _may_choose(ground: Ground, name: str, value: str) -> bool:
 
 
 def _bound_words(ground: Ground, name: str) -> str:
-    """Return the range that members may choose from, or why they may not change the field; empty without limits."""
+    """Return what members may choose, or why they may not; empty without limits."""
     if ground.bounds is None:
         return ""
     bound = getattr(ground.bounds, name)

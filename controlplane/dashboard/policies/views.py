@@ -1,4 +1,4 @@
-"""The policy editor at its three levels: the policy in force, a draft, its preview, and publishing it."""
+"""The policy editor at its three levels: the policy in force, a draft, its preview, and publishing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +60,7 @@ UNSAID = "Which revision this form was made for was not sent. Look through it an
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """The changes published while the user edited; `since` is the revision that their page showed."""
+    """What was published while the user edited; `since` is the revision their page showed."""
 
     since: int
     now: int
@@ -96,7 +96,7 @@ def policy(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse:
 
 @partial(part, methods=FORMS)
 def policy_check(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse:
-    """Render the draft's preview and problems, which HTMX swaps in while the user types."""
+    """Render the draft's preview and problems, swapped in while the user types."""
     here = at(request, org, ns)
     levels = levels_of(here.place)
     typed = _unpressed(_typed(request))  # HTMX also sends the button pressed last
@@ -112,12 +112,12 @@ def _typed(request: HttpRequest) -> Typed:
 
 
 def _unpressed(typed: Typed) -> Typed:
-    """Drop the buttons: only the user's next press counts."""
+    """Drop the buttons: only the next press counts."""
     return {name: told for name, told in typed.items() if name not in BUTTONS}
 
 
 def _untouched(levels: list[PolicyLevel], ttl: str = "") -> Draft:
-    """Return a draft of the published policy, or with a TTL that another page proposed."""
+    """Return the published policy as a draft, or with a TTL that another page proposed."""
     chain = [level.policy for level in levels]
     form = form_of(chain[-1], chain[:-1])
     if ttl.isdecimal() and len(ttl) <= 9:
@@ -126,7 +126,7 @@ def _untouched(levels: list[PolicyLevel], ttl: str = "") -> Draft:
 
 
 def _sent(here: At, levels: list[PolicyLevel], typed: Typed) -> Draft:
-    """Return the submitted draft, compared with the revision its page showed and rebased onto a newer one."""
+    """Return the submitted draft, based on the revision its page showed, rebased if that is outdated."""
     *above, level = levels
     chain = [one.policy for one in above]
     shown, typed = _revision(typed), pressed(typed, chain)
@@ -152,7 +152,7 @@ def _revision(typed: Typed) -> int | None:
 
 
 def _said_by(here: At, number: int, level: PolicyLevel) -> Values:
-    """Return the policy that the page showed; for a revision that does not exist, the current policy."""
+    """Return the policy of the page; for an unknown revision, the current one."""
     if number > level.revision:
         return cast(Values, level.policy)
     try:
@@ -178,7 +178,7 @@ def _meanwhile(here: At, since: int, level: PolicyLevel) -> str:
 
 
 def _renewed(here: At, draft: Draft, levels: list[PolicyLevel]) -> Draft:
-    """Rebase a refused draft if a newer revision was published between reading and publishing."""
+    """Rebase a refused draft if a newer revision was published in between."""
     if draft.stale is not None or STALE not in draft.form.problems:
         return draft
     *above, level = levels_of(here.place)
@@ -194,7 +194,7 @@ STALE = "stale"  # a problem's key: the revision is outdated, the input is fine
 
 
 def _published(here: At, level: PolicyLevel, draft: Draft) -> services.Outcome | None:
-    """Publish the draft. If something is wrong, add it to the form and return None."""
+    """Publish the draft; or add the problem to its form and return None."""
     form, spec = draft.form, draft.rollout.spec
     if form.problems or draft.stale is not None or spec is None:
         return None
@@ -305,7 +305,7 @@ def _context(
 
 
 def _wrong_words(form: Form, wrong: int) -> str:
-    """Return the first problem, and how many others the page shows beside their fields."""
+    """Return the first problem, and how many more are beside their fields."""
     told = [one for found in form.problems.values() for one in found]
     if not told:
         return ""
@@ -313,7 +313,7 @@ def _wrong_words(form: Form, wrong: int) -> str:
 
 
 def _focus(shown: Sequence[Row], rollout: RolloutForm) -> str:
-    """Return the element id of the first field with a problem, to focus it."""
+    """Return the first field with a problem, as an id that can be focused."""
     for row in shown:
         if row.problems:
             return f"{row.key}-name" if row.options or row.is_locked else row.key
@@ -332,7 +332,7 @@ def _synced(here: At, progress: Sequence[Progress]) -> str:
 
 
 def _above(here: At, levels: list[PolicyLevel]) -> list[tuple[str, int, str]]:
-    """Return the levels this one inherits from, nearest first: name, revision, and URL if the user may open it."""
+    """Return the levels it inherits from, nearest first: name, revision, and URL if the user may open it."""
     found = []
     if here.kind == "namespace":
         organisation = At(here.actor, Place(here.place.organisation))

@@ -30,7 +30,7 @@ class StepRow:
 
 
 def rollout_now(seen: Seen, *, now: datetime) -> dict[str, Any]:
-    """Return what changes during a rollout. `seen` is the result of rollouts.views.rollout_detail."""
+    """Return what changes during a rollout. `seen` is from rollouts.views.rollout_detail."""
     agents = sorted(seen["agents"], key=_most_awaited)
     reached, done = sum(one.reached for one in agents), sum(one.reached and one.acknowledged for one in agents)
     counts = {"reached": reached, "acknowledged": done}
@@ -58,7 +58,7 @@ def _most_awaited(one: Any) -> tuple[bool, bool, str]:
 
 
 def seen_as(seen: Seen) -> str:
-    """Return the state and step, which a form sends back so that an action on an outdated page is refused."""
+    """Return state and step, which forms send back to detect an outdated page."""
     return f"{seen['state']}-{seen['step']}"
 
 
@@ -135,7 +135,7 @@ def _guards_title(seen: Seen) -> str:
 
 
 def _basis(seen: Seen) -> str:
-    """Return the numbers of requests that the guards compare, and how many they need."""
+    """Return how many requests the guards compare, and how many they need."""
     if seen["strategy"] != "canary":
         return ""
     new, old = seen["changed"], seen["unchanged"]
@@ -152,7 +152,7 @@ def _basis(seen: Seen) -> str:
 
 
 def contents(seen: Seen, before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, list[DiffLine]]:
-    """Return a title and the values that the revision changes against what agents applied before."""
+    """Return a title and the values that the revision changes."""
     found = list(said_between(before, after))
     what = counted(len(found), "value") if found else "nothing"
     if seen["base_revision"]:
@@ -179,7 +179,7 @@ VERBS = {
 
 
 def event_words(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Return what happened, and why. `record` is an audit record from tenants.audit.record_view."""
+    """Return what happened, and why. `record` is from tenants.audit.record_view."""
     after, verb = record["after"] or {}, record["verb"]
     what, reached = VERBS.get(verb, verb), after.get("reached") or []
     whom = f"Reaches {listed(reached, MOST_NAMED)}." if reached and verb != "rollout.done" else ""
@@ -191,7 +191,7 @@ def event_words(record: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def deeds(seen: Seen, *, total: int) -> list[Deed]:
-    """Return the actions that are possible in the rollout's state."""
+    """Return the actions possible in its state."""
     if not words.is_open(seen):
         return []
     found = []

@@ -77,7 +77,7 @@ def rollout(request: HttpRequest, rollout: UUID) -> HttpResponse:
 
 @part
 def rollout_part(request: HttpRequest, rollout: UUID) -> HttpResponse:
-    """Render what changes, for HTMX; also actions and events if the rollout has moved since the last request."""
+    """Render what changes, for HTMX; with actions and events if the rollout has moved since the last request."""
     actor = operator_of(request)
     try:
         found = selectors.rollout_for(actor, rollout)
@@ -93,7 +93,7 @@ def rollout_part(request: HttpRequest, rollout: UUID) -> HttpResponse:
 
 @page(methods=FORMS)  # a refused action stays at this address; reloading it shows the rollout
 def rollout_deed(request: HttpRequest, rollout: UUID, deed: str) -> HttpResponse:
-    """Perform one of DEEDS. Refuse it if the rollout has moved since the page was shown, or its name is not typed."""
+    """Perform one of DEEDS. Refuse it if the page is outdated, or the name is not typed."""
     actor = operator_of(request)
     found = selectors.rollout_for(actor, rollout)
     if deed not in DEEDS:
@@ -117,7 +117,7 @@ def rollout_deed(request: HttpRequest, rollout: UUID, deed: str) -> HttpResponse
 
 
 def _refused(found: Rollout, actor: Actor, deed: str, seen: str, typed: str) -> str:
-    """Return why to refuse the action without calling a service, or an empty string."""
+    """Return why to refuse without calling a service; empty if it may go on."""
     if seen != seen_as({"state": found.state, "step": found.step}):
         return "It has gone on since this page was shown. Look where it is now; nothing was done."
     return not_confirmed(typed, found.place) if deed == "abort" else ""
@@ -145,7 +145,7 @@ def _now(found: Rollout, actor: Actor) -> dict[str, Any]:
 
 
 def _still(found: Rollout, actor: Actor, now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what changes only when the rollout changes its state or step."""
+    """Return what changes only with state or step."""
     return {
         "deeds": deeds(now["detail"], total=len(now["detail"]["agents"])),
         "events": [(one, *event_words(one)) for one in map(record_view, rollout_records(actor, found))],

@@ -12,7 +12,7 @@ from controlplane.dashboard.rollouts.words import name_of, place_in_steps, state
 
 @dataclass(frozen=True, slots=True)
 class RolloutRow:
-    """One rollout. `view` is the result of rollouts.views.rollout_view; `done` of `total` agents have acknowledged."""
+    """One rollout. `view` is from rollouts.views.rollout_view. Of `total` agents, `done` have acknowledged."""
 
     view: Mapping[str, Any]
     done: int

@@ -30,7 +30,7 @@ def is_last_step(seen: Seen) -> bool:
 
 
 def state_tag(seen: Seen, now: datetime) -> Tag:
-    """Return the tag of the state, with the progress of a running bake."""
+    """Return the state's tag, with the progress of a running bake."""
     if (
         seen["state"] == "running"
         and seen["baking_since"] is not None
@@ -46,7 +46,7 @@ def baked_seconds(seen: Seen, now: datetime) -> int:
 
 
 def step_words(step: Step) -> str:
-    """Return the agents that the step targets."""
+    """Return which agents it targets."""
     if isinstance(step, LabelStep):
         return f"engines with {' and '.join(f'{name}={value}' for name, value in sorted(step.labels.items()))}"
     return "everybody" if step == EVERYBODY else f"{step} % of the engines"
@@ -77,7 +77,7 @@ def headline(seen: Seen, *, reached: int, acknowledged: int, total: int) -> str:
 
 
 def what_next(seen: Seen, *, reached: int, acknowledged: int, now: datetime) -> str:
-    """Return in a sentence or two what happens without anyone acting."""
+    """Return what happens without anyone acting, in a sentence or two."""
     if not is_open(seen):
         return _after(seen)
     if seen["state"] == "paused":
@@ -124,7 +124,7 @@ def limit(guard: str, bound: float) -> str:
 
 
 def findings_words(findings: Sequence[Seen]) -> str:
-    """Sum up the findings of a finished bake: "2 guards kept, 1 too little"."""
+    """Return "2 guards kept, 1 too little" for a finished bake."""
     if not findings:
         return "no guard was set"
     counts = {

@@ -1,4 +1,4 @@
-"""The operators' forms on the settings pages. Their limits only reject nonsense; services decide."""
+"""The operators' forms on the settings pages. Limits only reject nonsense; services decide."""
 
 import re
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ _MODEL = re.compile(MODEL_PATTERN.removesuffix("$"), re.ASCII)
 
 
 class AmountField(forms.CharField):
-    """A decimal field, parsed from the typed text because a float would round it."""
+    """A decimal, parsed from the text because a float would round it."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(max_length=60, widget=forms.TextInput(attrs={"inputmode": "decimal", **PLAIN}), **more)
@@ -46,7 +46,7 @@ class AmountField(forms.CharField):
 
 
 class PriceForm(RefusableForm):
-    """One price of the list. `revision` is the list's revision that the page has shown."""
+    """One price of the list. `revision` is the list's, as the page has shown it."""
 
     model = forms.CharField(
         label="Model",
@@ -82,7 +82,7 @@ class PriceForm(RefusableForm):
         return typed
 
     def wanted(self, before: Sequence[Price]) -> list[Price]:
-        """Return the list with this price, which replaces the same model's price of the same day."""
+        """Return the list with this price in place of the model's price of the same day."""
         told = self.cleaned_data
         mine = Price(
             told["model"],
@@ -139,11 +139,7 @@ class GroupForm(RefusableForm):
 
 
 class OverrideForm(RefusableForm):
-    """The form to override a quality verdict.
-
-    Elsewhere `revision` is a hidden field for conflicts, so the model's revision, which the operator types, is
-    `model_revision`.
-    """
+    """An override of a quality verdict. `model_revision` is typed; in other forms, `revision` is a hidden field."""
 
     places = {"revision": "model_revision"}
 

@@ -1,4 +1,4 @@
-"""The price list: show it, and change one price at a time, based on the revision that the page has shown."""
+"""The price list, changed one price at a time, based on the revision that the page has shown."""
 
 from collections.abc import Sequence
 from datetime import UTC
@@ -87,7 +87,7 @@ def _put(actor: Actor, wanted: Sequence[Price], revision: int) -> None:
 
 
 def _ours(problems: Sequence[FieldProblem], mine: int) -> list[FieldProblem]:
-    """Map problems of the typed price to its form fields; problems of other prices keep their full path."""
+    """Move problems of the typed price to its fields; other prices keep their path."""
     return [FieldProblem(one.field.removeprefix(f"prices.{mine}."), one.message) for one in problems]
 
 
@@ -107,7 +107,7 @@ def _page(request: HttpRequest, *, form: PriceForm | None = None, refused: str =
 
 
 def _begun(request: HttpRequest, found: Prices, initial: dict[str, Any]) -> dict[str, Any]:
-    """Add the values of the price that the operator wants to change to the form's initial values."""
+    """Return the initial values, with those of the price to change."""
     wanted = (request.GET.get("model", ""), request.GET.get("day", ""))
     for one in found.prices:
         if (one.model, str(one.valid_from)) == wanted:

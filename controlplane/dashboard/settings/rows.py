@@ -82,7 +82,7 @@ def tokens_headline(total: int) -> str:
 
 
 def why_stays(group: AgentGroup, agents: int, namespaces: int) -> str:
-    """Return why a group cannot be deleted, or an empty string if it can."""
+    """Return why a group cannot be deleted; empty if it can."""
     if group.slug == DEFAULT:
         return "new namespaces belong to it"
     return "agents or namespaces belong to it" if agents or namespaces else ""
@@ -93,7 +93,7 @@ def may_serve(result: QualityResult) -> bool:
 
 
 def figures_words(figures: Mapping[str, Any]) -> str:
-    """Return the measured figures in one line, leaving out what was not measured."""
+    """Return the measured figures in one line."""
     agreement = figures.get("agreement")
     parts = [divergence_words(figures)]
     if isinstance(agreement, int | float):

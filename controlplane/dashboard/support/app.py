@@ -1,4 +1,4 @@
-"""The app config that replaces Django's own admin site with the support site."""
+"""The app config that replaces Django's own admin site."""
 
 from django.contrib.admin.apps import AdminConfig
 

@@ -1,6 +1,6 @@
 """Filters that format values, available in all templates.
 
-Pure functions elsewhere decide what a page says of a value; a filter only turns the value into text.
+Pure functions decide what a page says of a value; a filter only turns it into text.
 """
 
 from datetime import datetime
@@ -73,36 +73,36 @@ def text(found: str) -> str:
 
 @register.filter
 def price(amount: Decimal, currency: str = "") -> str:
-    """Format a price with all its digits, as "EUR 0.125"."""
+    """Return all digits: "EUR 0.125"."""
     return f"{currency} {exact_text(amount)}".strip()
 
 
 @register.filter
 def money(amount: Decimal, currency: str) -> str:
-    """Format an amount rounded to the currency's smallest unit, as "EUR 1.01"."""
+    """Return an amount as it can be paid: "EUR 1.01"."""
     return f"{currency} {displayed(amount, currency)}"
 
 
 @register.filter(expects_localtime=True)
 def moment(at: datetime | str | None, written: str = "j M Y, H:i:s") -> str:
-    """Return a time element that the browser converts to the viewer's zone; empty for no time."""
+    """Return a time element, which the browser converts to the viewer's zone; empty for None."""
     return _time("moment", at, written)
 
 
 @register.filter(expects_localtime=True)
 def clock(at: datetime | str | None) -> str:
-    """Return a time element with only the time of day, for a page that names the day."""
+    """Return a time of day, for a page that names the day."""
     return _time("clock", at, "H:i:s")
 
 
 @register.filter(expects_localtime=True)
 def age(at: datetime | str | None, written: str = r"\a\t H:i:s") -> str:
-    """Return a time element that the browser turns into an age, as "10 s ago"."""
+    """Return a time that the browser turns into an age, as "10 s ago"."""
     return _time("age", at, written)
 
 
 def _time(kind: str, at: datetime | str | None, written: str) -> str:
-    """Return the time element. `at` may be an ISO string, as in JSON."""
+    """Return the element. `at` may be an ISO string."""
     if not at:
         return ""
     when = datetime.fromisoformat(at) if isinstance(at, str) else at
@@ -111,6 +111,6 @@ def _time(kind: str, at: datetime | str | None, written: str) -> str:
 
 @register.filter
 def state(found: Tag | str, kind: str = "") -> SafeString:
-    """Return a coloured tag, given as a `Tag` or as the name of a state of `kind`."""
+    """Return a coloured tag: a `Tag`, or the name of a state of `kind`."""
     tag = found if isinstance(found, Tag) else tag_of(kind, found)
     return format_html('<span class="tag tag--{}">{}</span>', tag.tone, tag.word)

@@ -40,7 +40,7 @@ function measuredText({ covered_seconds: covered, window_seconds: whole }) {
   return `${durationText(covered < 60 ? covered : covered - (covered % 60))} of ${durationText(whole)}`;
 }
 
-// Compare only with a day that was counted completely, and only with enough requests today.
+// Compare only with a day that was counted completely, and only with enough requests.
 function change({ hit_ratio: now, hit_ratio_before: before, ...told }) {
   const whole = told.covered_seconds_before >= told.window_seconds;
   if (now === null || before === null || !whole || told.requests < LEAST_REQUESTS) return ["none", "", "", "", ""];
