@@ -105,7 +105,7 @@ def rules_headline(rules: Sequence[Mapping[str, Any]], total: int) -> str:
 
 
 def metrics_known(*, is_operator: bool) -> list[tuple[Metric, str, str]]:
-    """Return the metrics for rules of this reader, each with label and unit."""
+    """Return the metrics that this reader's rules may use, each with label and unit."""
     known = [one for one in METRICS.values() if is_operator or one.is_for_customers]
     return [(one, metric_name(one.name), unit_words(one.unit)) for one in known]
 

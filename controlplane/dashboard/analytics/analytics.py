@@ -66,7 +66,7 @@ def stats_parts_csv(request: HttpRequest, org: str) -> HttpResponse:
 
 
 def numbers_of(actor: Actor, organisation: Organisation, window: str, *, address: str) -> dict[str, Any]:
-    """Return the context. `address` is the page whose links choose another window."""
+    """Return the template context. `address` is the page whose links choose another window."""
     slug = organisation.slug
     found = read(_scope(actor, organisation), window)
     stats, now = found.stats, found.stats["as_of"]

@@ -235,7 +235,7 @@ def _model(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _machine(told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the accelerator's arguments; without one, those on its memory are left out."""
+    """Return the arguments on accelerator and memory; none without an accelerator."""
     name = told["accelerator"]
     if not name:
         return {}

@@ -165,7 +165,7 @@ def _own(actor: Actor, found: Organisation, first: Namespace | None, namespaces:
 
 
 def _namespaces(actor: Actor, found: Organisation) -> list[Namespace]:
-    """Return the first namespaces; `default`, which every organisation has, leads."""
+    """Return the first namespaces; `default`, which every organisation has, comes first."""
     rows = list(namespaces_visible(actor, found).order_by("slug")[:MOST_NAMESPACES])
     return sorted(rows, key=lambda one: (one.slug != "default", one.slug))
 

@@ -30,7 +30,7 @@ def pool_bar(told: dict[str, Any], held: PoolHeld, computed_as: Mapping[str, str
 
 
 def label(one: Held, computed_as: Mapping[str, str] = PLAIN) -> str:
-    """Return namespace and KV format. `computed_as` is of the agent with this pool."""
+    """Return namespace and KV format. `computed_as`: formats that this agent computes as another."""
     return f"{one.namespace} · {format_words(one.kv_dtype, computed_as)}" if one.kv_dtype else one.namespace
 
 

@@ -19,8 +19,8 @@ PLAIN: Final = {"autocomplete": "off", "spellcheck": "false"}
 class RefusableForm(forms.Form):
     """A form that shows the errors of a service.
 
-    `places` maps a service's field name to the form's where they differ. `names_fields`: start messages with the label of
-    the field. `names_others`: for a field not on the form, start them with the service's name.
+    `places` maps a service's field name to the form's where they differ. `names_fields`: start messages with the label
+    of the field. `names_others`: for a field not on the form, start them with the service's name.
     """
 
     places: ClassVar[Mapping[str, str]] = {}

@@ -15,7 +15,7 @@ ORIGINS = {"fleet": "fleet default", "organisation": "from the organisation", "n
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 SECONDS_BELOW = 300  # below this, show plain seconds, which are easier to follow
 _SECONDS = re.compile(r"\b([0-9]+) s\b")
-DAYS_FROM = 2 * 86_400  # up to here show hours, as in "24 h"
+DAYS_FROM = 2 * 86_400  # below this, show hours: "24 h"
 
 
 def duration(seconds: int) -> str:

@@ -64,7 +64,7 @@ class Panel:
 
 
 def home_page(homes: Sequence[Home], told: Told, tried: Tried, so_far: Mapping[int, str]) -> dict[str, Any]:
-    """Return the context. `so_far`: by namespace, on how many engines a policy in rollout is applied."""
+    """Return the template context. `so_far`: by namespace, on how many engines a policy in rollout is applied."""
     found = [panel(home, told, tried, so_far, is_only=len(homes) == 1) for home in homes]
     tiles = [one.tile for one in found if one.tile is not None]
     only = tiles[0] if len(found) == 1 and not homes[0].organisation.is_suspended else None

@@ -26,7 +26,7 @@ FIELDS = {"policy.ttl_seconds": "amount", "note": "note"}
 
 
 class TtlForm(forms.Form):
-    """A TTL. `revision` is the one the page has shown: publishing fails if a newer one exists."""
+    """A form for a TTL. `revision` is the one shown: publishing fails if a newer one exists."""
 
     amount = forms.CharField(
         label=LABELS["ttl_seconds"], max_length=20, widget=forms.TextInput(attrs={"inputmode": "decimal", "size": 6})

@@ -14,7 +14,7 @@ MOST_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Pressed:
-    """Blocks evicted from a full pool, for requests of its own, for others', or for an unreported cause."""
+    """Blocks of a namespace evicted from a full pool: for its own requests, for others', or not reported for whom."""
 
     own: int
     others: int
@@ -22,7 +22,7 @@ class Pressed:
 
 
 def pressed(blocks_left: Mapping[str, int], told: Taken) -> Pressed:
-    """Split the evicted blocks by cause, never beyond the total: minutes and pairs begin at different moments."""
+    """Split the evicted blocks by cause, capped at the total, because minutes and pairs start at different moments."""
     evicted = blocks_left["evicted"]
     own = min(evicted, told.own_pressed_blocks)
     others = min(evicted - own, told.others_blocks)
@@ -73,7 +73,7 @@ class Pairs:
 
 
 def evicted_by(found: Sequence[Pair], *, slug: str, window: str) -> Pairs:
-    """Return which namespaces evicted its blocks, itself included."""
+    """Return the namespaces that evicted blocks of `slug`, itself included."""
     if not found:
         return Pairs(f"No agent told that anybody evicted blocks of {slug} in {window}")
     most = "Its own traffic" if found[0].by_id == found[0].victim_id else found[0].by

@@ -113,7 +113,7 @@ def _now(found: Inside, window: str) -> dict[str, Any]:
 
 
 def _evictions(found: Inside, left: dict[str, int], window: Window) -> dict[str, Any]:
-    """Return the panel's context; names are for operators alone."""
+    """Return the context of the evictions panel; only operators get names."""
     slug, pk, said = found.namespace.slug, found.namespace.pk, WINDOWS[window.name]
     whose = "its" if found.actor.is_operator else "your"
     lost = taken(window, [pk]).get(pk, Taken())
@@ -202,6 +202,6 @@ def _delete(found: Inside, form: NamespaceDeleteForm) -> HttpResponse | None:
 
 
 def _meanwhile(found: Inside) -> str:
-    """Name the current state, and refresh the revision that the form shows."""
+    """Return the namespace's current name for an error, and reload its revision for the form."""
     found.namespace.refresh_from_db(fields=["name", "revision"])
     return f"Somebody changed it meanwhile: it is called “{found.namespace.name or found.namespace.slug}” now."

@@ -43,14 +43,14 @@ class KeyRow:
 
 
 def last_used(at_api: datetime | None, at_gateway: datetime | None) -> tuple[datetime | None, str]:
-    """Return the later use. At a gateway it is known to the minute, as long as minutes are stored."""
+    """Return when and where a key was last used; at a gateway to the minute, as long as minutes are stored."""
     if at_gateway is not None and (at_api is None or at_gateway > at_api):
         return at_gateway, "at a gateway"
     return at_api, "at the REST API" if at_api else ""
 
 
 def bound_words(ids: list[int] | None, slugs: Mapping[int, str]) -> str:
-    """Return the namespaces of a key, without deleted ones, which widen nothing."""
+    """Return a key's namespaces without deleted ones. A key bound only to deleted namespaces covers none."""
     if ids is None:
         return "all, later ones too"
     return listed(sorted(slugs[one] for one in ids if one in slugs), MOST_SLUGS) or "none that is left"

@@ -85,7 +85,7 @@ def _remove(request: HttpRequest, actor: Actor, member: Member) -> HttpResponse:
 
 
 def _afterwards(actor: Actor, member: Member, found: Organisation, *, is_still_admin: bool) -> HttpResponse:
-    """Redirect. A user who is no longer an admin may not open this page."""
+    """Redirect after a change of role; a user who is no longer an admin may not open this page."""
     is_out = _is_self(actor, member) and not is_still_admin
     return redirect("organisation" if is_out else "members", found.slug)
 

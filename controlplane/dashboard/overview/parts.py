@@ -76,7 +76,7 @@ def pulse_summary(pulses: Sequence[Pulse]) -> dict[str, object]:
 
 
 def judge_worker_and_beat(worker_age: float | None, beat_age: float | None, *, broker_answers: bool) -> tuple[str, str]:
-    """Return both states. Without the broker beat's is unknown, and without beat nothing is sent to the worker."""
+    """Return the states of worker and beat. Without the broker beat is unknown; without beat the worker idles."""
     beat = _judge_age(beat_age, late_after=BEAT_SILENT_SECONDS) if broker_answers else UNKNOWN
     worker = _judge_age(worker_age, late_after=PULSE_LATE_SECONDS)
     if worker == SILENT and beat != ANSWERS:

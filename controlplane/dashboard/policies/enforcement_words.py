@@ -68,7 +68,7 @@ def _graded(grade: Mapping[str, str]) -> str:
 
 
 def policy_words(results: Iterable[Mapping[str, Together]], actor: Actor) -> str:
-    """Return the unenforced fields of one level's policy and its models, for beside the agents in sync."""
+    """Return the unenforced fields of a level's policy and its models, to follow the count of agents in sync."""
     short = [(name, result) for fields in results for name, result in fields.items() if result.refusing]
     nowhere = [(name, result) for name, result in short if result.grade == "refused"]
     somewhere = [(name, result) for name, result in short if result.grade != "refused"]
@@ -82,7 +82,10 @@ def _shortfall(results: Sequence[tuple[str, Together]], where: str, actor: Actor
 
 
 def fields_words(values: Mapping[str, Any], results: Mapping[str, Together], actor: Actor) -> dict[str, str]:
-    """Return each field's note; empty if it is enforced, or if only older agents do not report a universal field."""
+    """Return each field's note.
+
+    It is empty if the field is enforced, or only unreported by older agents though every version enforces it.
+    """
     return {name: _field_words(Setting(name, None, values[name]), result, actor) for name, result in results.items()}
 
 

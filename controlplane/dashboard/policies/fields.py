@@ -35,7 +35,7 @@ POLICY_PATH = re.compile(rf"(?<![\w.])policy\.(?:models\.(?P<model>\S+)\.)?(?P<f
 
 
 class _Word:
-    """A marker used in place of a value."""
+    """A marker used in place of a value, such as INHERITED."""
 
 
 INHERITED, UNSENT = _Word(), _Word()

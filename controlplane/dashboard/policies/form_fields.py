@@ -19,7 +19,7 @@ NAMES: Final = {
     **{WORDS[name].removesuffix("s"): size for name, size in SIZES.items()},
 }
 AMOUNT_OF_TIME: Final = "amount of time: write a number, as 5 or 1.5"
-MOST_LETTERS: Final = 40  # of typed text, to read and to quote
+MOST_LETTERS: Final = 40  # characters of typed text that are parsed or quoted
 _AMOUNT = re.compile(r"[0-9]{1,9}(?:[.,][0-9]{1,9})?")
 _SECONDS = re.compile(r"\b[0-9]+(?:\.[0-9]+)?(?:e\+?[0-9]+)?\b(?: s\b)?")
 _TERM = re.compile(r"([0-9]{1,9})\s*([a-z]*)\s*")

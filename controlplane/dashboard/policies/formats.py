@@ -114,7 +114,7 @@ def ratio_words(ratio: float) -> str:
 
 
 def bytes_exact(size: float) -> str:
-    """Return "160 KiB", "1.06 KiB" or "576 B", with four digits."""
+    """Format a size with four significant digits: "160 KiB", "1.06 KiB", "576 B"."""
     if size < 1024:
         return f"{size:.4g} B"
     return f"{size / 1024:.4g} KiB" if size < 1024**2 else f"{size / 1024**2:.4g} MiB"

@@ -49,7 +49,7 @@ def revisions(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse
 
 
 def _says(here: At, number: int) -> Values | None:
-    """Return its values; None if there is none, which the rollback reports."""
+    """Return the revision's values, or None if it does not exist; the rollback then reports that."""
     try:
         return revision_policy(here.place, number).said()
     except InvalidFields:

@@ -152,7 +152,7 @@ def _revision(typed: Typed) -> int | None:
 
 
 def _said_by(here: At, number: int, level: PolicyLevel) -> Values:
-    """Return the policy of the page; for an unknown revision, the current one."""
+    """Return the policy that the page showed; for an unknown revision, the current one."""
     if number > level.revision:
         return cast(Values, level.policy)
     try:

@@ -117,7 +117,7 @@ def rollout_deed(request: HttpRequest, rollout: UUID, deed: str) -> HttpResponse
 
 
 def _refused(found: Rollout, actor: Actor, deed: str, seen: str, typed: str) -> str:
-    """Return why to refuse without calling a service; empty if it may go on."""
+    """Return why to refuse the action before any service is called; empty if allowed."""
     if seen != seen_as({"state": found.state, "step": found.step}):
         return "It has gone on since this page was shown. Look where it is now; nothing was done."
     return not_confirmed(typed, found.place) if deed == "abort" else ""
@@ -145,7 +145,7 @@ def _now(found: Rollout, actor: Actor) -> dict[str, Any]:
 
 
 def _still(found: Rollout, actor: Actor, now: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what changes only with state or step."""
+    """Return the context that changes only with the rollout's state or step."""
     return {
         "deeds": deeds(now["detail"], total=len(now["detail"]["agents"])),
         "events": [(one, *event_words(one)) for one in map(record_view, rollout_records(actor, found))],

@@ -46,7 +46,7 @@ def baked_seconds(seen: Seen, now: datetime) -> int:
 
 
 def step_words(step: Step) -> str:
-    """Return which agents it targets."""
+    """Return which agents the step targets."""
     if isinstance(step, LabelStep):
         return f"engines with {' and '.join(f'{name}={value}' for name, value in sorted(step.labels.items()))}"
     return "everybody" if step == EVERYBODY else f"{step} % of the engines"

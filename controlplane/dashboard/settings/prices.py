@@ -87,7 +87,7 @@ def _put(actor: Actor, wanted: Sequence[Price], revision: int) -> None:
 
 
 def _ours(problems: Sequence[FieldProblem], mine: int) -> list[FieldProblem]:
-    """Move problems of the typed price to its fields; other prices keep their path."""
+    """Move problems of the typed price to its fields; problems of other prices keep their path."""
     return [FieldProblem(one.field.removeprefix(f"prices.{mine}."), one.message) for one in problems]
 
 

@@ -19,7 +19,7 @@ class SupportSite(AdminSite):
     index_title = "Support work"
 
     def actor_of(self, request: HttpRequest) -> Actor:
-        """Return the actor that the audit trail names."""
+        """Return the actor that the audit trail names for actions on this site."""
         return actor_for_operator(user_of(request), **origin_of(request))
 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:

@@ -79,7 +79,7 @@ def price(amount: Decimal, currency: str = "") -> str:
 
 @register.filter
 def money(amount: Decimal, currency: str) -> str:
-    """Return an amount as it can be paid: "EUR 1.01"."""
+    """Round an amount to the currency's smallest unit: "EUR 1.01"."""
     return f"{currency} {displayed(amount, currency)}"
 
 
