@@ -86,7 +86,7 @@ def rate_title(found: Mapping[str, Any], known: Sequence[float], *, window: str)
 
 
 def _change(found: Mapping[str, Any], window: str) -> str:
-    """Return the change, only if the previous window was counted completely."""
+    """Return the change of the hit rate, only if the previous window was counted completely."""
     before = found["before"]
     if before["hit_ratio"] is None or before["covered_seconds"] < found["window_seconds"]:
         return ""

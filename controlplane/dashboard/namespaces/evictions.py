@@ -14,7 +14,7 @@ MOST_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Pressed:
-    """Blocks of a namespace evicted from a full pool: for its own requests, for others', or not reported for whom."""
+    """A namespace's blocks evicted from a full pool: for its own requests, for others', or unreported."""
 
     own: int
     others: int

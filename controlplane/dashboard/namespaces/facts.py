@@ -39,7 +39,7 @@ def headline(stats: Mapping[str, Any], *, slug: str, window: str) -> str:
 
 
 def _change(stats: Mapping[str, Any]) -> str:
-    """Return the change, only if the previous window was counted completely."""
+    """Return the change of the hit rate, only if the previous window was counted completely."""
     before = stats["before"]
     if before["hit_ratio"] is None or before["covered_seconds"] < stats["window_seconds"]:
         return ""

@@ -1,7 +1,7 @@
 """Labels, meaning and advice for each miss reason. Pure.
 
-For evictions, customers see "by your own traffic" or "by fleet pressure", never which tenant needed the room. A missed
-token does not tell for whom its block was evicted from a full pool; the counts of blocks do, where agents report it.
+For evictions, customers see "by your own traffic" or "by fleet pressure", never which tenant needed the room. Missed
+tokens do not show for whom a full pool evicted their blocks; counts of blocks do, where agents report it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -87,7 +87,7 @@ def published_words(rollout: Rollout, *, done: int, total: int) -> str:
 
 
 def after_publishing(request: HttpRequest, outcome: Outcome, address: str, words: str) -> HttpResponse:
-    """Redirect to the count of acknowledgements. Without a rollout nothing is acknowledged: show the words."""
+    """Redirect to the count of acknowledgements, or show `words` if there is no rollout to acknowledge."""
     if outcome.rollout is not None:
         return redirect(f"{address}?{urlencode({'rollout': outcome.rollout.pk})}")
     messages.success(request, words)

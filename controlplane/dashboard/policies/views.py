@@ -60,7 +60,7 @@ UNSAID = "Which revision this form was made for was not sent. Look through it an
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """What was published while the user edited; `since` is the revision their page showed."""
+    """Revisions published while the user edited; `since` is the revision their page showed."""
 
     since: int
     now: int
