@@ -1,1 +1,1 @@
-"""The HTML face: pages for operators and customers. Views parse, call one function, render; no decisions here."""
+"""The web pages. A view parses the request, calls one function and renders; services decide."""

@@ -1,4 +1,4 @@
-"""Registers the app under its short name."""
+"""The Django app of the dashboard, with the short label `dashboard`."""
 
 from django.apps import AppConfig
 

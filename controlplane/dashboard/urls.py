@@ -1,4 +1,4 @@
-"""The pages of the web UI."""
+"""The URLs of the web UI."""
 
 from django.urls import include, path
 

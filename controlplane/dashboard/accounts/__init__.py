@@ -1,1 +1,1 @@
-"""Signing in and out, invitations, passwords, and forms that survive a session's end."""
+"""Sign-in, invitations, passwords, and the answer to a form sent after its session has ended."""

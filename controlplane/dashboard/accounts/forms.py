@@ -1,4 +1,4 @@
-"""What people type, cleaned. Limits here only keep nonsense out; services decide."""
+"""Forms for sign-in and passwords. Limits only reject nonsense; services decide."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ GOOD_PASSWORD = "At least 12 characters. A few unrelated words are easy to remem
 
 
 class NewPasswordForm(forms.Form):
-    """For who was let in by a one-time link."""
+    """The form for a user who opened a one-time link."""
 
     new = _new_password("New password", hint=GOOD_PASSWORD, autofocus=True)
     again = _new_password("New password, once more")
@@ -48,7 +48,7 @@ class NewPasswordForm(forms.Form):
         return again
 
     def typed(self) -> dict[str, Any]:
-        """As the services behind one-time links take it."""
+        """Return the values as the services behind one-time links take them."""
         return {"password": self.cleaned_data["new"]}
 
 
@@ -59,9 +59,9 @@ class PasswordForm(NewPasswordForm):
 
 
 class JoinForm(NewPasswordForm):
-    """For who is invited: with an account or without, which is nobody's business but theirs, so this form is for both.
+    """The form for an invited person, with or without an account: the page must not reveal which.
 
-    Whoever types a password twice means to choose one; it is judged as such before anybody looks for an account.
+    A password typed twice is a new one. Its strength is checked before any account is looked up.
     """
 
     refused = (

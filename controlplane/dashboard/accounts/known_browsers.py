@@ -1,4 +1,4 @@
-"""The cookie by which an account knows a browser: set after each proof of who they are, read where they sign in."""
+"""The cookie by which an account recognises a browser: set after each authentication, and read at sign-in."""
 
 from typing import TypeVar
 
@@ -12,12 +12,12 @@ Answer = TypeVar("Answer", bound=HttpResponse)
 
 
 def browser_device(request: HttpRequest, email: str) -> str:
-    """Return what this browser keeps for that account."""
+    """Return what this browser stores for that account."""
     return request.COOKIES.get(_cookie(email), "")
 
 
 def browser_remember(request: HttpRequest, answer: Answer, user: User) -> Answer:
-    """Have the browser keep a new word for this account; the one before is replaced."""
+    """Store a new secret for this account in the browser; it replaces the previous one."""
     answer.set_cookie(
         _cookie(user.email),
         device_issue(user),
@@ -31,5 +31,5 @@ def browser_remember(request: HttpRequest, answer: Answer, user: User) -> Answer
 
 
 def _cookie(email: str) -> str:
-    """One for each account, so that two in one browser do not push each other out."""
+    """Return a cookie name for each account, so that two accounts can share one browser."""
     return f"luminet_device_{device_name(email)}"

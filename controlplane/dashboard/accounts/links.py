@@ -1,6 +1,6 @@
-"""Pages that a one-time link opens: an invitation to an organisation, and a new start for a forgotten password.
+"""Pages behind one-time links: an invitation to an organisation, and a reset of a forgotten password.
 
-Looking spends nothing, because scanners of mail look at every link; sending the form does.
+Opening a link does not use it up, because mail scanners open every link; submitting the form does.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ View = Callable[[HttpRequest, OneTimeLink, str], HttpResponse]
 
 
 def _opened_by(purpose: OneTimeLink.Purpose) -> Callable[[View], Callable[..., HttpResponse]]:
-    """A page behind a link that works. One that is spent, has expired or never was: the same page for all."""
+    """Decorate a page behind a valid link. Used, expired and unknown links give the same page."""
 
     def around(view: View) -> Callable[..., HttpResponse]:
         @never_cache
@@ -85,7 +85,7 @@ def reset(request: HttpRequest, link: OneTimeLink, token: str) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class LinkPage:
-    """A form behind a link: what sending it does, and what its sender is told at home."""
+    """A form behind a link, the service that accepts it, and the message afterwards."""
 
     template: str
     form: NewPasswordForm
@@ -98,7 +98,7 @@ class LinkPage:
 
 
 def _answer(request: HttpRequest, token: str, page: LinkPage) -> HttpResponse:
-    """The form; once sent, the way home signed in, or the form again with the reason why not."""
+    """Show the form. Once it is accepted, sign in and go to the start page."""
     if request.method != "POST":
         return page.shown(request, 200)
     if page.form.is_valid():

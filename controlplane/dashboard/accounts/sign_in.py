@@ -1,4 +1,4 @@
-"""The sign-in page, also as the answer to a form whose session has ended."""
+"""The sign-in page, also returned for a form whose session has ended."""
 
 from urllib.parse import urlsplit
 
@@ -19,13 +19,13 @@ def sign_in_page(
 def form_refused(request: HttpRequest) -> HttpResponse:
     """Return the sign-in page, which says that nothing was done and leads back to the page with the form.
 
-    Browsers with JavaScript rarely get here: static/luminet/session.js asks before it sends a form.
+    Browsers with JavaScript rarely get here: static/luminet/session.js checks the session before it sends a form.
     """
     return sign_in_page(request, SignInForm(), 403, next_address=_form_address(request), has_refused_form=True)
 
 
 def _form_address(request: HttpRequest) -> str:
-    """Return path and query of the page with the form. Whether they are ours is decided when they are followed."""
+    """Return path and query of the page with the form. The redirect after sign-in accepts only this site."""
     try:
         page = urlsplit(request.headers.get("Referer", ""))
     except ValueError:

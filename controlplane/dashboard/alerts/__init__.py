@@ -1,1 +1,1 @@
-"""Alerts and the rules by which there are any."""
+"""Pages of the alerts and alert rules."""

@@ -1,4 +1,4 @@
-"""Alerts: what fires, worst first; looked after and silenced. An organisation's people see their own."""
+"""Alerts, the worst first, which users acknowledge and silence. Members see their organisation's alerts."""
 
 from datetime import timedelta
 from functools import reduce
@@ -41,7 +41,7 @@ def alerts(request: HttpRequest) -> HttpResponse:
 
 @part
 def alerts_now(request: HttpRequest) -> HttpResponse:
-    """What moves of the same page of the same list."""
+    """Render the changing part of the list's current page."""
     context = {**_listed(request, actors_of(request)), "swapped": True}
     return render(request, "dashboard/alerts/_alerts.html", context)
 
@@ -74,7 +74,7 @@ def _listed(request: HttpRequest, actors: list[Actor]) -> dict[str, Any]:
 
 
 def _heard(request: HttpRequest, actors: list[Actor]) -> dict[str, Any]:
-    """By which socket the page learns that time goes on: the fleet's, or that of somebody's first organisation."""
+    """Return the socket that keeps the page current: the fleet's, or the first organisation's."""
     if user_of(request).is_operator:
         pulse = pulse_latest()
         return {"heard": "/ws/live/fleet", "needs": "pulse", "seq": pulse.seq if pulse else 0}
@@ -153,7 +153,7 @@ def _page(
 
 
 def _may(actor: Actor) -> str:
-    """Why this reader may only look; empty where they may do something."""
+    """Return why this reader may not act on alerts; empty if they may."""
     try:
         permit_anywhere(actor, PUBLISH)
     except OrganisationSuspended:
@@ -164,7 +164,7 @@ def _may(actor: Actor) -> str:
 
 
 def _visible(actors: list[Actor]) -> "QuerySet[Alert]":
-    """What anybody whom somebody speaks for may see."""
+    """Return the alerts that any of the user's actors may see."""
     if not actors:
         return Alert.objects.none()
     for one in actors:

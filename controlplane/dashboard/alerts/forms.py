@@ -1,4 +1,4 @@
-"""What is typed about alerts: notes, silences, and rules with their numbers in the units people think in. Pure."""
+"""Forms for notes, silences and alert rules, with numbers in common units. Pure."""
 
 import re
 from collections.abc import Mapping
@@ -74,7 +74,7 @@ class NumberField(forms.CharField):
 
 
 class LastingField(forms.CharField):
-    """ "5 min", "90 s", "1 h 30 min": without a unit nobody knows what is meant."""
+    """A duration typed as "5 min", "90 s" or "1 h 30 min". The unit is required."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(max_length=40, widget=forms.TextInput(attrs={"autocomplete": "off"}), **more)
@@ -89,7 +89,7 @@ class LastingField(forms.CharField):
 
 
 class RuleForm(AlertForm):
-    """`seen`: which rule the page has shown. What somebody else set meanwhile is not overwritten unseen."""
+    """A form for a rule. `seen` identifies the rule as shown, to avoid overwriting newer changes."""
 
     name = forms.CharField(label="Name", max_length=400, help_text="What is the matter when it fires.")
     metric = forms.ChoiceField(label="Of what")
@@ -121,7 +121,7 @@ class RuleForm(AlertForm):
         super().__init__(*args, **more)
         self.fixed = fixed
         self.is_operator = is_operator
-        if fixed is not None:  # what a rule is about never changes
+        if fixed is not None:  # a rule's metric, place and comparison never change
             for name in ("metric", "place", "comparison"):
                 del self.fields[name]
             self.fields["threshold"].help_text = f"In {unit_words(fixed['unit'])}."
@@ -149,7 +149,7 @@ class RuleForm(AlertForm):
         return METRICS[metric].unit if metric in METRICS else "count"
 
     def values(self) -> dict[str, Any]:
-        """As services take them: shares from 0 to 1, lengths in seconds."""
+        """Return the values as services take them: shares from 0 to 1, durations in seconds."""
         told, by = self.cleaned_data, Decimal(100) if self.unit == "share" else Decimal(1)
         clears = told["clears_at"]
         return {
@@ -173,7 +173,7 @@ def ending_form(name: str, sent: Any = None) -> DeleteForm:
 
 
 def rule_initial(seen: Mapping[str, Any]) -> dict[str, Any]:
-    """A rule as people would type it."""
+    """Return a rule's values as people would type them."""
     by = 100 if seen["unit"] == "share" else 1
     return {
         "name": seen["name"],
@@ -189,7 +189,7 @@ def rule_initial(seen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def rule_mark(seen: Mapping[str, Any]) -> str:
-    """By which a page knows a rule again: it has no revision."""
+    """Return a hash that detects changes, because rules have no revision."""
     plain = {name: str(value) for name, value in seen.items()}
     return sha256(canonical_json(plain)).hexdigest()[:32]
 

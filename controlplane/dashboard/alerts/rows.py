@@ -1,6 +1,6 @@
-"""Alerts and their rules as pages word them: what fires, by how much, since when, and who looks after it. Pure.
+"""Wording of alerts and rules: what fires, by how much, since when, and who acknowledged it. Pure.
 
-Of an alert it knows what controlplane.alerts.views.alert_shown lets this reader have, and nothing else.
+Everything about an alert comes from controlplane.alerts.views.alert_shown, which omits what this reader may not see.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from controlplane.alerts.definitions import BUILT_IN_BY_KEY, METRICS, Metric, va
 from controlplane.dashboard.frame.states import Tag
 from controlplane.dashboard.frame.words import counted
 
-EVALUATED_WITHIN: Final = timedelta(minutes=2)  # after that, what fires may be old
+EVALUATED_WITHIN: Final = timedelta(minutes=2)  # if the last evaluation is older, the firing alerts may be out of date
 NAMES: Mapping[str, str] = {
     "pool_use": "Pool in use",
     "hit_ratio": "Hit rate",
@@ -44,7 +44,7 @@ EVENTS = {
 
 @dataclass(frozen=True, slots=True)
 class AlertRow:
-    """`view`: what alerts.views.alert_shown lets this reader have."""
+    """One alert. `view` is from alerts.views.alert_shown for this reader."""
 
     view: Mapping[str, Any]
     is_of_operators: bool
@@ -61,7 +61,7 @@ class AlertRow:
 
     @property
     def state(self) -> Tag:
-        """What it asks of whoever looks, in a word."""
+        """Return how urgent the alert is, as one word."""
         if not self.is_firing:
             return Tag("over", "ok")
         if self.silenced_until:
@@ -74,7 +74,7 @@ class AlertRow:
 
 
 def event_words(seen: Mapping[str, Any], unit: Any) -> tuple[str, str]:
-    """What happened, and what is to be said of it."""
+    """Return what happened, and its details."""
     value = "" if seen["value"] is None else f"at {value_words(unit, seen['value'])}"
     return EVENTS.get(seen["what"], seen["what"]), " · ".join(filter(None, (value, seen["words"])))
 
@@ -105,7 +105,7 @@ def rules_headline(rules: Sequence[Mapping[str, Any]], total: int) -> str:
 
 
 def metrics_known(*, is_operator: bool) -> list[tuple[Metric, str, str]]:
-    """What there can be rules about, each with its name for people and its unit."""
+    """Return the metrics that this reader's rules may use, each with label and unit."""
     known = [one for one in METRICS.values() if is_operator or one.is_for_customers]
     return [(one, metric_name(one.name), unit_words(one.unit)) for one in known]
 

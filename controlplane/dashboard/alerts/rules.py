@@ -1,4 +1,4 @@
-"""The rules by which there are alerts: listed, made, changed, deleted. A webhook's secret is shown once."""
+"""Alert rules: list, create, change and delete them. A webhook's secret is shown once."""
 
 from dataclasses import dataclass
 from functools import reduce
@@ -42,7 +42,7 @@ GROUP, WHOLE = "group:", "fleet"
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A webhook's secret, at the only moment it is there."""
+    """A new webhook secret, shown only now."""
 
     name: str
     secret: str
@@ -167,7 +167,7 @@ def _created(actors: list[Actor], form: RuleForm) -> services.Made:
 
 
 def _whose(actors: list[Actor], typed: str) -> tuple[Actor, Place, AgentGroup | None]:
-    """For whom somebody makes a rule there: what is not theirs is not there."""
+    """Return actor, level and group for the typed place. A place the user may not manage counts as missing."""
     operator = next((one for one in actors if one.is_operator), None)
     if operator is not None:
         permit(operator, MANAGE)
@@ -187,7 +187,7 @@ def _whose(actors: list[Actor], typed: str) -> tuple[Actor, Place, AgentGroup | 
 
 
 def _why_not(actors: list[Actor]) -> str:
-    """Why this reader may make no rule; empty where they may."""
+    """Return why this reader may not create a rule; empty if they may."""
     reason = "Admins of your organisation may make rules. Ask one of them."
     for actor in actors:
         try:

@@ -1,4 +1,4 @@
-"""Where its pages are."""
+"""The URLs of alerts and alert rules."""
 
 from django.urls import URLPattern, path
 

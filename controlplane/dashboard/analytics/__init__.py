@@ -1,1 +1,1 @@
-"""What the cache was worth to one organisation."""
+"""The analytics of one organisation: hit rate, savings and their parts."""

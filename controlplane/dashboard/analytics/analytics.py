@@ -1,4 +1,4 @@
-"""One organisation's numbers: the home of its people, the same at an address of its own, and as CSV."""
+"""The analytics of one organisation: its own page, a part of its members' start page, and CSV."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def analytics(request: HttpRequest, org: str) -> HttpResponse:
 
 @part
 def analytics_now(request: HttpRequest, org: str) -> HttpResponse:
-    """What moves beside the tile: each number by itself, so that what is open stays open."""
+    """Render the numbers beside the tile one by one, so that details a user has opened stay open."""
     actor, organisation = _whose(request, org)
     window = facts.window_asked(request.GET.get("window"))
     context = numbers_of(actor, organisation, window, address="")
@@ -51,7 +51,7 @@ def analytics_now(request: HttpRequest, org: str) -> HttpResponse:
 
 @page()
 def stats_csv(request: HttpRequest, org: str) -> HttpResponse:
-    """The same table as of the API's series."""
+    """Return the same table as the API's series."""
     actor, organisation = _whose(request, org)
     found = series_answer(_scope(actor, organisation), facts.window_asked(request.GET.get("window")), None)
     return csv_response(OF_SERIES, series_rows(found), name="stats-series")
@@ -59,14 +59,14 @@ def stats_csv(request: HttpRequest, org: str) -> HttpResponse:
 
 @page()
 def stats_parts_csv(request: HttpRequest, org: str) -> HttpResponse:
-    """The same table as of the API's stats: the whole, by namespace, model and key."""
+    """Return the same table as the API's stats: the total, then by namespace, model and key."""
     actor, organisation = _whose(request, org)
     found = stats_answer(_scope(actor, organisation), facts.window_asked(request.GET.get("window")))
     return csv_response(OF_STATS, stats_rows(found), name="stats")
 
 
 def numbers_of(actor: Actor, organisation: Organisation, window: str, *, address: str) -> dict[str, Any]:
-    """`address`: of the page on which another window may be picked."""
+    """Return the template context. `address` is the page whose links choose another window."""
     slug = organisation.slug
     found = read(_scope(actor, organisation), window)
     stats, now = found.stats, found.stats["as_of"]
@@ -76,7 +76,7 @@ def numbers_of(actor: Actor, organisation: Organisation, window: str, *, address
     marks = marks_of(touched, seconds=stats["window_seconds"])
     return {
         "organisation": organisation,
-        # For the tile, which is of the live window: of another it has to ask itself.
+        # The tile shows the live window; for another window the caller reads the live message.
         "told": live_message_of(stats) if window == LIVE_WINDOW else None,
         "numbers": {
             "as_of": now,

@@ -1,4 +1,4 @@
-"""What was counted over a window: its curve, where tokens came from, and its parts. Pure."""
+"""The statistics of a window: hit rate over time, sources of prompt tokens, and parts. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ MOST_ROWS = 50
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Namespaces, models or keys: each with its name, which is empty where it is unknown."""
+    """Namespaces, models or keys, each with its name; the name is empty if unknown."""
 
     title: str
     rows: Sequence[tuple[str, Mapping[str, Any]]]
@@ -25,7 +25,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The curve of a window, and what it says; no chart before anything was counted."""
+    """The hit rate over a window; there is no chart before anything is counted."""
 
     title: str
     note: str
@@ -51,7 +51,7 @@ def rate_of(
     *,
     window: str,
 ) -> Rate:
-    """`before`: percent of the window before, point by point."""
+    """Return the hit rate over time. `before` is the previous window in percent, point by point."""
     points = series["points"]
     values = tuple(None if one["hit_ratio"] is None else round(100 * one["hit_ratio"], 2) for one in points)
     note = f"every {duration(series['step_seconds'])}, cached over prompt tokens"
@@ -74,7 +74,7 @@ def rate_of(
 
 
 def rate_title(found: Mapping[str, Any], known: Sequence[float], *, window: str) -> str:
-    """Of 24 h the number itself stands beside it, and moves: here is said between what it was."""
+    """Return the chart's title: for 24 h the range, because the live rate is shown beside it."""
     requests, basis = found["requests"], basis_of(found)
     if not requests:
         return f"Nothing was asked in the last {WINDOWS[window]}"
@@ -86,7 +86,7 @@ def rate_title(found: Mapping[str, Any], known: Sequence[float], *, window: str)
 
 
 def _change(found: Mapping[str, Any], window: str) -> str:
-    """Only against a window before it that was counted whole."""
+    """Return the change of the hit rate, only if the previous window was counted completely."""
     before = found["before"]
     if before["hit_ratio"] is None or before["covered_seconds"] < found["window_seconds"]:
         return ""
@@ -96,7 +96,7 @@ def _change(found: Mapping[str, Any], window: str) -> str:
     return f", {abs(points):.1f} points {'more' if points > 0 else 'less'} than in the {WINDOWS[window]} before"
 
 
-# Where tokens came from
+# Sources of prompt tokens
 
 
 def tokens_title(found: Mapping[str, Any], *, window: str) -> str:
@@ -104,7 +104,7 @@ def tokens_title(found: Mapping[str, Any], *, window: str) -> str:
 
 
 def fleet_tokens_title(found: Mapping[str, Any], *, window: str) -> str:
-    """For operators: one customer's own traffic is another's pressure."""
+    """Return the title for operators, without causes: one customer's own traffic is another's pressure."""
     if not found["prompt_tokens"]:
         return f"Nothing was asked in the last {WINDOWS[window]}"
     missed = sum(found["missed_tokens_by_reason"].values())
@@ -121,14 +121,14 @@ def tokens_bar(found: Mapping[str, Any], title: str) -> Bar | None:
 
 
 def rows_of(found: Sequence[Mapping[str, Any]], by: str, *, nothing: str, title: str | None = None) -> Rows:
-    """The largest, in the order of their names, so that none moves while its number does; deleted ones last."""
+    """Return the largest parts, sorted by name so that rows do not move; deleted ones last."""
     shown = sorted(found[:MOST_ROWS], key=lambda one: (one.get("is_deleted", False), one[by] or ""))
     rows = [(one[by] or "", one) for one in shown]
     return Rows(title or _rows_title(found, by, nothing), rows, len(found) - len(shown))
 
 
 def _rows_title(found: Sequence[Mapping[str, Any]], by: str, nothing: str) -> str:
-    """Which of them most tokens are of."""
+    """Return a title that names the part with most tokens."""
     total = sum(one["prompt_tokens"] for one in found)
     if not total:
         return nothing

@@ -1,4 +1,4 @@
-"""What each API key asked, as a part of the whole: in words. Pure."""
+"""The use of each API key as a part of the total. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -13,12 +13,12 @@ HOW: Final = (
 
 
 def parts(found: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of `by_key` as facts.rows_of takes them; what no key is known of comes last."""
+    """Return the rows of `by_key` as facts.rows_of takes them; requests without a known key come last."""
     return [{**one, "key": _name(one), "is_deleted": one["id"] is None, "note": _note(one)} for one in found]
 
 
 def title(found: Sequence[Mapping[str, Any]], *, nothing: str) -> str:
-    """Which key most tokens are of, of all tokens."""
+    """Return a title that names the key with most tokens."""
     named, total = [one for one in found if one["id"]], sum(one["prompt_tokens"] for one in found)
     if not total:
         return nothing

@@ -1,5 +1,4 @@
-"""Policy revisions that touched somebody, as a chart marks them and a table tells them: what, when, why, and what was
-to be expected of it. Pure."""
+"""Policy revisions as marks in a chart and rows of a table: when, what, why, forecast and measured effect. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,20 +11,20 @@ from controlplane.dashboard.frame.words import counted
 from controlplane.dashboard.policies.effect_words import error_words, measured_words, predicted_words
 from tenants.policy import Change
 
-CLOSE = 8  # a chart has room for so many words beside each other
+CLOSE = 8  # a chart has room for so many labels side by side
 TOO_LITTLE = "too little asked to say"
 UNFORETOLD = "not predicted"
 
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """A revision with what it changed in force."""
+    """A revision and the changes it made to the policy in force."""
 
     at: datetime
     number: int
     place: str  # in words
     short: str  # the same for a chart
-    address: str  # of its revisions; "": not theirs to see
+    address: str  # of its revisions; empty if the reader may not see them
     changes: tuple[Change, ...]
     note: str
     is_rollback: bool
@@ -46,7 +45,7 @@ class Touched:
 
 
 def marks_of(touched: Sequence[Touched], *, seconds: int) -> list[Mark]:
-    """A line each in a chart of so many seconds; those too close for words of their own share one."""
+    """Return the marks for a chart of so many seconds; revisions too close for two labels share one."""
     groups: list[list[Touched]] = []
     for one in sorted(touched, key=lambda one: one.at):
         if groups and (one.at - groups[-1][0].at).total_seconds() < seconds / CLOSE:

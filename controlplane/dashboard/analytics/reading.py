@@ -1,4 +1,4 @@
-"""The numbers of one scope and window, all of one moment, as pages show them. Calls selectors, words are facts.py's."""
+"""Read the statistics of one scope and window in one snapshot. `facts` formats them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from tenants.consistent_reads import consistent_read
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """`before`: percent of the window before, for each point of the series. Of the fleet without its organisations."""
+    """The statistics, for the fleet without its organisations. `before`: the previous window in percent, by point."""
 
     stats: Mapping[str, Any]
     series: Mapping[str, Any]

@@ -1,4 +1,4 @@
-"""Which policy revisions touched an organisation in a window: the fleet's, its own and those of its namespaces."""
+"""The policy revisions of any level that changed something in force in an organisation."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -19,13 +19,13 @@ from tenants.selectors import policies_before
 
 MOST_SHOWN = 8
 Values = Mapping[str, Any]
-Policies = Mapping[int, Values]  # namespaces' own
+Policies = Mapping[int, Values]  # by namespace, its own policy
 
 
 def revisions_touching(actor: Actor, organisation: Organisation, since: datetime, *, now: datetime) -> list[Touched]:
-    """Newest first, of those that changed something in force beside what the other levels say now.
+    """Return the revisions that changed a value in force, newest first, given the other levels' current policies.
 
-    What is noted at the fleet's level, and its history, is for operators alone.
+    Only operators see notes and history of the fleet's level.
     """
     fleet, own = levels_of(Place(organisation))
     namespaces = namespaces_visible(actor, organisation)
@@ -79,7 +79,7 @@ def _in_force(
     row: PolicyRevision,
     old: Values | None = None,
 ) -> dict[int, Values]:
-    """In each namespace whose traffic is known, with that revision; or with what it followed on."""
+    """Return the policy in force in each namespace with known traffic, under the revision or its predecessor `old`."""
     said = row.policy if old is None else old
     above = [said if level.pk == row.level_id else level.policy for level in (fleet, own)]
     is_own = row.level_id not in (fleet.pk, own.pk)

@@ -1,4 +1,4 @@
-"""Where its pages are."""
+"""The URLs of the analytics."""
 
 from django.urls import URLPattern, path
 

@@ -1,1 +1,1 @@
-"""The audit trail."""
+"""Pages of the audit trail."""

@@ -1,4 +1,4 @@
-"""The audit trail: looked through, proven whole, taken along. Operators only."""
+"""Search, verify and export the audit trail. Operators only."""
 
 import json
 import re
@@ -26,7 +26,7 @@ from tenants.listing import trail_found
 from tenants.models import AuditRecord
 
 PAGE: Final = 50
-CHUNK: Final = 500  # lines that leave together
+CHUNK: Final = 500  # lines sent together
 REFUSED = 422
 HEAD = re.compile(r"[0-9]{1,18}:[0-9a-f]{64}")
 JSON_LINES = "application/x-ndjson"
@@ -53,7 +53,7 @@ def audit(request: HttpRequest) -> HttpResponse:
 
 @page()
 def audit_export(request: HttpRequest) -> Any:
-    """All that fits, oldest first, as it is stored: a page of it at a time, however much there is."""
+    """Stream all matching records as stored, oldest first, page by page to bound memory."""
     actor = operator_of(request)
     permit(actor, OPERATE_ADMIN_READ)
     form = AuditForm(request.GET.dict())
@@ -104,7 +104,7 @@ def _page(
 
 
 def _rows(actor: Actor, form: AuditForm) -> "QuerySet[AuditRecord] | None":
-    """What fits; None where the question cannot be, and then the form says why."""
+    """Return the matching records; None if the search is invalid, and the form then says why."""
     if not form.is_valid():
         return None
     try:
@@ -129,7 +129,7 @@ def _plain(value: Any) -> Any:
 
 
 async def _chunks(lines: Iterator[str]) -> AsyncIterator[str]:
-    """The database is asked for more only when what was read has left."""
+    """Yield the lines in chunks. The next rows are read only after a chunk is sent."""
     while chunk := await sync_to_async(_taken)(lines):
         yield chunk
 

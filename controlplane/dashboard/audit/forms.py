@@ -1,4 +1,4 @@
-"""What somebody looks for in the audit trail, as an address says it. Pure."""
+"""The search form of the audit trail, parsed from the query string and written back to it. Pure."""
 
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta
@@ -55,7 +55,7 @@ class AuditForm(forms.Form):
         )
 
     def query(self, **more: Any) -> str:
-        """The same question as an address, with something beside it."""
+        """Return the search as a query string, with further parameters."""
         said = {**{name: str(self.data[name]) for name in self.base_fields}, **more}
         return f"?{urlencode({name: value for name, value in said.items() if value not in ('', None)})}"
 
@@ -70,4 +70,4 @@ def _begins(day: date | None, *, days: int = 0) -> datetime | None:
     try:
         return datetime.combine(day, time(), UTC) + timedelta(days=days)
     except OverflowError:
-        return None  # after the last day there is nothing to hold back
+        return None  # the last representable day has no end to limit by

@@ -1,4 +1,4 @@
-"""Records of the audit trail as pages show them: who did what to what, and what it was before and after. Pure."""
+"""Records of the audit trail as pages show them: actor, action, target, and changed values. Pure."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,8 +7,8 @@ from typing import Any
 
 from controlplane.dashboard.policies.fields import POLICY_PATH, value_words, what_words
 
-MOST_CHANGES = 12  # of one record; the rest is counted
-MOST_WORDS = 160  # of one value
+MOST_CHANGES = 12  # of one record; the page counts the rest
+MOST_WORDS = 160  # characters of one value
 KINDS = {
     "operator": "operator",
     "operator-token": "operator's token",
@@ -66,7 +66,7 @@ MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class TrailChange:
-    """One value: what it was and what it became; None where there was or is none. `field`: its path, or a label."""
+    """One changed value; None where none existed. `field` is its path or a label."""
 
     field: str
     before: str | None
@@ -75,7 +75,7 @@ class TrailChange:
 
 @dataclass(frozen=True, slots=True)
 class TrailRow:
-    """`view`: a record as tenants.audit.record_seen says it, without what is not the reader's to know."""
+    """One record. `view` is from tenants.audit.record_seen, without what this reader may not see."""
 
     view: Mapping[str, Any]
     changes: Sequence[TrailChange]
@@ -98,7 +98,7 @@ def trail_row(seen: Mapping[str, Any]) -> TrailRow:
 
 
 def changes_of(before: Any, after: Any) -> Iterator[TrailChange]:
-    """What differs, value by value, in the order of its names. Of a thing that is new what is empty goes unsaid."""
+    """Yield the changed values, sorted by path; for a new object without empty values."""
     old, new = dict(_values(before, "")), dict(_values(after, ""))
     is_new = before is None
     for field in sorted({*old, *new}):
@@ -108,7 +108,7 @@ def changes_of(before: Any, after: Any) -> Iterator[TrailChange]:
 
 
 def _change(path: str, was: Any, became: Any) -> TrailChange:
-    """A policy's value is called and shown as on its own page."""
+    """Return the change. A policy's value reads as on the policy page."""
     named = POLICY_PATH.fullmatch(path)
     if named is None:
         return TrailChange(path or "value", _words(was), _words(became))
@@ -118,7 +118,7 @@ def _change(path: str, was: Any, became: Any) -> TrailChange:
 
 
 def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """The leaves by their paths: a list of plain values is one, an empty object none."""
+    """Yield each leaf with its path. A list of plain values is one leaf; an empty object has none."""
     if isinstance(value, Mapping):
         for name, one in value.items():
             yield from _values(one, f"{path}.{name}" if path else str(name))

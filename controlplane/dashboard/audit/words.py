@@ -1,4 +1,4 @@
-"""What the audit page says of the trail: how much there is. Pure."""
+"""The headline of the audit page, which counts the records. Pure."""
 
 from controlplane.dashboard.frame.words import counted
 

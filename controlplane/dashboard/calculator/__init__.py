@@ -1,1 +1,1 @@
-"""The KV calculator as a page."""
+"""The page of the KV calculator."""

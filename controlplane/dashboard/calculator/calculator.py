@@ -1,4 +1,4 @@
-"""The KV calculator as a page: an address says the question, the page the answer. The same arithmetic as over REST."""
+"""The page of the KV calculator. The URL contains the question; the arithmetic is that of the REST API."""
 
 import json
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ OF_MACHINES = ("share", "reserve", "weights", "windows")
 
 @page()
 def calculator(request: HttpRequest) -> HttpResponse:
-    """Changes nothing and is kept nowhere: whoever gets the address sees the same."""
+    """Show the answer. Nothing is stored: anyone with the URL sees the same."""
     form = calculator_form(request.GET)
     found = _counted(form)
     context: dict[str, Any] = {
@@ -45,7 +45,7 @@ def calculator(request: HttpRequest) -> HttpResponse:
 
 
 def _is_open(form: CalculatorForm, names: Sequence[str]) -> bool:
-    """Where something of it was typed, or is wrong."""
+    """Return whether to open a section, because a field in it was changed or has an error."""
     return any(name in form.errors or form.data.get(name) != _usual(form, name) for name in names)
 
 
@@ -71,7 +71,7 @@ def _name(form: CalculatorForm) -> str:
 
 
 def _link(form: CalculatorForm) -> str:
-    """What differs from what is usual, as an address."""
+    """Return the values that differ from the defaults, as a query string."""
     pairs = list[tuple[str, str]]()
     for name in form.base_fields:
         told, usual = form.data.get(name), _usual(form, name)

@@ -1,6 +1,6 @@
-"""What somebody asks the calculator, as an address says it: numbers in the units people type, names as they are. Pure.
+"""The calculator's form, parsed from the query string. Numbers use the units people type. Pure.
 
-The deed is that of `POST /calculator/kv` and `luminet calc`. What it refuses stands beside its field, with the value.
+It asks the same as `POST /calculator/kv` and `luminet calc`. Each error appears beside its field and quotes the value.
 """
 
 import re
@@ -21,7 +21,7 @@ from kernels.models.presets import PRESETS
 
 DEMO, OWN, CUSTOM = "demo", "own", "custom"
 GIB: Final = 2**30
-DEMO_CONFIG: Final[Mapping[str, Any]] = {  # what counts of engine_agent/demo/model/config.json
+DEMO_CONFIG: Final[Mapping[str, Any]] = {  # the relevant part of engine_agent/demo/model/config.json
     "model_type": "llama",
     "num_hidden_layers": 4,
     "num_attention_heads": 4,
@@ -75,7 +75,7 @@ _ARGUMENT = re.compile(rf"\b({'|'.join(sorted((one for one in FIELDS if '_' in o
 
 
 class NumberField(forms.CharField):
-    """A number as people type it: 131,072 and 131 072 are one. Whole, or with a point."""
+    """A number as people type it: 131,072 and 131 072 are the same. Whole or decimal."""
 
     def __init__(self, *, is_whole: bool = True, **more: Any) -> None:
         widget = forms.TextInput(attrs={"inputmode": "numeric" if is_whole else "decimal", "autocomplete": "off"})
@@ -94,7 +94,7 @@ class NumberField(forms.CharField):
 
 
 class ParametersField(forms.CharField):
-    """8.03B, 70b or 8030000000."""
+    """A number of parameters: 8.03B, 70b or 8030000000."""
 
     def clean(self, value: Any) -> Any:
         typed = str(super().clean(value) or "")
@@ -107,7 +107,7 @@ class ParametersField(forms.CharField):
 
 
 class CalculatorForm(forms.Form):
-    """Every field has a default: an address may leave out all of them."""
+    """The calculator's form. Every field has a default, so the URL may omit all of them."""
 
     model = WordField(label="Model", choices=MODELS, initial=DEMO)
     layers = NumberField(label="Layers", required=False)
@@ -165,7 +165,7 @@ class CalculatorForm(forms.Form):
         return share
 
     def question(self) -> Question | None:
-        """None where it is refused: then it says where."""
+        """Return the question, or None after adding the errors to the form."""
         try:
             return asked(**self.body()) if self.is_valid() else None
         except InvalidArgument as error:
@@ -173,7 +173,7 @@ class CalculatorForm(forms.Form):
             return None
 
     def body(self) -> dict[str, Any]:
-        """What `POST /calculator/kv` takes for the same answer."""
+        """Return the body of `POST /calculator/kv` that gives the same answer."""
         told = self.cleaned_data
         given: dict[str, Any] = {
             "kv_dtypes": None if set(told["kv_dtype"]) in (set(), {*OFFERED}) else told["kv_dtype"],
@@ -188,7 +188,7 @@ class CalculatorForm(forms.Form):
         return {name: value for name, value in given.items() if value is not None}
 
     def refuse(self, error: InvalidArgument) -> None:
-        """In the words of the page; a field that is not on it is named as it is."""
+        """Add the error with the page's labels; an argument without a field keeps its name."""
         first, _, last = error.argument.partition(".")
         field = FIELDS.get(last if first == "config" else first)
         if field is None:
@@ -202,7 +202,7 @@ class CalculatorForm(forms.Form):
 
 
 def calculator_form(query: QueryDict) -> CalculatorForm:
-    """As the address says; what it leaves out is as usual."""
+    """Return the form for the URL; omitted fields take their defaults."""
     names = CalculatorForm.base_fields
     if not any(name in query for name in names):
         return CalculatorForm(_usual())
@@ -214,7 +214,7 @@ def calculator_form(query: QueryDict) -> CalculatorForm:
 
 
 def model_names(form: CalculatorForm) -> Sequence[str]:
-    """By which engines may serve it."""
+    """Return the names under which engines may serve the model."""
     model = form.cleaned_data.get("model", "")
     if model == DEMO:
         return [DEMO_MODEL]
@@ -235,7 +235,7 @@ def _model(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _machine(told: Mapping[str, Any]) -> dict[str, Any]:
-    """What memory is for says nothing without a machine."""
+    """Return the arguments on accelerator and memory; none without an accelerator."""
     name = told["accelerator"]
     if not name:
         return {}

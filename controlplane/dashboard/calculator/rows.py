@@ -1,4 +1,4 @@
-"""What the calculator answers, as its page words it: exact bytes, what fits of them, and what is only a bound. Pure."""
+"""The calculator's answer as its page words it: exact bytes, what fits, and upper bounds. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,12 +16,12 @@ from kernels.calculator.question import Question
 from kernels.shapes import ModelShape
 
 GB: Final = 10**9
-Qualities = Sequence[tuple[QualityResult, str]]  # what was measured here of one format on the model, in words
+Qualities = Sequence[tuple[QualityResult, str]]  # results for one format, with the wording of each
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Everything below the form."""
+    """Everything the page shows below the form."""
 
     headline: str
     stats: tuple[Stat, ...]
@@ -34,7 +34,7 @@ class Counted:
 
 
 def counted_rows(name: str, question: Question, answer: Answer, measured: Sequence[QualityResult]) -> Counted:
-    """`measured`: results of the quality suite on the model."""
+    """Return the page's content. `measured`: results of the quality suite on the model."""
     usual = _usual(answer.rows)
     most = max((row.bytes_per_token for row in answer.rows), default=0)
     return Counted(
@@ -54,7 +54,7 @@ def gigabytes(number: int) -> str:
 
 
 def billions(number: int) -> str:
-    """ "8.03 billion", or "3.2 million" where that says more."""
+    """Format a large count: "8.03 billion", or "3.20 million" below a billion."""
     return f"{number / 10**9:,.2f} billion" if number >= 10**9 else f"{number / 10**6:,.2f} million"
 
 
@@ -112,7 +112,7 @@ def _machine_stat(answer: Answer) -> Stat:
 
 
 def _prefix_stat(answer: Answer, usual: FormatRow) -> Stat:
-    """What all requests take, against what they would take if none found the others' prefix."""
+    """Return the bytes that the shared prefix saves."""
     alone = answer.concurrency * usual.bytes_per_request
     saved = alone - usual.bytes_at_concurrency
     requests = counted(answer.concurrency, "request")

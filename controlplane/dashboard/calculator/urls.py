@@ -1,4 +1,4 @@
-"""Where its pages are."""
+"""The URL of the calculator."""
 
 from django.urls import URLPattern, path
 

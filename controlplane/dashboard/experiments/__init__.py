@@ -1,1 +1,1 @@
-"""Get hits: snippets, rules with one’s own numbers, and a test request."""
+"""The page "Get hits": snippets, rules with the organisation's own numbers, and a test request."""

@@ -1,7 +1,7 @@
-"""One request to the gateway as any client sends it, and what came back: headers, usage, and when the first token came.
+"""A test request to the gateway, sent as any client would, and its answer: headers, usage, time to the first token.
 
-It goes to the address the gateway itself told this control plane, never to one from a form, and follows nothing.
-Knows nothing of the database.
+The address is the one the gateway reported to this control plane, never one from a form. Redirects are not followed.
+This module does not use the database.
 """
 
 import http.client
@@ -15,27 +15,27 @@ from urllib.parse import urlsplit
 
 USER_AGENT: Final = "luminet-test-request"
 CONNECT_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 30.0  # all of it, however slowly it drips
-KEY_SECONDS: Final = 10.0  # in which a new key comes to a gateway
+ANSWER_SECONDS: Final = 30.0  # for the whole answer, however slowly it streams
+KEY_SECONDS: Final = 10.0  # time for a new key to reach the gateway
 BETWEEN_LOOKS: Final = 0.1
 MOST_BYTES: Final = 1 << 20
-MOST_TOKENS: Final = 4  # of an answer: this is about prompts
+MOST_TOKENS: Final = 4  # of an answer, because only the prompt matters
 PREFIX: Final = "x-luminet-"
 MOST_WORDS: Final = 300
 Messages = list[dict[str, str]]
 
 
 class NotAnswered(Exception):
-    """Its words are for people, and tell no address."""
+    """The gateway gave no usable answer. The message is for people and has no address."""
 
 
 class CutShort(NotAnswered):
-    """The answer had begun, and its stream ended with an error that says so."""
+    """The answer began, but its stream ended with an error event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back. `headers`: those of ours, in their order; `first_token_ms` as measured by who asked."""
+    """The answer. `headers` are Luminet's, in order; `first_token_ms` is measured on this side."""
 
     headers: tuple[tuple[str, str], ...]
     hit: str
@@ -65,7 +65,7 @@ class Gateway:
     answer_seconds: float = ANSWER_SECONDS
 
     def model(self) -> str:
-        """The first it serves to this key. Asked until a new key has come there."""
+        """Return the first model served to this key. Retry until a new key has reached the gateway."""
         end = time.monotonic() + KEY_SECONDS
         while True:
             status, told = self._get("/v1/models")

@@ -1,4 +1,4 @@
-"""What people choose for a test request."""
+"""The form for a test request."""
 
 from collections.abc import Sequence
 from typing import Any, Final
@@ -10,7 +10,7 @@ LONGEST_SECRET: Final = 200
 
 
 class TestForm(forms.Form):
-    """`slugs`: the first namespaces. A key is pasted by who may make none, and never shown again."""
+    """A test request. `slugs`: the first namespaces. Users who may not create keys paste one; it is not shown again."""
 
     namespace = forms.ChoiceField(label="In the namespace")
     key = forms.CharField(

@@ -1,4 +1,4 @@
-"""Three rules for hits, each with the reader's own numbers. Pure."""
+"""Three rules for more cache hits, each with the organisation's own numbers. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ NOTHING: Final = f"Nothing was counted in the last {WINDOW}."
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What was counted of an organisation over the window; `lifetime` as it is in force in `namespace`."""
+    """An organisation's counts over the window; `lifetime` is the TTL in force in `namespace`."""
 
     prompt_tokens: int
     missed: Mapping[str, int]
@@ -27,7 +27,7 @@ class Rule:
     title: str
     why: str
     own: str
-    leads: str  # a page
+    leads: str  # the page it links to
     words: str
 
 

@@ -1,11 +1,11 @@
-"""Requests that were sent and what came back, as pages show them. Pure."""
+"""Test requests and their answers as pages show them. Pure."""
 
 from collections.abc import Sequence
 
 from controlplane.dashboard.experiments.asking import Answer
 from controlplane.dashboard.frame.charts import value_text
 
-Sent = tuple[str, Answer, int]  # a label, the answer, and its permille of the slowest first token shown with it
+Sent = tuple[str, Answer, int]  # label, answer, and its time to the first token in permille of the slowest one shown
 
 
 def sent_rows(answers: Sequence[tuple[str, Answer]]) -> tuple[Sent, ...]:
@@ -18,7 +18,7 @@ def hit_ratio(one: Answer) -> float:
 
 
 def pair_headline(first: Answer, second: Answer) -> str:
-    """What the two requests have shown, whichever it is."""
+    """Return the result of the two requests, whether it is a hit or not."""
     if hit_ratio(second) >= 0.9:
         return f"The same prompt twice: {first.hit} %, then {second.hit} % came from the cache"
     why = second.miss_reason
@@ -28,6 +28,6 @@ def pair_headline(first: Answer, second: Answer) -> str:
 
 
 def speed_words(first: Answer, second: Answer) -> str:
-    """No more than was measured: two requests, once."""
+    """Return the two measured times, and claim no more."""
     before, after = (value_text("milliseconds", one.first_token_ms) for one in (first, second))
     return f"First token after {before}, then after {after}: two requests, measured here once, network included."

@@ -1,4 +1,4 @@
-"""Keys for one test: made, used and revoked within moments, in the trail like any other."""
+"""Keys for one test: created, used and revoked within moments, and recorded in the audit trail like any other."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ NAME: Final = "test request"
 
 @contextmanager
 def short_key(actor: Actor, organisation: Organisation) -> Iterator[str]:
-    """Its secret. Raises LimitReached where the organisation has all the keys it may have."""
+    """Yield a temporary key's secret. Raise LimitReached if the organisation may have no further key."""
     _leftovers_revoke(actor, organisation)
     ends = timezone.now() + LASTS
     key, secret = key_create(actor=actor, organisation=organisation, name=NAME, scopes=[Scope.INFER], expires_at=ends)
@@ -30,7 +30,7 @@ def short_key(actor: Actor, organisation: Organisation) -> Iterator[str]:
 
 
 def _leftovers_revoke(actor: Actor, organisation: Organisation) -> None:
-    """Of a process that ended meanwhile: they let nobody in any more, and count among the organisation's keys."""
+    """Revoke keys left by a process that ended early: they are expired, but count towards the limit."""
     for key in keys_of(organisation).filter(name=NAME, expires_at__lte=timezone.now()).exclude(expires_at=None)[:20]:
         key.organisation = organisation
         key_revoke(actor=actor, key=key)

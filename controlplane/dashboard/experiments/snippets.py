@@ -1,6 +1,6 @@
-"""What a developer copies: the first request in three languages, and where its cache hit is read. Pure.
+"""Code for developers to copy: a first request in three languages that prints its cache hit. Pure.
 
-No snippet has a secret: the key comes from the environment, and its prefix says which one is meant.
+No snippet contains a secret: the key comes from the environment, and its prefix shows which key to use.
 """
 
 from dataclasses import dataclass

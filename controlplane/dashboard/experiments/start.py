@@ -1,4 +1,4 @@
-"""How to get hits: snippets to copy, three rules with one's own numbers, and a test request that shows its headers."""
+"""The page "Get hits": snippets to copy, rules with the organisation's own numbers, and a test request."""
 
 from contextlib import AbstractContextManager, nullcontext
 from threading import BoundedSemaphore
@@ -38,14 +38,14 @@ from tenants.levels import FLEET, Place, levels_of
 from tenants.models import Namespace, Organisation
 from tenants.policy import effective
 
-TOKENS: Final = 1_000  # about as many, of the demo's model
-AT_ONCE: Final = 4  # in one process: each holds a thread for as long as the gateway takes
+TOKENS: Final = 1_000  # of the prompt, roughly, for the demo model
+AT_ONCE: Final = 4  # in one process; each test blocks a thread while the gateway answers
 _places = BoundedSemaphore(AT_ONCE)
 LABELS: Final = ("First request", "Second request")
 
 
 class NotTried(Exception):
-    """Words for people: why nothing was sent, or what became of it."""
+    """The test failed; the message says why nothing was sent, or what happened."""
 
 
 @never_cache
@@ -80,7 +80,7 @@ def start(request: HttpRequest, org: str) -> HttpResponse:
 
 
 def _tried(actor: Actor, found: Organisation, told: dict[str, Any]) -> tuple[Answer, Answer]:
-    """The same prompt twice, in that organisation's name."""
+    """Send the same prompt twice in the organisation's name."""
     if found.is_suspended:
         raise NotTried(f"{found.name} is suspended: its gateway refuses every request.")
     address = gateway_address()
@@ -103,7 +103,7 @@ def _tried(actor: Actor, found: Organisation, told: dict[str, Any]) -> tuple[Ans
 
 
 def _key(actor: Actor, found: Organisation, pasted: str | None) -> AbstractContextManager[str]:
-    """One made for the moment, or the pasted one, if it is this organisation's."""
+    """Return a temporary key, or the pasted one if it belongs to this organisation."""
     if pasted is None:
         return short_key(actor, found)
     if not keys_of(found).filter(hash=secret_hash(pasted)).exists():
@@ -165,13 +165,13 @@ def _own(actor: Actor, found: Organisation, first: Namespace | None, namespaces:
 
 
 def _namespaces(actor: Actor, found: Organisation) -> list[Namespace]:
-    """`default` first, for it is every organisation's."""
+    """Return the first namespaces; `default`, which every organisation has, comes first."""
     rows = list(namespaces_visible(actor, found).order_by("slug")[:MOST_NAMESPACES])
     return sorted(rows, key=lambda one: (one.slug != "default", one.slug))
 
 
 def _prefix(found: Organisation) -> str:
-    """Of the newest key that applications may send requests with."""
+    """Return the prefix of the newest key with the scope infer."""
     key = keys_of(found).filter(scopes__contains=[KeyScope.INFER]).order_by("-created_at").first()
     return key.prefix if key else ""
 

@@ -1,4 +1,4 @@
-"""Where they are."""
+"""The URL of the page "Get hits"."""
 
 from django.urls import URLPattern, path
 

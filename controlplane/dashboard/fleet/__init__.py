@@ -1,1 +1,1 @@
-"""Agents, and the tokens they join with."""
+"""Pages of the agents, and of the tokens with which they join."""

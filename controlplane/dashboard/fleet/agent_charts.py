@@ -1,4 +1,4 @@
-"""How an agent did over the last hour or day, as charts. Pure."""
+"""Charts of an agent's hits, requests and pool over the last hour or day. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ def window_asked(name: str) -> Window:
 
 
 def charts(steps: Sequence[Step], pool: PoolMinutes, window: Window, *, now: datetime) -> list[Chart]:
-    """Where nothing was stored there is none."""
+    """Return the charts for which data is stored."""
     starts = _starts(window, now)
     found = list[Chart]()
     if steps:
@@ -67,7 +67,7 @@ def _asked(steps: Sequence[Step], starts: Sequence[datetime], window: Window) ->
 
 
 def _pool(pool: PoolMinutes, starts: Sequence[datetime], window: Window) -> Chart:
-    """The fullest of each step."""
+    """Return the chart of the highest pool use in each step."""
     size, first = window.step.total_seconds(), starts[0].timestamp()
     most: list[float | None] = [None] * len(starts)
     for at, capacity, used in pool:

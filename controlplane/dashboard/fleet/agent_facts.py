@@ -1,5 +1,4 @@
-"""One agent as its page shows it: what it is to hold and holds, what it can do, how isolated it is, what may be done.
-Pure."""
+"""One agent as its page shows it: desired and applied snapshot, isolation, operations, possible actions. Pure."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,7 +14,7 @@ from controlplane.fleet.canaries import ADVANTAGE, Timing
 from controlplane.fleet.models import OperationStep
 from engine_agent.contracts.policy_fields import LABELS
 
-Seen = Mapping[str, Any]  # what fleet.views.agent_view says
+Seen = Mapping[str, Any]  # the result of fleet.views.agent_view
 DEED_WORDS = {
     "drain": "Drain",
     "resume": "Resume",
@@ -96,7 +95,7 @@ def timing_words(timing: Timing | None) -> str:
     return f"{lies}: {verdict}. 0.5 is no advantage; beyond {ADVANTAGE:g} from it is one."
 
 
-# What it was told to do
+# Operations
 
 
 def step_words(step: OperationStep) -> str:
@@ -121,16 +120,16 @@ def receipt_words(receipt: Mapping[str, Any] | None, attempts: int) -> str:
     return ", ".join(said) or "acknowledged"
 
 
-# What may be done with it
+# Actions
 
 
 def seen_as(*, is_draining: bool, is_revoked: bool) -> str:
-    """By which a form knows that the agent is still as its page showed it."""
+    """Return the agent's state, which forms send back to detect an outdated page."""
     return "revoked" if is_revoked else "draining" if is_draining else "serving"
 
 
 def deeds(seen: Seen, *, others: int) -> list[Deed]:
-    """`others`: engines of its group that take requests beside it."""
+    """Return the possible actions. `others`: other engines of its group that take requests."""
     if seen["state"] == "revoked":
         return []
     name, is_engine = seen["id"], seen["kind"] == "engine"

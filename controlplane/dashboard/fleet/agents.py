@@ -1,4 +1,4 @@
-"""One agent: how it is, what it holds and can do, and what operators do with it."""
+"""The page of one agent: its state, cache and enforcement, and the operators' actions."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -57,15 +57,15 @@ def agent(request: HttpRequest, agent_id: str) -> HttpResponse:
 
 @part
 def agent_part(request: HttpRequest, agent_id: str) -> HttpResponse:
-    """What moves, for HTMX."""
+    """Render what changes, for HTMX."""
     operator_of(request)
     context = {**_now(selectors.agent_for(agent_id)), "swapped": True}
     return render(request, "dashboard/fleet/_agent.html", context)
 
 
-@page(methods=FORMS)  # a refused deed stands at this address: whoever reloads it sees the agent
+@page(methods=FORMS)  # a refused action stays at this address; reloading it shows the agent
 def agent_deed(request: HttpRequest, agent_id: str, deed: str) -> HttpResponse:
-    """One of DEEDS. Refused where the agent is not as the page showed it, or its name is not typed."""
+    """Perform one of DEEDS. Refuse it if the page is outdated, or the name is not typed."""
     actor, found = operator_of(request), selectors.agent_for(agent_id)
     if deed not in DEEDS:
         raise NotFound("page")
@@ -117,7 +117,7 @@ def _shown(request: HttpRequest, found: Agent, *, status: int = 200, **tried: An
 
 
 def _others(found: Agent) -> int:
-    """Engines of its group that take requests, as far as is known."""
+    """Count the other engines of its group that take requests, as far as known."""
     now, cadence = timezone.now(), selectors.fleet_cadence_seconds()
     ready = selectors.agents_in_state("ready", now=now, cadence=cadence).filter(kind="engine", group=found.group_id)
     return ready.exclude(pk=found.pk).count()

@@ -1,4 +1,4 @@
-"""The Fleet page: every agent with what it holds and what is wrong with it, and the rollouts under way."""
+"""The Fleet page: every agent with its snapshot and its problems, and the open rollouts."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -53,7 +53,7 @@ def fleet(request: HttpRequest) -> HttpResponse:
 
 @part
 def fleet_now(request: HttpRequest) -> HttpResponse:
-    """The part that HTMX refreshes whenever something moved."""
+    """Render the part that HTMX refreshes on every change."""
     operator_of(request)
     return render(request, "dashboard/fleet/_fleet.html", {**_fleet(timezone.now()), "swapped": True})
 
@@ -97,5 +97,5 @@ def _agents(views: Sequence[dict[str, Any]], pools: FleetPools, now: datetime) -
 
 
 def _rollouts(now: datetime) -> list[RolloutRow]:
-    """The newest of those under way: the page of rollouts has all."""
+    """Return the newest open rollouts; the page of rollouts lists all."""
     return rollout_rows(rollouts_shown(rollouts_open().order_by("-created_at"))[:MOST_ROLLOUTS], now=now)

@@ -1,4 +1,4 @@
-"""What is typed to let agents join. Limits here keep nonsense out; services decide."""
+"""The form for a join token. Its limits only reject nonsense; services decide."""
 
 from collections.abc import Sequence
 from datetime import timedelta
@@ -16,7 +16,7 @@ LASTS = (
     ("2592000", "30 days"),
     ("31536000", "365 days"),
 )
-LONGEST = 200  # more than a service takes, so that it is the service that says how much is too much
+LONGEST = 200  # more than any service accepts, so that the service reports the real limit
 
 
 class JoinTokenForm(RefusableForm):

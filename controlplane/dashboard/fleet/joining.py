@@ -1,4 +1,4 @@
-"""Letting agents join: tokens are made, shown once with the command to copy, and revoked."""
+"""Join tokens: create, show once with the command to copy, and revoke."""
 
 import json
 from hashlib import sha256
@@ -59,7 +59,7 @@ def _create(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 
 def _made(actor: Actor, form: JoinTokenForm) -> tuple[JoinToken, str] | JoinToken:
-    """The token and its secret; of a form that is sent again, as by a reload, the same token without."""
+    """Create a token and return it with its secret, or alone for a form sent twice, as by a reload."""
     told = form.cleaned_data
 
     def perform() -> tuple[tuple[JoinToken, str], KeptAnswer]:
@@ -136,7 +136,7 @@ def token_form(sent: Any = None) -> JoinTokenForm:
 
 
 def address_of_ours(request: HttpRequest) -> str:
-    """Where agents reach us, as whoever asks reached us."""
+    """Return this site's URL for agents, as the user reached it."""
     return f"{request.scheme}://{request.get_host()}"
 
 

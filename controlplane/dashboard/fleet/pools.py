@@ -1,4 +1,4 @@
-"""An agent's pool as a stacked bar: what fills it, by namespace and KV format, as agents tell it. Pure."""
+"""An agent's pool as a stacked bar by namespace and KV format, as the agent reported it. Pure."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -10,14 +10,14 @@ from controlplane.dashboard.frame.charts import Bar, bar, bytes_text
 from controlplane.dashboard.frame.words import counted
 from controlplane.fleet.quality import format_words
 
-KINDS = ("first", "second", "fourth")  # of what holds most; how many are named in a bar
+KINDS = ("first", "second", "fourth")  # colours of the largest parts, and so how many parts a bar names
 OTHERS = "third"
 NOTHING = PoolHeld((), 0, 0)
-PLAIN: Mapping[str, str] = MappingProxyType({})  # every format is computed as it is called
+PLAIN: Mapping[str, str] = MappingProxyType({})  # the agent computes every format as named
 
 
 def pool_bar(told: dict[str, Any], held: PoolHeld, computed_as: Mapping[str, str] = PLAIN) -> Bar | None:
-    """`told`: an agent's pool as fleet.views.agent_view says it. Of `held` as many are named as there are KINDS."""
+    """Return an agent's pool (from fleet.views.agent_view) as a bar, with as many named parts as KINDS."""
     capacity, percent = told["capacity_bytes"], percent_used(told)
     if percent is None:
         return None
@@ -30,22 +30,22 @@ def pool_bar(told: dict[str, Any], held: PoolHeld, computed_as: Mapping[str, str
 
 
 def label(one: Held, computed_as: Mapping[str, str] = PLAIN) -> str:
-    """`computed_as`: of the one agent whose pool it is."""
+    """Return namespace and KV format. `computed_as`: formats that this agent computes as another."""
     return f"{one.namespace} · {format_words(one.kv_dtype, computed_as)}" if one.kv_dtype else one.namespace
 
 
 def held_rows(held: PoolHeld) -> list[tuple[Held, str]]:
-    """Each with its colour in the bar."""
+    """Return each part with its colour in the bar."""
     return list(zip(held.top, [*KINDS, *[OTHERS] * len(held.top)], strict=False))
 
 
-# All agents' pools beside each other: colours mean the same in each
+# Pools of all agents side by side, with the same colours in each
 
 
 def fleet_bar(
     told: dict[str, Any], held: Sequence[int], top: Sequence[Held], computed_as: Mapping[str, str] = PLAIN
 ) -> Bar | None:
-    """Of one agent; `held`: bytes of each of `top`, then of all others."""
+    """Return one agent's bar. `held`: bytes of each of `top`, then of all others."""
     capacity = told["capacity_bytes"]
     if not capacity or told["used_bytes"] is None:
         return None
@@ -59,7 +59,7 @@ def fleet_bar(
 
 
 def legend(pools: FleetPools) -> list[tuple[str, str, str]]:
-    """(kind, name with its format, how much in all pools)."""
+    """Return (colour, namespace and format, bytes in all pools) for each part."""
     named = [(kind, label(one), bytes_text(one.bytes)) for kind, one in zip(KINDS, pools.top, strict=False)]
     others = sum(sizes[-1] for sizes in pools.by_agent.values())
     return [*named, (OTHERS, "others", bytes_text(others))] if others else named

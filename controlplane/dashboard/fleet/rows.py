@@ -1,4 +1,4 @@
-"""Agents as the Fleet page words them: who is in sync, what is wrong with whom, what each serves. Pure."""
+"""Rows of the Fleet page: whether each agent is in sync, its problems, and what it serves. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ MOST_TROUBLES = 5
 
 @dataclass(frozen=True, slots=True)
 class AgentRow:
-    """`view`: what fleet.views.agent_view says. `hits` of the last hour, `pool` by namespace and format."""
+    """One agent. `view` is from fleet.views.agent_view; `hits` covers an hour, `pool` is by namespace and format."""
 
     view: Mapping[str, Any]
     isolation: Isolation = NEVER
@@ -58,7 +58,7 @@ class AgentRow:
 
     @property
     def since(self) -> Any:
-        """When it came to hold what it is to hold, or was to and did not."""
+        """Return since when the agent is in sync, or since when it is not."""
         if self.view["in_sync"]:
             return self.view["applied_at"]
         behind = self.view["conditions"].get("behind") or self.view["conditions"].get("engine_differs")
@@ -66,7 +66,7 @@ class AgentRow:
 
 
 def sync_tag(seen: Mapping[str, Any]) -> Tag:
-    """In sync only as far as it enforces what it holds."""
+    """Return the tag; in sync means that the agent also enforces what it applies."""
     if not seen["in_sync"]:
         return Tag("catching up", "warn")
     if names := unenforced(seen):
@@ -103,7 +103,7 @@ def advice(rows: Sequence[AgentRow], rollouts: Sequence[RolloutRow]) -> str:
 
 
 def troubles(rows: Sequence[AgentRow]) -> list[AgentRow]:
-    """Those with something to say, the first few: the rest is in the table."""
+    """Return the first few agents with problems; the table shows all."""
     return [row for row in rows if row.why][:MOST_TROUBLES]
 
 

@@ -1,4 +1,4 @@
-"""Join tokens as pages show them, and the commands that agents join by. Pure."""
+"""Wording for join tokens, and the commands that join agents. Pure."""
 
 from collections.abc import Sequence
 
@@ -14,7 +14,7 @@ def whom(token: JoinToken) -> str:
 
 
 def ending(token: JoinToken) -> str:
-    """What revoking it means."""
+    """Return what revoking the token means."""
     stay = f" {counted(token.uses, 'agent')} that joined with it {'stays' if token.uses == 1 else 'stay'}."
     standing = " It is the one of the environment, and stays revoked: whoever set it there sets another."
     begin = "From then on nobody joins with it."
@@ -22,7 +22,7 @@ def ending(token: JoinToken) -> str:
 
 
 def commands(address: str, secret: str, *, kind: str | None, agent: str) -> list[tuple[str, str]]:
-    """Where to type which line."""
+    """Return (where to run it, command) pairs."""
     name = f" --name {agent}" if agent else ""
     join = f"--join {address} --token {secret}{name}"
     engine = ("On the machine with the model", f"luminet agent {join} --model {PLACE_OF_MODEL}")

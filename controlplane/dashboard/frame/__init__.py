@@ -1,5 +1,5 @@
-"""What every page stands on: who is signed in, navigation, charts, words for values, pages that tell problems.
+"""Code shared by all pages: the signed-in user, navigation, charts, formatting, error pages.
 
-Reading starts at `pages.py`: who acts, and what refuses them. In every package of the dashboard modules that end in
-`rows`, `words` or `facts` are pure: they make what a page shows.
+Start reading at `pages.py`, which finds the acting user and turns refusals into pages. In every package of the
+dashboard, modules named `*rows`, `*words` or `*facts` are pure: they compute what a page shows.
 """

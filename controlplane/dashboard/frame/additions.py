@@ -1,4 +1,4 @@
-"""What other apps add to pages: the dashboard names the places, and knows none of those who fill them."""
+"""Additions to pages by other apps: the dashboard defines the places and imports none of those apps."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal
@@ -11,7 +11,7 @@ Addition = Callable[[HttpRequest], tuple[str, dict[str, Any]]]  # a template and
 
 
 def additions_at(place: Place, request: HttpRequest) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Of each installed app that has `page_additions`."""
+    """Yield what each app with `page_additions` adds at `place`."""
     for app in apps.get_app_configs():
         additions: Mapping[Place, Addition] = getattr(app, "page_additions", {})
         if place in additions:

@@ -1,6 +1,6 @@
-"""What a chart shows, as data: drawn by static/luminet/series.js, and as a table for whoever does not look. Pure.
+"""Charts as data: static/luminet/series.js draws them, and a table shows the same numbers. Pure.
 
-The same numbers go both ways, so that the table is what the chart says. A bar of shares is drawn by the server alone.
+Chart and table share their values, so they always agree. A stacked bar is drawn by the server alone.
 """
 
 import json
@@ -12,33 +12,33 @@ from typing import Any, Literal
 from controlplane.dashboard.frame.words import duration
 
 Unit = Literal["percent", "count", "milliseconds", "bytes", "seconds"]
-WHOLE = 1000  # of a bar, in which its pieces are counted
+WHOLE = 1000  # width of a full bar, in units of the drawing
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
     label: str
-    values: tuple[float | None, ...]  # None: nothing is known there, and no line is drawn across
+    values: tuple[float | None, ...]  # None: no value is known, so the line has a gap
     tone: Literal["served", "first", "second", "third", "fourth"] = "first"
     is_dashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that happened or is in force at that place, with words of its own."""
+    """An event, or a value in force, marked on the x axis."""
 
     at: float
     label: str
     words: str = ""
-    moment: datetime | None = None  # where its list says when, in the viewer's zone as the chart does
+    moment: datetime | None = None  # set where the list of marks shows a time, in the viewer's zone
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`across`: unix seconds, or lengths of time on a scale of powers."""
+    """A chart. `across` is the x axis: Unix seconds, or durations on a logarithmic scale."""
 
     id: str
-    title: str  # the fact it shows, as a sentence
+    title: str  # states the chart's main fact
     unit: Unit
     xs: tuple[float, ...]
     series: tuple[Series, ...]
@@ -61,12 +61,12 @@ class Chart:
 
     @property
     def told(self) -> str:
-        """The same in the page: as an attribute, for of what is swapped in HTMX takes out every script, data too."""
+        """Return `data` as JSON for an HTML attribute: HTMX strips scripts, including data, from swapped parts."""
         return json.dumps(self.data)
 
     @property
     def rows(self) -> list[tuple[str, list[str]]]:
-        """The table behind it: newest first where it is of time."""
+        """Return the table behind the chart, newest first for a chart over time."""
         columns = [one.values for one in self.series]
         found = [
             (self._place(at), [value_text(self.unit, values[number]) for values in columns])
@@ -81,7 +81,7 @@ class Chart:
 
 
 def value_text(unit: Unit, value: float | None) -> str:
-    """A number with its unit; a dash where there is none."""
+    """Format a number with its unit; a dash for None."""
     if value is None:
         return "–"
     match unit:
@@ -97,7 +97,7 @@ def value_text(unit: Unit, value: float | None) -> str:
 
 
 def bytes_text(value: float) -> str:
-    """ "3.1 GiB": in the unit in which it is at least one."""
+    """Format a size in the largest unit in which it is at least 1, as "3.1 GiB"."""
     size, names = float(value), ("B", "KiB", "MiB", "GiB", "TiB")
     for name in names:
         if abs(size) < 1024 or name == names[-1]:
@@ -111,7 +111,7 @@ def bytes_text(value: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """`kind` is a class of bar__part: what colour means is the style sheet's."""
+    """A segment of a bar. `kind` names a `bar__part` class; the style sheet sets its colour."""
 
     label: str
     amount: str
@@ -123,7 +123,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """All pieces side by side; what is left of the whole stays empty."""
+    """A stacked bar; the rest of the whole stays empty."""
 
     title: str
     pieces: tuple[Piece, ...]
@@ -132,7 +132,7 @@ class Bar:
 def bar(
     title: str, parts: Sequence[tuple[str, float, str]], *, unit: Unit = "count", whole: float | None = None
 ) -> Bar:
-    """Of (label, amount, kind); `whole` where that is more than all of them together."""
+    """Build a bar from (label, amount, kind). Pass `whole` if it exceeds the sum."""
     total = sum(amount for _, amount, _ in parts) if whole is None else whole
     return Bar(title, tuple(_pieces(parts, total, unit)))
 
@@ -146,7 +146,7 @@ def _pieces(parts: Sequence[tuple[str, float, str]], total: float, unit: Unit) -
 
 
 def share_text(amount: float, total: float) -> str:
-    """To a tenth of a percent, rounded down: 100 is said of all, and not of nearly all."""
+    """Format a share to a tenth of a percent, rounded down: only a complete share reads 100 %."""
     if not total:
         return "–"
     return f"{int(WHOLE * amount / total + 1e-9) / 10:.1f} %"

@@ -1,4 +1,4 @@
-"""What every page's frame needs to know."""
+"""Template context for every page: theme, navigation and version."""
 
 from django.http import HttpRequest
 
@@ -29,7 +29,7 @@ def navigation(request: HttpRequest) -> list[Group]:
 def frame(request: HttpRequest) -> dict[str, object]:
     return {
         "theme": theme_of(request),
-        "navigation": lambda: navigation(request),  # asked for by pages with a frame alone
+        "navigation": lambda: navigation(request),  # lazy: only pages with the frame need it
         "themes": THEMES,
         "luminet_version": version(),
     }

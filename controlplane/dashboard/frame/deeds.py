@@ -1,4 +1,4 @@
-"""What may be done with the thing a page shows, each with what follows from it; the worst only with its name typed."""
+"""Actions offered on a page, each with its consequence; the most destructive require typing a name."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from tenants.errors import FieldProblem
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """`name` is of the address; `confirm`: what has to be typed, for what cannot be taken lightly."""
+    """An action. `name` is its part of the URL; `confirm` is the text to type for a destructive action."""
 
     name: str
     label: str
@@ -18,7 +18,7 @@ class Deed:
 
 
 def not_confirmed(typed: str, name: str) -> str:
-    """Why nothing was done; empty where the name was typed."""
+    """Return the error for a wrong confirmation; empty if `typed` matches `name`."""
     if typed == name:
         return ""
     return f"“{typed[:80]}” is not {name}: nothing was done." if typed else f"Type {name}: nothing was done."

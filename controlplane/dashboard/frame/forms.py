@@ -1,6 +1,6 @@
-"""What all forms share: services' objections beside the fields they are about, and names typed to confirm.
+"""Base classes for forms: service errors beside their fields, and typed confirmation.
 
-Limits in forms keep nonsense out; services decide.
+Limits in forms only reject nonsense; services decide.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,15 +17,18 @@ PLAIN: Final = {"autocomplete": "off", "spellcheck": "false"}
 
 
 class RefusableForm(forms.Form):
-    """`places`: what services call a field, where it is called something else here. `names_fields`: what is said
-    begins with the field's label. `names_others`: of what is not on the form, the name that services have for it."""
+    """A form that shows the errors of a service.
+
+    `places` maps a service's field name to the form's where they differ. `names_fields`: start messages with the label
+    of the field. `names_others`: for a field not on the form, start them with the service's name.
+    """
 
     places: ClassVar[Mapping[str, str]] = {}
     names_fields: ClassVar[bool] = True
     names_others: ClassVar[bool] = True
 
     def refuse(self, problems: Iterable[FieldProblem]) -> None:
-        """What a service has against it, beside the field that it is about."""
+        """Add a service's problems to their fields."""
         for problem in problems:
             name, said = self.places.get(problem.field, problem.field), ended(problem.message)
             if name not in self.fields:
@@ -36,7 +39,7 @@ class RefusableForm(forms.Form):
                 self.add_error(name, sentence(said))
 
     def outdated(self, error: StaleRevision, what: str) -> None:
-        """Somebody was faster: the page shows how it is now, and what was typed stays."""
+        """Add an error for a stale revision. The page shows the current state and keeps the input."""
         told = f"Somebody changed {what} meanwhile: it is revision {error.actual} now, and this page shows it."
         self.add_error(None, f"{told} What you typed is kept: send it again to set it nevertheless.")
 
@@ -46,7 +49,7 @@ def typed_field(most: int = 300) -> forms.CharField:
 
 
 class ConfirmForm(RefusableForm):
-    """The name of what is about to end, typed: nobody ends something while meaning another. `what` says whose name."""
+    """A form that requires typing a name to confirm. `what` describes the name."""
 
     missing: ClassVar[str] = "Type {name} to confirm. Nothing has happened."
     different: ClassVar[str] = "“{typed}” is not {name}. Nothing has happened."
@@ -68,7 +71,7 @@ class ConfirmForm(RefusableForm):
 
 
 class DayField(forms.DateField):
-    """A whole day. What is no day is named."""
+    """A field for a day. Its error message quotes an invalid value."""
 
     def __init__(self, **more: Any) -> None:
         widget = forms.DateInput(attrs={"type": "date"}, format="%Y-%m-%d")
@@ -82,7 +85,7 @@ class DayField(forms.DateField):
 
 
 class WordField(forms.ChoiceField):
-    """One of those there are; what is none of them is named."""
+    """A choice field whose error quotes the invalid value and lists the choices."""
 
     def clean(self, value: Any) -> Any:
         try:
@@ -93,7 +96,7 @@ class WordField(forms.ChoiceField):
 
 
 def after(day: date | None, otherwise: str) -> datetime | None:
-    """When the day is over, in UTC; `otherwise` is what is said of the last day there is."""
+    """Return the end of the day in UTC. `otherwise` is the error for the last representable day."""
     try:
         return None if day is None else datetime.combine(day, time(), UTC) + timedelta(days=1)
     except OverflowError:

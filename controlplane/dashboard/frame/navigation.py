@@ -1,6 +1,6 @@
-"""Where one can go from any page: what the frame lists at its side, and the sections of organisations and namespaces.
+"""Navigation: the links at the side of every page, and the tabs of organisations and namespaces.
 
-Only what is there for whoever looks is listed. That is a courtesy, no gate: each page asks for itself.
+Only links that the user may open are listed. This is no access check: each page checks for itself.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ MOST_ORGANISATIONS = 8
 class Link:
     label: str
     address: str
-    is_here: bool  # this very page, or one below it
+    is_here: bool  # the current page is this one or below it
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Of an organisation's pages; `rule` says for whom it is there."""
+    """A tab of an organisation or a namespace. `rule` states who sees it."""
 
     label: str
     view: str
@@ -68,7 +68,7 @@ def operators_groups(path: str) -> list[Group]:
 
 
 def customers_groups(path: str, organisations: Sequence[tuple[str, str]]) -> list[Group]:
-    """`organisations`: names by slug, as the person knows them. The calculator is for everybody."""
+    """Return a customer's navigation. `organisations` are (slug, name) pairs; everyone sees the calculator."""
     shown = organisations[:MOST_ORGANISATIONS]
     ours = tuple(_link(name, reverse("organisation", args=[slug]), path) for slug, name in shown)
     home = Group("", (_link("Cache hits", reverse("home"), path),))
@@ -77,7 +77,7 @@ def customers_groups(path: str, organisations: Sequence[tuple[str, str]]) -> lis
 
 
 def sections(actor: Actor, slug: str, path: str) -> list[Link]:
-    """Of one organisation, those that its page may show to this actor; the namespaces' are its front page."""
+    """Return the organisation's tabs for this actor. Pages of namespaces belong to the first tab."""
     front = reverse("organisation", args=[slug])
     found = []
     for one in SECTIONS:
@@ -90,7 +90,7 @@ def sections(actor: Actor, slug: str, path: str) -> list[Link]:
 
 
 def namespace_sections(actor: Actor, org: str, ns: str, path: str) -> list[Link]:
-    """Of one namespace, below its organisation's."""
+    """Return the tabs of one namespace, shown below its organisation's."""
     found = [(one, reverse(one.view, args=[org, ns])) for one in NAMESPACE_SECTIONS if _may(actor, one)]
     return [Link(one.label, address, path == address) for one, address in found]
 

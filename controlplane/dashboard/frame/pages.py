@@ -1,7 +1,7 @@
-"""What every page asks first: who is signed in, and for whom they act. Domain errors become pages here, once.
+"""Decorators and helpers for views: sign-in, the acting user, and domain errors turned into pages in one place.
 
-A view decorated with `page` is given an actor where it asks for one, and lets the domain's errors out: "not there" and
-"not yours" become the same page, "may not" says what is missing. A part that HTMX refreshes is decorated with `part`.
+A view decorated with `page` lets domain errors propagate. A missing object and another tenant's give the same page; a
+lacking permission gives a page that names it. Decorate a part that HTMX refreshes with `part`.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ NOT_ANY_MORE = "This is not there, or not yours to see any more."
 
 
 def page(*, methods: Sequence[str] = READS) -> Callable[[View], View]:
-    """For people who are signed in: others sign in first, and come back."""
+    """Decorate a view for signed-in users; others sign in first and return."""
 
     def decorate(view: View) -> View:
         shown = login_required(_translated(view))
@@ -45,8 +45,10 @@ def page(*, methods: Sequence[str] = READS) -> Callable[[View], View]:
 
 
 def part(view: View, *, methods: Sequence[str] = READS) -> View:
-    """A piece of a page, for HTMX. Where somebody's session or access has ended it says so in its place, and the page
-    around it stays: there may be something typed on it that was not sent yet."""
+    """Decorate a view that renders part of a page for HTMX.
+
+    If session or access has ended, only this part says so: the rest of the page may contain unsent input.
+    """
     translated = _translated(view)
 
     @require_http_methods(list(methods))
@@ -62,7 +64,7 @@ def part(view: View, *, methods: Sequence[str] = READS) -> View:
 
 
 def operator_of(request: HttpRequest) -> Actor:
-    """Raises NotFound for everybody else: what only operators have is not there for others."""
+    """Return the operator's actor. Raise NotFound for anyone else: operators' pages do not exist for them."""
     user = user_of(request)
     if not user.is_operator:
         raise NotFound("page")
@@ -70,7 +72,7 @@ def operator_of(request: HttpRequest) -> Actor:
 
 
 def actor_within(request: HttpRequest, org: str) -> Actor:
-    """For whom somebody acts in that organisation. Raises NotFound where they have no business there."""
+    """Return the user's actor in the organisation, or raise NotFound if they are neither operator nor member."""
     user = user_of(request)
     if user.is_operator:
         return actor_for_operator(user, **origin_of(request))
@@ -81,7 +83,7 @@ def actor_within(request: HttpRequest, org: str) -> Actor:
 
 
 def actors_of(request: HttpRequest) -> list[Actor]:
-    """Everybody that somebody may speak for: an operator for the fleet, a member for each of their organisations."""
+    """Return the user's actors: one for the fleet's operator, else one for each membership."""
     user, origin = user_of(request), origin_of(request)
     if user.is_operator:
         return [actor_for_operator(user, **origin)]

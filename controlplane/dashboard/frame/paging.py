@@ -1,4 +1,4 @@
-"""What somebody looks for in a list, in which order, and which page of it: as an address says it. Pure."""
+"""Search, sort order and page of a list, read from the query string and written back. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ MOST_PAGES: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """As the address says it; nonsense in it is as if nothing had been said. `others`: what else stays as it is."""
+    """A list request from the query string; invalid values are ignored. Links keep `others` unchanged."""
 
     find: str = ""
     order: str = ""
@@ -27,13 +27,13 @@ class Asked:
 
 
 class Pager(Page[Any]):
-    """A page, with the way to those beside it. `words`: "1 to 50 of 1,003"."""
+    """A page of a list, with links to its neighbours. `words`: "1 to 50 of 1,003"."""
 
     paginator: "Pages"
 
     @property
     def rows(self) -> Any:
-        """Those of the page, as they were given: of a queryset a part."""
+        """Return the rows of this page; for a queryset, a slice."""
         return self.object_list
 
     @property
@@ -69,7 +69,7 @@ class Pages(Paginator):  # type: ignore[type-arg]
 def asked(
     query: Mapping[str, str], *, orders: tuple[str, ...] = ("",), others: Mapping[str, str] | None = None
 ) -> Asked:
-    """The first order is what holds where none is asked for."""
+    """Parse the query string. Without a valid order, the first of `orders` applies."""
     order, page = query.get("order", ""), query.get("page", "")
     return Asked(
         find=query.get("find", "").replace("\0", "").strip()[:MOST_WORDS],
@@ -80,12 +80,12 @@ def asked(
 
 
 def page_asked(query: Mapping[str, str], **others: str) -> Asked:
-    """Of a list that nobody looks through."""
+    """Parse the query string of a list that cannot be searched."""
     return asked({"page": query.get("page", "")}, others=others)
 
 
 def pager(of: Asked, rows: Any, total: int | None = None) -> Pager:
-    """Whoever asks for a page that is not there any more gets the last one. `total`: where it is known already."""
+    """Return the requested page, or the last one if there are fewer. Pass `total` if it is known."""
     pages = Pages(rows, of)
     if total is not None:
         pages.count = total

@@ -1,4 +1,4 @@
-"""Pages that say what went wrong and what to do next."""
+"""Error pages: what went wrong and what to do next."""
 
 import sys
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from tenants.locks import is_busy
 SIGNED_OUT = "Your session has ended."
 RENEWED = "You have signed in again since this page was opened."
 SECRETS: Final = frozenset({"csrfmiddlewaretoken", "password", "current", "new", "again", "key"})
-# Buttons, and what a form says of the page that it is on.
+# Buttons and values that a form sends about the state of its page.
 NOT_TYPED: Final = frozenset({"do", "next", "publish", "models", "guards", "revision", "once", "seen"})
 NOT_TYPED_ENDS: Final = ("-has", "-revision", "-unit")
 
@@ -58,7 +58,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def may_not(request: HttpRequest, status: int, title: str, advice: str) -> HttpResponse:
-    """For who may not see or do this, or not any more. What they typed is theirs to copy."""
+    """Return a page for a user without access. It shows their input for them to copy."""
     if request.method == "POST":
         advice = f"{advice} Nothing was done."
     return problem(request, status, title, advice, typed=typed_fields(request))
@@ -66,7 +66,7 @@ def may_not(request: HttpRequest, status: int, title: str, advice: str) -> HttpR
 
 def typed_fields(request: HttpRequest) -> list[tuple[str, str]]:
     """Return what a signed-in person typed, for them to copy."""
-    user = getattr(request, "user", None)  # missing where a request is refused early
+    user = getattr(request, "user", None)  # missing if the request is refused early
     # Django checks only forms that lead to a view: any other may come from another site.
     if request.resolver_match is None or user is None or not user.is_authenticated:
         return []
@@ -76,7 +76,7 @@ def typed_fields(request: HttpRequest) -> list[tuple[str, str]]:
 
 
 def part_ended(request: HttpRequest, why: str, *, signs_in: bool = False) -> HttpResponse:
-    """In place of a part, for HTMX: the rest of the page, with what is typed there, stays as it is. It asks no more."""
+    """Return a message that HTMX shows in place of a part, and stop its polling. Input on the page stays."""
     context = {"why": why, "signs_in": signs_in}
     answer = render(request, "dashboard/frame/_part_ended.html", context, status=STOP_ASKING)
     answer["HX-Reswap"] = "innerHTML"

@@ -1,4 +1,4 @@
-"""What pages ask of a request: who is signed in, where from, and where to afterwards."""
+"""Helpers that read a request: the signed-in user, the address, and the next page."""
 
 from typing import cast
 
@@ -10,11 +10,11 @@ from controlplane.common.request_id import request_id_current
 from tenants.addresses import address_parse
 from tenants.models import User
 
-STOP_ASKING = 286  # HTMX's own: swap this, and poll no more
+STOP_ASKING = 286  # HTMX's status code: swap this response and stop polling
 
 
 def user_of(request: HttpRequest) -> User:
-    """Behind `login_required`, where there is one."""
+    """Return the signed-in user. Call only behind `login_required`."""
     return cast(User, request.user)
 
 
@@ -23,12 +23,12 @@ def address_of(request: HttpRequest) -> str:
 
 
 def origin_of(request: HttpRequest) -> dict[str, str]:
-    """What the audit trail keeps beside who did it, as services take it."""
+    """Return the address and id of the request for audit records, as services take them."""
     return {"address": address_of(request), "request_id": request_id_current() or ""}
 
 
 def next_page(request: HttpRequest, otherwise: str = "home") -> str:
-    """Where to go afterwards: only ever a page of ours."""
+    """Return the page to go to next; only pages of this site are accepted."""
     target = request.POST.get("next") or request.GET.get("next") or ""
     if target.startswith("/") and url_has_allowed_host_and_scheme(
         target, allowed_hosts={request.get_host()}, require_https=request.is_secure()

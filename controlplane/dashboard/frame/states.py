@@ -1,4 +1,4 @@
-"""Which word and meaning a state has on pages, by what it is the state of; numbers with a label beside them. Pure."""
+"""The word and tone for each state, by kind of object; labelled numbers. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """A word and its meaning; never a colour alone."""
+    """A word and its tone; colour is never the only signal."""
 
     word: str
     tone: str
@@ -15,7 +15,7 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """A number with its unit, and on what it stands."""
+    """A number with its unit and a note on its basis."""
 
     label: str
     value: str
@@ -80,5 +80,5 @@ STATES: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
 
 
 def tag_of(kind: str, state: str) -> Tag:
-    """A state that its kind does not list is its own word, and asks nothing of anybody."""
+    """Return a state's tag. A state that is not listed is its own word, in a neutral tone."""
     return Tag(*STATES[kind].get(state, (state, "info")))

@@ -1,6 +1,6 @@
-"""The tile of the last 24 hours in words, out of what its socket tells. Pure.
+"""The text of the tile of the last 24 hours, computed from a live message. Pure.
 
-static/luminet/tile.js says the same of every later message; tests/e2e/test_tiles.py holds the two against each other.
+static/luminet/tile.js computes the same text for later messages; tests/e2e/test_tiles.py compares the two.
 """
 
 from collections.abc import Mapping
@@ -11,13 +11,13 @@ from typing import Any
 from controlplane.dashboard.frame.words import duration
 
 LEAST_POINTS = 0.05
-LEAST_REQUESTS = 20  # fewer say nothing of a rate yet: shown in grey, with how many they are
+LEAST_REQUESTS = 20  # fewer are too few for a rate: the tile greys it and shows the count
 NONE = "–"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Against the day before: "▲ 6.1 points", what the arrow says to who hears it, and what that is against."""
+    """The change since the day before: "▲ 6.1 points", the arrow's word for screen readers, the comparison."""
 
     tone: str = "none"
     arrow: str = ""
@@ -28,7 +28,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    slug: str  # of what its name is on the page
+    slug: str  # of the organisation, or "fleet"
     title: str
     path: str
     seq: int
@@ -68,7 +68,7 @@ def tile(told: Mapping[str, Any], *, slug: str, title: str, path: str) -> Tile:
 
 
 def fact(told: Mapping[str, Any]) -> str:
-    """What the tile says, as a headline; nothing before anything was counted."""
+    """Return the tile's headline; empty before anything is counted."""
     requests = told["requests"]
     if requests < LEAST_REQUESTS or not told["prompt_tokens"]:
         return f"{requests:,} {noun(requests)}" if requests else ""
@@ -82,7 +82,7 @@ def noun(requests: int) -> str:
 
 
 def rate(cached_tokens: int, prompt_tokens: int) -> str:
-    """Rounded down, as in the header x-luminet-cache-hit: 100 is said of all tokens, and not of nearly all."""
+    """Format the hit rate, rounded down as in the header x-luminet-cache-hit: only a complete hit reads 100."""
     if not prompt_tokens:
         return NONE
     tenths = cached_tokens * 1000 // prompt_tokens
@@ -90,12 +90,12 @@ def rate(cached_tokens: int, prompt_tokens: int) -> str:
 
 
 def rate_text(cached_tokens: int, prompt_tokens: int) -> str:
-    """With its unit: "71.2 %"."""
+    """Format the hit rate with its unit, as "71.2 %"."""
     return f"{rate(cached_tokens, prompt_tokens)} %" if prompt_tokens else NONE
 
 
 def change(told: Mapping[str, Any]) -> Change:
-    """Only against a day before that was counted whole, and of requests enough to compare."""
+    """Compare with the day before, if it was counted completely and requests are enough."""
     now, before = told["hit_ratio"], told["hit_ratio_before"]
     is_whole = told["covered_seconds_before"] >= told["window_seconds"]
     if now is None or before is None or not is_whole or told["requests"] < LEAST_REQUESTS:
@@ -108,7 +108,7 @@ def change(told: Mapping[str, Any]) -> Change:
 
 
 def measured(covered_seconds: int, window_seconds: int) -> str:
-    """ "24 h"; "3 min of 24 h" while not more than that has been measured."""
+    """Format the measured time: "24 h", or "3 min of 24 h" until the window is covered."""
     if covered_seconds >= window_seconds:
         return duration(window_seconds)
     whole = covered_seconds if covered_seconds < 60 else covered_seconds - covered_seconds % 60

@@ -1,4 +1,4 @@
-"""How values read on a page: durations, roles, where a value comes from. Pure."""
+"""Formatting of values on pages: durations, roles, the origin of a value. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,13 +13,13 @@ MAY = {
 }
 ORIGINS = {"fleet": "fleet default", "organisation": "from the organisation", "namespace": "this namespace's own"}
 UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
-SECONDS_BELOW = 300  # of less a count in seconds is what people follow
+SECONDS_BELOW = 300  # below this, show plain seconds, which are easier to follow
 _SECONDS = re.compile(r"\b([0-9]+) s\b")
-DAYS_FROM = 2 * 86_400  # "24 h" is what people say
+DAYS_FROM = 2 * 86_400  # below this, show hours: "24 h"
 
 
 def duration(seconds: int) -> str:
-    """Exactly, in the fewest words: "5 min", "24 h", "7 d", "1 h 30 min"."""
+    """Format a duration exactly and in few units: "5 min", "24 h", "7 d", "1 h 30 min"."""
     return " ".join(_units(seconds)) or "0 s"
 
 
@@ -31,14 +31,14 @@ def _units(seconds: int) -> Iterator[str]:
 
 
 def waiting_text(seconds: float) -> str:
-    """Tenths where there are few seconds, whole minutes where there are many."""
+    """Format a waiting time: tenths of seconds below a minute, whole minutes from 10 minutes."""
     if seconds < 60:
         return f"{seconds:,.1f} s"
     return duration(round(seconds) if seconds < 600 else 60 * round(seconds / 60))
 
 
 def bake_word(baked: int, bake: int) -> str:
-    """How far a bake is: "20 of 60 s", "4 min of 1 h"."""
+    """Format the progress of a bake: "20 of 60 s", "4 min of 1 h"."""
     baked = min(baked, bake)
     if bake < SECONDS_BELOW:
         return f"{baked} of {bake} s"
@@ -46,7 +46,7 @@ def bake_word(baked: int, bake: int) -> str:
 
 
 def lengths_in_words(said: str) -> str:
-    """What was said in many seconds: "bakes for 3600 s" is "bakes for 1 h"."""
+    """Replace large counts of seconds in a sentence: "bakes for 3600 s" becomes "bakes for 1 h"."""
     return _SECONDS.sub(lambda found: duration(int(found[1])) if int(found[1]) >= SECONDS_BELOW else found[0], said)
 
 
@@ -55,7 +55,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def backend_words(agent: Mapping[str, Any]) -> str:
-    """ "vllm 0.32.0"; empty where it has not said."""
+    """Return "vllm 0.32.0"; empty if the agent has not reported it."""
     return " ".join(filter(None, (agent["backend"], agent["backend_version"])))
 
 
@@ -64,7 +64,7 @@ def pairs_words(labels: Mapping[str, str]) -> str:
 
 
 def sentence(said: str) -> str:
-    """With a capital at its beginning and something at its end."""
+    """Return the text with a capital first letter and final punctuation."""
     return f"{said[:1].upper()}{ended(said)[1:]}"
 
 
@@ -73,12 +73,12 @@ def ended(said: str) -> str:
 
 
 def span(lasts: timedelta) -> str:
-    """Whole hours or days in words: "24 hours", "7 days"."""
+    """Format whole hours or days in words: "24 hours", "7 days"."""
     hours = lasts // timedelta(hours=1)
     return counted(hours, "hour") if hours <= 24 or hours % 24 else counted(hours // 24, "day")
 
 
 def made_before(what: str) -> str:
-    """What a form is told that comes again, as by a reload, after a secret was shown."""
+    """Return the error for a form sent twice, as by a reload, after its secret was shown."""
     past = f"{what} was made with this form already, and its secret was shown then."
     return f"{past} If you do not have it, revoke what was made and send this form again."

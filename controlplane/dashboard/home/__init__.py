@@ -1,1 +1,1 @@
-"""The homes of operators and customers, and the times to live that are set there."""
+"""The start pages of operators and customers, sign-in, and the TTL forms on the start pages."""

@@ -1,4 +1,4 @@
-"""The customer's home as its template reads it: the sentences on top, a tile each, one row a namespace. Pure."""
+"""Context for the customer's start page: headline, one tile per organisation, one row per namespace. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +18,14 @@ from tenants.bounds import SecondsRange, bounds_of
 from tenants.homes import Home, NamespaceHome
 from tenants.policy import Effective
 
-TILES_AT_MOST = 10  # each is counted, and has a socket of its own: who is of more organisations asks for the others
-Told = Mapping[str, Mapping[str, Any]]  # of groups of live pages: how their numbers stand
-Tried = Mapping[str, TtlForm]  # of places: what was sent, and refused
+TILES_AT_MOST = 10  # each tile is computed and opens a socket, so only the first organisations get one
+Told = Mapping[str, Mapping[str, Any]]  # live messages by group
+Tried = Mapping[str, TtlForm]  # submitted and refused forms, by the name of their level
 
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A value in force and where it comes from."""
+    """A value in force and the level it comes from."""
 
     value: str
     origin: str
@@ -34,7 +34,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Where the form is, what it would have changed, and why it did not."""
+    """The link to the refused form, the level it would have changed, and the error."""
 
     href: str
     what: str
@@ -43,14 +43,16 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One organisation; each namespace with its facts, its form and how far a rollout is. The only organisation needs
-    no name and no role: the headline has said both."""
+    """One organisation; each namespace with facts, TTL form and rollout progress.
+
+    A member's only organisation shows no name or role, because the headline states them.
+    """
 
     home: Home
     role: str
     rows: list[tuple[NamespaceHome, list[Fact], Ttl | None, str]]
     tile: Tile | None
-    why_not: str  # nobody here may change a time to live
+    why_not: str  # set if no member may change a TTL here
 
     @property
     def title(self) -> str:
@@ -62,7 +64,7 @@ class Panel:
 
 
 def home_page(homes: Sequence[Home], told: Told, tried: Tried, so_far: Mapping[int, str]) -> dict[str, Any]:
-    """`so_far`: by namespace, on how many engines its policy is while it is being rolled out."""
+    """Return the template context. `so_far`: by namespace, on how many engines a policy in rollout is applied."""
     found = [panel(home, told, tried, so_far, is_only=len(homes) == 1) for home in homes]
     tiles = [one.tile for one in found if one.tile is not None]
     only = tiles[0] if len(found) == 1 and not homes[0].organisation.is_suspended else None
@@ -83,7 +85,7 @@ def home_page(homes: Sequence[Home], told: Told, tried: Tried, so_far: Mapping[i
 
 
 def groups_of(homes: Sequence[Home]) -> list[str]:
-    """Of which the home shows numbers."""
+    """Return the live groups whose numbers the page shows."""
     return [organisation_group(home.organisation.pk) for home in homes[:TILES_AT_MOST]]
 
 
@@ -137,7 +139,7 @@ def panel(home: Home, told: Told, tried: Tried, so_far: Mapping[int, str], *, is
 
 
 def facts(found: Effective) -> list[Fact]:
-    """The time to live, the KV format, and the formats that requests may choose."""
+    """Return TTL, KV format, and the KV formats requests may choose."""
     formats = ("kv_dtype", "request_kv_dtypes")
     return [lifetime(found), *(Fact(value_words(name, found.values[name]), _origin(found, name)) for name in formats)]
 
@@ -156,7 +158,7 @@ def _ttl(home: NamespaceHome, bound: SecondsRange, tried: Tried) -> Ttl:
 
 
 def refusal(ttls: Iterable[Ttl]) -> Refusal | None:
-    """Of the form that was sent and not taken: told on top of the page, for its place may lie far below."""
+    """Return the refused form's error, shown on top because the form may be far down the page."""
     for one in ttls:
         said = [str(error) for errors in one.form.errors.values() for error in errors]
         if said:
@@ -165,7 +167,7 @@ def refusal(ttls: Iterable[Ttl]) -> Refusal | None:
 
 
 def fleet_ttl(found: Effective, revision: int, tried: Tried, *, agents: int) -> Ttl:
-    """The default that holds wherever nobody says otherwise."""
+    """Return the form for the fleet's TTL, the default where no level sets one."""
     return Ttl(
         action=reverse("fleet-ttl"),
         slug="fleet",
@@ -178,7 +180,7 @@ def fleet_ttl(found: Effective, revision: int, tried: Tried, *, agents: int) -> 
 
 
 def lifetime(found: Effective) -> Fact:
-    """How long a block stays matchable, in the words of the policy: "5 min after last use, at most 24 h"."""
+    """Return how long a block stays matchable: "5 min sliding", "after last use, at most 24 h in all"."""
     values = found.values
     if not values["prefix_caching"]:
         return Fact("off", _origin(found, "prefix_caching"), "nothing is kept")
@@ -190,7 +192,7 @@ def lifetime(found: Effective) -> Fact:
 
 
 def _origin(found: Effective, *fields: str) -> str:
-    """Who decided: the fleet's part is what nobody decided, and goes unsaid beside somebody else's."""
+    """Return the levels that set the fields; the fleet is named only if no other level does."""
     levels = dict.fromkeys(found.origin[field] for field in fields)
     decided = [level for level in levels if level != "fleet"] or ["fleet"]
     return ", ".join(ORIGINS[level] for level in decided)

@@ -1,4 +1,4 @@
-"""The form for a time to live: in the units people think in, and what is wrong in the same. Pure."""
+"""The form for a TTL, which accepts common units and uses them in its errors. Pure."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ FIELDS = {"policy.ttl_seconds": "amount", "note": "note"}
 
 
 class TtlForm(forms.Form):
-    """`revision`: which one the page has shown. What was published since is not overwritten unseen."""
+    """A form for a TTL. `revision` is the one shown: publishing fails if a newer one exists."""
 
     amount = forms.CharField(
         label=LABELS["ttl_seconds"], max_length=20, widget=forms.TextInput(attrs={"inputmode": "decimal", "size": 6})
@@ -49,7 +49,7 @@ class TtlForm(forms.Form):
         return told
 
     def refuse(self, problems: Iterable[FieldProblem]) -> None:
-        """What a service has against it, beside the field that it is about."""
+        """Add a service's problems to their fields."""
         for one in problems:
             field = FIELDS.get(one.field)
             said = ended(one.message if one.field == "note" else in_words(one.message))
@@ -58,7 +58,7 @@ class TtlForm(forms.Form):
 
 @dataclass(frozen=True, slots=True)
 class Ttl:
-    """A form in its place. `revision` is always that of the page, whatever was sent."""
+    """A form on its page. `revision` is always the page's, even after an outdated submission."""
 
     action: str
     slug: str
@@ -66,7 +66,7 @@ class Ttl:
     form: TtlForm
     revision: int
     hint: str
-    whom: str = ""  # gets it as soon as it is published, where that is known
+    whom: str = ""  # " to 3 agents": the agents that get it once published, if known
 
     @property
     def is_tried(self) -> bool:
@@ -74,11 +74,11 @@ class Ttl:
 
 
 def ttl_form(slug: str, *, seconds: int, tried: TtlForm | None) -> TtlForm:
-    """As it is in force, or as somebody has just sent it. Its ids are its own on a page of many."""
+    """Return the form with the value in force, or as submitted. Its ids are unique on the page."""
     amount, unit = split(seconds)
     form = tried or TtlForm(initial={"amount": amount, "unit": unit})
     form.auto_id = f"ttl-{slug}-%s"
-    if form.is_bound:  # the page opens there, however far down it lies
+    if form.is_bound:  # scroll to the refused form, however far down it is
         form.fields["note" if "note" in form.errors else "amount"].widget.attrs["autofocus"] = True
     return form
 

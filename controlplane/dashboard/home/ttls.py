@@ -1,4 +1,4 @@
-"""Setting a time to live: a customer's of a namespace, an operator's of the fleet. The same deed as in the REST API."""
+"""Set the TTL of a namespace (customers) or of the fleet (operators), through the same service as the REST API."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
@@ -18,7 +18,7 @@ from tenants.levels import FLEET, Place, level_of
 from tenants.policy import Policy
 
 
-@page(methods=FORMS)  # a refused form stands at this address: whoever reloads it goes home
+@page(methods=FORMS)  # a refused form stays at this address; reloading it goes to the start page
 def namespace_ttl(request: HttpRequest, org: str, ns: str) -> HttpResponse:
     if request.method != "POST":
         return redirect("home")
@@ -37,7 +37,7 @@ def fleet_ttl(request: HttpRequest) -> HttpResponse:
 
 
 def _set(request: HttpRequest, actor: Actor, place: Place) -> HttpResponse:
-    """Home again, with what happened; or with the form, still filled in, and what is wrong beside its field."""
+    """Publish the TTL and redirect to the start page, or show the form again with its errors."""
     form = TtlForm(request.POST)
     if form.is_valid():
         outcome = _published(actor, place, form)

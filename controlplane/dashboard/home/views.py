@@ -1,4 +1,4 @@
-"""The pages. Each view reads the request, calls one service or selector, and renders."""
+"""The start page, sign-in, password and theme. A view reads the request, calls a service or selector, renders."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ def home(request: HttpRequest) -> HttpResponse:
 
 
 def home_shown(request: HttpRequest, *, tried: Tried | None = None, status: int = 200) -> HttpResponse:
-    """Everybody's own; with a form that was refused, still filled in as it was sent."""
+    """Render the start page of operator or customer. `tried`: refused forms, shown as submitted."""
     user, shown = user_of(request), {"published": published_of(user_of(request), request.GET.get("rollout", ""))}
     if not user.is_operator:
         homes = homes_of(user)
@@ -66,7 +66,7 @@ def home_shown(request: HttpRequest, *, tried: Tried | None = None, status: int 
 
 @part
 def parts(request: HttpRequest) -> HttpResponse:
-    """The part of the overview that HTMX refreshes on every pulse."""
+    """Render the part of the overview that HTMX refreshes on every pulse."""
     operator_of(request)
     return render(request, "dashboard/overview/_parts.html", {**_parts(), "swapped": True})
 
@@ -133,7 +133,7 @@ def password(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def theme(request: HttpRequest) -> HttpResponse:
-    """Remember light, dark or the system's choice, and go back to where the person was."""
+    """Remember light, dark or the system's theme, and go back to the page."""
     answer = HttpResponseRedirect(next_page(request))
     chosen = request.POST.get("theme", "")
     if chosen in THEMES:
@@ -142,7 +142,7 @@ def theme(request: HttpRequest) -> HttpResponse:
 
 
 def _analytics(request: HttpRequest, homes: Sequence[Home]) -> dict[str, Any]:
-    """Of whoever is of one organisation; others have a page for each."""
+    """Return the analytics of a member's only organisation; with several, each has a page."""
     if len(homes) != 1:
         return {}
     actor, window = actor_for_member(homes[0].member), window_asked(request.GET.get("window"))

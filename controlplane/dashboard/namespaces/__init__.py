@@ -1,1 +1,1 @@
-"""One namespace: its numbers, why prompts miss, the linter, pins, purges and their receipts."""
+"""Pages of one namespace: its numbers, miss reasons, the prompt linter, pins, purges and their receipts."""

@@ -1,4 +1,4 @@
-"""What was found in a namespace's prompts, in sentences: what varies, where, and what moving it would bring. Pure."""
+"""Sentences on sampled prompts: what varies, where, and the hits gained by moving it to the end. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ LEAST_POINTS = 1
 class Diagnosis:
     slug: str
     title: str
-    points: int  # that moving what varies would bring in the sample
+    points: int  # gained in the sample by moving what varies to the end
     basis: str
     as_of: datetime | None
-    findings: Sequence[tuple[str, str]]  # of each part that varies: what to do, and what it varies by
+    findings: Sequence[tuple[str, str]]  # for each part that varies: the advice, and the values seen
     partings: Sequence[Mapping[str, Any]]
 
     @property
@@ -38,7 +38,7 @@ def diagnosis(slug: str, told: Mapping[str, Any]) -> Diagnosis:
 
 
 def most_first(found: Sequence[Diagnosis]) -> list[Diagnosis]:
-    """Where most is to be had first; what was not looked at last."""
+    """Sort by the possible gain, largest first; namespaces without a sample come last."""
     return sorted(found, key=lambda one: (not one.is_sampled, -one.points, one.slug))
 
 

@@ -1,6 +1,6 @@
-"""Who gives way to whom, in words. Pure.
+"""Sentences and rows on evictions between namespaces. Pure.
 
-Customers learn what their own traffic took and what fleet pressure did; names of others are for operators alone.
+Customers see what their own traffic and fleet pressure evicted; only operators see names of other namespaces.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ MOST_SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Pressed:
-    """Of the blocks that gave way in a full pool: for whose requests, where that was told."""
+    """A namespace's blocks evicted from a full pool: for its own requests, for others', or unreported."""
 
     own: int
     others: int
@@ -22,7 +22,7 @@ class Pressed:
 
 
 def pressed(blocks_left: Mapping[str, int], told: Taken) -> Pressed:
-    """Never more than left: what was counted by the minute and what is told in pairs begin at different moments."""
+    """Split the evicted blocks by cause, capped at the total, because minutes and pairs start at different moments."""
     evicted = blocks_left["evicted"]
     own = min(evicted, told.own_pressed_blocks)
     others = min(evicted - own, told.others_blocks)
@@ -30,7 +30,7 @@ def pressed(blocks_left: Mapping[str, int], told: Taken) -> Pressed:
 
 
 def losses(blocks_left: Mapping[str, int], told: Taken, *, whose: str) -> list[tuple[str, int, str]]:
-    """What left, and by whose doing. `whose`: "your" to its own people, "its" to others."""
+    """Return the evicted blocks by cause. `whose`: "your" for its members, "its" for others."""
     found = pressed(blocks_left, told)
     own = blocks_left["quota"] + found.own
     rows = [
@@ -65,7 +65,7 @@ def _blocks(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Pairs:
-    """`total`: blocks of all pairs there are; shown are the first of them."""
+    """The pairs with most evictions. `total`: blocks of all pairs."""
 
     title: str
     rows: Sequence[Pair] = ()
@@ -73,7 +73,7 @@ class Pairs:
 
 
 def evicted_by(found: Sequence[Pair], *, slug: str, window: str) -> Pairs:
-    """Who took from it: others, and itself."""
+    """Return the namespaces that evicted blocks of `slug`, itself included."""
     if not found:
         return Pairs(f"No agent told that anybody evicted blocks of {slug} in {window}")
     most = "Its own traffic" if found[0].by_id == found[0].victim_id else found[0].by

@@ -1,4 +1,4 @@
-"""The front page of a namespace in words and numbers, out of what was counted of it. Pure."""
+"""Sentences, numbers and the chart for the front page of a namespace, from its statistics. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ MOST_MARKS = 8
 
 @dataclass(frozen=True, slots=True)
 class Revised:
-    """A revision that touched it."""
+    """A revision that changed the policy in force in the namespace."""
 
     at: datetime
     number: int
-    origin: str  # "" of its own
+    origin: str  # empty for the namespace's own revision
     changes: tuple[Change, ...]
     note: str
 
@@ -39,7 +39,7 @@ def headline(stats: Mapping[str, Any], *, slug: str, window: str) -> str:
 
 
 def _change(stats: Mapping[str, Any]) -> str:
-    """Only against a window before it that was counted whole."""
+    """Return the change of the hit rate, only if the previous window was counted completely."""
     before = stats["before"]
     if before["hit_ratio"] is None or before["covered_seconds"] < stats["window_seconds"]:
         return ""
@@ -97,7 +97,7 @@ def origin_bar(stats: Mapping[str, Any]) -> Bar | None:
 
 
 def rate_chart(series: Mapping[str, Any], revised: Sequence[Revised], *, window: str) -> Chart | None:
-    """None where there is no point to draw."""
+    """Return the chart, or None without a point to draw."""
     points = series["points"]
     if all(one["hit_ratio"] is None for one in points):
         return None
@@ -135,7 +135,7 @@ def _changed(change: Change) -> str:
 
 
 def in_force(values: Mapping[str, Any], so_far: str = "") -> str:
-    """Return the policy in one line. `so_far`: on how many engines, while a rollout is under way."""
+    """Return the policy in one line. `so_far`: on how many engines during a rollout."""
     if not values["prefix_caching"]:
         return f"Prefix caching is off{so_far}: nothing is kept and nothing matches."
     most = values["max_age_seconds"]
@@ -147,7 +147,7 @@ def in_force(values: Mapping[str, Any], so_far: str = "") -> str:
 
 
 def held_most_first(residences: Sequence[tuple[str, int, datetime]]) -> list[tuple[str, int, datetime]]:
-    """Agents that hold something: which, how many bytes, and when it was told."""
+    """Return the agents that cache its blocks: id, bytes, and time of the report."""
     return sorted((one for one in residences if one[1]), key=lambda one: (-one[1], one[0]))
 
 

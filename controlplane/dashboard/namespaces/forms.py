@@ -1,4 +1,4 @@
-"""What is typed on the pages of caches. Limits here keep nonsense out; services decide."""
+"""Forms of the namespace pages. Limits only reject nonsense; services decide."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -26,7 +26,7 @@ class PlainForm(RefusableForm):
 
 
 class NamespaceForm(PlainForm):
-    """`revision`: which one the page has shown."""
+    """A namespace's name. `revision` is the one the page has shown."""
 
     name = forms.CharField(
         label="Name",
@@ -38,7 +38,7 @@ class NamespaceForm(PlainForm):
 
 
 class ConfirmedForm(ConfirmForm):
-    """For what cannot be undone: the name of what it is done to, typed."""
+    """A confirmation for what cannot be undone, by typing the target's name."""
 
     names_fields = names_others = False
     missing = "Type {name}: nothing has been done yet."
@@ -61,7 +61,7 @@ class PurgeForm(ConfirmedForm):
 
 
 class PinForm(PlainForm):
-    """Content is taken, and never shown by any page after it was accepted."""
+    """A form for a pin. No page shows the content again once it is accepted."""
 
     places = {"messages": "content", "prompt": "content"}
 
@@ -117,11 +117,11 @@ class PinForm(PlainForm):
 
 
 class BadMessages(ValueError):
-    """Says what is wrong with them."""
+    """Invalid messages; the text says why."""
 
 
 def messages_read(typed: str) -> list[dict[str, Any]]:
-    """A chat's messages, or BadMessages."""
+    """Parse a chat's messages from JSON, or raise BadMessages."""
     try:
         told = json.loads(typed, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
@@ -129,7 +129,7 @@ def messages_read(typed: str) -> list[dict[str, Any]]:
     except RecursionError:
         raise BadMessages("this is nested too deep") from None
     if isinstance(told, dict) and isinstance(told.get("messages"), list):
-        told = told["messages"]  # a whole body was pasted
+        told = told["messages"]  # the user pasted a whole request body
     if not isinstance(told, list) or not told:
         raise BadMessages("messages are a list with at least one of them")
     if len(told) > MOST_MESSAGES:

@@ -1,4 +1,4 @@
-"""What the pages of caches share: whose page it is, its tabs, and the window of its numbers."""
+"""Helpers that the namespace pages share: access, tabs, and the window of the numbers."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ USUAL = "24h"
 
 @dataclass(frozen=True, slots=True)
 class Inside:
-    """Somebody, in a namespace."""
+    """A namespace and the actor who looks at it."""
 
     actor: Actor
     namespace: Namespace
@@ -36,7 +36,7 @@ def inside(request: HttpRequest, org: str, ns: str, rule: Rule) -> Inside:
 
 
 def may(actor: Actor, rule: Rule, organisation: Organisation) -> bool:
-    """Whether a form is shown. What it sends is asked again."""
+    """Return whether to show a form. Submitting it checks the permission again."""
     has_scope = rule.scope is None or actor.has(rule.scope)
     return has_scope and not (rule.writes and organisation.is_suspended and not actor.is_operator)
 

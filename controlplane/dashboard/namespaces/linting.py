@@ -1,4 +1,4 @@
-"""The prompt linter: prompts are pasted, answered with where they differ, and forgotten."""
+"""The prompt linter: it shows where pasted prompts differ, and stores none of them."""
 
 from typing import Any
 

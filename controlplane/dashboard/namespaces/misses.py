@@ -1,4 +1,4 @@
-"""Why misses happen: reasons with their shares and what to do, by namespace, and what gateways found in prompts."""
+"""The page on miss reasons: each with its share and advice, then namespaces, then findings in sampled prompts."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ COLUMNS = ("requests", "prompt_tokens", "cached_tokens", *MISSED_COLUMN.values()
 
 @dataclass(frozen=True, slots=True)
 class NamespaceMisses:
-    """`by_reason`: tokens missed for the main reason, where there is one."""
+    """One namespace's misses. `by_reason`: tokens missed for the main reason, if there is one."""
 
     slug: str
     prompt: int
@@ -79,7 +79,7 @@ def misses(request: HttpRequest, org: str) -> HttpResponse:
 
 
 def _diagnoses(actor: Any, organisation: Any, worst: Sequence[int], slugs: Mapping[int, str]) -> list[Diagnosis]:
-    """Of those that missed most; where nothing was counted yet, of the first."""
+    """Diagnose the namespaces with most misses, or the first ones if nothing is counted yet."""
     known = dict(slugs)
     wanted = list(worst)
     if not wanted:

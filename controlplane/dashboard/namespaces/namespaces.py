@@ -1,4 +1,4 @@
-"""The front page of a namespace, and what may be done to it as a whole: another name, or its end."""
+"""The front page of a namespace, and the page to rename or delete it."""
 
 from datetime import datetime
 from typing import Any
@@ -74,7 +74,7 @@ def namespace(request: HttpRequest, org: str, ns: str) -> HttpResponse:
 
 @part
 def namespace_now(request: HttpRequest, org: str, ns: str) -> HttpResponse:
-    """The numbers, for HTMX: as often as something was counted."""
+    """Render the numbers alone, for HTMX, whenever new ones are counted."""
     found = inside(request, org, ns, STATS_READ)
     context = {**_now(found, window_asked(request)), "namespace": found.namespace, "swapped": True}
     return render(request, "dashboard/namespaces/_namespace_now.html", context)
@@ -113,7 +113,7 @@ def _now(found: Inside, window: str) -> dict[str, Any]:
 
 
 def _evictions(found: Inside, left: dict[str, int], window: Window) -> dict[str, Any]:
-    """Names are for operators alone."""
+    """Return the context of the evictions panel; only operators get names."""
     slug, pk, said = found.namespace.slug, found.namespace.pk, WINDOWS[window.name]
     whose = "its" if found.actor.is_operator else "your"
     lost = taken(window, [pk]).get(pk, Taken())
@@ -202,6 +202,6 @@ def _delete(found: Inside, form: NamespaceDeleteForm) -> HttpResponse | None:
 
 
 def _meanwhile(found: Inside) -> str:
-    """What it is now; the form that is shown again is for that."""
+    """Return the namespace's current name for an error, and reload its revision for the form."""
     found.namespace.refresh_from_db(fields=["name", "revision"])
     return f"Somebody changed it meanwhile: it is called “{found.namespace.name or found.namespace.slug}” now."

@@ -1,4 +1,4 @@
-"""An operation in words: what agents are to prove, and how many have. Pure."""
+"""Title and advice for an operation: how many agents have proved it. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

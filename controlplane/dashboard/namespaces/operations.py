@@ -1,4 +1,4 @@
-"""One operation, with its receipts ticking in."""
+"""The page of one operation, which shows receipts as they arrive."""
 
 from typing import Any
 from uuid import UUID
@@ -31,10 +31,10 @@ def operation(request: HttpRequest, operation: UUID) -> HttpResponse:
 
 @part
 def operation_now(request: HttpRequest, operation: UUID) -> HttpResponse:
-    """The receipts, for HTMX; nothing (204) where the page has shown them all."""
+    """Render the receipts for HTMX, or answer 204 if the page has shown them all."""
     try:
         _, found = _found(request, operation)
-    except NotFound:  # not theirs any more: what stands there stays, and nobody asks on
+    except NotFound:  # access has ended: leave the page as it is and stop polling
         return HttpResponse(status=STOP_ASKING, headers={"HX-Reswap": "none"})
     now = operation_context(found)
     if request.GET.get("seen") == str(now["seen"]) and not now["is_over"]:
@@ -44,7 +44,7 @@ def operation_now(request: HttpRequest, operation: UUID) -> HttpResponse:
 
 
 def _found(request: HttpRequest, pk: UUID) -> tuple[Actor, Operation]:
-    """Whoever of those that somebody speaks for may see it."""
+    """Return the operation, and the first of the user's actors who may see it."""
     for actor in actors_of(request):
         try:
             return actor, operation_for(actor, pk)
@@ -54,7 +54,7 @@ def _found(request: HttpRequest, pk: UUID) -> tuple[Actor, Operation]:
 
 
 def operation_context(found: Operation) -> dict[str, Any]:
-    """Who is awaited first, then the newest receipts. `seen`: how many receipts this page has shown."""
+    """Return the context: awaited agents, then the newest receipts. `seen`: receipts shown."""
     receipts, awaited = found.receipts, found.awaited_agents
     shown = awaited[:MOST_SHOWN]
     return {
@@ -70,7 +70,7 @@ def operation_context(found: Operation) -> dict[str, Any]:
 
 
 def _frame(request: HttpRequest, actor: Actor, found: Operation) -> dict[str, Any]:
-    """Below the organisation that it is about, where there is one still."""
+    """Return the frame of the operation's organisation, if that still exists."""
     organisation, namespace = found.organisation, found.namespace
     if organisation is None or organisation.state == organisation.State.DELETED:
         return {"is_within": False}

@@ -1,4 +1,4 @@
-"""Pins of a namespace: listed, made and taken away. What they hold is never shown again."""
+"""List, create and remove pins of a namespace. A pin's content is never shown again."""
 
 from datetime import datetime
 from typing import Any
@@ -83,7 +83,7 @@ def pin_tag(pin: Pin, *, has_room: bool, now: datetime) -> Tag:
 
 
 def held_tag(held: PinHeld) -> Tag:
-    """As an agent last told."""
+    """Return a pin's state as an agent last reported it."""
     if held.is_warming:
         return Tag("being warmed", "info")
     if held.state != "active":

@@ -1,4 +1,4 @@
-"""Purging a namespace, or all of an organisation's: what will go, on whose word, and then the receipts."""
+"""Pages to purge a namespace, or all namespaces of an organisation, after a typed confirmation."""
 
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse

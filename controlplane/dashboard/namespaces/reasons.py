@@ -1,7 +1,7 @@
-"""Why prompt tokens were not served from cache, in words, and what to do about each. Pure.
+"""Labels, meaning and advice for each miss reason. Pure.
 
-Of eviction customers learn "by your own traffic" or "by fleet pressure"; who needed the room is never said here. A
-missed token does not say for whom its block gave way in a full pool: that is said of the blocks, where agents tell it.
+For evictions, customers see "by your own traffic" or "by fleet pressure", never which tenant needed the room. Missed
+tokens do not show for whom a full pool evicted their blocks; counts of blocks do, where agents report it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ FULL_BLOCK = 16
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """`kind` is a class of bar__part; `leads` names the page on which something can be done about it."""
+    """A miss reason. `kind` names a `bar__part` class; `leads` the page where the user can act on it."""
 
     label: str
     kind: str
@@ -90,8 +90,10 @@ REASONS: Mapping[str, Reason] = {
 
 
 def reason_rows(missed: Mapping[str, int], pressed: Taken) -> list[tuple[str, Reason, int]]:
-    """Label, reason and tokens of those that there were, the largest first; the tail, about which nothing can be done,
-    last. `pressed`: the blocks of the same window that gave way."""
+    """Return label, reason and tokens of each reason that occurred, the largest first.
+
+    The tail is last: nothing can be done about it. `pressed`: blocks evicted in the same window.
+    """
     return [
         (evicted_label(pressed) if name == "evicted" else REASONS[name].label, REASONS[name], tokens)
         for name, tokens in ordered(missed)
@@ -99,7 +101,7 @@ def reason_rows(missed: Mapping[str, int], pressed: Taken) -> list[tuple[str, Re
 
 
 def evicted_label(pressed: Taken) -> str:
-    """By whose doing, as the blocks have it."""
+    """Return the label of "evicted", with the cause from the evicted blocks."""
     own, others = pressed.own_pressed_blocks, pressed.others_blocks
     if own and others:
         parts = (share_text(others, own + others), share_text(own, own + others))
@@ -123,7 +125,7 @@ def ordered(missed: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def token_bar(title: str, cached: int, missed: Mapping[str, int]) -> Bar:
-    """All prompt tokens: served, and missed by reason."""
+    """Return all prompt tokens as a bar: cached, and missed by reason."""
     parts: Sequence[tuple[str, float, str]] = [
         ("Served from cache", cached, "served"),
         *((REASONS[name].label, tokens, REASONS[name].kind) for name, tokens in ordered(missed)),
@@ -132,7 +134,7 @@ def token_bar(title: str, cached: int, missed: Mapping[str, int]) -> Bar:
 
 
 def main_reason(missed: Mapping[str, int]) -> str | None:
-    """Most of what was missed, the tail aside."""
+    """Return the reason with most missed tokens, except the tail."""
     first = next(iter(ordered(missed)), None)
     return None if first is None or first[0] == "tail" else first[0]
 

@@ -1,4 +1,4 @@
-"""Which revisions touched a namespace in a window: its own, its organisation's, the fleet's; and what they changed."""
+"""The revisions that changed a namespace's policy in a window, published at any of its three levels."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -11,9 +11,9 @@ from tenants.selectors import policies_before
 
 
 def revisions_since(levels: Sequence[PolicyLevel], since: datetime, *, is_operator: bool) -> list[Revised]:
-    """Newest first, of those that changed something in force here, beside what the other levels say now.
+    """Return the revisions that changed a value in force here, newest first, given the other levels' current policies.
 
-    Notes on the fleet's level are for operators.
+    Only operators see notes of the fleet's level.
     """
     newest = PolicyRevision.objects.filter(level__in=levels, at__gte=since).order_by("-at")[:MOST_MARKS]
     rows = list(newest)

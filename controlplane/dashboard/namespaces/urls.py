@@ -1,4 +1,4 @@
-"""Where they are."""
+"""The URLs of namespaces."""
 
 from django.urls import path
 

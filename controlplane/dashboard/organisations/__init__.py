@@ -1,1 +1,1 @@
-"""Organisations: the list, one of them, its people, keys, limits, bounds and trail."""
+"""Organisations: the list, and for each its front page, members, keys, limits, bounds and audit trail."""

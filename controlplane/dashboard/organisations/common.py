@@ -1,4 +1,4 @@
-"""What the pages of one organisation share."""
+"""Rendering that the pages of one organisation share."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ def shown(
     *,
     status: int = 200,
 ) -> HttpResponse:
-    """A page within an organisation: its sections on top; of a suspended one its people change nothing."""
+    """Render a page with the organisation's tabs; members of a suspended one change nothing."""
     told = {
         "organisation": organisation,
         "sections": navigation.sections(actor, organisation.slug, request.path),

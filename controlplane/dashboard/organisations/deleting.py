@@ -1,4 +1,4 @@
-"""Deleting an organisation: what will go, how much of it, and its name typed."""
+"""Delete an organisation after showing how much it contains and asking for its name."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse

@@ -1,4 +1,4 @@
-"""What people type about organisations, cleaned. Limits here only keep nonsense out; services decide."""
+"""Forms of the organisations pages. Limits only reject nonsense; services decide."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -9,7 +9,7 @@ from django import forms
 from controlplane.dashboard.frame.forms import LARGEST_REVISION, ConfirmForm, RefusableForm, after
 from tenants.models import Member
 
-NAME = 200  # more than a service takes, so that it is the service that says how much is too much
+NAME = 200  # more than any service accepts, so that the service reports the real limit
 SLUG_HINT = "1 to 63 of a–z, 0–9 and inner hyphens. It is part of addresses and never changes."
 SCOPES = (
     ("infer", "Inference: send requests to the gateway"),
@@ -24,7 +24,7 @@ ROLES = (
     ("admin", "Admin: also manages keys, members and namespaces"),
 )
 BROKEN = "This form came back incomplete: reload the page and send it again."
-FEW = 20  # namespaces that are chosen by ticking them; more are typed
+FEW = 20  # up to so many namespaces are ticked in a list; more are typed
 
 
 class OrganisationsForm(RefusableForm):
@@ -32,7 +32,7 @@ class OrganisationsForm(RefusableForm):
 
 
 def revision_field() -> forms.IntegerField:
-    """Which one the page has shown."""
+    """Return a hidden field for the revision the page has shown."""
     messages = dict.fromkeys(("required", "invalid", "min_value", "max_value"), BROKEN)
     return forms.IntegerField(
         min_value=0, max_value=LARGEST_REVISION, widget=forms.HiddenInput, error_messages=messages
@@ -52,13 +52,13 @@ class RenameForm(OrganisationsForm):
 
 
 class EndingForm(ConfirmForm):
-    """Of what has a revision: whoever confirms has seen this one."""
+    """A confirmation bound to the revision that the user has seen."""
 
     revision = revision_field()
 
 
 class NamespaceForm(OrganisationsForm):
-    """`groups`: slugs of agent groups; for operators alone to choose."""
+    """A new namespace. `groups`: slugs of agent groups; only operators choose one."""
 
     slug = forms.CharField(
         label="Slug", max_length=NAME, help_text=SLUG_HINT, widget=forms.TextInput(attrs={"autocomplete": "off"})
@@ -76,8 +76,10 @@ class NamespaceForm(OrganisationsForm):
 
 
 class KeyForm(OrganisationsForm):
-    """`slugs`: the organisation's namespaces, at most one more than FEW of them. `once`: of a form that is sent twice
-    there is one key."""
+    """A new key. `slugs`: the organisation's namespaces, at most FEW + 1.
+
+    `once` identifies the form, so that sending it twice creates one key.
+    """
 
     places = {"expires_at": "ends"}
 

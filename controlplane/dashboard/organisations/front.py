@@ -1,4 +1,4 @@
-"""The front page of an organisation, and what is done there: namespaces made, a new name, suspension and its end."""
+"""The front page of an organisation: create namespaces, rename it, suspend it, lift a suspension."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -152,7 +152,7 @@ def _row(one: NamespaceHome, owned: Owned) -> NamespaceRow:
 
 
 def _forms(actor: Actor, found: Organisation, tried: Tried) -> dict[str, forms.Form]:
-    """Each as it was sent, or empty; the revision is always that of the page."""
+    """Return the forms, as submitted or empty, with the page's revision."""
     return {
         "namespace_form": tried.get("namespace") or NamespaceForm(groups=_groups(actor), prefix="new"),
         "rename_form": tried.get("rename") or RenameForm(initial={"name": found.name}, prefix="edit"),

@@ -1,4 +1,4 @@
-"""The front page of an organisation in words: its headline, its namespaces, its month by model. Pure."""
+"""The front page of an organisation: its headline, namespaces, and this month by model. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ class NamespaceRow:
 
 @dataclass(frozen=True, slots=True)
 class ModelLine:
-    """Of one model all its days together. `amount` None: it has no price."""
+    """The sums of one model over all days; `amount` is None if it has no price."""
 
     model: str
     requests: int
@@ -72,7 +72,7 @@ def headline(organisation: Organisation, owned: Owned, namespaces: int) -> str:
 
 
 def limits_line(limits: Limits) -> str:
-    """ "600 requests a minute, no limit on tokens"."""
+    """Return the limits as "600 requests a minute, 20,000 tokens a minute"."""
     said = [f"{value:,} {words}" for field, words in RATES if (value := getattr(limits, field)) is not None]
     return ", ".join(said) or "no limit on requests or tokens"
 

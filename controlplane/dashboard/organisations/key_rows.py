@@ -1,4 +1,4 @@
-"""API keys as their page shows them, and what to do with one that is new. Pure."""
+"""Rows for API keys, and the first commands to try with a new key. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ MOST_SLUGS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
-    """`asked`: at gateways, in 24 h. `slugs`: of namespaces that are there, by id."""
+    """One key. `asked`: its requests at gateways in 24 h. `slugs`: existing namespaces by id."""
 
     key: ApiKey
     slugs: Mapping[int, str]
@@ -43,14 +43,14 @@ class KeyRow:
 
 
 def last_used(at_api: datetime | None, at_gateway: datetime | None) -> tuple[datetime | None, str]:
-    """The later of the two. Of a gateway it is known to the minute, as long as minutes are kept."""
+    """Return when and where a key was last used; at a gateway to the minute, as long as minutes are stored."""
     if at_gateway is not None and (at_api is None or at_gateway > at_api):
         return at_gateway, "at a gateway"
     return at_api, "at the REST API" if at_api else ""
 
 
 def bound_words(ids: list[int] | None, slugs: Mapping[int, str]) -> str:
-    """Those deleted since are gone, and widen nothing."""
+    """Return a key's namespaces without deleted ones. A key bound only to deleted namespaces covers none."""
     if ids is None:
         return "all, later ones too"
     return listed(sorted(slugs[one] for one in ids if one in slugs), MOST_SLUGS) or "none that is left"
@@ -76,7 +76,7 @@ def headline(total: int, find: str) -> str:
 
 
 def snippet(key: ApiKey, secret: str, *, gateway: str, web: str) -> str:
-    """What to do first with a new key. `gateway`, `web`: where this installation listens; empty where none does."""
+    """Return the first commands for a new key. `gateway`, `web`: this installation's URLs, if known."""
     if "infer" in key.scopes:
         base = gateway or "https://your-gateway"
         lines = (f"export OPENAI_BASE_URL={base}/v1", f"export OPENAI_API_KEY={secret}")

@@ -1,4 +1,4 @@
-"""An organisation's API keys: made, shown once, revoked."""
+"""An organisation's API keys: create, show once, revoke."""
 
 import json
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ def _create(request: HttpRequest, actor: Actor, found: Organisation) -> HttpResp
 
 
 def _made(actor: Actor, found: Organisation, form: KeyForm) -> tuple[ApiKey, str] | ApiKey:
-    """The key and its secret; of a form that is sent again, as by a reload, the same key without."""
+    """Create a key and return it with its secret, or alone for a form sent twice, as by a reload."""
     told = form.cleaned_data
 
     def perform() -> tuple[tuple[ApiKey, str], KeptAnswer]:
@@ -140,7 +140,7 @@ def _slugs(actor: Actor, found: Organisation) -> list[str]:
 
 
 def _namespaces(actor: Actor, found: Organisation, slugs: Sequence[str]) -> list[Namespace]:
-    """All of them, or a refusal that names each that is not there."""
+    """Return the namespaces, or raise InvalidFields that names the missing ones."""
     chosen = list(namespaces_visible(actor, found).filter(slug__in=slugs))
     known = {one.slug for one in chosen}
     if missing := [slug for slug in slugs if slug not in known]:

@@ -1,4 +1,4 @@
-"""An organisation's limits and bounds in the units people think in: as everybody reads them, and as forms. Pure."""
+"""An organisation's limits and bounds in common units, as rows to read and as forms. Pure."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -34,11 +34,11 @@ CHOICES: Final = {
 }
 
 
-# As everybody reads them
+# Rows for every reader
 
 
 def limit_rows(limits: Limits, held: Holdings) -> list[tuple[str, int | None, str]]:
-    """Each with its label, its value and a note; without a value there is no limit."""
+    """Return each limit's label, value and note; None means no limit."""
     return [
         (label, getattr(limits, field), f"{note.partition(';')[0]}{_there(field, held)}")
         for field, (label, note) in LIMITS.items()
@@ -50,7 +50,7 @@ def _there(field: str, held: Holdings) -> str:
 
 
 def bound_rows(bounds: Bounds) -> list[tuple[str, str, bool]]:
-    """Each policy field with what its bound says, and whether members may change it at all."""
+    """Return each policy field's label and bound, and whether members may change it."""
     found = [(field, getattr(bounds, field)) for field in FIELDS]
     return [(LABELS[field], _bound_words(field, bound), bound is not None) for field, bound in found]
 
@@ -78,7 +78,7 @@ def headline(name: str, limits: Limits, bounds: Bounds) -> str:
     return f"{name} {may}; its members may change {mine} of {len(FIELDS)} policy fields"
 
 
-# As operators set them
+# Forms for operators
 
 
 class LimitsForm(OrganisationsForm):
@@ -109,7 +109,7 @@ class LimitsForm(OrganisationsForm):
 
 
 def limits_initial(stored: Mapping[str, Any], revision: int) -> dict[str, Any]:
-    """What is set, and nothing where a default holds."""
+    """Return the limits that are set; defaults stay empty."""
     said = {field: stored.get(field) for field in LIMITS}
     return {**{field: "" if value is None else str(value) for field, value in said.items()}, "revision": revision}
 
@@ -120,7 +120,7 @@ def _whole(text: str) -> int | None:
 
 
 class BoundsForm(OrganisationsForm):
-    """Of each policy field whether the organisation's members may change it, and how far."""
+    """A form that sets whether members may change each policy field, and within which bounds."""
 
     revision = revision_field()
 
@@ -145,10 +145,10 @@ class BoundsForm(OrganisationsForm):
 
     def _bound(self, field: str, told: Mapping[str, Any]) -> dict[str, Any] | None:
         if not told.get(f"{field}__may"):
-            for end in ("min", "max"):  # what is typed beside an empty tick counts for nothing
+            for end in ("min", "max"):  # values beside an unticked box are ignored
                 self.errors.pop(f"{field}__{end}", None)
             return None
-        if field in CHOICES:  # nothing allowed is not the same as operators only: what is set may be taken away
+        if field in CHOICES:  # an empty list differs from "operators only": members may still remove what is set
             return {"allowed": told.get(f"{field}__allowed", [])}
         if field not in RANGES:
             return {}
@@ -157,7 +157,7 @@ class BoundsForm(OrganisationsForm):
 
     @property
     def rows(self) -> Iterator[dict[str, Any]]:
-        """A row for each policy field, with its inputs."""
+        """Yield a row for each policy field, with its inputs."""
         for field in FIELDS:
             names = {
                 name: self[f"{field}__{name}"]

@@ -1,4 +1,4 @@
-"""How much an organisation may have and ask for, and what its members may change: read by them, set by operators."""
+"""An organisation's limits and the bounds of its policies: shown to members, set by operators."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""Organisations as the operators' list shows them: words, numbers with their basis, a state that is a word. Pure."""
+"""Rows of the operators' list of organisations: numbers with their basis, and the state as a word. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ NOTHING: Final[Counts] = {"requests": 0, "prompt_tokens": 0, "cached_tokens": 0}
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """A column; `address` orders by it, and by it the other way round where it is the order already."""
+    """A column. `address` sorts by it, or reverses the order if the list is sorted by it."""
 
     label: str
     address: str
@@ -30,7 +30,7 @@ class Head:
 
 
 def ordered(rows: Sequence[Listed], order: str, counts: Mapping[int, Counts]) -> list[Listed]:
-    """Who has no number comes last, whichever way round. `counts` is by whose they are."""
+    """Sort the rows. Those without a number come last either way. `counts` is by organisation."""
     name, is_down = order.removeprefix("-"), order.startswith("-")
     by_name = sorted(rows, key=lambda row: (row.name.casefold(), row.slug))
     if name == "name":
@@ -51,7 +51,7 @@ def ratio(counts: Counts) -> float | None:
 
 
 def is_little(counts: Counts) -> bool:
-    """Whether a rate of so few requests says nothing yet."""
+    """Return whether there are too few requests for a rate."""
     return 0 < counts["requests"] < LEAST_REQUESTS
 
 
@@ -82,7 +82,7 @@ def headline(total: int, suspended: int, of: Asked) -> str:
 
 
 def measured(window_seconds: int, covered_seconds: int) -> str:
-    """On what the numbers of a list stand."""
+    """Return what the numbers of the list are based on."""
     if covered_seconds >= window_seconds:
         return "Numbers are of the last 24 h, in all namespaces, out of what engines counted"
     if not covered_seconds:

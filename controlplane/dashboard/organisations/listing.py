@@ -1,4 +1,4 @@
-"""The operators' list of organisations, and the form that makes one."""
+"""The operators' list of organisations, and the form to create one."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ from tenants.services.organisations import organisation_create
 
 @page()
 def organisations(request: HttpRequest) -> HttpResponse:
-    """What is counted is asked of those on the page alone, unless the order is by it."""
+    """List organisations; count only those on the page, unless sorted by a count."""
     actor, of = operator_of(request), asked(request.GET.dict(), orders=ORDERS)
     found = organisations_found(actor, of.find)
     owned = by_organisation() if of.order.removeprefix("-") in BY_NUMBERS else None

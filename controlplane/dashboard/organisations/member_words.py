@@ -1,4 +1,4 @@
-"""An organisation's people as their page shows them. Pure."""
+"""Wording for an organisation's members. Pure."""
 
 from controlplane.dashboard.frame.words import MAY, counted
 from tenants.models import Member
@@ -9,7 +9,7 @@ def may_words(member: Member) -> str:
 
 
 def is_reader(member: Member, reader: str) -> bool:
-    """Whether the member is whoever looks at the page."""
+    """Return whether the member is the user who reads the page."""
     return member.user_id is not None and str(member.user_id) == reader
 
 
@@ -26,7 +26,7 @@ def headline(total: int, invited: int, find: str) -> str:
 
 
 def link_words(purpose: str, email: str) -> tuple[str, str]:
-    """Whom to give a link to, and what it does."""
+    """Return who should get the link, and what opening it does."""
     if purpose == "invitation":
         return f"Give this link to {email}", "Whoever opens it joins as them."
     what = "Whoever opens it sets their password; their open sessions end then."

@@ -1,4 +1,4 @@
-"""An organisation's people: invited, given roles, removed; and links for them, each shown once."""
+"""An organisation's members: invite them, set roles, remove them, and create links, each shown once."""
 
 from typing import Any
 from uuid import UUID
@@ -85,7 +85,7 @@ def _remove(request: HttpRequest, actor: Actor, member: Member) -> HttpResponse:
 
 
 def _afterwards(actor: Actor, member: Member, found: Organisation, *, is_still_admin: bool) -> HttpResponse:
-    """Whoever is no admin any more has no business on this page."""
+    """Redirect after a change of role; a user who is no longer an admin may not open this page."""
     is_out = _is_self(actor, member) and not is_still_admin
     return redirect("organisation" if is_out else "members", found.slug)
 
@@ -144,7 +144,7 @@ def _is_self(actor: Actor, member: Member) -> bool:
 
 
 def _link(link: NewLink, email: str) -> dict[str, Any]:
-    """A link at the only moment it is shown."""
+    """Return the context of a new link, shown only once."""
     title, what = link_words(link.purpose, email)
     url = f"{settings.ENVIRONMENT.base_url}{link.path}"
     return {"title": title, "url": url, "expires_at": link.expires_at, "what": what}

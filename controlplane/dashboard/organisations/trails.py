@@ -1,4 +1,4 @@
-"""What was done in an organisation."""
+"""The audit trail of one organisation."""
 
 from django.http import HttpRequest, HttpResponse
 

@@ -1,4 +1,4 @@
-"""Where they are."""
+"""The URLs of the organisations."""
 
 from django.urls import path
 

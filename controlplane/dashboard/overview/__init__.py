@@ -1,1 +1,1 @@
-"""The operators' home: the whole fleet at a glance."""
+"""The operators' start page: the whole fleet at a glance."""

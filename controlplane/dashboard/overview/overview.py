@@ -1,4 +1,4 @@
-"""The operators' overview: the fleet's numbers of 24 hours, its agents, and what wants somebody to look at it."""
+"""The operators' overview: the fleet's numbers of the last 24 hours, its agents, alerts and rollouts."""
 
 from datetime import datetime
 from typing import Any
@@ -42,7 +42,7 @@ def overview_now(request: HttpRequest) -> HttpResponse:
 
 @part
 def overview_watched(request: HttpRequest) -> HttpResponse:
-    """What wants somebody to look at it: by itself, because it moves when no number does, and costs little."""
+    """Render pools, alerts and rollouts alone: they change when no number does, and are cheap."""
     context = watched_of(operator_of(request))
     return render(request, "dashboard/overview/_overview_watched.html", {**context, "swapped": True})
 

@@ -1,4 +1,4 @@
-"""How each part of the control plane is doing, as the overview shows it. Probing is here, judging is pure."""
+"""The health of each part of the control plane, for the overview. Probes do I/O; the judgements are pure."""
 
 import time
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Part:
 
 
 def parts_observe(*, now: float) -> list[Part]:
-    """Ask every part, now."""
+    """Probe every part now."""
     database, broker = _database(), _broker()
     worker_age, beat_age = _worker_age(now), _beat_age(now)
     worker, beat = judge_worker_and_beat(worker_age, beat_age, broker_answers=not broker.is_silent)
@@ -45,7 +45,7 @@ def parts_observe(*, now: float) -> list[Part]:
 
 
 def headline(parts: Sequence[Part]) -> str:
-    """The fact about all of them, as a sentence. Names causes only: what merely waits for one is not at fault."""
+    """Return one sentence on all parts. It names causes only: a waiting part is not at fault."""
     silent = [part.name for part in parts if part.is_silent]
     if silent:
         return f"{_listed(silent)} {'do' if silent[1:] else 'does'} not answer"
@@ -56,7 +56,7 @@ def headline(parts: Sequence[Part]) -> str:
 
 
 def advice(parts: Sequence[Part]) -> str:
-    """What that means and what to do, below the headline."""
+    """Return what the headline means and what to do about it."""
     silent = [part.name.lower().replace("postgresql", "postgres") for part in parts if part.is_silent]
     if not silent:
         return "Everything below is measured on this installation, now."
@@ -68,7 +68,7 @@ def advice(parts: Sequence[Part]) -> str:
 
 
 def pulse_summary(pulses: Sequence[Pulse]) -> dict[str, object]:
-    """The numbers above the chart: median and slowest round trip, and how many there were."""
+    """Return the numbers above the chart: count, median and slowest round trip."""
     values = [pulse.milliseconds for pulse in pulses]
     if not values:
         return {"count": 0, "median_ms": None, "slowest_ms": None}
@@ -76,7 +76,7 @@ def pulse_summary(pulses: Sequence[Pulse]) -> dict[str, object]:
 
 
 def judge_worker_and_beat(worker_age: float | None, beat_age: float | None, *, broker_answers: bool) -> tuple[str, str]:
-    """Their states. Without the broker nothing is known of beat, and without beat nothing is sent to the worker."""
+    """Return the states of worker and beat. Without the broker beat is unknown; without beat the worker idles."""
     beat = _judge_age(beat_age, late_after=BEAT_SILENT_SECONDS) if broker_answers else UNKNOWN
     worker = _judge_age(worker_age, late_after=PULSE_LATE_SECONDS)
     if worker == SILENT and beat != ANSWERS:
@@ -118,7 +118,7 @@ def _broker() -> Part:
 
 
 def _worker_age(now: float) -> float | None:
-    """How long ago the worker finished the task that beat keeps sending."""
+    """Return the seconds since the worker finished the task that beat sends repeatedly, or None."""
     try:
         pulse = pulse_latest()
     except DatabaseError:

@@ -1,4 +1,4 @@
-"""What operators see first besides the numbers: pools, and whose hit rate moved. Pure."""
+"""Pools and the top changes in hit rate, for the operators' overview. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,29 +15,29 @@ from controlplane.dashboard.policies.enforcement_words import with_fleet_words
 
 MOST_POOLS = 8
 MOST_LINES = 5
-Seen = Mapping[str, Any]  # what fleet.views.agent_view says
+Seen = Mapping[str, Any]  # the result of fleet.views.agent_view
 
 
 @dataclass(frozen=True, slots=True)
 class Pools:
     title: str
     note: str
-    rows: Sequence[tuple[Seen, int | None, Tag]]  # agents, how full each is in percent, whether it is in sync
+    rows: Sequence[tuple[Seen, int | None, Tag]]  # agent, how full its pool is in percent, whether it is in sync
     unshown: int
 
 
 @dataclass(frozen=True, slots=True)
 class Movers:
-    """`as_of`: they are counted anew once a minute, and may be older than what stands beside them."""
+    """The organisations with the top changes, computed once a minute: `as_of` may be older than other numbers."""
 
     title: str
     note: str
     as_of: datetime
-    rows: Sequence[tuple[Moved, float]] = ()  # with by how many points, whichever way
+    rows: Sequence[tuple[Moved, float]] = ()  # with the size of the change in points, without its sign
 
 
 def pools(agents: Sequence[Mapping[str, Any]]) -> Pools:
-    """Engines' pools, the fullest of many, in the order of names: none moves. And who of all agents is in sync."""
+    """Return the fullest engines' pools, sorted by name so that none moves, and how many agents are in sync."""
     engines = [one for one in agents if one["kind"] == "engine"]
     fullest = sorted(engines, key=lambda one: (-(percent_used(one["pool"]) or 0), one["id"]))[:MOST_POOLS]
     rows = [(one, percent_used(one["pool"]), sync_tag(one)) for one in sorted(fullest, key=lambda one: one["id"])]

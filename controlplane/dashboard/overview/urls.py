@@ -1,4 +1,4 @@
-"""Where its pages are."""
+"""The URLs of the overview's parts."""
 
 from django.urls import URLPattern, path
 

@@ -1,1 +1,1 @@
-"""Policies at the three levels: the editor, its preview, what is published, and revisions."""
+"""Pages of the policies at the three levels: editor, preview, publishing, and revisions."""

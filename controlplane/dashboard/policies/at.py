@@ -1,4 +1,4 @@
-"""Whose policy a page is about, for whom it is shown, and where else one can go from there."""
+"""The policy level that a page is about, the user's permissions there, and links to related pages."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +27,7 @@ from tenants.levels import FLEET, Place
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """One of the three levels, and who looks at it."""
+    """One of the three levels, and the actor who looks at it."""
 
     actor: Actor
     place: Place
@@ -47,7 +47,7 @@ class At:
 
     @property
     def may_edit(self) -> bool:
-        """What publishing asks again."""
+        """Return whether the actor may edit; publishing checks again."""
         return self.actor.has(Scope.POLICY_WRITE) and not self._is_held
 
     @property
@@ -57,22 +57,22 @@ class At:
 
     @property
     def why_not(self) -> str:
-        """Why nothing can be changed here; empty where something can."""
+        """Return why nothing can be changed here; empty if it can."""
         if self._is_held:
             return "This organisation is suspended: its policy can be read, not changed. Ask your operator."
         return "" if self.may_edit else "Your role lets you read policies. Editors and admins may change them."
 
     @property
     def whose(self) -> str:
-        """ "acme/chat", "The fleet’s default"."""
+        """Return "acme/chat" or "The fleet’s default"."""
         return "The fleet’s default" if self.kind == "fleet" else self.place.name
 
     def address(self, page: str) -> str:
-        """Of `policy`, `policy-check`, `revisions`."""
+        """Return the URL of `policy`, `policy-check` or `revisions` at this level."""
         return reverse(f"{self.kind}-{page}", args=self.arguments)
 
     def frame(self, request: HttpRequest) -> dict[str, Any]:
-        """What every page of a level has around it."""
+        """Return the context that every page of a level needs."""
         organisation, namespace = self.place.organisation, self.place.namespace
         around: dict[str, Any] = {
             "kind": self.kind,
@@ -95,7 +95,7 @@ class At:
 
 
 def at(request: HttpRequest, org: str = "", ns: str = "", *, writes: bool = False) -> At:
-    """Raises NotFound and NotPermitted, as everywhere."""
+    """Return the URL's level, or raise NotFound or NotPermitted."""
     if not org:
         actor = operator_of(request)
         permit(actor, OPERATE_PUBLISH if writes else OPERATE_READ)

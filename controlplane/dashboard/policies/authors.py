@@ -1,9 +1,9 @@
-"""Who published a revision and when, for whoever was slower. Which operator it was is the operators' to know."""
+"""Author and time of a revision for conflict messages. Only operators see which operator it was."""
 
 from tenants.actor import Actor
 from tenants.models import PolicyLevel, PolicyRevision
 
-OPERATOR = "an operator"  # what an organisation reads instead of a name
+OPERATOR = "an operator"  # shown to an organisation's members instead of the operator's name
 
 
 def author_name(revision: PolicyRevision, actor: Actor) -> str:
@@ -11,11 +11,11 @@ def author_name(revision: PolicyRevision, actor: Actor) -> str:
 
 
 def published_by(level: PolicyLevel, number: int, actor: Actor) -> str:
-    """ "by kim@acme.example, 24 Nov 2026 17:20 UTC"; empty where there is no such revision."""
+    """Return "by kim@acme.example, 24 Nov 2026 17:20 UTC"; empty if there is no such revision."""
     found = level.revisions.filter(number=number).first()
     return "" if found is None else f"by {author_name(found, actor)}, {found.at:%-d %b %Y %H:%M} UTC"
 
 
 def was_published(level: PolicyLevel, number: int, actor: Actor) -> str:
-    """The beginning of what whoever was slower reads."""
+    """Return the beginning of a conflict message."""
     return f"Revision {number} was published meanwhile {published_by(level, number, actor)}".strip()

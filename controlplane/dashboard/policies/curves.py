@@ -1,4 +1,4 @@
-"""What another time to live would bring, as a curve and in sentences; nothing where too little is known. Pure."""
+"""The forecast hit rate for other TTLs, as a curve and sentences; without a curve if too little is known. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class Curve:
 
 
 def curve(found: Mapping[str, Any], problem: str = "") -> Curve:
-    """Of what_if(): `then` is what the form says. `problem`: what was typed is no policy to foretell."""
+    """Return the curve for what_if(), where `then` is the form's value. `problem`: the form's error."""
     if problem:
         return Curve("What another time to live would bring", problem)
     if not found["is_enough"]:

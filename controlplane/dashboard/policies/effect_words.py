@@ -1,10 +1,10 @@
-"""What a revision was to bring, and what was measured around it, as pages say it. Pure."""
+"""Formatting of a revision's forecast and measured effect. Pure."""
 
 from controlplane.analytics.predicting import Effect
 
 
 def predicted_words(effect: Effect) -> str:
-    """Empty where nothing was foretold."""
+    """Return the forecast change; empty without one."""
     found = effect.foretold
     return f"{percent_text(found.before)} → {percent_text(found.after)}" if found else ""
 
@@ -14,7 +14,7 @@ def error_words(effect: Effect) -> str:
 
 
 def measured_words(effect: Effect) -> str:
-    """A day before and, as far as it is over, a day after. Empty where nothing was measured after."""
+    """Return the hit rates a day before and up to a day after; empty if none was measured after."""
     if effect.measured_after is None:
         return ""
     before = "nothing asked" if effect.measured_before is None else percent_text(effect.measured_before)

@@ -1,4 +1,4 @@
-"""How pages say that a policy field is not enforced, beside whether agents are in sync. Pure."""
+"""Sentences on policy fields that are not enforced, shown beside whether agents are in sync. Pure."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -9,15 +9,15 @@ from controlplane.rollouts.enforcing import Setting, reasons_words
 from engine_agent.contracts.policy_fields import LABELS
 from tenants.actor import Actor
 
-Seen = Mapping[str, Any]  # what fleet.views.agent_view says
+Seen = Mapping[str, Any]  # the result of fleet.views.agent_view
 TITLES = {"best_effort": "Best effort", "untested": "Untested", "refused": "Not enforced"}
 
 
-# Of the fleet and of single agents
+# For the fleet and for single agents
 
 
 def fleet_words(agents: Iterable[Seen]) -> str:
-    """Which fields in force nobody enforces, and which not every agent; empty where all are enforced."""
+    """Return the fields in force that no agent enforces, then those that only some do; empty if all are enforced."""
     by_group: dict[str, list[set[str]]] = {}
     for agent in agents:
         if agent["kind"] == "engine" and agent["models"]:
@@ -43,12 +43,12 @@ def labels_words(names: Collection[str]) -> str:
 
 
 def with_fleet_words(statement: str, agents: Iterable[Seen]) -> str:
-    """ "All 3 agents are in sync; 1 field is not enforced: Offload tier"."""
+    """Return "All 3 agents are in sync; 1 field is not enforced: Offload tier"."""
     return "; ".join(filter(None, (statement, fleet_words(agents))))
 
 
 def enforcement_facts(enforcement: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Of one engine: how many fields it enforces, then each of the others with the reason."""
+    """Yield how many fields an engine enforces, then each other field with the reason."""
     partial = {name: field for name, field in enforcement.items() if field["grade"] != "enforced"}
     reported = {name: field for name, field in partial.items() if field["why"] != NOT_REPORTED.why}
     if len(reported) < len(partial):
@@ -64,11 +64,11 @@ def _graded(grade: Mapping[str, str]) -> str:
     return ", ".join(filter(None, (TITLES[grade["grade"]].lower(), grade["why"])))
 
 
-# Of a policy
+# For a policy
 
 
 def policy_words(results: Iterable[Mapping[str, Together]], actor: Actor) -> str:
-    """Of what is in force at one level, in general and for models: for beside its agents in sync."""
+    """Return the unenforced fields of a level's policy and its models, to follow the count of agents in sync."""
     short = [(name, result) for fields in results for name, result in fields.items() if result.refusing]
     nowhere = [(name, result) for name, result in short if result.grade == "refused"]
     somewhere = [(name, result) for name, result in short if result.grade != "refused"]
@@ -82,7 +82,10 @@ def _shortfall(results: Sequence[tuple[str, Together]], where: str, actor: Actor
 
 
 def fields_words(values: Mapping[str, Any], results: Mapping[str, Together], actor: Actor) -> dict[str, str]:
-    """By field, for beside it; empty where it is enforced, or older agents do what every version does."""
+    """Return each field's note.
+
+    It is empty if the field is enforced, or only unreported by older agents though every version enforces it.
+    """
     return {name: _field_words(Setting(name, None, values[name]), result, actor) for name, result in results.items()}
 
 

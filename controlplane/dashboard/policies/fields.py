@@ -1,7 +1,7 @@
-"""A policy's fields as people type and read them: 5 min, 12 %, "on". From what was typed to what is meant. Pure.
+"""Parse policy fields as typed in a form ("5 min", "12 %", "on"), and format values. Pure.
 
-In a form each field is a name, or that of its model's place and it ("m0-ttl_seconds"). Empty means: inherit. What is
-not in the form at all stays.
+A form uses the policy's field names, with a prefix for a model's value ("m0-ttl_seconds"). An empty field means:
+inherit. A field that is missing from the form stays unchanged.
 """
 
 import math
@@ -25,7 +25,7 @@ from engine_agent.contracts.policy_fields import FIELDS, LABELS, PolicyField
 from kernels.formats import OFFERED
 
 Typed = Mapping[str, Sequence[str]]
-NO_CAP = "none"  # in place of a unit: no amount at all
+NO_CAP = "none"  # sent as the unit: no limit at all
 OWN = "own"
 _RATIO = re.compile(r"(?<![\w.])[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?(?![\w.%]|\.\d)")
 
@@ -35,14 +35,14 @@ POLICY_PATH = re.compile(rf"(?<![\w.])policy\.(?:models\.(?P<model>\S+)\.)?(?P<f
 
 
 class _Word:
-    """Instead of a value."""
+    """A marker used in place of a value, such as INHERITED."""
 
 
 INHERITED, UNSENT = _Word(), _Word()
 
 
 def choices_of(field: PolicyField) -> tuple[str, ...]:
-    """The words to choose from; none where something is typed."""
+    """Return the choices of a field; empty for a field that is typed."""
     match field.kind:
         case "switch":
             return ("on", "off")
@@ -52,7 +52,7 @@ def choices_of(field: PolicyField) -> tuple[str, ...]:
 
 
 def read(field: PolicyField, key: str, typed: Typed) -> Any:
-    """A value, INHERITED, or UNSENT where the form did not have the field. Raises ValidationError."""
+    """Return a value, INHERITED, or UNSENT if the form lacks the field. Raise ValidationError if it is invalid."""
     name = f"{key}-own" if field.kind == "formats" else key
     if name not in typed:
         return UNSENT
@@ -94,7 +94,7 @@ def _choice(field: PolicyField, chosen: str) -> bool | str:
 
 
 def _formats(ticked: Sequence[str]) -> list[str]:
-    """In the order of the formats, whatever the order of ticks: but what names the same ones stays as it was said."""
+    """Return the ticked formats in the order of OFFERED."""
     if unknown := set(ticked).difference(OFFERED):
         raise forms.ValidationError(f"“{shortened(min(unknown))}” is no format.")
     return [one for one in OFFERED if one in ticked]
@@ -115,11 +115,11 @@ def _number(field: PolicyField, text: str) -> float:
     return number
 
 
-# From values back to what stands in the form
+# From values back to the content of the form
 
 
 def typed_of(field: PolicyField, key: str, value: Any, *, unit_of: Any = INHERITED) -> dict[str, list[str]]:
-    """What somebody would have typed. `unit_of`: what is inherited lends its unit, where nothing is typed."""
+    """Return what a form shows for a value. An inherited one is empty and takes its unit from `unit_of`."""
     match field.kind:
         case "seconds":
             return _typed_seconds(key, value, unit_of)
@@ -148,7 +148,7 @@ def _chosen(value: Any) -> str:
 
 
 def number_text(value: float) -> str:
-    """As short as it can be said: 12, 2.5, and 7 of what a float calls 7.000000000000001."""
+    """Format a number in at most 10 digits: 7.000000000000001 becomes 7."""
     return f"{value:.10g}"
 
 
@@ -157,12 +157,12 @@ def percent(share: float) -> str:
 
 
 def what_words(name: str, model: str | None) -> str:
-    """A field as pages call it: "KV format of tiny"."""
+    """Return a field's label with its model: "KV format of tiny"."""
     return f"{LABELS[name]} of {model}" if model else LABELS[name]
 
 
 def value_words(name: str, value: Any) -> str:
-    """With its unit: "5 min", "12 % of each pool", "int4"."""
+    """Format a value with its unit: "5 min", "12 % of each pool", "int4"."""
     field = FIELDS[name]
     if value is INHERITED:
         return "inherited"
@@ -180,11 +180,11 @@ def value_words(name: str, value: Any) -> str:
     return _chosen(value)
 
 
-# What services say, as it is said on the page
+# Messages of services in the terms of the page
 
 
 def problem_words(name: str, message: str) -> str:
-    """What is said in seconds and shares, in the units of the page, and of fields, by their labels."""
+    """Rewrite a service's message with the page's units and labels."""
     kind = FIELDS[name].kind if name in FIELDS else None
     if kind == "seconds":
         message = in_words(message)
@@ -194,8 +194,10 @@ def problem_words(name: str, message: str) -> str:
 
 
 def reason_words(said: str) -> str:
-    """Why something of a policy is as it is, told by services and agents: "policy.models.tiny.kv_dtype" is "KV format"
-    of tiny, and many seconds are minutes and hours."""
+    """Rewrite a reason from a service or an agent for people.
+
+    "policy.models.tiny.kv_dtype" becomes "“KV format” of tiny", and large counts of seconds become minutes or hours.
+    """
     return lengths_in_words(labelled(POLICY_PATH.sub(_path_words, said)))
 
 
@@ -205,5 +207,5 @@ def _path_words(found: re.Match[str]) -> str:
 
 
 def labelled(message: str) -> str:
-    """Names of fields as the page calls them."""
+    """Replace field names by their labels."""
     return _NAME.sub(lambda found: f"“{LABELS[found[0]]}”", message)

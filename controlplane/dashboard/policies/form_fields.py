@@ -1,4 +1,4 @@
-"""Values of policy fields as people type them: durations, percentages and numbers, as text and as Django fields."""
+"""Durations, percentages and numbers as people type them: parsing, formatting and Django form fields."""
 
 import re
 from decimal import Decimal
@@ -19,7 +19,7 @@ NAMES: Final = {
     **{WORDS[name].removesuffix("s"): size for name, size in SIZES.items()},
 }
 AMOUNT_OF_TIME: Final = "amount of time: write a number, as 5 or 1.5"
-MOST_LETTERS: Final = 40  # of what somebody typed, to read and to quote
+MOST_LETTERS: Final = 40  # characters of typed text that are parsed or quoted
 _AMOUNT = re.compile(r"[0-9]{1,9}(?:[.,][0-9]{1,9})?")
 _SECONDS = re.compile(r"\b[0-9]+(?:\.[0-9]+)?(?:e\+?[0-9]+)?\b(?: s\b)?")
 _TERM = re.compile(r"([0-9]{1,9})\s*([a-z]*)\s*")
@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[0-9]{1,6}(?:[.,][0-9]{1,6})?")
 
 
 class ValueField(forms.Field):
-    """Text that means a number. `hint` may name a policy field's bounds."""
+    """A text field for a number. `hint` may name a policy field's bounds."""
 
     hint: ClassVar[str]
     problem: ClassVar[str]
@@ -55,7 +55,7 @@ class ValueField(forms.Field):
 
 
 class DurationField(ValueField):
-    """Whole seconds, typed as 300, 5 min or 1 h 30 min."""
+    """A field for whole seconds, typed as 300, 5 min or 1 h 30 min."""
 
     hint = "as 5 min or 24 h; empty: open"
     problem = "is no length of time: write 300, 5 min or 24 h."
@@ -77,7 +77,7 @@ class DurationField(ValueField):
 
 
 class PercentField(ValueField):
-    """A share from 0 to 1, typed in percent."""
+    """A field for a share from 0 to 1, typed in percent."""
 
     hint = "in percent of each agent's pool; empty: open"
     problem = "is no percentage: write 12 or 12.5 %."
@@ -113,7 +113,7 @@ VALUE_FIELDS: Final[dict[Kind, type[ValueField]]] = {
 
 
 def seconds_problem(seconds: Decimal, field: PolicyField) -> str | None:
-    """Why the field cannot have this value, for after "is"; None where it can."""
+    """Return why the field cannot have this value, for after "is"; None if it can."""
     if seconds != int(seconds):
         return "no whole number of seconds"
     if field.minimum is not None and seconds < field.minimum:
@@ -128,19 +128,19 @@ def shortened(typed: str) -> str:
 
 
 def amount_read(typed: str, what: str) -> Decimal:
-    """Raises ValidationError, which says what the text is not."""
+    """Parse a number, or raise ValidationError naming `what` was expected."""
     if not _AMOUNT.fullmatch(typed):
         raise forms.ValidationError(f"“{shortened(typed)}” is no {what}.")
     return Decimal(typed.replace(",", "."))
 
 
 def split(seconds: int) -> tuple[str, str]:
-    """As people would type it, amount and unit: 300 is 5 minutes, 5,400 is 90 minutes, and a day 24 hours."""
+    """Return amount and unit as people would type them: 300 is 5 min, 5,400 is 90 min, and a day is 24 h."""
     fitting = [(size, name) for size, name in UNITS if seconds % size == 0 and (name != "d" or seconds >= 2 * size)]
     size, name = fitting[0]
     return str(seconds // size), name
 
 
 def in_words(message: str) -> str:
-    """What is said in seconds, as people say it: "604801 is more than 86400, …" is "7 d 1 s is more than 24 h, …"."""
+    """Rewrite seconds in a message: "604801 is more than 86400, …" becomes "7 d 1 s is more than 24 h, …"."""
     return _SECONDS.sub(lambda found: duration(int(float(found[0].removesuffix(" s")))), message)

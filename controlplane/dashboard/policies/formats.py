@@ -1,4 +1,4 @@
-"""What each KV format costs where this policy is served: bytes a token, and what was measured of its quality. Pure."""
+"""The cost of each KV format where a policy is served: bytes a token and measured quality. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +12,13 @@ from tenants.preview import AgentPool
 
 MOST_QUALITIES = 3
 MOST_NAMED = 3
-COMPARED = (DEFAULT, "fp8_e4m3")  # the product's default, and what vLLM means by fp8
+COMPARED = (DEFAULT, "fp8_e4m3")  # the default format, and the format that vLLM calls fp8
 Results = Mapping[tuple[str, str, str, str], QualityResult]  # by model, revision, backend and format
 
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Of one model on one backend. `tone` and `verdict` say whether it may be served."""
+    """The quality on one model and backend. `tone` and `verdict` say whether it may be served."""
 
     of: str
     delta: str
@@ -32,13 +32,13 @@ class Format:
     what: str
     cost: str
     qualities: tuple[Quality, ...]
-    caveat: str  # who of the agents cannot do it, and who computes it as another; empty: all do what its name says
+    caveat: str  # agents that cannot use it or compute it as another format; empty if none
 
 
 def formats(
     pools: Sequence[AgentPool], served: Iterable[Served], results: Iterable[QualityResult], *, names_agents: bool = True
 ) -> dict[str, Format]:
-    """Every format there is, by name. Members read how many agents lack one, and not which."""
+    """Return all formats by name. Members see how many agents lack one, but not which."""
     known = list(dict.fromkeys(served))
     found = {(one.model, one.revision, one.backend, one.kv_dtype): one for one in results}
     named = _named if names_agents else _numbered
@@ -67,7 +67,7 @@ def _format(
 
 
 def _otherwise(name: str, able: Sequence[Served]) -> list[tuple[str, list[str]]]:
-    """What agents compute that was called otherwise, each with who does."""
+    """Return the formats that agents compute in place of `name`, each with those agents."""
     others = sorted({one.computed(name) for one in able} - {name})
     return [(other, sorted({one.agent for one in able if one.computed(name) == other})) for other in others]
 
@@ -87,7 +87,7 @@ def _computes(agents: int) -> str:
 
 
 def cost(name: str, pools: Sequence[AgentPool]) -> str:
-    """ "1 KiB a token, half of bf16": of the agents there are; their models may differ."""
+    """Return "1 KiB a token, half of bf16". Sizes may differ by agent, as models do."""
     sizes = sorted({token_bytes(name, pool) for pool in pools} - {None})  # type: ignore[type-var]
     if not sizes:
         return ""
@@ -114,7 +114,7 @@ def ratio_words(ratio: float) -> str:
 
 
 def bytes_exact(size: float) -> str:
-    """ "160 KiB", "1.06 KiB", "576 B"."""
+    """Format a size with four significant digits: "160 KiB", "1.06 KiB", "576 B"."""
     if size < 1024:
         return f"{size:.4g} B"
     return f"{size / 1024:.4g} KiB" if size < 1024**2 else f"{size / 1024**2:.4g} MiB"
@@ -136,8 +136,7 @@ def _quality(name: str, key: tuple[str, str, str], computed: str, results: Resul
 
 
 def delta_words(figures: Mapping[str, Any]) -> str:
-    """ "perplexity +0.09 %, KL 1.7e-3": by byte, against the same model with bf16; what was not measured is
-    said to be so."""
+    """Return "perplexity +0.09 %, KL 1.7e-3", by byte against the same model in bf16, or "not measured"."""
     delta, divergence = figures.get("byte_delta_percent"), figures.get("byte_divergence")
     if delta is None or divergence is None:
         return "not measured"
@@ -152,7 +151,7 @@ def _small(value: float) -> str:
 
 
 def compared(known: Mapping[str, Format]) -> str:
-    """Both meanings of fp8 beside each other, as one sentence; empty where nobody measured either."""
+    """Return both meanings of fp8 in one sentence; empty unless both have a result."""
     told = [
         f"{name} ({known[name].what}): {one.delta}"
         for name in COMPARED
@@ -163,7 +162,7 @@ def compared(known: Mapping[str, Format]) -> str:
 
 
 def basis(served: Iterable[Served]) -> str:
-    """What the deltas are of."""
+    """Return the model and backend of the measurements."""
     keys = list(dict.fromkeys(one.key for one in served))
     if not keys:
         return "No agent serves this yet: what a token costs and loses is known once one does."

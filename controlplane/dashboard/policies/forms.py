@@ -1,7 +1,7 @@
-"""A policy in the editor's form: what one level says as typed text, and typed text as what it would say. Pure.
+"""The editor's form of a policy: one level's values as typed text, and the typed text as values. Pure.
 
-Models with values of their own stand in places: `m0` is the name of the first, `m0-has` which fields are shown of it,
-`m0-ttl_seconds` what was typed there. Buttons that only change what is shown are names of the form, too.
+Models with values of their own have numbered keys: `m0` is the first model's name, `m0-has` the fields shown for it,
+and `m0-ttl_seconds` a typed value. Buttons that only change what is shown are fields of the form, too.
 """
 
 import re
@@ -24,10 +24,10 @@ from engine_agent.contracts.policy_fields import FIELDS
 from tenants.errors import FieldProblem
 from tenants.policy import MAX_MODELS, MODEL_PATTERN, Values, effective_values
 
-MODELS = "models"  # in a form that shows models: those it does not name are gone
+MODELS = "models"  # marks a form that shows models: models missing from it are removed
 NOTE = "note"
 ROLLOUT = "rollout"
-BUTTONS = ("inherit", "drop", "add")  # that change what is shown, and nothing else
+BUTTONS = ("inherit", "drop", "add")  # these only change what the form shows
 NO_NAME = "is no name of a model: 1 to 200 letters, digits and . _ : / @ + -, first a letter or digit"
 _MODEL = re.compile(MODEL_PATTERN)
 Problems = dict[str, list[str]]
@@ -35,7 +35,7 @@ Problems = dict[str, list[str]]
 
 @dataclass(frozen=True, slots=True)
 class ModelPlace:
-    """One model with what the form shows of it."""
+    """One model and the fields that the form shows for it."""
 
     key: str
     name: str
@@ -47,7 +47,7 @@ class ModelPlace:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What was typed, what it says, and what of it says nothing, by field; under "" what belongs to none of them."""
+    """The typed text, the values it means, and the problems by field, or under "" for no single field."""
 
     typed: Typed
     said: dict[str, Any]
@@ -58,7 +58,7 @@ class Form:
         return models_in(self.typed)
 
     def refuse(self, told: Iterable[FieldProblem]) -> None:
-        """What a service has against it, beside the field it is about."""
+        """Add a service's problems to their fields."""
         for one in told:
             key, name = self._place(one.field)
             said = problem_words(name, one.message)
@@ -81,7 +81,7 @@ class Form:
 
 
 def form_of(level: Values, above: Sequence[Values]) -> Form:
-    """As it is said, before anybody types."""
+    """Return the form with the published values."""
     return Form(typed_level(level, above), dict(level))
 
 
@@ -116,7 +116,7 @@ def models_in(typed: Typed) -> list[ModelPlace]:
 
 
 def form_sent(typed: Typed, level: Values) -> Form:
-    """What it says; a field that cannot be read stays as it was."""
+    """Parse a submitted form. A field that cannot be parsed keeps its published value."""
     problems: Problems = {}
     said = dict(_said(typed, "", FIELDS, level, problems))
     models = level.get(MODELS, {}) if MODELS not in typed else _models(typed, level.get(MODELS, {}), problems)
@@ -159,11 +159,11 @@ def _models(typed: Typed, before: Values, problems: Problems) -> dict[str, Any]:
     return models
 
 
-# Buttons that change what is shown, and nothing else
+# Buttons that only change what the form shows
 
 
 def pressed(typed: Typed, above: Sequence[Values]) -> dict[str, list[str]]:
-    """After "Inherit", "Remove" and "Add"."""
+    """Return the form after the buttons "Inherit", "Remove" and "Add"."""
     found = {name: list(values) for name, values in typed.items()}
     if key := first(typed, "inherit"):
         _inherit(found, key, above)
@@ -189,7 +189,7 @@ def _drop(typed: dict[str, list[str]], key: str) -> None:
 
 
 def _add(typed: dict[str, list[str]], key: str) -> None:
-    """Another field of a model, or another model with its first."""
+    """Add a field to a model, or a model with its first field."""
     name = first(typed, f"{key}-new")
     if name not in FIELDS:
         return
@@ -213,11 +213,11 @@ def _free(typed: Mapping[str, Any]) -> str:
     return next((f"m{number}" for number in range(MAX_MODELS + 1) if f"m{number}" not in typed), "")
 
 
-# Somebody else was faster
+# A newer revision was published meanwhile
 
 
 def rebased(form: Form, old: Values, new: Values, above: Sequence[Values]) -> Form:
-    """The form on what was published meanwhile: what somebody typed stays, what they left alone follows."""
+    """Rebase the form onto a newer revision: changed fields stay, others take the new values."""
     typed = typed_level(new, above)
     for name in FIELDS:
         if name in form.problems or form.said.get(name, INHERITED) != old.get(name, INHERITED):
@@ -246,7 +246,7 @@ def _take(typed: dict[str, list[str]], source: Typed, key: str, to: str) -> None
         if f"{key}{suffix}" in source:
             typed[f"{to}{suffix}"] = list(source[f"{key}{suffix}"])
         elif suffix == "" and f"{key}-own" in source:
-            typed[to] = []  # no tick at all is not sent
+            typed[to] = []  # a form without any tick sends nothing
 
 
 def _take_of_model(typed: dict[str, list[str]], source: Typed, one: ModelPlace, name: str) -> None:

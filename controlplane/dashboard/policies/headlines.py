@@ -1,4 +1,4 @@
-"""What a policy comes to, as one sentence. Pure."""
+"""Sentences that sum up a policy. Pure."""
 
 from controlplane.dashboard.frame.words import counted, duration
 from engine_agent.contracts.policy_fields import FIELDS
@@ -12,7 +12,7 @@ STANDING = {
 
 
 def headline(values: Values, kind: str, name: str) -> str:
-    """ "chat keeps blocks for 10 min after their last use, as fp8"."""
+    """Return "chat keeps blocks for 10 min after their last use, as fp8"."""
     slug = name.rpartition("/")[2]
     keeps, nothing = {
         "fleet": ("Where nobody says otherwise, blocks live", "Where nobody says otherwise, nothing is cached"),
@@ -26,7 +26,7 @@ def headline(values: Values, kind: str, name: str) -> str:
 
 
 def standing(kind: str, revision: int) -> str:
-    """Which revision that is."""
+    """Return the revision in force, or that none is published."""
     return f"Revision {revision}" if revision else STANDING[kind]
 
 
@@ -38,7 +38,7 @@ def models_words(number: int) -> str:
 
 
 def own_words(said: Values, kind: str) -> str:
-    """ "3 of 11 values are this namespace’s own"."""
+    """Return "3 of 11 values are this namespace’s own"."""
     own, rest = sum(name in said for name in FIELDS), "built in" if kind == "fleet" else "inherited"
     if not own:
         return f"All {len(FIELDS)} values are {rest}"

@@ -1,4 +1,4 @@
-"""What publishing would do, in words: old and new with their units, who is concerned, what to mind."""
+"""The preview of a publication: changes with their units, affected namespaces and agents, and warnings."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ WARNINGS = {
 
 @dataclass(frozen=True, slots=True)
 class DiffLine:
-    """One value before and after. `after` empty: gone."""
+    """One value before and after; `after` is empty if it is removed."""
 
     what: str
     before: str
@@ -46,7 +46,7 @@ class DiffLine:
 @dataclass(frozen=True, slots=True)
 class Previewed:
     diff: tuple[DiffLine, ...]
-    unchanged: str  # said where nothing in force would differ
+    unchanged: str  # shown if no value in force changes
     who: str
     shares: tuple[ShareRow, ...]
     unshown: int
@@ -57,7 +57,7 @@ class Previewed:
 def previewed(
     here: At, chain: Sequence[Values], policy: Policy, pools: Sequence[AgentPool], rollout: RolloutSpec | None = None
 ) -> tuple[Previewed, list[FieldProblem]]:
-    """Return what publishing the policy would do, as the REST API previews it, and the reasons to refuse it."""
+    """Return what publishing would do, as the REST API previews it, and the reasons to refuse it."""
     preview = policy_preview(actor=here.actor, place=here.place, policy=policy, pools=pools)
     agents = agents_preview(actor=here.actor, place=here.place, policy=policy)
     alone = rollout_warnings(place=here.place, rollout=rollout)
@@ -85,12 +85,12 @@ def changes_words(number: int) -> str:
 
 
 def draft_words(changes: int, problems: int) -> str:
-    """Return the state of the draft. A value that cannot be read or is out of bounds is not "nothing changed"."""
+    """Return the state of the draft. A value that is out of bounds or cannot be parsed counts as a problem."""
     return f"Not valid: {counted(problems, 'problem')}" if problems else changes_words(changes)
 
 
 def blocked_words(problems: int) -> str:
-    """Return why the draft cannot be published; empty where it can."""
+    """Return why the draft cannot be published; empty if it can."""
     if not problems:
         return ""
     return f"Cannot be published: correct the {'problem' if problems == 1 else f'{problems} problems'} first."
@@ -120,7 +120,7 @@ def _origin(kind: str, origin: str) -> str:
 
 
 def said_between(before: Values, after: Values) -> list[DiffLine]:
-    """What a level itself says otherwise: also where that changes nothing in force."""
+    """Return the changes of the level's own values, even if nothing in force changes."""
     return list(_said_between(before, after))
 
 
@@ -139,12 +139,12 @@ def _differences(before: Values, after: Values, model: str | None) -> Iterator[D
 
 
 def diff_words(lines: Sequence[DiffLine]) -> list[str]:
-    """For lists: "TTL: 5 min → 10 min"."""
+    """Return each change as "TTL: 5 min → 10 min"."""
     return [f"{one.what}: {one.before} → {one.after}" for one in lines] or ["It says what the one before it said."]
 
 
 def who_words(found: Preview) -> str:
-    """ "In force in 2 namespaces: acme/default, acme/chat; on 2 agents: agent-1, agent-2"."""
+    """Return "Something else comes into force in 2 namespaces: acme/default, acme/chat; on 2 engines: …"."""
     if not found.namespaces:
         return "In no namespace is anything else in force: each says otherwise itself."
     named = ", ".join(found.namespaces_named[:MOST_NAMED])
@@ -169,7 +169,7 @@ def promised_words(found: Preview) -> str:
 
 
 def share_rows(found: Preview, pools: Sequence[AgentPool], kv_dtype: str) -> list[ShareRow]:
-    """Agents with the same pools as one row, each share that is neither nothing nor everything."""
+    """Return each share that is neither nothing nor the whole pool. Agents with equal pools share a row."""
     sizes: Mapping[str, Any] = {pool.agent: pool.block_bytes.get(kv_dtype, 0) for pool in pools}
     groups: dict[tuple[str, float, int, int, int], list[str]] = {}
     for one in found.shares:
@@ -189,7 +189,7 @@ def share_rows(found: Preview, pools: Sequence[AgentPool], kv_dtype: str) -> lis
 
 
 def band_rows(bands: Sequence[ShareBand]) -> list[ShareRow]:
-    """Each share as a member reads it."""
+    """Return each share as members read it, in ranges."""
     return [
         (
             "each agent",

@@ -1,6 +1,6 @@
-"""How far the open rollouts of a policy have come: while agents differ, no page states the new values as everybody's.
+"""Progress of a policy's open rollouts: while agents differ, no page presents new values as in force everywhere.
 
-`policy_progress` reads; everything else is pure.
+`policy_progress` and `progress_by_namespace` read; everything else is pure.
 """
 
 from collections.abc import Sequence
@@ -15,17 +15,17 @@ from tenants.models import Namespace, PolicyLevel
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One open rollout, counted over the agents that serve the place a page is about."""
+    """One open rollout, counted over the agents that serve the page's level."""
 
     revision: int
-    earlier: str  # what the other agents keep: "revision 6"
+    earlier: str  # what the other agents apply: "revision 6"
     step: int  # from 1
     steps: int
     is_paused: bool
     engines_reached: int
     engines: int
     acknowledged: int
-    agents: int  # that have to acknowledge it until the end
+    agents: int  # expected to acknowledge it by the end
 
     @property
     def is_partial(self) -> bool:
@@ -44,7 +44,7 @@ def policy_progress(place: Place, levels: Sequence[PolicyLevel]) -> list[Progres
 
 
 def progress_by_namespace(namespaces: Sequence[Namespace]) -> dict[int, str]:
-    """Return what a list adds to namespaces whose policy only some engines have, in a constant number of queries."""
+    """Return a note for each namespace whose policy only some engines apply, in a constant number of queries."""
     rollouts = list(rollouts_open().select_related("level"))
     if not rollouts or not namespaces:
         return {}
@@ -81,7 +81,7 @@ def _progress(rollout: Rollout, engines: set[str], counts: tuple[int, int]) -> P
 
 
 def so_far(progress: Sequence[Progress]) -> str:
-    """Return what a title adds while only some engines have the policy: ", on 1 of 3 engines so far"."""
+    """Return a title's suffix while only some engines apply the policy: ", on 1 of 3 engines so far"."""
     if not progress or not progress[0].is_partial:
         return ""
     least = progress[0]
@@ -89,7 +89,7 @@ def so_far(progress: Sequence[Progress]) -> str:
 
 
 def progress_words(progress: Sequence[Progress]) -> str:
-    """Return how far each rollout is: "2 of 3 agents acknowledged revision 7, step 1 of 3; the other …"."""
+    """Return each rollout's progress: "2 of 3 agents acknowledged revision 7, step 1 of 3; the other …"."""
     return ". ".join(map(_words, progress))
 
 

@@ -1,4 +1,4 @@
-"""What became of a revision that somebody has just published: who has acknowledged it, counted anew while they do."""
+"""The message after publishing: how many agents have acknowledged the revision so far."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -32,14 +32,14 @@ class Published:
     words: str
     done: int
     is_over: bool
-    address: str  # of its own page; empty for who may not open it
+    address: str  # the rollout's page; empty if the user may not open it
 
 
 @part
 def published(request: HttpRequest, rollout: UUID) -> HttpResponse:
-    """The sentence alone, for HTMX; nothing (204) where it would say what the page says already."""
+    """Render the message alone for HTMX, or answer 204 if the page shows it already."""
     found = published_of(user_of(request), str(rollout))
-    if found is None:  # not theirs any more, and it will not be again: what stands there stays, and nobody asks on
+    if found is None:  # access has ended: leave the page as it is and stop polling
         return HttpResponse(status=STOP_ASKING, headers={"HX-Reswap": "none"})
     if request.GET.get("seen") == str(found.done) and not found.is_over:
         return HttpResponse(status=204)
@@ -48,7 +48,7 @@ def published(request: HttpRequest, rollout: UUID) -> HttpResponse:
 
 
 def published_of(user: User, rollout: str) -> Published | None:
-    """If it is theirs to see."""
+    """Return the rollout's state; None if the user may not see it."""
     try:
         pk = UUID(rollout)
     except ValueError:
@@ -87,7 +87,7 @@ def published_words(rollout: Rollout, *, done: int, total: int) -> str:
 
 
 def after_publishing(request: HttpRequest, outcome: Outcome, address: str, words: str) -> HttpResponse:
-    """Redirect to where acknowledgements are counted. Without a rollout nothing acknowledges: show the words."""
+    """Redirect to the count of acknowledgements, or show `words` if there is no rollout to acknowledge."""
     if outcome.rollout is not None:
         return redirect(f"{address}?{urlencode({'rollout': outcome.rollout.pk})}")
     messages.success(request, words)
@@ -97,6 +97,6 @@ def after_publishing(request: HttpRequest, outcome: Outcome, address: str, words
 def not_served_words(outcome: Outcome, place: Place) -> str:
     revision = outcome.published.level.revision
     words = f"revision {revision} is published. No agent serves it yet; an agent that joins gets it."
-    # By kind: an organisation may be called "fleet".
+    # By kind, because an organisation may be called "fleet".
     whose = "The fleet’s default" if place.organisation is None else place.name
     return f"{whose}: {words}"

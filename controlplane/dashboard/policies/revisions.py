@@ -1,4 +1,4 @@
-"""The revisions of a level, newest first, and the way back to an earlier one: which is a new revision, too."""
+"""The revisions of a level, newest first, and rollback, which publishes a new revision."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -31,7 +31,7 @@ PAGE = 20
 
 @page(methods=FORMS)
 def revisions(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse:
-    """The list; `?to=` shows what going back there would publish, and a POST does it."""
+    """List revisions. `?to=` previews a rollback, and a POST publishes it."""
     here = at(request, org, ns, writes=request.method == "POST")
     level = levels_of(here.place)[-1]
     if request.method != "POST":
@@ -49,7 +49,7 @@ def revisions(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse
 
 
 def _says(here: At, number: int) -> Values | None:
-    """None: there is no such revision, which going back says in its own words."""
+    """Return the revision's values, or None if it does not exist; the rollback then reports that."""
     try:
         return revision_policy(here.place, number).said()
     except InvalidFields:
@@ -125,8 +125,10 @@ def _headline(here: At, revision: int) -> str:
 def revision_rows(
     found: Sequence[PolicyRevision], actor: Actor
 ) -> list[tuple[PolicyRevision, str, list[str], str, str]]:
-    """Each revision with its author, its changes, and its predicted and measured hit rate. `found`: newest first,
-    with one more than is shown, where there is one."""
+    """Return each revision with author, changes, and forecast and measured hit rate.
+
+    `found`: newest first, with one more than is shown if there is one, to compare with.
+    """
     shown = found[:PAGE]
     effects = effects_of([one.pk for one in shown])
     older: list[Values] = [*(one.policy for one in found[1:]), {}]
@@ -154,7 +156,7 @@ def _effect_words(effect: Effect | None) -> tuple[str, str]:
 def _way_back(
     request: HttpRequest, here: At, above: list[Values], level: PolicyLevel, to: int
 ) -> dict[str, Any] | None:
-    """Return what a rollback would publish; None where there is no such revision."""
+    """Return a rollback's preview, or None if there is no such revision."""
     try:
         policy = revision_policy(here.place, to)
     except InvalidFields:

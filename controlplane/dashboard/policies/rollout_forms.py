@@ -1,5 +1,4 @@
-"""How a revision is to come to the agents, as a form: at once, or in steps under guards; and what the button says of
-it. Pure."""
+"""The form for a rollout (all at once, or in steps under guards), and the text of the publish button. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -18,8 +17,8 @@ from engine_agent.contracts.policy_fields import WEEK_SECONDS
 
 DEFAULT: Final = RolloutSpec(strategy="canary")
 BAKE, BAKE_UNIT = split(DEFAULT.bake_seconds)
-SHOWN: Final = "guards"  # in a form that shows them: a tick that it does not send is taken away
-NAMES: Final = {  # in the page, where they differ
+SHOWN: Final = "guards"  # marks a form that shows the guards: a tick that it does not send is off
+NAMES: Final = {  # names in the page, where they differ
     "bake_unit": "bake-unit",
     "hit_ratio_drop": "guard-hit",
     "ttft_p95_rise": "guard-ttft",
@@ -33,7 +32,7 @@ _AMOUNT = re.compile(r"[0-9]{1,6}")
 
 
 class ShareField(forms.Field):
-    """A bound as it is typed in percent, empty where it is not compared. `most`: of a hundred."""
+    """A bound in percent; an empty one is not compared. `most`: the largest, in percent."""
 
     def __init__(self, default: float | None, label: str, unit: str, hint: str, most: int = 100) -> None:
         initial = "" if default is None else number_text(100 * default)
@@ -63,7 +62,7 @@ class RequestsField(forms.Field):
 
 
 class RolloutForm(forms.Form):
-    """A canary; not bound, all agents at once. `spec` is None where the form cannot be read."""
+    """A canary rollout; unbound, a rollout to all agents at once. `spec` is None if the form is invalid."""
 
     steps = forms.Field(required=False, initial=", ".join(map(str, DEFAULT.stages)))
     bake = forms.Field(required=False, initial=BAKE)
@@ -95,7 +94,7 @@ class RolloutForm(forms.Form):
 
     @property
     def bounds(self) -> list[forms.BoundField]:
-        """The guards that have a number."""
+        """Return the guards with a numeric bound."""
         return [self[name] for name, field in self.fields.items() if hasattr(field, "unit")]
 
     def clean(self) -> dict[str, Any]:
@@ -111,7 +110,7 @@ class RolloutForm(forms.Form):
 
 
 def rollout_form(typed: Typed) -> RolloutForm:
-    """Return the form as it was sent, or as it is offered. All at once, its other fields are not checked."""
+    """Return the form as submitted, or with its defaults. All at once, other fields are not checked."""
     names = {name: NAMES.get(name, name) for name in RolloutForm.base_fields}
     values: dict[str, Any] = {
         name: first(typed, key, RolloutForm.base_fields[name].initial) for name, key in names.items()
@@ -153,7 +152,7 @@ def _told(error: ValidationError) -> str:
 
 
 def button_words(revision: int, spec: RolloutSpec | None, candidates: Sequence[Candidate]) -> str:
-    """What will happen: "Publish revision 7 to 1 of 4 engines first"."""
+    """Return "Publish revision 7 to 1 of 4 engines first"."""
     begin = f"Publish revision {revision}"
     if not candidates or spec is None:
         return begin

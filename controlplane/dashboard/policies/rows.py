@@ -1,4 +1,4 @@
-"""The editor's rows: of each field what is in force, where it comes from, what was typed and may be. Pure."""
+"""The editor's rows: each field's value in force, origin, input and permitted values. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,8 +36,8 @@ class Option:
     value: str
     label: str
     is_chosen: bool
-    is_closed: bool = False  # not among what this person may choose
-    format: Format | None = None  # with what it costs here, where there is room for it
+    is_closed: bool = False  # outside the bounds of this user
+    format: Format | None = None  # with its cost here, where there is room to show it
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Row:
 
     @property
     def is_wide(self) -> bool:
-        """Has choices that need lines of their own."""
+        """Return whether the choices need lines of their own."""
         return any(one.format for one in self.options)
 
 
@@ -77,17 +77,17 @@ class ModelRows:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """All that the rows are made of. `chain`: what the levels say as published, outermost first, this one last."""
+    """The input of all rows. `chain`: the levels' published values, fleet first and this level last."""
 
     chain: tuple[Values, ...]
     form: Form
-    bounds: Bounds | None  # None: nobody's, as of the fleet
+    bounds: Bounds | None  # None: no bounds, as for the fleet
     is_operator: bool
     may_edit: bool
     pools: Sequence[AgentPool]
     served: Sequence[Served]
     formats: Mapping[str, Format]
-    promised: str = ""  # how much of each pool is promised to everybody, for operators
+    promised: str = ""  # for operators: how much of each pool is promised in total
     enforcement: Mapping[str | None, Mapping[str, str]] = field(default_factory=dict)  # by model: why not
 
     @property
@@ -121,7 +121,7 @@ class _Values:
 
 
 def _values(ground: Ground, place: ModelPlace | None = None) -> _Values:
-    """A model inherits what this level drafts in general, too."""
+    """Return the values. A model also inherits what this level drafts in general."""
     model = None if place is None else place.name
     old, new = (
         said if place is None else said.get(MODELS, {}).get(place.name, {}) for said in (ground.level, ground.form.said)
@@ -139,7 +139,7 @@ def _values(ground: Ground, place: ModelPlace | None = None) -> _Values:
 
 
 def _fields(ground: Ground) -> list[PolicyField]:
-    """Those that this level can set."""
+    """Return the fields that this level can set."""
     return [field for field in FIELDS.values() if ground.kind in field.levels]
 
 
@@ -149,7 +149,7 @@ def rows(ground: Ground) -> list[Row]:
 
 
 def origin_words(kind: str, origin: str, *, is_built_in: bool = False) -> str:
-    """Where a value comes from, as who looks at that level says it."""
+    """Return a value's origin in the terms of the level on view."""
     if is_built_in:
         return "built in" if kind == "fleet" else FROM_WORDS["fleet"]
     return OWN_WORDS[kind] if origin == kind else FROM_WORDS[origin]
@@ -223,7 +223,7 @@ def _becomes(name: str, new: Any, inherits: str) -> str:
 
 
 def _placeholder(one: PolicyField, inherited: Any, unit: str) -> str:
-    """What is inherited, in the unit that stands beside it."""
+    """Return the inherited value in the unit selected beside it, if possible."""
     if inherited is None:
         return "no cap"
     match one.kind:
@@ -286,7 +286,7 @@ def _hints(ground: Ground, one: PolicyField, then: Mapping[str, Any], *, is_of_m
 
 
 def share_words(field: str, values: Mapping[str, Any], pools: Sequence[AgentPool]) -> str:
-    """ "12 % = 30.7 MiB = 31,456 tokens on each of 2 agents, in fp8": what a share comes to, in whole blocks."""
+    """Return a share in whole blocks: "12 % = 30.7 MiB = 31,456 tokens on each of 2 agents, in fp8"."""
     if not pools:
         return "The size is known once an agent serves this."
     groups: dict[tuple[float, int], list[str]] = {}
@@ -307,7 +307,7 @@ def share_words(field: str, values: Mapping[str, Any], pools: Sequence[AgentPool
 
 
 def band_words(field: str, values: Mapping[str, Any], pools: Sequence[AgentPool]) -> str:
-    """ "12 % = 7.7 GiB to 15.4 GiB on each agent, in fp8": the same for who may not learn how large pools are."""
+    """Return a share as a range, for members, who may not see pool sizes: "12 % = 7.7 GiB to 15.4 GiB …"."""
     if not pools:
         return "The size is known once an agent serves this."
     for one in shares_banded({**BUILT_IN, **values}, pools):
@@ -323,7 +323,7 @@ def _where(agents: Sequence[str], groups: int) -> str:
     return f"on each of {counted(len(agents), 'agent')}" if groups == 1 else f"on {counted(len(agents), 'agent')}"
 
 
-# What somebody may choose
+# Permitted values
 
 
 def _is_locked(ground: Ground, name: str) -> bool:
@@ -338,7 +338,7 @@ def _may_choose(ground: Ground, name: str, value: str) -> bool:
 
 
 def _bound_words(ground: Ground, name: str) -> str:
-    """How far an organisation's people may go, and why no further; nothing where everything goes."""
+    """Return what members may choose, or why they may not; empty without limits."""
     if ground.bounds is None:
         return ""
     bound = getattr(ground.bounds, name)
@@ -356,7 +356,7 @@ def _bound_words(ground: Ground, name: str) -> str:
 
 
 def bound_range(name: str, bound: Any) -> str:
-    """ "1 min to 10 min", "fp8, int8"; empty where every value is within."""
+    """Format a bound: "1 min to 10 min", "fp8, int8"; empty if it permits every value."""
     if hasattr(bound, "allowed"):
         every = choices_of(FIELDS[name])
         return "" if set(every) <= set(bound.allowed) else ", ".join(bound.allowed) or "none of them"

@@ -1,4 +1,4 @@
-"""Where they are: the same pages for each of the three levels."""
+"""The URLs of the policy pages, the same for each of the three levels."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""The policy editor at its three levels: what is in force, a draft, what that would do, and publishing it."""
+"""The policy editor at its three levels: the policy in force, a draft, its preview, and publishing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -60,7 +60,7 @@ UNSAID = "Which revision this form was made for was not sent. Look through it an
 
 @dataclass(frozen=True, slots=True)
 class Stale:
-    """What was published while somebody typed: `since` is what their page showed."""
+    """Revisions published while the user edited; `since` is the revision their page showed."""
 
     since: int
     now: int
@@ -70,7 +70,7 @@ class Stale:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """What was sent, on the level as it is."""
+    """The submitted form, applied to the level's current policy."""
 
     form: Form
     rollout: RolloutForm
@@ -80,7 +80,7 @@ class Draft:
 
 @page(methods=FORMS)
 def policy(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse:
-    """Read it; preview (POST) and publish (POST with `publish`)."""
+    """Show the policy, preview a draft (POST), or publish it (POST with `publish`)."""
     here = at(request, org, ns, writes="publish" in request.POST)
     levels = levels_of(here.place)
     if request.method != "POST":
@@ -96,10 +96,10 @@ def policy(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse:
 
 @partial(part, methods=FORMS)
 def policy_check(request: HttpRequest, org: str = "", ns: str = "") -> HttpResponse:
-    """What the draft would do and what is wrong with it: swapped in while somebody types."""
+    """Render the draft's preview and problems, swapped in while the user types."""
     here = at(request, org, ns)
     levels = levels_of(here.place)
-    typed = _unpressed(_typed(request))  # HTMX sends the last button, too
+    typed = _unpressed(_typed(request))  # HTMX also sends the button pressed last
     draft = _sent(here, levels, typed) if request.method == "POST" else _untouched(levels)
     return render(request, "dashboard/policies/_check.html", _context(request, here, levels, draft, swapped=True))
 
@@ -112,12 +112,12 @@ def _typed(request: HttpRequest) -> Typed:
 
 
 def _unpressed(typed: Typed) -> Typed:
-    """What is pressed again is theirs to do."""
+    """Drop the buttons: only the next press counts."""
     return {name: told for name, told in typed.items() if name not in BUTTONS}
 
 
 def _untouched(levels: list[PolicyLevel], ttl: str = "") -> Draft:
-    """As it is; or with a time to live that another page proposed."""
+    """Return the published policy as a draft, or with a TTL that another page proposed."""
     chain = [level.policy for level in levels]
     form = form_of(chain[-1], chain[:-1])
     if ttl.isdecimal() and len(ttl) <= 9:
@@ -126,7 +126,7 @@ def _untouched(levels: list[PolicyLevel], ttl: str = "") -> Draft:
 
 
 def _sent(here: At, levels: list[PolicyLevel], typed: Typed) -> Draft:
-    """Judged against the revision that its page showed; on what is there now, where that is another."""
+    """Return the submitted draft, based on the revision its page showed, rebased if that is outdated."""
     *above, level = levels
     chain = [one.policy for one in above]
     shown, typed = _revision(typed), pressed(typed, chain)
@@ -152,7 +152,7 @@ def _revision(typed: Typed) -> int | None:
 
 
 def _said_by(here: At, number: int, level: PolicyLevel) -> Values:
-    """What the page showed; of a number that never was, what is there now."""
+    """Return the policy that the page showed; for an unknown revision, the current one."""
     if number > level.revision:
         return cast(Values, level.policy)
     try:
@@ -178,7 +178,7 @@ def _meanwhile(here: At, since: int, level: PolicyLevel) -> str:
 
 
 def _renewed(here: At, draft: Draft, levels: list[PolicyLevel]) -> Draft:
-    """After a refusal: somebody may have been faster between reading and publishing."""
+    """Rebase a refused draft if a newer revision was published in between."""
     if draft.stale is not None or STALE not in draft.form.problems:
         return draft
     *above, level = levels_of(here.place)
@@ -187,14 +187,14 @@ def _renewed(here: At, draft: Draft, levels: list[PolicyLevel]) -> Draft:
     return replace(draft, form=form, stale=_stale(here, levels[-1].revision, level, old))
 
 
-STALE = "stale"  # among the problems: not what was typed, but when
+STALE = "stale"  # a problem's key: the revision is outdated, the input is fine
 
 
 # Publishing
 
 
 def _published(here: At, level: PolicyLevel, draft: Draft) -> services.Outcome | None:
-    """None where something is wrong with it; said in the form then."""
+    """Publish the draft; or add the problem to its form and return None."""
     form, spec = draft.form, draft.rollout.spec
     if form.problems or draft.stale is not None or spec is None:
         return None
@@ -305,7 +305,7 @@ def _context(
 
 
 def _wrong_words(form: Form, wrong: int) -> str:
-    """The first thing, and how many others stand beside their fields."""
+    """Return the first problem, and how many more are beside their fields."""
     told = [one for found in form.problems.values() for one in found]
     if not told:
         return ""
@@ -313,7 +313,7 @@ def _wrong_words(form: Form, wrong: int) -> str:
 
 
 def _focus(shown: Sequence[Row], rollout: RolloutForm) -> str:
-    """The first field that something is wrong with, by what can be gone to."""
+    """Return the first field with a problem, as an id that can be focused."""
     for row in shown:
         if row.problems:
             return f"{row.key}-name" if row.options or row.is_locked else row.key
@@ -321,7 +321,7 @@ def _focus(shown: Sequence[Row], rollout: RolloutForm) -> str:
 
 
 def _synced(here: At, progress: Sequence[Progress]) -> str:
-    """Of the agents that serve this. During a rollout those that wait for their step are in sync with an older one."""
+    """Return how many agents are in sync. In a rollout, waiting agents are in sync with an older revision."""
     if progress:
         return progress_words(progress)
     is_synced = Q(applied_hash=F("desired_hash")) & ~Q(applied_hash="")
@@ -332,7 +332,7 @@ def _synced(here: At, progress: Sequence[Progress]) -> str:
 
 
 def _above(here: At, levels: list[PolicyLevel]) -> list[tuple[str, int, str]]:
-    """What this level inherits from, nearest first: its name, its revision, and the address where it is theirs."""
+    """Return the levels it inherits from, nearest first: name, revision, and URL if the user may open it."""
     found = []
     if here.kind == "namespace":
         organisation = At(here.actor, Place(here.place.organisation))
@@ -345,7 +345,7 @@ def _above(here: At, levels: list[PolicyLevel]) -> list[tuple[str, int, str]]:
 
 
 def _previewed(here: At, chain: tuple[Values, ...], draft: Draft, pools: Sequence[AgentPool]) -> Previewed | None:
-    """Nothing is read where nothing is changed."""
+    """Preview the draft. Without changes, return None and read nothing."""
     form = draft.form
     if form.said == chain[-1] and not form.problems:
         return None

@@ -1,4 +1,4 @@
-"""The curve beside a namespace's time to live: what another would bring. Comes after the page, for it counts much."""
+"""The forecast curve beside a namespace's TTL, loaded after the page because it is expensive."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ FORETOLD = ("ttl_seconds", "ttl_mode", "limit_share")
 
 @page()
 def policy_what_if(request: HttpRequest, org: str, ns: str) -> HttpResponse:
-    """The same with a page around it, for who has no script."""
+    """Render the curve on its own page, for browsers without scripts."""
     here, found = _found(request, org, ns)
     return render(request, "dashboard/policies/what_if.html", {**here.frame(request), "curve": found})
 
@@ -44,7 +44,7 @@ def _found(request: HttpRequest, org: str, ns: str) -> tuple[At, Curve]:
 
 
 def _asked(here: At, typed: Typed) -> dict[str, Any]:
-    """What the form says; where it says nothing, what is inherited or as it is."""
+    """Return the form's values, the inherited ones for empty fields; fields not sent stay as in force."""
     inherited = effective_values([one.policy for one in levels_of(here.place)[:-1]])
     asked = {}
     for name in FORETOLD:

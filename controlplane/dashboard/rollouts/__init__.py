@@ -1,1 +1,1 @@
-"""Rollouts: all of them, and one with its steps and guards."""
+"""Pages of the rollouts: the list, and one with its steps and guards."""

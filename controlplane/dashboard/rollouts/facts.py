@@ -1,4 +1,4 @@
-"""One rollout as its page shows it: steps, guards with numbers, agents, what became of it, what may be done. Pure."""
+"""One rollout as its page shows it: steps, guards, agents, events, and the possible actions. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class StepRow:
 
 
 def rollout_now(seen: Seen, *, now: datetime) -> dict[str, Any]:
-    """What moves while it is under way. `seen`: what rollouts.views.rollout_detail says."""
+    """Return what changes during a rollout. `seen` is from rollouts.views.rollout_detail."""
     agents = sorted(seen["agents"], key=_most_awaited)
     reached, done = sum(one.reached for one in agents), sum(one.reached and one.acknowledged for one in agents)
     counts = {"reached": reached, "acknowledged": done}
@@ -58,7 +58,7 @@ def _most_awaited(one: Any) -> tuple[bool, bool, str]:
 
 
 def seen_as(seen: Seen) -> str:
-    """By which a form knows that the rollout is still where its page showed it."""
+    """Return state and step, which forms send back to detect an outdated page."""
     return f"{seen['state']}-{seen['step']}"
 
 
@@ -113,7 +113,7 @@ def _bake(seen: Seen, number: int) -> str:
 
 
 def _guards(seen: Seen) -> Iterator[tuple[str, str, float | None, Seen | None]]:
-    """Of each guard its name and title, what it is set to, and what it found last."""
+    """Yield each guard's name, title, bound and newest finding."""
     guards, findings = seen["guards"] or {}, {one["guard"]: one for one in seen["findings"]}
     for name, title in words.GUARDS.items():
         bound = guards.get(name)
@@ -135,7 +135,7 @@ def _guards_title(seen: Seen) -> str:
 
 
 def _basis(seen: Seen) -> str:
-    """What the numbers are of, and what they are worth."""
+    """Return how many requests the guards compare, and how many they need."""
     if seen["strategy"] != "canary":
         return ""
     new, old = seen["changed"], seen["unchanged"]
@@ -148,11 +148,11 @@ def _basis(seen: Seen) -> str:
     return f"{begun} With fewer than {least} on either side nothing is decided."
 
 
-# What it is
+# The revision
 
 
 def contents(seen: Seen, before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, list[DiffLine]]:
-    """What the revision says other than what agents held before: as a title, and value by value."""
+    """Return a title and the values that the revision changes."""
     found = list(said_between(before, after))
     what = counted(len(found), "value") if found else "nothing"
     if seen["base_revision"]:
@@ -162,7 +162,7 @@ def contents(seen: Seen, before: Mapping[str, Any], after: Mapping[str, Any]) ->
     return f"Revision {seen['revision']} {said}", found
 
 
-# What became of it
+# Events
 
 
 VERBS = {
@@ -179,7 +179,7 @@ VERBS = {
 
 
 def event_words(record: Mapping[str, Any]) -> tuple[str, str]:
-    """What happened, and why. `record`: of the audit trail, as tenants.audit.record_view says it."""
+    """Return what happened, and why. `record` is from tenants.audit.record_view."""
     after, verb = record["after"] or {}, record["verb"]
     what, reached = VERBS.get(verb, verb), after.get("reached") or []
     whom = f"Reaches {listed(reached, MOST_NAMED)}." if reached and verb != "rollout.done" else ""
@@ -187,11 +187,11 @@ def event_words(record: Mapping[str, Any]) -> tuple[str, str]:
     return f"{what}, step {after['step'] + 1}" if "step" in after else what, why
 
 
-# What may be done
+# Actions
 
 
 def deeds(seen: Seen, *, total: int) -> list[Deed]:
-    """Those that make sense where it is."""
+    """Return the actions possible in its state."""
     if not words.is_open(seen):
         return []
     found = []

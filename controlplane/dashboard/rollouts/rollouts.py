@@ -1,4 +1,4 @@
-"""Rollouts: all of them, and one with its steps, its guards, and what may be done with it."""
+"""The list of rollouts, and the page of one with its steps, guards and actions."""
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -58,7 +58,7 @@ def rollouts(request: HttpRequest) -> HttpResponse:
 
 
 def _listed(found: Any) -> Any:
-    """Those under way first, then the newest."""
+    """Sort open rollouts first, then by age, newest first."""
     is_over = Case(When(state__in=Rollout.OPEN, then=Value(0)), default=Value(1), output_field=IntegerField())
     return rollouts_shown(found).annotate(is_over=is_over).order_by("is_over", "-created_at", "-pk")
 
@@ -77,11 +77,11 @@ def rollout(request: HttpRequest, rollout: UUID) -> HttpResponse:
 
 @part
 def rollout_part(request: HttpRequest, rollout: UUID) -> HttpResponse:
-    """What moves, for HTMX; with what may be done and what became of it, where it has gone on since it was asked."""
+    """Render what changes, for HTMX; with actions and events if the rollout has moved since the last request."""
     actor = operator_of(request)
     try:
         found = selectors.rollout_for(actor, rollout)
-    except NotFound:  # forgotten by now: what stands there stays, and nobody asks on
+    except NotFound:  # deleted by now: leave the page as it is and stop polling
         return HttpResponse(status=STOP_ASKING, headers={"HX-Reswap": "none"})
     now = _now(found, actor)
     has_moved = request.GET.get("seen") != now["now"]["seen"]
@@ -91,9 +91,9 @@ def rollout_part(request: HttpRequest, rollout: UUID) -> HttpResponse:
     return render(request, "dashboard/rollouts/_rollout.html", context, status=status)
 
 
-@page(methods=FORMS)  # a refused deed stands at this address: whoever reloads it sees the rollout
+@page(methods=FORMS)  # a refused action stays at this address; reloading it shows the rollout
 def rollout_deed(request: HttpRequest, rollout: UUID, deed: str) -> HttpResponse:
-    """One of DEEDS. Refused where the rollout has gone on since the page was shown, or its name is not typed."""
+    """Perform one of DEEDS. Refuse it if the page is outdated, or the name is not typed."""
     actor = operator_of(request)
     found = selectors.rollout_for(actor, rollout)
     if deed not in DEEDS:
@@ -117,7 +117,7 @@ def rollout_deed(request: HttpRequest, rollout: UUID, deed: str) -> HttpResponse
 
 
 def _refused(found: Rollout, actor: Actor, deed: str, seen: str, typed: str) -> str:
-    """Why not, before anything is asked of the services."""
+    """Return why to refuse the action before any service is called; empty if allowed."""
     if seen != seen_as({"state": found.state, "step": found.step}):
         return "It has gone on since this page was shown. Look where it is now; nothing was done."
     return not_confirmed(typed, found.place) if deed == "abort" else ""
@@ -145,7 +145,7 @@ def _now(found: Rollout, actor: Actor) -> dict[str, Any]:
 
 
 def _still(found: Rollout, actor: Actor, now: Mapping[str, Any]) -> dict[str, Any]:
-    """What changes only when it goes on."""
+    """Return the context that changes only with the rollout's state or step."""
     return {
         "deeds": deeds(now["detail"], total=len(now["detail"]["agents"])),
         "events": [(one, *event_words(one)) for one in map(record_view, rollout_records(actor, found))],

@@ -1,4 +1,4 @@
-"""The list of rollouts, a row each. Pure."""
+"""The rows of the list of rollouts. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from controlplane.dashboard.rollouts.words import name_of, place_in_steps, state
 
 @dataclass(frozen=True, slots=True)
 class RolloutRow:
-    """`view`: what rollouts.views.rollout_view says. Of `total` agents, `done` have acknowledged."""
+    """One rollout. `view` is from rollouts.views.rollout_view. Of `total` agents, `done` have acknowledged."""
 
     view: Mapping[str, Any]
     done: int

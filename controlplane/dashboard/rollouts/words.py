@@ -1,4 +1,4 @@
-"""How a rollout reads: its state, its steps, its guards, where it is and what comes next. Pure."""
+"""Sentences on a rollout: its state, steps and guards, and what happens next. Pure."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -10,7 +10,7 @@ from controlplane.rollouts.spec import EVERYBODY, LabelStep, Step, steps_read
 
 GUARDS = {"error_ratio": "Requests that fail", "hit_ratio_drop": "Hit rate", "ttft_p95_rise": "First token, p95"}
 OPEN = ("running", "paused")
-Seen = Mapping[str, Any]  # what rollouts.views.rollout_view says
+Seen = Mapping[str, Any]  # the result of rollouts.views.rollout_view
 
 
 def place_words(place: str) -> str:
@@ -30,7 +30,7 @@ def is_last_step(seen: Seen) -> bool:
 
 
 def state_tag(seen: Seen, now: datetime) -> Tag:
-    """With how far a bake is, while it runs."""
+    """Return the state's tag, with the progress of a running bake."""
     if (
         seen["state"] == "running"
         and seen["baking_since"] is not None
@@ -46,7 +46,7 @@ def baked_seconds(seen: Seen, now: datetime) -> int:
 
 
 def step_words(step: Step) -> str:
-    """Whom it reaches."""
+    """Return which agents the step targets."""
     if isinstance(step, LabelStep):
         return f"engines with {' and '.join(f'{name}={value}' for name, value in sorted(step.labels.items()))}"
     return "everybody" if step == EVERYBODY else f"{step} % of the engines"
@@ -77,7 +77,7 @@ def headline(seen: Seen, *, reached: int, acknowledged: int, total: int) -> str:
 
 
 def what_next(seen: Seen, *, reached: int, acknowledged: int, now: datetime) -> str:
-    """What happens without anybody doing anything, in a sentence or two."""
+    """Return what happens without anyone acting, in a sentence or two."""
     if not is_open(seen):
         return _after(seen)
     if seen["state"] == "paused":
@@ -124,7 +124,7 @@ def limit(guard: str, bound: float) -> str:
 
 
 def findings_words(findings: Sequence[Seen]) -> str:
-    """Of a bake that is over: "2 guards kept, 1 too little"."""
+    """Return "2 guards kept, 1 too little" for a finished bake."""
     if not findings:
         return "no guard was set"
     counts = {

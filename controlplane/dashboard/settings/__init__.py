@@ -1,1 +1,1 @@
-"""Settings: prices, tokens, agent groups, quality results."""
+"""Pages of the settings: prices, tokens, agent groups, quality results."""

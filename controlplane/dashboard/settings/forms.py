@@ -1,4 +1,4 @@
-"""What operators type on the pages of Settings. Limits here keep nonsense out; services decide."""
+"""The operators' forms on the settings pages. Limits only reject nonsense; services decide."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from controlplane.dashboard.frame.forms import (
 from kernels.formats import BASELINE, OFFERED
 from tenants.policy import MODEL_PATTERN
 
-LONG: Final = 2_000  # more than a service takes, so that it is the service that says how much is too much
+LONG: Final = 2_000  # more than any service accepts, so that the service reports the real limit
 SCOPES = (
     ("stats:read", "Read numbers"),
     ("policy:read", "Read namespaces, policies and the fleet"),
@@ -32,7 +32,7 @@ _MODEL = re.compile(MODEL_PATTERN.removesuffix("$"), re.ASCII)
 
 
 class AmountField(forms.CharField):
-    """Exactly as typed: a number with a point in it would be rounded on its way."""
+    """A decimal, parsed from the text because a float would round it."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(max_length=60, widget=forms.TextInput(attrs={"inputmode": "decimal", **PLAIN}), **more)
@@ -46,7 +46,7 @@ class AmountField(forms.CharField):
 
 
 class PriceForm(RefusableForm):
-    """One price of the list; `revision` is that of the list which the page has shown."""
+    """One price of the list. `revision` is the list's, as the page has shown it."""
 
     model = forms.CharField(
         label="Model",
@@ -82,7 +82,7 @@ class PriceForm(RefusableForm):
         return typed
 
     def wanted(self, before: Sequence[Price]) -> list[Price]:
-        """The list with this price in it, in the place of the same model's of the same day."""
+        """Return the list with this price in place of the model's price of the same day."""
         told = self.cleaned_data
         mine = Price(
             told["model"],
@@ -98,7 +98,7 @@ class PriceForm(RefusableForm):
 
 
 class PriceRemoveForm(forms.Form):
-    """Sent by the page that asks first: `confirmed` is its button."""
+    """The form of the confirmation page; `confirmed` is its button."""
 
     confirmed = forms.BooleanField()
     model = forms.CharField(required=False, max_length=200)
@@ -139,7 +139,7 @@ class GroupForm(RefusableForm):
 
 
 class OverrideForm(RefusableForm):
-    """`model_revision`: a `revision` is what a page hides in a form, and this one is typed."""
+    """An override of a quality verdict. `model_revision` is typed; in other forms, `revision` is a hidden field."""
 
     places = {"revision": "model_revision"}
 

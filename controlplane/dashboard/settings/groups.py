@@ -1,4 +1,4 @@
-"""Agent groups: which agents serve which namespaces."""
+"""Agent groups, which decide which agents serve which namespaces."""
 
 from typing import Any
 
@@ -87,7 +87,7 @@ def _row(group: AgentGroup, agents: int, namespaces: int) -> tuple[AgentGroup, i
 
 
 def _belonging(found: list[AgentGroup]) -> tuple[dict[int, int], dict[int, int]]:
-    """How many agents and namespaces each has: two queries for all of them."""
+    """Count agents and namespaces of each group, in two queries."""
     agents = agents_living().filter(group__in=found).order_by().values_list("group").annotate(count=Count("pk"))
     living = Count("namespaces", filter=Q(namespaces__deleted_at=None))
     namespaces = groups().filter(pk__in=[one.pk for one in found]).order_by().values_list("pk").annotate(count=living)

@@ -1,4 +1,4 @@
-"""The price list: read, and changed a price at a time, at the revision that the page has shown."""
+"""The price list, changed one price at a time, based on the revision that the page has shown."""
 
 from collections.abc import Sequence
 from datetime import UTC
@@ -33,7 +33,7 @@ def settings_prices(request: HttpRequest) -> HttpResponse:
 
 @page()
 def settings_price_remove(request: HttpRequest) -> HttpResponse:
-    """Ask before a price is removed, and say what counts in its place."""
+    """Ask for confirmation before a price is removed, and show which price applies instead."""
     permit(operator_of(request), OPERATE)
     found, key = price_list(), (request.GET.get("model", ""), request.GET.get("day", ""))
     for price in found.prices:
@@ -87,7 +87,7 @@ def _put(actor: Actor, wanted: Sequence[Price], revision: int) -> None:
 
 
 def _ours(problems: Sequence[FieldProblem], mine: int) -> list[FieldProblem]:
-    """What is said of the price that was typed, beside its fields; of others, with their names."""
+    """Move problems of the typed price to its fields; problems of other prices keep their path."""
     return [FieldProblem(one.field.removeprefix(f"prices.{mine}."), one.message) for one in problems]
 
 
@@ -107,7 +107,7 @@ def _page(request: HttpRequest, *, form: PriceForm | None = None, refused: str =
 
 
 def _begun(request: HttpRequest, found: Prices, initial: dict[str, Any]) -> dict[str, Any]:
-    """With the numbers of the price that somebody wants to change."""
+    """Return the initial values, with those of the price to change."""
     wanted = (request.GET.get("model", ""), request.GET.get("day", ""))
     for one in found.prices:
         if (one.model, str(one.valid_from)) == wanted:

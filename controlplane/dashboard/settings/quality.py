@@ -1,4 +1,4 @@
-"""Which KV formats may carry traffic: as measured, and what operators let through without."""
+"""The KV formats that may serve traffic: measured results, and overrides by operators."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What the pages of Settings say of prices, tokens, groups and quality results. Pure."""
+"""Rows and headlines for prices, tokens, groups and quality results. Pure."""
 
 from collections.abc import Mapping, Sequence
 from datetime import date, datetime
@@ -20,7 +20,7 @@ EVERY: Final = "every model without its own"
 
 
 def policy_facts(values: Mapping[str, Any], own: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Each field's label, its value for the whole fleet, and the origin. `own`: what the fleet's policy sets."""
+    """Return each field's label, its value for the whole fleet, and the origin. `own`: what the fleet's policy sets."""
     return [
         (label, value_words(name, values[name]), "fleet policy" if name in own else "built in")
         for name, label in LABELS.items()
@@ -34,13 +34,13 @@ def policy_headline(revision: int, own: Mapping[str, Any]) -> str:
 
 
 def price_rows(found: Prices, today: date) -> list[tuple[Listed, Tag]]:
-    """Each price, and whether it holds."""
+    """Return each price, tagged as future, in force or over."""
     book = Book(found.prices)
     return [(one, _price_tag(one.price, book, today)) for one in found.listed]
 
 
 def instead_words(model: str, day: date, prices: Sequence[Price]) -> str:
-    """Return which price counts from that day on once the model's price of that day is removed."""
+    """Return which price applies from that day on once the model's price of that day is removed."""
     other = price_of([one for one in prices if (one.model, one.valid_from) != (model, day)], model, day)
     if other is None:
         return "No other price applies from that day on: savings are then shown in tokens, not in money."
@@ -82,7 +82,7 @@ def tokens_headline(total: int) -> str:
 
 
 def why_stays(group: AgentGroup, agents: int, namespaces: int) -> str:
-    """Why a group cannot be deleted; empty where it can."""
+    """Return why a group cannot be deleted; empty if it can."""
     if group.slug == DEFAULT:
         return "new namespaces belong to it"
     return "agents or namespaces belong to it" if agents or namespaces else ""
@@ -93,7 +93,7 @@ def may_serve(result: QualityResult) -> bool:
 
 
 def figures_words(figures: Mapping[str, Any]) -> str:
-    """Only what was measured."""
+    """Return the measured figures in one line."""
     agreement = figures.get("agreement")
     parts = [divergence_words(figures)]
     if isinstance(agreement, int | float):

@@ -1,4 +1,4 @@
-"""Settings: the fleet's policy at a glance. Prices, tokens, groups and quality are beside it."""
+"""The first settings page, with the fleet's policy at a glance, and the tabs to the others."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,7 +31,7 @@ REFUSED = 422
 
 
 def shown(request: HttpRequest, template: str, context: Mapping[str, Any], *, status: int = 200) -> HttpResponse:
-    """A page of Settings, with its tabs."""
+    """Render a settings page with its tabs."""
     links = [Link(label, reverse(view), request.path == reverse(view)) for label, view in TABS]
     path = f"dashboard/settings/{template}.html"
     return render(request, path, {"tabs": links, **context}, status=status)

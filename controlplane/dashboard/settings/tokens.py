@@ -1,4 +1,4 @@
-"""Operators' tokens: made, shown once, revoked."""
+"""Operators' tokens: create, show once, revoke."""
 
 import json
 from hashlib import sha256
@@ -54,7 +54,7 @@ def _create(request: HttpRequest, actor: Actor) -> HttpResponse:
 
 
 def _made(actor: Actor, user: User, form: TokenForm) -> str | None:
-    """The secret of a new token; None for a form that is sent again, as by a reload."""
+    """Create a token and return its secret; None for a form sent twice, as by a reload."""
     told = form.cleaned_data
 
     def perform() -> tuple[str, KeptAnswer]:

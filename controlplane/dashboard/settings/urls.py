@@ -1,4 +1,4 @@
-"""Where its pages are."""
+"""The URLs of the settings."""
 
 from django.urls import URLPattern, path
 

@@ -1,4 +1,4 @@
-"""Registers the support site in place of Django's own admin site."""
+"""The app config that replaces Django's own admin site."""
 
 from django.contrib.admin.apps import AdminConfig
 

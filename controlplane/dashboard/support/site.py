@@ -1,4 +1,4 @@
-"""Django's admin as Luminet's support site: one way to sign in, the same as everywhere, with its limits."""
+"""Django's admin as Luminet's support site, with the same sign-in and its limits."""
 
 from typing import Any
 
@@ -19,11 +19,11 @@ class SupportSite(AdminSite):
     index_title = "Support work"
 
     def actor_of(self, request: HttpRequest) -> Actor:
-        """For what is done here, as the audit trail names it."""
+        """Return the actor that the audit trail names for actions on this site."""
         return actor_for_operator(user_of(request), **origin_of(request))
 
     def login(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
-        """Django sends everyone here who may not see the admin."""
+        """Redirect to sign-in: Django sends everyone here who may not see the admin."""
         if request.user.is_authenticated and not self.has_permission(request):
             return not_found(request)
         return redirect_to_login(request.GET.get("next", reverse("admin:index")), reverse("sign-in"))

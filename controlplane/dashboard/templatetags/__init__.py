@@ -1,1 +1,1 @@
-"""Tags of the dashboard's templates."""
+"""Template tags and filters of the dashboard."""

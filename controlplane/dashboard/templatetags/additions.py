@@ -1,4 +1,4 @@
-"""`{% additions "home" %}`: what other apps add there, if anything."""
+"""The tag `{% additions "home" %}`, which renders what other apps add there."""
 
 from typing import Any
 

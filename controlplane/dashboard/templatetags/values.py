@@ -1,6 +1,6 @@
-"""How values read on every page: filters that all templates have.
+"""Filters that format values, available in all templates.
 
-What a page says of its values is decided in pure functions; here a value becomes text, and nothing else.
+Pure functions decide what a page says of a value; a filter only turns it into text.
 """
 
 from datetime import datetime
@@ -49,60 +49,60 @@ register.filter("without_stop", lambda said: said.removesuffix("."))
 
 @register.filter("bytes")
 def bytes_(value: float | None) -> str:
-    """ "3.1 GiB"; a dash where it is not known."""
+    """Format a size, as "3.1 GiB"; a dash for None."""
     return value_text("bytes", value)
 
 
 @register.filter
 def count(value: float | None) -> str:
-    """ "1,234"; a dash where it is not known."""
+    """Format a count, as "1,234"; a dash for None."""
     return NONE if value is None else f"{int(value):,}"
 
 
 @register.filter
 def percent(share: float, digits: int | None = None) -> str:
-    """Of a share from 0 to 1, with as many digits as it has or as are asked for: "12.5 %"."""
+    """Format a share from 0 to 1 as "12.5 %", with `digits` decimals or as many as it has."""
     return f"{round(share * 100, 7):g} %" if digits is None else f"{share * 100:.{digits}f} %"
 
 
 @register.filter
 def text(found: str) -> str:
-    """As far as it is text: half a character of JSON's has no bytes."""
+    """Replace lone surrogates, which JSON allows and UTF-8 cannot encode."""
     return found.encode("utf-8", "replace").decode()
 
 
 @register.filter
 def price(amount: Decimal, currency: str = "") -> str:
-    """All of it: "EUR 0.125"."""
+    """Return all digits: "EUR 0.125"."""
     return f"{currency} {exact_text(amount)}".strip()
 
 
 @register.filter
 def money(amount: Decimal, currency: str) -> str:
-    """As it can be paid: "EUR 1.01"."""
+    """Round an amount to the currency's smallest unit: "EUR 1.01"."""
     return f"{currency} {displayed(amount, currency)}"
 
 
 @register.filter(expects_localtime=True)
 def moment(at: datetime | str | None, written: str = "j M Y, H:i:s") -> str:
-    """A point in time, which the browser writes in the viewer's zone; nothing where there is none."""
+    """Return a time element, which the browser converts to the viewer's zone; empty for None."""
     return _time("moment", at, written)
 
 
 @register.filter(expects_localtime=True)
 def clock(at: datetime | str | None) -> str:
-    """The time of a day that the page has named."""
+    """Return a time of day, for a page that names the day."""
     return _time("clock", at, "H:i:s")
 
 
 @register.filter(expects_localtime=True)
 def age(at: datetime | str | None, written: str = r"\a\t H:i:s") -> str:
-    """When something was found out, which the browser turns into how long ago that is."""
+    """Return a time that the browser turns into an age, as "10 s ago"."""
     return _time("age", at, written)
 
 
 def _time(kind: str, at: datetime | str | None, written: str) -> str:
-    """`at`: also as JSON has it."""
+    """Return the element. `at` may be an ISO string."""
     if not at:
         return ""
     when = datetime.fromisoformat(at) if isinstance(at, str) else at
@@ -111,6 +111,6 @@ def _time(kind: str, at: datetime | str | None, written: str) -> str:
 
 @register.filter
 def state(found: Tag | str, kind: str = "") -> SafeString:
-    """A word with its meaning as a colour: a tag, or the name of a state of that kind."""
+    """Return a coloured tag: a `Tag`, or the name of a state of `kind`."""
     tag = found if isinstance(found, Tag) else tag_of(kind, found)
     return format_html('<span class="tag tag--{}">{}</span>', tag.tone, tag.word)

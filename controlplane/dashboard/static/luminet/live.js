@@ -1,5 +1,5 @@
-// The sockets of the page, one for each path it names. Relays every message as an event on <body> and says honestly
-// how old the page is. The same message may come twice after a reconnection: whoever listens takes it as one.
+// The sockets of the page, one for each path in its data-live. Dispatches every message as an event on <body> and shows
+// the age of the page. A message may repeat after a reconnection; listeners must tolerate duplicates.
 import { ageText } from "./time.js";
 
 const STALE_AFTER_SECONDS = 10;
@@ -8,19 +8,19 @@ const FIRST_WAIT_MS = 500;
 const ASK_EVERY_MS = 5000;
 const SIGNED_OUT = 4401;
 const ACCESS_ENDED = [4403, 4404];
-// What a message is news of: a pulse proves that something moves, and nothing of the numbers.
+// The data that a message updates: a pulse proves that the control plane is alive and carries no numbers.
 const NEWS = { stats: "numbers", still: "numbers", pulse: "pulse" };
 
 const label = document.querySelector("[data-live]");
 const spoken = document.querySelector("[data-live-word]");
-const needed = label?.dataset.needs.split(" "); // what the page shows, and so has to hear of
+const needed = label?.dataset.needs.split(" "); // the data that the page shows and so must receive
 const openedAt = Date.now();
 const lines = new Map();
 let askedAt = 0;
 
 function open(path) {
   lines.set(path, { seq: Number(label.dataset.seq), heardAt: null, newsAt: {}, wait: FIRST_WAIT_MS });
-  // By then every script of the page is there to listen: what is told first is told to all of them.
+  // Connect once all scripts of the page listen, so that each of them gets the first message.
   document.addEventListener("DOMContentLoaded", () => connect(path));
 }
 
@@ -30,20 +30,20 @@ function connect(path) {
   const socket = new WebSocket(`${scheme}://${location.host}${path}?since=${line.seq}`);
   socket.addEventListener("message", (event) => receive(path, JSON.parse(event.data)));
   socket.addEventListener("close", (event) => {
-    // Who was heard and is now refused lost something: the page as it is today shows what is left.
+    // Access has ended after a successful connection: a reload shows what the user may still see.
     if (event.code === SIGNED_OUT || (ACCESS_ENDED.includes(event.code) && line.heardAt !== null)) {
       if (!isTyped()) return location.reload();
       ended(event.code);
       line.isEnded = event.code === SIGNED_OUT;
       return;
     }
-    // A little chance keeps a thousand pages from coming back in the same instant.
+    // Jitter keeps a thousand pages from reconnecting at the same instant.
     setTimeout(connect, line.wait * (0.5 + Math.random()), path);
     line.wait = Math.min(line.wait * 2, LONGEST_WAIT_MS);
   });
 }
 
-// After the person has signed in again in the dialog of session.js.
+// Reconnect after the user has signed in again in the dialog of session.js.
 function reconnect() {
   for (const [path, line] of lines) {
     if (!line.isEnded) continue;
@@ -52,7 +52,7 @@ function reconnect() {
   }
 }
 
-// Whether something was typed on the page and not sent: a reload would lose it.
+// Return whether the page has unsent input, which a reload would lose.
 function isTyped() {
   if (document.querySelector("[data-typed]")) return true; // the server filled it in
   return [...document.querySelectorAll("main form[method=post] :is(input, textarea, select)")].some((one) => {
@@ -87,7 +87,7 @@ function receive(path, message) {
   document.body.dispatchEvent(new CustomEvent(`luminet:${message.type}`, { detail: { ...message, path } }));
 }
 
-// How long ago that socket, or this page itself, said how such things stand.
+// Return the age of such data: since its last message on that socket, or else since the page opened.
 export function secondsSince(path, news = "numbers") {
   return (Date.now() - (lines.get(path)?.newsAt[news] ?? openedAt)) / 1000;
 }
@@ -96,14 +96,14 @@ export function isStale(path, news = "numbers") {
   return secondsSince(path, news) > STALE_AFTER_SECONDS;
 }
 
-// While something it shows is not heard of, the page goes on asking, so that it can say what is wrong.
+// While data is stale, let the parts of the page poll, so that they can show what is wrong.
 function ask() {
   if (Date.now() - askedAt < ASK_EVERY_MS) return;
   askedAt = Date.now();
   document.body.dispatchEvent(new CustomEvent("luminet:stale"));
 }
 
-// The page is as old as what it has not heard of for longest.
+// The page is as old as its oldest data.
 function show() {
   const paths = [...lines.keys()];
   const age = Math.max(...paths.flatMap((path) => needed.map((news) => secondsSince(path, news))));
@@ -113,12 +113,12 @@ function show() {
   label.classList.toggle("live--stale", stale);
   label.textContent = word === "Connecting" ? word : `${word} · ${ageText(age)}`;
   document.body.classList.toggle("is-stale", stale);
-  // Screen readers hear the word when it changes, and not the seconds.
+  // Screen readers announce the word when it changes, but not the seconds.
   if (spoken.textContent !== word) spoken.textContent = word;
   if (stale) ask();
 }
 
-// The server itself does not answer: what the page says of it is then only what was true last.
+// The server does not answer, so the headline must not claim that the state shown is current.
 function lost() {
   const headline = document.querySelector("#headline");
   if (!headline) return;

@@ -1,4 +1,4 @@
-// The account menu closes when people look away: on Escape, and on a click anywhere else.
+// Close the account menu on Escape and on a click anywhere else.
 const menu = document.querySelector(".menu");
 
 document.addEventListener("click", (event) => {

@@ -1,4 +1,4 @@
-// The chart of round trips: drawn from the page's own data, moved by the socket.
+// The chart of round trips: drawn from the page's data, updated by the socket.
 /* global uPlot */
 import { clockText } from "./time.js";
 
@@ -11,7 +11,7 @@ const box = document.querySelector('[data-chart="pulse"]');
 const points = JSON.parse(document.getElementById("pulse-points").textContent);
 let chart;
 
-// Where pulses stayed away the line breaks; a straight line across would be invented.
+// Break the line where pulses are missing; a straight line across would be invented data.
 function columns() {
   const times = [], values = [];
   for (const [at, ms] of points) {
@@ -77,9 +77,9 @@ function text(selector, value) {
 }
 
 function add({ at, ms }) {
-  if (points.some((point) => point[0] === at)) return; // told again after a reconnection
+  if (points.some((point) => point[0] === at)) return; // repeated after a reconnection
   points.push([at, ms]);
-  points.sort((a, b) => a[0] - b[0]); // one that was missed may be older than the last
+  points.sort((a, b) => a[0] - b[0]); // a missed pulse may be older than the last one
   while (points[0][0] < points.at(-1)[0] - WINDOW_SECONDS) points.shift();
   const values = points.map((point) => point[1]);
   text("[data-median]", median(values).toFixed(1));
@@ -103,6 +103,6 @@ function addRow(at, ms) {
 
 draw();
 document.body.addEventListener("luminet:pulse", (event) => add(event.detail));
-document.body.addEventListener("luminet:stale", () => chart.setData(columns())); // its right edge is now
+document.body.addEventListener("luminet:stale", () => chart.setData(columns())); // the right edge is the current time
 new ResizeObserver(() => chart.setSize(size())).observe(box);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

@@ -1,5 +1,5 @@
-// The charts of a page: drawn from the page's own data (charts.py), in the page's own colours. The table behind each
-// chart says the same without this script.
+// The charts of a page, drawn from the page's data (charts.py) in the page's colours. Without this script, the table
+// behind each chart shows the same data.
 /* global uPlot */
 
 const HEIGHT = 240;
@@ -63,7 +63,7 @@ function markLines(told, ink) {
     ctx.setLineDash([4, 4]);
     ctx.font = `${11 * devicePixelRatio}px system-ui`;
     for (const { at, label } of told.marks) {
-      // What is newer than the last point stands at the edge.
+      // Draw marks newer than the last point at the right edge.
       const x = Math.min(Math.round(chart.valToPos(at, "x", true)), bbox.left + bbox.width);
       if (x < bbox.left) continue;
       ctx.beginPath();
@@ -78,7 +78,7 @@ function markLines(told, ink) {
   };
 }
 
-// Of points close together not each has room for its word.
+// Skip labels that have no room beside the previous one.
 function durationTicks(chart, ticks) {
   let last = -Infinity;
   return ticks.map((tick) => {
@@ -104,7 +104,7 @@ function top(told) {
   };
 }
 
-// With nothing known beside it a point is no line, and would not be seen.
+// A point without neighbours makes no line, so draw it as a dot.
 function lonePoints(values) {
   return values.flatMap((value, at) => (value !== null && (values[at - 1] ?? null) === null && (values[at + 1] ?? null) === null ? [at] : []));
 }
@@ -131,7 +131,7 @@ function draw(box, told) {
   );
 }
 
-// A part that was swapped in brings charts of its own; one that was swapped out takes its own along.
+// Draw the charts that are new. A part swapped in brings its charts; charts of a part swapped out are left alone.
 function drawAll(root) {
   for (const box of root.querySelectorAll("[data-series]:not([data-drawn])")) {
     const told = JSON.parse(box.dataset.told);

@@ -1,7 +1,7 @@
-// Asks, before a form is sent, whether the page's account is still signed in. If not, a dialog signs it in, and the page
-// stays as it is with all that was typed. A form is sent only when a person presses its button.
-const FRESH_MS = 30000; // the server answered this account so recently that it need not be asked again
-const SIGN_IN = ".alone form:has([name=password])"; // of the sign-in page
+// Checks, before a form is sent, that the page's account is still signed in. If not, a dialog signs it in, and the page
+// keeps all input. A form is sent only when the user presses its button.
+const FRESH_MS = 30000; // the account was confirmed so recently that no check is needed
+const SIGN_IN = ".alone form:has([name=password])"; // on the sign-in page
 const TOKENS = "[name=csrfmiddlewaretoken]";
 const { account, check } = document.body.dataset;
 const dialog = document.querySelector("#sign-in");
@@ -43,7 +43,7 @@ panel.addEventListener("submit", async (event) => {
 
 dialog.addEventListener("close", () => panel.replaceChildren()); // no password stays in it
 
-// The page has not said that its session has ended, and the server answered this account moments ago.
+// Return whether the account was confirmed moments ago and no part of the page says that its session has ended.
 function isFresh() {
   return Date.now() - confirmedAt < FRESH_MS && !document.querySelector("#access-ended, main [data-sign-in]");
 }
@@ -96,10 +96,10 @@ function resume(page) {
   Object.assign(note, { id: "signed-in", className: "note note--ok", textContent: "You are signed in again. Nothing was sent: press the button again." });
   note.setAttribute("role", "status");
   document.querySelector("main").prepend(note);
-  document.querySelector("form[hx-post]")?.dispatchEvent(new Event("change")); // its preview has missed what was typed
+  document.querySelector("form[hx-post]")?.dispatchEvent(new Event("change")); // its preview missed the latest input
 }
 
-// Parts that stopped asking when the session ended ask again, and the page connects again.
+// Restart the polling of parts that stopped when the session ended, and reconnect the page.
 function revive() {
   for (const link of document.querySelectorAll("main [data-sign-in]")) {
     const part = link.closest("[hx-get]");

@@ -1,4 +1,4 @@
-// While an experiment runs its panel asks again and again: says so where nobody answers, and takes it back.
+// While an experiment runs, its panel polls. Show a note if the server does not answer, and hide it once it does.
 const lost = document.querySelector("#lost");
 
 function told(isLost) {

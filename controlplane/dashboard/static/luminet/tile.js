@@ -1,11 +1,11 @@
-// The tiles of the last 24 hours: as the server wrote them first, then moved by their sockets. The words are those of
-// controlplane/dashboard/frame/tiles.py; tests/e2e/test_tiles.py holds the two against each other.
+// The tiles of the last 24 hours: first as the server renders them, then updated by their sockets. The wording is that
+// of controlplane/dashboard/frame/tiles.py; tests/e2e/test_tiles.py compares the two.
 import { isStale, secondsSince } from "./live.js";
 import { ageText } from "./time.js";
 
 const SPOKEN_EVERY_MS = 60000;
 const LEAST_POINTS = 0.05;
-const LEAST_REQUESTS = 20; // fewer say nothing of a rate yet
+const LEAST_REQUESTS = 20; // fewer are too few for a rate
 const DAYS_FROM = 2 * 86400;
 const UNITS = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
 const tiles = document.querySelectorAll("[data-tile]");
@@ -29,7 +29,7 @@ function durationText(seconds) {
   return words.join(" ") || "0 s";
 }
 
-// Rounded down, as in the header x-luminet-cache-hit: 100 is said of all tokens, and not of nearly all.
+// Round down, as in the header x-luminet-cache-hit: only a complete hit reads 100.
 function rateText({ cached_tokens: cached, prompt_tokens: prompt }) {
   const tenths = Math.floor((cached * 1000) / prompt);
   return prompt ? `${Math.floor(tenths / 10)}.${tenths % 10}` : "–";
@@ -40,7 +40,7 @@ function measuredText({ covered_seconds: covered, window_seconds: whole }) {
   return `${durationText(covered < 60 ? covered : covered - (covered % 60))} of ${durationText(whole)}`;
 }
 
-// Only against a day before that was counted whole, and of requests enough to compare.
+// Compare only with a day that was counted completely, and only with enough requests.
 function change({ hit_ratio: now, hit_ratio_before: before, ...told }) {
   const whole = told.covered_seconds_before >= told.window_seconds;
   if (now === null || before === null || !whole || told.requests < LEAST_REQUESTS) return ["none", "", "", "", ""];
@@ -72,13 +72,13 @@ function showChange(tile, message) {
   text(part(tile, "against"), words);
 }
 
-// A page of one tile has its fact for a headline, and for the name of its tab.
+// On a page with one tile, its fact is the headline and the title of the tab.
 function showFact(tile, message) {
   const headline = document.querySelector("[data-fact]");
   const words = factText(message);
   if (headline?.dataset.fact !== tile.dataset.tile || !words) return;
   text(headline, words);
-  const said = document.title.startsWith("Error: ") ? "Error: " : ""; // of a form, which is still there
+  const said = document.title.startsWith("Error: ") ? "Error: " : ""; // of a refused form that the page still shows
   document.title = `${said}${words} · Luminet`;
 }
 
@@ -93,7 +93,7 @@ function showValue(tile, message) {
 }
 
 function move(tile, message) {
-  if (message.seq < Number(tile.dataset.seq)) return; // told again after a reconnection
+  if (message.seq < Number(tile.dataset.seq)) return; // repeated after a reconnection
   tile.dataset.seq = message.seq;
   showValue(tile, message);
   showChange(tile, message);
@@ -108,7 +108,7 @@ function move(tile, message) {
   speak(tile, message);
 }
 
-// Screen readers hear of a whole percent that changed, and at most once a minute.
+// Screen readers announce a change of a whole percent, at most once a minute.
 function speak(tile, message) {
   if (!message.prompt_tokens || Date.now() - Number(tile.dataset.spokenAt ?? 0) < SPOKEN_EVERY_MS) return;
   const percent = Math.floor((message.cached_tokens * 100) / message.prompt_tokens);

@@ -1,4 +1,4 @@
-// Times in the viewer's zone, and ages that go on counting. Without this script pages show UTC.
+// Show times in the viewer's zone and update ages. Without this script pages show UTC.
 const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 
