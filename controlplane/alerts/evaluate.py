@@ -1,4 +1,4 @@
-"""When an alert begins and ends. Pure: takes readings, returns states and events; time is an argument.
+"""Decides when an alert begins and ends. Pure: takes readings, returns states and events; time is an argument.
 
 A value beyond the threshold makes a state `pending`; after `for_seconds` without a break it is `firing`. It ends when
 the value has been back beyond `clears_at` for `clear_for_seconds` without a break; `clears_at` is further back than the

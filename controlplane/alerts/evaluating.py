@@ -293,7 +293,7 @@ def _brought_up_to_date(alert: Alert, verdict: Verdict) -> bool:
 
 
 def _why_over(alert: Alert) -> str:
-    """Return why an alert ended whose subject is no longer measured."""
+    """Return why an alert ended after its subject was no longer measured."""
     if alert.metric == "reconciliation":
         return "The numbers are equal again."
     return "What it was about is gone, or its rule is off."

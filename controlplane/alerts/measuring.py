@@ -28,7 +28,7 @@ DRIFTING: Final = ("rejected", "unknown_hash", "engine_differs", "behind")  # co
 
 
 def measured(living: Living, *, now: datetime) -> Mapping[str, Measured]:
-    """Return the readings by metric. A subject whose value is unknown has a reading without a value."""
+    """Return the readings by metric. If a value is unknown, its subject has a reading without a value."""
     return {name: measure(living, now) for name, measure in MEASURES.items()}
 
 
@@ -170,7 +170,7 @@ WHERE minute.minute >= %s AND series.kind = %s GROUP BY 1
 
 
 def _reconciliation(living: Living, now: datetime) -> Measured:
-    """Return only the subjects whose numbers differ; a subject that is missing is equal again.
+    """Return only the subjects with differences; a missing subject is equal again.
 
     Leaves out differences explained by refused rows, which have an alert of their own.
     """

@@ -11,10 +11,8 @@ from tenants.models import Namespace, Organisation
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Something that an alert is about. `key` identifies it in states, `place` is its name for people.
-
-    An agent has no organisation.
-    """
+    """Something that an alert is about: `key` identifies it in states, `place` names it. An agent has no
+    organisation."""
 
     key: str
     place: str

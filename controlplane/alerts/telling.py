@@ -18,10 +18,7 @@ def is_silenced(alert: Alert, now: datetime) -> bool:
 
 
 def is_to_be_told(alert: Alert, rule: AlertRule, now: datetime) -> bool:
-    """Return whether to notify the webhook now: once for each alert, and not during a silence.
-
-    An alert that still fires when its silence ends is notified then.
-    """
+    """Return whether to notify the webhook now: once for each alert, but not before its silence ends."""
     return bool(rule.webhook_url) and not alert.is_told and not is_silenced(alert, now)
 
 

@@ -1,4 +1,4 @@
-"""Where webhooks may lead, how they are signed, and how one is sent. Does not use the database.
+"""Checks the targets of webhooks, signs requests and sends them. Does not use the database.
 
 A customer's webhook is a request that we send from inside on behalf of someone else. So it may reach only public
 addresses, over TLS; it connects to the very address that was checked, and follows no redirects. An operators' rule may
@@ -61,7 +61,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Who made the rule, and the hosts that operators allow in addition."""
+    """The maker of the rule, and the hosts that operators allow in addition."""
 
     by_operator: bool
     hosts: Collection[str] = ()  # each a host, or host:port
