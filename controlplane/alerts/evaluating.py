@@ -107,7 +107,7 @@ def _made(one: BuiltIn, now: datetime) -> AlertRule:
     )
 
 
-# Decided
+# Decisions
 
 
 class Places:
@@ -165,7 +165,7 @@ def _state(row: AlertState) -> State:
     return State(cast(Phase, row.phase), row.since, row.seconds, row.at, row.has_data, row.value)
 
 
-# Written
+# Writes
 
 
 def _written(

@@ -84,7 +84,7 @@ def _clock_skew(living: Living, now: datetime) -> Measured:
 
 
 def _integrity(living: Living, now: datetime) -> Measured:
-    """Return the problems that each agent's newest check found. Checks that did not run or got no answer do not
+    """Return how many problems each agent's newest check found. Checks that did not run or got no answer do not
     count."""
     sql = """
     SELECT DISTINCT ON (agent_id) agent_id, jsonb_array_length(receipt #> '{result,problems}')::float8
@@ -96,7 +96,7 @@ def _integrity(living: Living, now: datetime) -> Measured:
 
 
 def _isolation(living: Living, now: datetime) -> Measured:
-    """Return the leaking probe rounds of each agent. Rounds without a verdict do not count."""
+    """Return how many probe rounds of each agent leaked. Rounds without a verdict do not count."""
     found = isolations_read(list(living.agents), now=now)
     told = {agent: float(one.rounds["leaked"]) for agent, one in found.items() if one.is_told}
     return _agents(living, told)

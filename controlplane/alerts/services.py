@@ -62,7 +62,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A rule, and its new webhook secret if there is one. The secret is shown only this once."""
+    """A rule, and its new webhook secret, if any. The secret is shown only once."""
 
     rule: AlertRule
     secret: str | None
@@ -138,8 +138,7 @@ def alert_acknowledge(*, actor: Actor, alert: Alert, note: str = "") -> Alert:
 
 
 def alert_silence(*, actor: Actor, alert: Alert, until: datetime | None) -> Alert:
-    """Send nothing about this alert until then, nor about later ones of the same rule and subject. None ends a
-    silence."""
+    """Send nothing before `until` about this alert, or later ones of the same rule and subject. None ends a silence."""
     now = timezone.now()
     if alert.by_operator and not actor.is_operator:
         raise NotPermitted("This alert is of a rule of the operators, and they rely on it: acknowledge it instead.")
@@ -183,7 +182,7 @@ def housekeeping(*, now: datetime) -> int:
 
 
 def _too_many_remove() -> int:
-    """Delete old alerts of an organisation's own rules. Otherwise a customer who steers a ratio could fill the
+    """Keep the newest ALERTS_OF_ONE alerts of each organisation's own rules, or steering a ratio could fill the
     table."""
     own = Alert.objects.filter(by_operator=False, organisation__isnull=False)
     of_many = own.values("organisation").annotate(count=Count("*")).filter(count__gt=ALERTS_OF_ONE)
@@ -281,7 +280,7 @@ def _room_check(rule: AlertRule) -> None:
         raise Conflict([FieldProblem("place", f"has {MOST_RULES} alert rules already, which is the most")])
 
 
-# Written
+# Writes
 
 
 def _secret_made(rule: AlertRule) -> str:

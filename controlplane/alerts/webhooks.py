@@ -28,7 +28,8 @@ CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 10.0  # for everything including the connection, however slowly the answer arrives
 UNLESS_NAMED: Final = " unless its host is in LUMINET_WEBHOOK_HOSTS"
 IN_NO_TIME: Final = "did not answer in time"
-NO_WAY: Final = "its host has no address that webhooks may reach"  # in both cases, to hide internal names
+# For unknown and for forbidden hosts alike, so that it does not reveal which names resolve inside.
+NO_WAY: Final = "its host has no address that webhooks may reach"
 SIGNATURE_HEADER: Final = "Luminet-Signature"
 TIMESTAMP_HEADER: Final = "Luminet-Timestamp"
 DELIVERY_HEADER: Final = "Luminet-Delivery"
@@ -37,9 +38,9 @@ _NOT_PUBLIC: Final = tuple(  # some versions of `is_global` accept these
     ipaddress.ip_network(one)
     for one in (
         "192.0.0.0/24",  # protocol assignments, including 192.0.0.8
-        "192.88.99.0/24",  # relays of 6to4
-        "168.63.129.16/32",  # a cloud's own agent on every host
-        "64:ff9b:1::/48",  # NAT64 of a site
+        "192.88.99.0/24",  # 6to4 relays
+        "168.63.129.16/32",  # Azure's agent on every host
+        "64:ff9b:1::/48",  # site-local NAT64
         "fec0::/10",  # site-local addresses, replaced by fc00::/7
     )
 )
