@@ -1,4 +1,4 @@
-"""SQL that sums columns.ADDED and times. It interpolates only our own names, never values.
+"""SQL that sums columns.ADDED and latency histograms (`times`). It interpolates only our own names, never values.
 
 Sums stay below what a column can store, whatever agents report: no number is counted beyond MOST_SUM.
 """
@@ -16,7 +16,7 @@ NAMES: Final = ", ".join(ADDED)
 
 
 def times_summed(times: str) -> str:
-    """Return the sum of times, each code once. `times`: a query or expression of one set of bigint."""
+    """Return a histogram with each code once. `times`: a query or expression of one set of bigint."""
     return (
         f"coalesce((SELECT array_agg((code << {COUNT_BITS}) | least(counted, {_MASK})::bigint) "  # noqa: S608
         f"FROM (SELECT one >> {COUNT_BITS} AS code, sum(one & {_MASK}) AS counted "
@@ -25,7 +25,7 @@ def times_summed(times: str) -> str:
 
 
 def times_of_groups(table: str, group: str) -> str:
-    """Return a query of each group's times in the column `times`, leaving out groups without any."""
+    """Return a query of each group's histogram in the column `times`, leaving out empty ones."""
     return (
         f"SELECT {group}, array_agg((code << {COUNT_BITS}) | least(counted, {_MASK})::bigint) AS times "  # noqa: S608
         f"FROM (SELECT {group}, one >> {COUNT_BITS} AS code, sum(one & {_MASK}) AS counted "

@@ -119,7 +119,7 @@ def pools_held(agents: Collection[str], *, top: int) -> dict[str, PoolHeld]:
     LEFT JOIN tenants_namespace namespace ON namespace.id = kept.namespace_id
     LEFT JOIN tenants_organisation organisation ON organisation.id = namespace.organisation_id
     ORDER BY agent, is_others, size DESC, namespace_id, kv_dtype
-    """  # noqa: S608  # words of our own
+    """  # noqa: S608  # names are ours
     tops, others = defaultdict[str, list[Held]](list), dict[str, tuple[int, int]]()
     for agent, name, kv_dtype, size, at, is_others, many in _rows(sql, {"agents": list(agents), "top": top}):
         if is_others:
@@ -143,7 +143,7 @@ def fleet_pools(agents: Collection[str], *, top: int) -> FleetPools:
     LEFT JOIN tenants_namespace namespace ON namespace.id = most.namespace_id
     LEFT JOIN tenants_organisation organisation ON organisation.id = namespace.organisation_id
     GROUP BY 1, 2
-    """  # noqa: S608  # words of our own
+    """  # noqa: S608  # names are ours
     sizes, named, told = defaultdict[str, dict[int, int]](dict), dict[int, tuple[str, str]](), dict[int, datetime]()
     for agent, place, name, kv_dtype, size, at in _rows(sql, {"agents": list(agents), "top": top}):
         sizes[agent][place] = int(size)

@@ -14,5 +14,5 @@ KEY_ADDED: Final = KEY_COUNTS  # by key, for customers only
 CACHE_KIND: Final = "cache"  # the kind of rows that count blocks, not requests
 CUSTOMER_KIND: Final = "customer"
 
-# Times are stored as `bigint[]` of code << COUNT_BITS | count, in any order; a code may occur more than once.
+# Latency histograms are `bigint[]` of code << COUNT_BITS | count, in any order; a code may occur more than once.
 COUNT_BITS: Final = 32

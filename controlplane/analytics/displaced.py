@@ -40,7 +40,7 @@ class Displaced:
     buckets: dict[Bucket, Lost] = field(default_factory=dict)
 
     def take(self, place: Place, told: Lost, *, victim: int, by: int, at: float) -> None:
-        """Add by how much a counter rose. `at`: the time of the report."""
+        """Add the increase of a counter. `at`: the time of the report."""
         known = self.now.get(place) or self.before.get(place) or Lost(0, 0, 0.0)
         blocks, size = max(0, told.blocks - known.blocks), max(0, told.bytes - known.bytes)
         if not blocks and not size:

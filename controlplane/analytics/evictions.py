@@ -71,7 +71,7 @@ def taken(window: Window, namespaces: Collection[int]) -> dict[int, Taken]:
         f"""
         SELECT victim_id, victim_id = by_id, cause, sum(blocks), sum(bytes)
         FROM analytics_eviction WHERE victim_id = ANY(%(of)s) AND {WITHIN} GROUP BY 1, 2, 3
-        """,  # noqa: S608  # words of our own
+        """,  # noqa: S608  # names are ours
         window,
         of=list(namespaces),
     )
@@ -113,7 +113,7 @@ def _pairs(where: str, window: Window, most: int, **asked: Any) -> list[Pair]:
         SELECT victim_id, by_id, cause, sum(blocks), sum(bytes), max(last_at)
         FROM analytics_eviction WHERE {where} AND {WITHIN}
         GROUP BY 1, 2, 3 ORDER BY sum(blocks) DESC, victim_id, by_id, cause LIMIT %(most)s
-        """,  # noqa: S608  # words of our own
+        """,  # noqa: S608  # names are ours
         window,
         most=most,
         **asked,

@@ -37,7 +37,7 @@ def _added() -> Any:
 
 
 class Added(models.Model):
-    """The summed columns: `columns.ADDED`, and the histogram `times`."""
+    """The summed columns: `columns.ADDED`, and the latency histogram `times`."""
 
     requests = _added()
     prompt_tokens = _added()
@@ -176,7 +176,7 @@ class Rolled(models.Model):
 
 
 class LedgerEntry(models.Model):
-    """The sum of an agent's reports, added up on arrival, apart from the minutes, to be compared with them."""
+    """An agent's reported counts, summed on arrival and separately from the minutes, for comparison with them."""
 
     day = models.DateField()
     agent = models.CharField(max_length=63)

@@ -164,7 +164,7 @@ def text(amount: Decimal) -> str:
 
 
 def displayed(amount: Decimal, currency: str) -> str:
-    """Return the amount rounded to the smallest coin; if it is less than that, to two digits, so that it is not 0."""
+    """Return the amount rounded to the smallest coin; below that, with two digits, so that it is not shown as 0."""
     places = MINOR_PLACES_OF.get(currency, MINOR_PLACES)
     if amount and abs(amount) < Decimal(1).scaleb(-places):
         places = 1 - amount.adjusted()

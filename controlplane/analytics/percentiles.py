@@ -32,7 +32,7 @@ class Compared:
 
 
 class Spread:
-    """A histogram by code, indexed for many queries."""
+    """A latency histogram by code, indexed for many queries."""
 
     def __init__(self, times: Mapping[int, int]) -> None:
         self._by_class: dict[int, Counter[int]] = {}

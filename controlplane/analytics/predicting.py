@@ -23,7 +23,7 @@ from tenants.levels import FLEET, Place, level_of, namespaces_below, place_of
 from tenants.models import PolicyLevel, PolicyRevision
 from tenants.policy import Below, Values, effective_values
 
-PREDICTING_LOCK: Final = 7_446_220_475  # any number that nobody else locks
+PREDICTING_LOCK: Final = 7_446_220_475  # a number that no other lock uses
 MEASURING_LOCK: Final = 7_446_220_476
 EVERYBODY: Final = 0  # in place of an organisation's id: all affected organisations together
 CAUGHT_UP: Final = timedelta(days=1)  # for older revisions, today's reuse would give another forecast
@@ -133,7 +133,7 @@ def _in_force(revision: PolicyRevision, one: Below, fleet: Values, said: Values)
 
 
 def effects_measure(now: datetime) -> int:
-    """Measure what is due and return how many. Without a forecast nothing changed, so there is no effect."""
+    """Measure what is due and return how many. Only revisions with a forecast: an unchanged policy has no effect."""
     with alone(MEASURING_LOCK) as is_alone:
         return _measured(now) if is_alone else 0
 

@@ -59,7 +59,8 @@ def revision_now() -> int:
 
 
 def price_list() -> Prices:
-    """Return the list. Reads the revision first: with an older one than its prices, it is at worst read again."""
+    """Return the list. Reads the revision first: if it is older than the prices, a client only reads the list once
+    more."""
     revision = revision_now()
     return Prices(revision, tuple(Listed(_price(row), row.created_by, row.created_at) for row in _rows()))
 
@@ -91,7 +92,7 @@ def past_problems(before: Collection[Price], after: Sequence[Price], *, today: d
 
 
 def _past_field(places: Mapping[tuple[str, date], str], was: Price, would: Price | None) -> str:
-    """Return the number that differs in the same price, else the price that takes its place, else the whole list."""
+    """Return the field at fault: a number of the same price, else the price that replaces it, else the whole list."""
     if would is None:
         return "prices"
     place = places[would.model, would.valid_from]

@@ -42,7 +42,7 @@ class ToldDifference(TypedDict):
 
 
 def reconciliation_run(*, now: datetime) -> bool:
-    """Compare and store the result. Return False if the last comparison took so long that it is too soon."""
+    """Compare and store the result. Return False if the pause after the last comparison is not over."""
     newest = reconciliation_newest()
     if newest is not None and newest.at <= now < newest.at + timedelta(seconds=REST * newest.took_seconds):
         return False

@@ -131,7 +131,7 @@ def pieces_forget(level: Level, now: datetime) -> int:
 
 
 def _kept_from(level: Level, now: datetime) -> datetime:
-    """Return the day from which pieces stay. A piece stays at any age until the next level has summed it."""
+    """Return the day from which pieces stay. A piece stays at any age until the level above has summed it."""
     before = floored(now - timedelta(days=level.kept_days), DAY_SECONDS)
     above = next((one for one in LEVELS.values() if one.source == level.seconds), None)
     waiting = None if above is None else _first_waiting(level, above, before)

@@ -79,7 +79,7 @@ def totals_counts(
     columns: Sequence[str] = ADDED,
     spans: Sequence[Span] | None = None,
 ) -> Counts:
-    """Return the counts without the times, which are most of the work."""
+    """Return the counts without the latency histogram, which is most of the work."""
     with consistent_read():
         found = spans_of(window, is_fleet=scope.is_fleet) if spans is None else spans
         ((_, counts),) = counts_by(scope, found, kinds=kinds, columns=columns)
@@ -118,7 +118,7 @@ def window_by_day_and_model(
 
 
 def window_times(scope: Scope, spans: Sequence[Span]) -> Mapping[int, int]:
-    """Return how many times there are of each code in known spans."""
+    """Return the latency histogram of known spans: the count of each code."""
     return times_by_code(scope, spans)
 
 

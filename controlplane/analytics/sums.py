@@ -111,7 +111,7 @@ def _kinds_of(columns: Sequence[str]) -> Sequence[str]:
 
 
 def times_by_code(scope: Scope, spans: Sequence[Span], *, kinds: Sequence[str] = (CUSTOMER_KIND,)) -> dict[int, int]:
-    """Return how many times there are of each code."""
+    """Return the latency histogram: the count of each code."""
     sql = (
         f"{_parts(scope, 'times', ())} SELECT one >> {COUNT_BITS}, sum(one & {(1 << COUNT_BITS) - 1})::bigint "  # noqa: S608  # ours
         "FROM part, unnest(times) AS one GROUP BY 1"

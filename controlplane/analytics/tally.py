@@ -78,7 +78,7 @@ class Held(NamedTuple):
     formats: Mapping[str, int] = {}
 
     def left_since(self, before: "Held | None") -> Sequence[int]:
-        """Return the blocks that have left since `before`, by BLOCK_COLUMNS. A restarted engine counts from zero."""
+        """Return how many blocks left since `before`, by BLOCK_COLUMNS. A restarted engine counts from zero."""
         now = self.numbers[_BLOCKS_HELD]
         if before is None or before.boot != self.boot:
             return now
