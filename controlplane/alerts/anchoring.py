@@ -1,7 +1,7 @@
-"""Anchors of the audit trail: its head, written each minute that it changed to file, syslog and webhook.
+"""Anchors of the audit trail: each minute, writes the trail's head to file, syslog and webhook if it has changed.
 
-While the trail does not fit the file, nothing is written and the alert fires, so a truncated trail is never anchored
-over. While only the file is damaged, only syslog and webhook get the head.
+The trail is first compared with the file. While it does not fit, nothing is written and the alert fires, so a truncated
+trail is never anchored over. While only the file is damaged, only syslog and webhook get the head.
 """
 
 import json

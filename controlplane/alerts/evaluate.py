@@ -57,7 +57,7 @@ UNKNOWN = Reading(None)
 
 
 def evaluate(rule: Rule, state: State, reading: Reading, now: datetime) -> tuple[State, Event | None]:
-    """Return the next state, and the event that this change makes, if any."""
+    """Return the next state, and the event of this change, if any."""
     value = known_value(rule, reading)
     if value is None:
         return replace(state, at=now, has_data=False), None

@@ -224,7 +224,7 @@ def _fired(verdicts: Sequence[Verdict], now: datetime) -> list[Alert]:
 
 
 def _silences(verdicts: Sequence[Verdict], now: datetime) -> Mapping[Key, datetime]:
-    """Return the silences in force. A subject stays silenced, so an alert that fires again takes the silence over."""
+    """Return the silences in force. A silence applies to a subject: an alert that fires there again takes it over."""
     rules = {one.rule.pk for one in verdicts}
     rows = Alert.objects.filter(rule__in=rules, silenced_until__gt=now).order_by("number")
     found = rows.values_list("rule_id", "subject", "silenced_until")

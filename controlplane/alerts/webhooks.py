@@ -83,7 +83,7 @@ class NotTaken(Exception):
 
 
 def target_checked(url: str, policy: Policy) -> Target:
-    """Return the target of the URL, or raise InvalidFields. Host names are resolved and checked at each use instead."""
+    """Return the target of the URL, or raise InvalidFields. Host names are resolved and checked only at each send."""
     target = target_read(url)
     if policy.names(target):
         return target
