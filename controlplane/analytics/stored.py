@@ -39,7 +39,7 @@ ALL_NAMESPACES: Final = 0  # of the fleet's own series, which no agent reports
 MOST_KEPT_BYTES: Final = 4_000  # of a refused row
 
 
-# Reading
+# Reads
 
 
 class Place(NamedTuple):
@@ -130,7 +130,7 @@ COUNTERS_FIND: Final = (
 )
 
 
-# Writing
+# Writes
 
 
 def journals_put(read: Mapping[tuple[str, str], Read], now: datetime) -> None:
