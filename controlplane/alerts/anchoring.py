@@ -1,7 +1,7 @@
-"""The audit trail's head, written to file, syslog and webhook each minute that it changed, and compared with the file.
+"""Anchors of the audit trail: each minute, writes the trail's head to file, syslog and webhook if it has changed.
 
-A cut trail is never anchored over: while it does not fit the file, nothing is written and the alert fires. While only
-the file is damaged, nothing is written to it; syslog and webhook get their heads.
+The trail is first compared with the file. While it does not fit, nothing is written and the alert fires, so a truncated
+trail is never anchored over. While only the file is damaged, only syslog and webhook get the head.
 """
 
 import json
@@ -31,18 +31,19 @@ BEGUN: Final = "audit.anchors_begun"
 
 @dataclass(frozen=True, slots=True)
 class Anchored:
-    """The file's state. `problems`: what does not fit, each in a sentence. `since`: of the oldest record not in it."""
+    """The state of the file. `problems`: one sentence for each mismatch. `since`: time of the oldest record not in
+    it."""
 
     problems: tuple[str, ...]
     since: datetime | None
     has_begun: bool = False
 
 
-_sent: dict[str, int] = {}  # by sink: the head that this process sent last
+_sent: dict[str, int] = {}  # by sink: the sequence number of the head that this process sent last
 
 
 def anchors_seen(file: Path) -> Anchored:
-    """The trail compared with the newest anchors of the file."""
+    """Compare the trail with the newest anchors of the file."""
     try:
         lines = anchors_read(file, last_bytes=TAIL_BYTES)
     except OSError as error:
@@ -55,10 +56,10 @@ def _problems(lines: Lines) -> tuple[str, ...]:
 
 
 def anchor_take(now: datetime) -> None:
-    """Write the head wherever it is to go. What fails is logged, and tried again by the next run."""
+    """Write the head to every configured sink. Failures are logged, and the next run tries again."""
     sinks: AnchorSinks = settings.ENVIRONMENT.anchors
     if sinks.file is not None and not _file_take(sinks.file, now):
-        return  # a trail that was cut is no head to tell anybody
+        return  # do not publish the head of a truncated trail
     anchor = anchor_now(now)
     for name, sink, send_to in (("syslog", sinks.syslog, _syslog_send), ("webhook", sinks.webhook, _webhook_send)):
         if sink is not None and _sent.get(name) != anchor.seq:
@@ -66,7 +67,7 @@ def anchor_take(now: datetime) -> None:
 
 
 def _file_take(file: Path, now: datetime) -> bool:
-    """Write the head into the file, if that is to be. Whether the trail fits what is in it."""
+    """Write the head into the file unless the file is damaged. Return whether the trail fits the file's anchors."""
     try:
         lines = anchors_read(file, last_bytes=TAIL_BYTES)
         if cut := anchors_compare(lines.anchors).problems:
@@ -89,7 +90,7 @@ def _head_append(file: Path, lines: Lines, now: datetime) -> None:
     if last is None or lines.is_cut_off or (last.seq, last.hash) != (anchor.seq, anchor.hash):
         anchor_append(file, anchor)
     if last is None:
-        with audited() as journal:  # a file that is gone is no silent loss
+        with audited() as journal:  # a new file is recorded, because an old one may have been lost
             journal.record(SYSTEM, BEGUN, "the audit trail", after={"file": str(file)})
 
 
@@ -106,7 +107,7 @@ class _Syslog(logging.handlers.SysLogHandler):
     append_nul = False
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        raise  # noqa: PLE0704  # of whatever `emit` has just caught
+        raise  # noqa: PLE0704  # the exception that `emit` has just caught
 
 
 def _syslog_send(sink: str, anchor: Anchor) -> None:

@@ -1,4 +1,4 @@
-"""Registers the app under its short name, what it seals, and what it tells Prometheus."""
+"""Registers the app under its short name, its encrypted secrets, and its gauges for Prometheus."""
 
 from django.apps import AppConfig
 

@@ -1,7 +1,7 @@
-"""What alerts can be about, and the rules that are there from the start. Pure.
+"""The metrics that alert rules can watch, and the built-in rules. Pure.
 
-The rules in the database are made of this. deploy/prometheus/luminet.rules.yml and docs/alerts.md say the same, and a
-test compares them.
+The built-in rules in the database are made from this module. deploy/prometheus/luminet.rules.yml and docs/alerts.md
+list the same rules, and a test compares the three.
 """
 
 from collections.abc import Mapping
@@ -15,16 +15,16 @@ Scope = Literal["fleet", "group", "organisation", "namespace"]
 
 SCOPES: Final = ("fleet", "group", "organisation", "namespace")
 COMPARISONS: Final = ("above", "below")
-RECENT_SECONDS: Final = 300  # what rates and ratios are of
-TRAFFIC_SECONDS: Final = 900  # over which a rule's least prompt tokens are counted
-KEPT_SECONDS: Final = 3600  # how long a probe's answer counts
-MARGIN: Final = 0.1  # how far beyond its threshold a value has to come back, unless the rule says so
+RECENT_SECONDS: Final = 300  # the period that rates and ratios cover
+TRAFFIC_SECONDS: Final = 900  # the period in which a rule's least prompt tokens are counted
+KEPT_SECONDS: Final = 3600  # how far back earlier preemption counters are looked up
+MARGIN: Final = 0.1  # the share of its threshold by which a value must recover, unless the rule sets `clears_at`
 CLEAR_FOR_SECONDS: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """Something that is measured of every subject. `says`: a sentence about a value, for whoever may see it."""
+    """A number measured of each subject. `says` is a sentence about a value, for everyone who may see the alert."""
 
     name: str
     subject: Subject
@@ -33,7 +33,7 @@ class Metric:
     says: str
     next_step: str
     is_for_customers: bool = False
-    uses_tokens: bool = False  # whether least_prompt_tokens means something
+    uses_tokens: bool = False  # whether `least_prompt_tokens` applies
 
 
 METRICS: Final[Mapping[str, Metric]] = {
@@ -190,7 +190,7 @@ METRICS: Final[Mapping[str, Metric]] = {
 
 @dataclass(frozen=True, slots=True)
 class BuiltIn:
-    """A rule that is always there."""
+    """A rule that every installation has."""
 
     key: str
     name: str
@@ -257,7 +257,7 @@ BUILT_IN: Final[tuple[BuiltIn, ...]] = (
     _built_in("rows_refused", "Rows of usage were refused", "refused_rows", 0.0, 0),
 )
 BUILT_IN_BY_KEY: Final = {one.key: one for one in BUILT_IN}
-OWN_RULES: Final = "own"  # what metrics call the rules that people made
+OWN_RULES: Final = "own"  # the Prometheus label that all rules made by users share
 
 
 def clears_at_default(comparison: Comparison, threshold: float) -> float:
@@ -265,7 +265,7 @@ def clears_at_default(comparison: Comparison, threshold: float) -> float:
 
 
 def value_words(unit: Unit, value: float) -> str:
-    """A value as people read it."""
+    """Return the value with its unit, for display."""
     if unit == "share":
         return f"{value * 100:.1f} %"
     if unit == "seconds":

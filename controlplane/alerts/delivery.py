@@ -1,10 +1,9 @@
-"""Bringing what is queued to its receivers, until each has taken it, or a day is over.
+"""Send queued deliveries until their receivers accept them, or a day has passed.
 
-A delivery is claimed by moving when it is next due, in a commit of its own, before anything is sent: a worker killed in
-between loses nothing, the next one finds it due again, under the same id. Of one rule one is on its way at a time, the
-oldest first, so that everybody hears of an alert's end after its beginning; of one organisation two at most, so that
-whoever is slow or down holds up nobody else for longer than one send. One round at a time: receivers can hold up one
-thread of a worker, never all of them.
+A worker claims a delivery by postponing it, in a commit before it sends anything. If the worker is killed in between,
+the delivery becomes due again, with the same id. Each rule has one delivery in flight, the oldest, so receivers learn
+of an alert's beginning before its end. Each organisation has at most two, so a slow receiver delays others by no more
+than one send. Only one round runs at a time: receivers can block one thread of a worker, but never all of them.
 """
 
 import logging
@@ -26,19 +25,19 @@ from controlplane.database.locks import alone
 
 log = logging.getLogger("luminet.alerts")
 FIRST_WAIT: Final = timedelta(seconds=10)
-LONGEST_WAIT: Final = timedelta(minutes=15)  # so that who was down hears of the rest soon after
+LONGEST_WAIT: Final = timedelta(minutes=15)  # so that a receiver that was down gets the rest soon after
 TRIED_FOR: Final = timedelta(days=1)
 LEASE: Final = timedelta(seconds=60)  # longer than a send can take
 AT_ONCE: Final = 8
 OF_ONE_ORGANISATION: Final = 2
-OF_OPERATORS: Final = 6  # theirs come first, and leave some room
-LOCK: Final = 7_446_220_464  # any number that nobody else locks
-ROUND_SECONDS: Final = 30.0  # with the last sends still well below what the broker takes for a lost task
+OF_OPERATORS: Final = 6  # they come first, and leave some room for others
+LOCK: Final = 7_446_220_464  # a number that no other lock uses
+ROUND_SECONDS: Final = 30.0  # plus the last sends, well below the time after which the broker takes a task for lost
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """All that sending needs, so that it needs no database."""
+    """Everything that sending needs, so that sending needs no database."""
 
     delivery: str
     rule: str
@@ -49,7 +48,7 @@ class Claimed:
 
 
 def deliveries_send(*, now: datetime) -> int:
-    """How many were tried; none where another round is under way."""
+    """Send what is due and return how many were tried; 0 if another round is running."""
     with alone(LOCK) as is_alone:
         return _round(now) if is_alone else 0
 
@@ -83,7 +82,7 @@ ORDER BY is_operators DESC, next_at LIMIT %s
 
 @transaction.atomic
 def deliveries_claim(*, now: datetime) -> list[Claimed]:
-    never = now + max(LONGEST_WAIT, LEASE)  # so late is nobody due, unless by a clock that was set back since
+    never = now + max(LONGEST_WAIT, LEASE)  # nothing is due this late, unless the clock was set back since
     ids = [one.pk for one in Delivery.objects.raw(OLDEST_DUE, [now, never, OF_OPERATORS, OF_ONE_ORGANISATION, AT_ONCE])]
     is_due = Q(next_at__lte=now) | Q(next_at__gt=never)
     waiting = Delivery.objects.filter(is_due, pk__in=ids, state=Delivery.State.WAITING)
@@ -108,7 +107,7 @@ def _claimed(delivery: Delivery) -> Claimed:
 
 
 def _tried(one: Claimed) -> str | None:
-    """What is wrong, or None where it was taken."""
+    """Send the delivery. Return the problem, or None if the receiver accepted it."""
     try:
         timestamp = int(time.time())
         send(one.url, one.body, secret=one.secret, delivery=one.delivery, timestamp=timestamp, policy=one.policy)
@@ -120,7 +119,7 @@ def _tried(one: Claimed) -> str | None:
 
 @transaction.atomic
 def delivery_settle(delivery_id: str, problem: str | None, *, now: datetime) -> None:
-    """What came of it. One that another worker settled meanwhile stays as it is."""
+    """Store the outcome of a delivery, unless another worker has already settled it."""
     waiting = Delivery.objects.select_for_update().select_related("alert").filter(pk=delivery_id, state="waiting")
     delivery = waiting.first()
     if delivery is None:
@@ -144,5 +143,5 @@ def _ended(delivery: Delivery, state: Delivery.State, problem: str, now: datetim
 
 
 def wait_after(attempts: int) -> timedelta:
-    """10 s, then twice as long each time, 15 minutes at most."""
+    """Return the wait after this many attempts: 10 s, doubled each time, at most 15 minutes."""
     return min(FIRST_WAIT * 2.0 ** min(attempts - 1, 20), LONGEST_WAIT)

@@ -1,9 +1,9 @@
-"""When an alert begins and ends. Pure: what is measured comes in, what follows goes out, and time is an argument.
+"""Decides when an alert begins and ends. Pure: takes readings, returns states and events; time is an argument.
 
-A value beyond the threshold makes a state `pending`; beyond it for `for_seconds` on end, `firing`. That ends when the
-value has been back beyond `clears_at`, which is further back than the threshold, for `clear_for_seconds` on end. What
-lies between the two neither begins nor ends anything. Only time over which something was known counts: without data,
-and while nobody evaluated, a state stays what it was, and gets no older.
+A value beyond the threshold makes a state `pending`; after `for_seconds` without a break it is `firing`. It ends when
+the value has been back beyond `clears_at` for `clear_for_seconds` without a break; `clears_at` is further back than the
+threshold. A value between the two neither begins nor ends anything. Only time with a known value counts: without data
+or evaluations, a state stays as it is and gets no older.
 """
 
 from dataclasses import dataclass, replace
@@ -14,12 +14,12 @@ from controlplane.alerts.definitions import Comparison
 
 Phase = Literal["ok", "pending", "firing"]
 Event = Literal["fired", "resolved"]
-LONGEST_STEP_SECONDS = 60.0  # evaluations come every 15 s: what is further apart was not watched in between
+LONGEST_STEP_SECONDS = 60.0  # evaluations run every 15 s; a longer gap was not observed
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What evaluation needs to know of a rule."""
+    """The fields of a rule that evaluation needs."""
 
     comparison: Comparison
     threshold: float
@@ -31,7 +31,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What was measured: None where nothing is known. `prompt_tokens`: out of how many, where that matters."""
+    """A measured value; None if it is unknown. `prompt_tokens`: how many it is based on, where that matters."""
 
     value: float | None
     prompt_tokens: int = 0
@@ -39,8 +39,10 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Of one rule and one subject. `seconds`: for how long it has been on its way to the next phase; None: it is not.
-    `value`: what was last known."""
+    """The state of one rule for one subject.
+
+    `seconds`: how long it has been on its way to the next phase, or None if it is not. `value`: the last known one.
+    """
 
     phase: Phase = "ok"
     since: datetime | None = None  # when the value went beyond the threshold
@@ -55,7 +57,7 @@ UNKNOWN = Reading(None)
 
 
 def evaluate(rule: Rule, state: State, reading: Reading, now: datetime) -> tuple[State, Event | None]:
-    """The next state, and what has happened by it, if anything."""
+    """Return the next state, and the event of this change, if any."""
     value = known_value(rule, reading)
     if value is None:
         return replace(state, at=now, has_data=False), None
@@ -65,7 +67,7 @@ def evaluate(rule: Rule, state: State, reading: Reading, now: datetime) -> tuple
 
 
 def known_value(rule: Rule, reading: Reading) -> float | None:
-    """Too little to judge by is as good as nothing."""
+    """Return the value, or None if it is based on too few prompt tokens."""
     return None if reading.prompt_tokens < rule.least_prompt_tokens else reading.value
 
 
@@ -96,12 +98,12 @@ def _firing(rule: Rule, state: State, value: float, step: float) -> tuple[State,
 
 
 def _longer(state: State, step: float) -> float:
-    """It begins when it is first seen: of the time before, the evaluation before said otherwise."""
+    """Return the seconds on the way to the next phase. They start at 0: the previous evaluation saw the opposite."""
     return 0.0 if state.seconds is None else state.seconds + step
 
 
 def _step(state: State, now: datetime) -> float:
-    """Seconds since the evaluation before, over which what it saw is taken to have lasted."""
+    """Return the seconds since the previous evaluation. Its value is taken to have lasted that long."""
     if state.at is None or not state.has_data:
         return 0.0
     return min(max((now - state.at).total_seconds(), 0.0), LONGEST_STEP_SECONDS)

@@ -1,7 +1,7 @@
-"""One round of evaluation: read rules and what is measured, decide, write down what changed. One round at a time.
+"""One evaluation round: read rules and measurements, decide, write what changed. One round runs at a time.
 
-A round is one transaction with a constant number of queries. Killed in the middle it has not been; the next one goes on
-from the states of the one before.
+A round is one transaction with a constant number of queries. A round that is killed changes nothing, and the next one
+continues from the states of the round before.
 """
 
 from collections import defaultdict
@@ -21,15 +21,15 @@ from controlplane.alerts.telling import FIRED, RESOLVED, deliveries_queue, is_to
 from controlplane.alerts.words import alert_words
 from tenants.actor import SYSTEM
 
-LOCK = 7_446_220_463  # any number that nobody else locks
+LOCK = 7_446_220_463  # a number that no other lock uses
 THE_NEWEST = 1
-Key = tuple[int, str]  # of a rule and what a state is about
+Key = tuple[int, str]  # a rule's number, and the key of a subject
 Kind = AlertEvent.Kind
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a round found of one rule and one subject."""
+    """The outcome of a round for one rule and one subject."""
 
     rule: AlertRule
     subject: Subject
@@ -44,7 +44,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What has happened by it."""
+    """The alerts that a round started and ended."""
 
     fired: Sequence[Alert]
     resolved: Sequence[Alert]
@@ -52,7 +52,7 @@ class Round:
 
 @transaction.atomic
 def alerts_evaluate(*, now: datetime) -> Round | None:
-    """None where another round is under way: that one sees what this would have."""
+    """Run a round. Return None if another round is running, because it sees the same values."""
     if not _alone():
         return None
     rules = rules_held(now=now)
@@ -74,13 +74,13 @@ def _alone() -> bool:
 
 @transaction.atomic
 def built_in_rules_ensure(*, now: datetime) -> None:
-    """Before anybody evaluates: whoever looks in the first moments finds them already."""
+    """Create the built-in rules before the first evaluation, so that users see them from the start."""
     if _alone():
         rules_held(now=now)
 
 
 def rules_held(*, now: datetime) -> list[AlertRule]:
-    """All of them, as they stay until commit; those that are always there are made where they are missing."""
+    """Return all rules, locked until commit. Create the built-in rules that are missing."""
     rules = list(AlertRule.objects.filter(deleted_at=None).select_for_update(no_key=True).order_by("number"))
     missing = {one.key for one in BUILT_IN} - {one.built_in for one in rules}
     if not missing:
@@ -107,11 +107,11 @@ def _made(one: BuiltIn, now: datetime) -> AlertRule:
     )
 
 
-# Decided
+# Decisions
 
 
 class Places:
-    """What is measured of one metric, found by the place of a rule."""
+    """The readings of one metric, indexed by the scopes that rules can have."""
 
     def __init__(self, found: Measured) -> None:
         self._by_place: dict[tuple[str, int | None], list[tuple[Subject, Reading]]] = defaultdict(list)
@@ -165,7 +165,7 @@ def _state(row: AlertState) -> State:
     return State(cast(Phase, row.phase), row.since, row.seconds, row.at, row.has_data, row.value)
 
 
-# Written
+# Writes
 
 
 def _written(
@@ -187,7 +187,8 @@ def _written(
 
 
 def _states_keep(verdicts: Sequence[Verdict], states: Mapping[Key, AlertState], now: datetime) -> None:
-    """A row for each that is not simply well; those of what is gone, or of rules that are off, go."""
+    """Store a row for each state that is not ok. Delete all others, also those of deleted subjects and disabled
+    rules."""
     kept = {one.key: _row(one, now) for one in verdicts if one.after.phase != "ok"}
     AlertState.objects.bulk_create(
         kept.values(),
@@ -223,7 +224,7 @@ def _fired(verdicts: Sequence[Verdict], now: datetime) -> list[Alert]:
 
 
 def _silences(verdicts: Sequence[Verdict], now: datetime) -> Mapping[Key, datetime]:
-    """A silence is about a place: what fires there again before it is over is silent, too."""
+    """Return the silences in force. A silence applies to a subject: an alert that fires there again takes it over."""
     rules = {one.rule.pk for one in verdicts}
     rows = Alert.objects.filter(rule__in=rules, silenced_until__gt=now).order_by("number")
     found = rows.values_list("rule_id", "subject", "silenced_until")
@@ -267,7 +268,7 @@ def _words(verdict: Verdict) -> str:
 
 
 def _followed(verdicts: Sequence[Verdict], firing: Mapping[Key, Alert], now: datetime) -> list[Alert]:
-    """Brings what fires up to date; answers those that are over."""
+    """Update the firing alerts, and return those that are over."""
     by_key = {one.key: one for one in verdicts}
     resolved, changed = list[Alert](), list[Alert]()
     for key, alert in firing.items():
@@ -284,7 +285,7 @@ def _followed(verdicts: Sequence[Verdict], firing: Mapping[Key, Alert], now: dat
 
 
 def _brought_up_to_date(alert: Alert, verdict: Verdict) -> bool:
-    """The words stay those of the moment at which it fired. Whether anything is news."""
+    """Update the alert's values and return whether any changed. Its words stay those of the moment it fired."""
     after, was = verdict.after, (alert.value, alert.has_data, alert.threshold)
     alert.value = alert.value if after.value is None else after.value
     alert.has_data, alert.threshold = after.has_data, verdict.rule.threshold
@@ -292,7 +293,7 @@ def _brought_up_to_date(alert: Alert, verdict: Verdict) -> bool:
 
 
 def _why_over(alert: Alert) -> str:
-    """Of what is not measured any more."""
+    """Return why an alert ended after its subject was no longer measured."""
     if alert.metric == "reconciliation":
         return "The numbers are equal again."
     return "What it was about is gone, or its rule is off."
@@ -306,7 +307,7 @@ def _events(alerts: Sequence[Alert], kind: Kind, now: datetime, words: Mapping[i
 
 
 def _told(firing: Sequence[Alert], resolved: Sequence[Alert], now: datetime) -> None:
-    """By webhook: what fires and was not told yet, and the end of what was."""
+    """Queue webhooks for firing alerts that were not notified yet, and for the end of those that were."""
     news = [one for one in firing if one.rule is not None and is_to_be_told(one, one.rule, now)]
     for one in news:
         one.is_told = True

@@ -1,4 +1,4 @@
-"""What Prometheus is told of alerts: read from the database by whichever web process is asked, so all say the same."""
+"""Gauges of alerts for Prometheus. Each web process reads them from the database, so all report the same."""
 
 from django.db import DatabaseError
 
@@ -8,7 +8,7 @@ from controlplane.common.metrics import alert_deliveries_waiting, alerts_evaluat
 
 
 def gauges_refresh() -> None:
-    """A database that does not answer changes none; their age is then told by when rules were last evaluated."""
+    """Update the gauges. If the database does not answer they stay, and `alerts_evaluated` shows how old they are."""
     try:
         firing, waiting, newest = firing_by_rule(), deliveries_waiting(), evaluation_newest()
     except DatabaseError:

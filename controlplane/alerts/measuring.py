@@ -1,5 +1,6 @@
-"""What rules are about, as it is now: of every subject that is there, one reading for each metric. Set-based SQL: a
-constant number of queries, however many agents, namespaces and rules there are. Changes nothing.
+"""Current readings of each metric, for every existing subject.
+
+Set-based SQL: a constant number of queries, for any number of agents, namespaces and rules. Changes nothing.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,24 +19,25 @@ from controlplane.analytics.reconciliations import ToldDifference, differences_n
 from controlplane.fleet.canaries import isolations_read
 
 Measured = Mapping[str, tuple[Subject, Reading]]  # by the subject's key
-LEAST_A_SECOND: Final = 100 / RECENT_SECONDS  # blocks; fewer are nothing to speak of
+LEAST_A_SECOND: Final = 100 / RECENT_SECONDS  # blocks; fewer are negligible
 LEAST_MEAN: Final = 1 / 60  # blocks a second
 MEAN_HOURS: Final = 24
 INTEGRITY_SECONDS: Final = 86_400
-POOL_SECONDS: Final = 180  # a level is told every minute at most; what is older says nothing of now
-DRIFTING: Final = ("rejected", "unknown_hash", "engine_differs", "behind")  # of fleet/health.py
+POOL_SECONDS: Final = 180  # an agent reports levels at least every minute; older ones are out of date
+DRIFTING: Final = ("rejected", "unknown_hash", "engine_differs", "behind")  # conditions of fleet/health.py
 
 
 def measured(living: Living, *, now: datetime) -> Mapping[str, Measured]:
-    """By metric. What of a subject is not known is there without a value."""
+    """Return the readings by metric. If a value is unknown, its subject has a reading without a value."""
     return {name: measure(living, now) for name, measure in MEASURES.items()}
 
 
-# Of agents
+# Metrics of agents
 
 
 def _pool_use(living: Living, now: datetime) -> Measured:
-    """Of the newest minute of each. What is idle could be given up for anybody, so it counts as free."""
+    """Return the pool use in each agent's newest minute. Idle blocks count as free, since they can be evicted for
+    anyone."""
     sql = """
     SELECT DISTINCT ON (agent) agent, (used_bytes - evictable_bytes)::float8 / nullif(capacity_bytes, 0)
     FROM analytics_poolminute WHERE minute >= %s ORDER BY agent, minute DESC
@@ -44,8 +46,10 @@ def _pool_use(living: Living, now: datetime) -> Measured:
 
 
 def _preemptions(living: Living, now: datetime) -> Measured:
-    """By how much the counter rose, of each boot by itself, since the newest row before. A boot that began meanwhile
-    began at nothing; one before which nothing is known of the agent, at the first that it told."""
+    """Return how far each agent's counter rose, boot by boot, since its last row before the window.
+
+    A later boot without such a row counts from 0. The agent's first known boot counts from its first reported value.
+    """
     since = _since(now, RECENT_SECONDS)
     asked = [since, since, since - timedelta(seconds=KEPT_SECONDS)]
     return _agents(living, _by_key(PREEMPTED_RECENTLY, asked))
@@ -74,13 +78,14 @@ def _disk_wait(living: Living, now: datetime) -> Measured:
 
 
 def _clock_skew(living: Living, now: datetime) -> Measured:
-    """Of who never reported nothing is known."""
+    """Return the clock skew of each agent; unknown for agents that have never reported."""
     heard = {name: one for name, one in living.agents.items() if one.last_seen_at is not None}
     return _agents(living, {name: abs(one.clock_skew_seconds) for name, one in heard.items()})
 
 
 def _integrity(living: Living, now: datetime) -> Measured:
-    """An engine that could not look, or did not answer, has said nothing."""
+    """Return how many problems each agent's newest check found. Checks that did not run or got no answer do not
+    count."""
     sql = """
     SELECT DISTINCT ON (agent_id) agent_id, jsonb_array_length(receipt #> '{result,problems}')::float8
     FROM fleet_operationstep
@@ -91,7 +96,7 @@ def _integrity(living: Living, now: datetime) -> Measured:
 
 
 def _isolation(living: Living, now: datetime) -> Measured:
-    """A round that proved nothing is no answer."""
+    """Return how many probe rounds of each agent leaked. Rounds without a verdict do not count."""
     found = isolations_read(list(living.agents), now=now)
     told = {agent: float(one.rounds["leaked"]) for agent, one in found.items() if one.is_told}
     return _agents(living, told)
@@ -108,7 +113,7 @@ def _refused_rows(living: Living, now: datetime) -> Measured:
     return _agents(living, found, otherwise=0.0)
 
 
-# Of namespaces
+# Metrics of namespaces
 
 
 def _hit_ratio(living: Living, now: datetime) -> Measured:
@@ -127,7 +132,10 @@ def _hit_ratio(living: Living, now: datetime) -> Measured:
 
 
 def _evictions(living: Living, now: datetime) -> Measured:
-    """Against the mean of those of the last 24 whole hours that are rolled up; before the first, there is no mean."""
+    """Return the eviction rate relative to its mean over those of the last 24 whole hours that are rolled up.
+
+    Unknown until the first hour is rolled up.
+    """
     hour = now.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     hours = [hour - timedelta(hours=count) for count in range(1, MEAN_HOURS + 1)]
     ((rolled,),) = _rows("SELECT count(*) FROM analytics_rolled WHERE level = 3600 AND start = ANY(%s)", [hours])
@@ -158,12 +166,14 @@ WHERE minute.minute >= %s AND series.kind = %s GROUP BY 1
 """
 
 
-# Of both
+# Metrics of agent and namespace, and of the fleet
 
 
 def _reconciliation(living: Living, now: datetime) -> Measured:
-    """Only what differs is there: what is not there any more is equal again. Rows that were refused are an alert of
-    their own, so what they explain is none."""
+    """Return only the subjects with differences; a missing subject is equal again.
+
+    Leaves out differences explained by refused rows, which have an alert of their own.
+    """
     found: dict[str, tuple[Subject, Reading]] = {}
     for one in differences_now():
         subject = _differs_at(living, one)
@@ -174,7 +184,7 @@ def _reconciliation(living: Living, now: datetime) -> Measured:
 
 
 def _reconciliation_age(living: Living, now: datetime) -> Measured:
-    """A comparison that does not come to its end leaves the one before it standing."""
+    """Return the age of the newest comparison that finished."""
     newest = reconciliation_newest()
     subject = Subject("numbers", "the fleet", 0)
     return {subject.key: (subject, Reading(None if newest is None else (now - newest.at).total_seconds()))}
@@ -198,7 +208,10 @@ def _of_the_trail(measure: Callable[[Anchored], float]) -> Measured:
 
 
 def _differs_at(living: Living, one: ToldDifference) -> Subject:
-    """One agent's numbers of one namespace, or the fleet's: for operators, whoever's namespace it is."""
+    """Return the subject of a difference: an agent's numbers of one namespace, or the fleet's.
+
+    It has no organisation, so only operators see the alert, even if the namespace belongs to a customer.
+    """
     agent, namespace = one["agent"] or "", one["namespace"] or f"namespace {one['namespace_id']}"
     whose = namespace if one["namespace_id"] else "the fleet"
     group = living.agents[agent].subject.group_id if agent in living.agents else 0
@@ -226,7 +239,7 @@ MEASURES: Final[Mapping[str, Callable[[Living, datetime], Measured]]] = {
 
 
 def _since(now: datetime, seconds: int) -> datetime:
-    """From which minute on: whole ones, the open one besides."""
+    """Return the first minute to read: whole minutes, and the current one in addition."""
     return now.replace(second=0, microsecond=0) - timedelta(seconds=seconds)
 
 
@@ -240,7 +253,7 @@ def _from_conditions(living: Living, now: datetime, kinds: Iterable[str]) -> Mea
 
 
 def _lasting(agent: AgentSeen, now: datetime, kinds: Iterable[str]) -> float | None:
-    """For how many seconds the oldest of these conditions has lasted. Of who never reported nothing is known."""
+    """Return how many seconds the oldest of these conditions has lasted; None if the agent has never reported."""
     if agent.last_seen_at is None:
         return None
     since = [datetime.fromisoformat(agent.conditions[kind]["since"]) for kind in kinds if kind in agent.conditions]

@@ -1,6 +1,6 @@
-"""Rules, what they found, and what is still to be told. Services and evaluating.py write.
+"""Alert rules, alerts, evaluation states and deliveries. `services.py`, `evaluating.py` and `delivery.py` write them.
 
-`number` is the order in which rows were made, for lists; what people and programs are shown is `public_id`.
+`number` is the order in which rows were created, for lists; people and programs see `public_id`.
 """
 
 import uuid
@@ -21,7 +21,7 @@ def _public_id() -> Any:
 
 
 class AlertRule(models.Model):
-    """When something about one metric is an alert, and who is told. `built_in` empty: somebody made it."""
+    """A condition on one metric, and the webhook to notify. `built_in` is empty if a user made the rule."""
 
     number = models.BigAutoField(primary_key=True)
     public_id = _public_id()
@@ -71,7 +71,7 @@ class AlertRule(models.Model):
 
 
 class Alert(models.Model):
-    """One time that a rule fired for one subject, from then until it was over. It stays when its rule goes."""
+    """One firing of a rule for one subject, from its start to its end. It stays when its rule is deleted."""
 
     class State(models.TextChoices):
         FIRING = "firing"
@@ -127,7 +127,7 @@ class Alert(models.Model):
 
 
 class AlertEvent(models.Model):
-    """One line of an alert's history."""
+    """An entry in an alert's history."""
 
     class Kind(models.TextChoices):
         FIRED = "fired"
@@ -154,7 +154,7 @@ class AlertEvent(models.Model):
 
 
 class AlertState(models.Model):
-    """Where a rule's evaluation of one subject stands. There is a row while that is not simply well."""
+    """The evaluation state of a rule for one subject. A row exists only while the phase is pending or firing."""
 
     rule = models.ForeignKey(AlertRule, on_delete=Cascade, related_name="states")
     subject = models.CharField(max_length=140)
@@ -176,7 +176,7 @@ class AlertState(models.Model):
 
 
 class Delivery(models.Model):
-    """Something to be told by webhook until the receiver has taken it, or a day is over."""
+    """A webhook notification, tried until the receiver accepts it or a day has passed."""
 
     class State(models.TextChoices):
         WAITING = "waiting"
@@ -206,7 +206,7 @@ class Delivery(models.Model):
 
 
 class Evaluation(models.Model):
-    """The newest round: one row, so that everybody sees how old what they see is."""
+    """The newest evaluation round: a single row, from which everyone sees how old the alerts are."""
 
     at = models.DateTimeField()
 

@@ -1,4 +1,4 @@
-"""Alerts and rules that an actor may see. Others see neither, nor that there is one. Changes nothing."""
+"""The alerts and rules that an actor may see. To anyone else they do not exist. Changes nothing."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -18,8 +18,11 @@ WITH_ITS_PLACE = ("group", "organisation", "namespace")
 
 
 def alerts_visible(actor: Actor) -> "QuerySet[Alert]":
-    """Operators see all of them. An organisation sees those of its namespaces, a key bound to namespaces those of its
-    own: by rules of theirs, and by built-in ones about what customers may watch."""
+    """Return the alerts that the actor may see.
+
+    Operators see all. An organisation sees those of its namespaces, and a key bound to namespaces those of these: by
+    their own rules, and by built-in rules on metrics for customers.
+    """
     alerts = Alert.objects.select_related("rule")
     if actor.organisation_id is None:
         return alerts
@@ -29,7 +32,8 @@ def alerts_visible(actor: Actor) -> "QuerySet[Alert]":
 
 
 def alerts_worst_first(alerts: "QuerySet[Alert]", *, now: datetime) -> "QuerySet[Alert]":
-    """What nobody looks after before what somebody does, what cannot wait before what can, what lasts longest first."""
+    """Return the firing alerts by urgency: unsilenced, unacknowledged and paging ones first, then the
+    longest-lasting."""
     return alerts.filter(state=Alert.State.FIRING).order_by(
         Case(When(silenced_until__gt=now, then=1), default=0),
         Case(When(acknowledged_at=None, then=0), default=1),
@@ -40,7 +44,8 @@ def alerts_worst_first(alerts: "QuerySet[Alert]", *, now: datetime) -> "QuerySet
 
 
 def alerts_counts(alerts: "QuerySet[Alert]", *, now: datetime) -> Mapping[str, int]:
-    """Firing, those of them that cannot wait and that nobody looks after, and those that are over."""
+    """Count alerts: `firing`, `unattended` (neither acknowledged nor silenced), `urgent` (unattended and paging),
+    `over`."""
     fires, is_heard = Q(state=Alert.State.FIRING), Q(silenced_until=None) | Q(silenced_until__lte=now)
     is_open = fires & is_heard & Q(acknowledged_at=None)
     return alerts.aggregate(
@@ -59,7 +64,7 @@ def alert_for(actor: Actor, alert_id: UUID) -> Alert:
 
 
 def alerts_events(alerts: Iterable[Alert]) -> Mapping[int, list[AlertEvent]]:
-    """The history of each, oldest first, in one query."""
+    """Return the history of each alert, oldest event first, in one query."""
     found: dict[int, list[AlertEvent]] = {one.pk: [] for one in alerts}
     for event in AlertEvent.objects.filter(alert__in=list(found)).order_by("pk"):
         found[event.alert_id].append(event)
@@ -67,7 +72,8 @@ def alerts_events(alerts: Iterable[Alert]) -> Mapping[int, list[AlertEvent]]:
 
 
 def rules_visible(actor: Actor) -> "QuerySet[AlertRule]":
-    """Of the operators' rules only they see anything, also of those about one organisation."""
+    """Return the rules that the actor may see. Only operators see operators' rules, even those about an
+    organisation."""
     rules = AlertRule.objects.filter(deleted_at=None).select_related(*WITH_ITS_PLACE)
     if actor.organisation_id is None:
         return rules
@@ -83,7 +89,7 @@ def rule_for(actor: Actor, rule_id: UUID) -> AlertRule:
 
 
 def firing_by_rule() -> Mapping[str, int]:
-    """How many fire, by built-in rule; those that people made count together."""
+    """Count the firing alerts by built-in rule. Rules made by users share one count."""
     named = Coalesce(NullIf(F("built_in"), Value("")), Value(OWN_RULES))
     rows = Alert.objects.filter(state=Alert.State.FIRING).values_list(named).annotate(count=Count("*")).order_by()
     return dict(rows)

@@ -1,4 +1,4 @@
-"""What people do: make rules, change and delete them, acknowledge alerts and silence them. Each is one transaction."""
+"""Actions of users: create, change and delete rules; acknowledge and silence alerts. Each is one transaction."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -33,20 +33,20 @@ from tenants.models import AgentGroup
 from tenants.services.housekeeping import rows_remove
 
 WEBHOOK_KIND: Final = "lmw"
-MOST_RULES: Final = 100  # of one organisation
+MOST_RULES: Final = 100  # per organisation
 LONGEST_FOR: Final = 86_400
 LONGEST_SILENCE: Final = timedelta(days=30)
 LARGEST: Final = 1e12
 ALERTS_KEPT: Final = timedelta(days=90)
-ALERTS_OF_ONE: Final = 10_000  # by rules of one organisation; beyond, the oldest that are over go
-LEAST_CLEAR_FOR: Final = 60  # of customers' rules: each has its history, so a ratio must not make them by the second
+ALERTS_OF_ONE: Final = 10_000  # of an organisation's own rules; beyond that, the oldest resolved alerts are deleted
+LEAST_CLEAR_FOR: Final = 60  # for customers' rules: a ratio that flips must not create an alert every second
 DELIVERIES_KEPT: Final = timedelta(days=7)
 Kind = AlertEvent.Kind
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A rule as somebody wants it. None: what is usual."""
+    """A rule as a user submits it. None selects the default."""
 
     name: str
     metric: str
@@ -62,14 +62,14 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A rule, and the secret of its webhook at the only moment it is shown; None where there is no new one."""
+    """A rule, and its new webhook secret, if any. The secret is shown only once."""
 
     rule: AlertRule
     secret: str | None
 
 
 def rule_create(*, actor: Actor, draft: Draft, place: Place = FLEET, group: AgentGroup | None = None) -> Made:
-    """It watches the group, the organisation or its namespace; all of the fleet where it names none."""
+    """Create a rule for the group, the organisation or its namespace; without any of them, for the whole fleet."""
     rule = AlertRule(
         scope=_scope(place, group),
         group=group,
@@ -93,7 +93,7 @@ def rule_create(*, actor: Actor, draft: Draft, place: Place = FLEET, group: Agen
 
 
 def rule_update(*, actor: Actor, rule: AlertRule, changes: Mapping[str, Any], rotates_secret: bool = False) -> Made:
-    """What is left out stays. What fires goes on under the new numbers, or ends where the rule is off."""
+    """Change the given fields. Firing alerts continue with the new values, or end if the rule is disabled."""
     with audited() as journal:
         held = _held(rule)
         before = rule_told(held)
@@ -110,7 +110,7 @@ def rule_update(*, actor: Actor, rule: AlertRule, changes: Mapping[str, Any], ro
 
 
 def rule_delete(*, actor: Actor, rule: AlertRule) -> None:
-    """What it found stays in the history; what fires by it is over, and its webhook is still told so."""
+    """Delete the rule. Its alerts stay in the history; those that fire end, and its webhook is notified of that."""
     with audited() as journal:
         held = _held(rule)
         if held.built_in:
@@ -126,7 +126,7 @@ def rule_delete(*, actor: Actor, rule: AlertRule) -> None:
 
 
 def alert_acknowledge(*, actor: Actor, alert: Alert, note: str = "") -> Alert:
-    """Somebody has seen it. Again, by somebody else: the newest counts, the history has both."""
+    """Acknowledge the alert. If several users do, the newest acknowledgement counts and the history keeps all."""
     said, now = note_check(note), timezone.now()
     with audited() as journal:
         held = _alert_held(alert)
@@ -138,7 +138,7 @@ def alert_acknowledge(*, actor: Actor, alert: Alert, note: str = "") -> Alert:
 
 
 def alert_silence(*, actor: Actor, alert: Alert, until: datetime | None) -> Alert:
-    """Until then nothing is sent of it, nor of what fires at the same place by the same rule. None ends a silence."""
+    """Send nothing before `until` about this alert, or later ones of the same rule and subject. None ends a silence."""
     now = timezone.now()
     if alert.by_operator and not actor.is_operator:
         raise NotPermitted("This alert is of a rule of the operators, and they rely on it: acknowledge it instead.")
@@ -148,7 +148,7 @@ def alert_silence(*, actor: Actor, alert: Alert, until: datetime | None) -> Aler
         held = _alert_held(alert)
         held.silenced_until = until
         held.save(update_fields=["silenced_until"])
-        if until is None:  # earlier alerts of this place may have brought it along
+        if until is None:  # the silence may come from an earlier alert of this subject
             Alert.objects.filter(rule=held.rule_id, subject=held.subject).update(silenced_until=None)
         kind, words = (Kind.UNSILENCED, "") if until is None else (Kind.SILENCED, f"Until {until:%F %R} UTC.")
         _noted(journal, actor, held, kind, words, now)
@@ -166,12 +166,12 @@ def secret_place(rule: AlertRule) -> str:
 
 
 def webhook_secrets() -> "tuple[QuerySet[AlertRule], str, Callable[[AlertRule], str]]":
-    """What is sealed here, for a new master key."""
+    """Return the webhook secrets for re-encryption under a new master key."""
     return AlertRule.objects.exclude(sealed_secret=None), "sealed_secret", secret_place
 
 
 def housekeeping(*, now: datetime) -> int:
-    """How many rows went; what is left over goes with the next round."""
+    """Delete expired rows and return how many. The next round deletes the rest."""
     still_told = Delivery.objects.filter(rule=OuterRef("pk"), state=Delivery.State.WAITING)
     over: list[QuerySet[Any]] = [
         Delivery.objects.filter(ended_at__lt=now - DELIVERIES_KEPT),
@@ -182,7 +182,8 @@ def housekeeping(*, now: datetime) -> int:
 
 
 def _too_many_remove() -> int:
-    """Of each organisation's own rules the newest stay, or who steers a ratio could fill the table."""
+    """Keep the newest ALERTS_OF_ONE alerts of each organisation's own rules, or steering a ratio could fill the
+    table."""
     own = Alert.objects.filter(by_operator=False, organisation__isnull=False)
     of_many = own.values("organisation").annotate(count=Count("*")).filter(count__gt=ALERTS_OF_ONE)
     return sum(_oldest_remove(own.filter(organisation=one["organisation"])) for one in of_many.order_by())
@@ -208,7 +209,7 @@ def _scope(place: Place, group: AgentGroup | None) -> str:
 
 
 def _kind_check(rule: AlertRule, actor: Actor) -> None:
-    """What a rule is about, which never changes."""
+    """Check the rule's metric, scope and comparison, which never change later."""
     problems = list[FieldProblem]()
     metric = METRICS.get(rule.metric)
     known = [one.name for one in METRICS.values() if actor.is_operator or one.is_for_customers]
@@ -228,7 +229,7 @@ def _values(draft: Draft) -> dict[str, Any]:
 
 
 def _values_set(rule: AlertRule, values: Mapping[str, Any], actor: Actor) -> None:
-    """Checked together, so that whoever is wrong learns all of it at once."""
+    """Set and check all values together, so that one error names every problem."""
     was_url = rule.webhook_url
     for name, value in values.items():
         setattr(rule, name, value)
@@ -279,7 +280,7 @@ def _room_check(rule: AlertRule) -> None:
         raise Conflict([FieldProblem("place", f"has {MOST_RULES} alert rules already, which is the most")])
 
 
-# Written
+# Writes
 
 
 def _secret_made(rule: AlertRule) -> str:
@@ -315,7 +316,7 @@ def _followed(rule: AlertRule) -> None:
 
 
 def _alerts_end(rule: AlertRule) -> None:
-    """Those that fire by it are over, and so is what was on its way to firing."""
+    """Resolve the rule's firing alerts and drop its pending states."""
     now = timezone.now()
     AlertState.objects.filter(rule=rule).delete()
     firing = list(rule.alerts.select_for_update(no_key=True).filter(state=Alert.State.FIRING))
@@ -346,6 +347,6 @@ VERBS: Final[Mapping[Kind, str]] = {
 
 def _record(journal: Journal, actor: Actor, verb: str, rule: AlertRule, **what: Any) -> None:
     target = f"alert rule {rule.name} of {rule_place(rule)}"
-    # An operators' rule about an organisation is in the operators' trail alone.
+    # An operators' rule about an organisation appears only in the operators' audit trail.
     whose = None if rule.author_is_operator else rule.organisation
     journal.record(actor, verb, target, organisation=whose, **what)

@@ -1,4 +1,4 @@
-"""What alerts are about: agents and namespaces that are there now, and how each is named. Reads, in two queries."""
+"""The subjects of alerts: the agents and namespaces that exist now, and their names. Reads them in two queries."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,8 @@ from tenants.models import Namespace, Organisation
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """`key` is how states name it, `place` how people do. Of an agent: no organisation."""
+    """Something that an alert is about: `key` identifies it in states, `place` names it. An agent has no
+    organisation."""
 
     key: str
     place: str
@@ -31,7 +32,7 @@ class AgentSeen:
 
 @dataclass(frozen=True, slots=True)
 class Living:
-    """Everything that is there: agents by their id, namespaces by their number."""
+    """The agents (by id) and namespaces (by primary key) that exist now."""
 
     agents: Mapping[str, AgentSeen] = field(default_factory=dict)
     namespaces: Mapping[int, Subject] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Celery tasks of the alerts. Each may run late or twice: what is to be done is in the database."""
+"""Celery tasks of the alerts. Each may run late or twice, because the database says what is left to do."""
 
 from celery import shared_task
 from django.utils import timezone

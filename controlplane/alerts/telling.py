@@ -1,4 +1,4 @@
-"""What webhooks are to tell: queued in the transaction in which it becomes true, so that none is lost or made up."""
+"""Webhook notifications, queued in the transaction of the change they report, so none is lost or invented."""
 
 import json
 import uuid
@@ -18,12 +18,12 @@ def is_silenced(alert: Alert, now: datetime) -> bool:
 
 
 def is_to_be_told(alert: Alert, rule: AlertRule, now: datetime) -> bool:
-    """Once for each alert, and not while it is silenced: when that is over and it still fires, it is told then."""
+    """Return whether to notify the webhook now: once for each alert, but not before its silence ends."""
     return bool(rule.webhook_url) and not alert.is_told and not is_silenced(alert, now)
 
 
 def deliveries_queue(alerts: Iterable[Alert], event: str, *, now: datetime) -> None:
-    """Of rules with a webhook."""
+    """Queue a delivery for each alert. The rules of these alerts must have a webhook."""
     Delivery.objects.bulk_create([_delivery(one, event, now) for one in alerts])
 
 

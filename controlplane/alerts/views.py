@@ -1,4 +1,4 @@
-"""Alerts and rules as people and programs read them. Changes nothing."""
+"""Alerts and rules as dictionaries for the API, pages, webhooks and the audit trail. Changes nothing."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from tenants.actor import Actor
 
 
 def alert_view(alert: Alert) -> dict[str, Any]:
-    """What whoever may see it may read. Which rule of an operator's it was is told by its name alone."""
+    """Return the fields of an alert. `alert_shown` hides the id of an operators' rule from customers."""
     return {
         "id": alert.public_id,
         "rule": alert.rule_name,
@@ -34,7 +34,8 @@ def alert_view(alert: Alert) -> dict[str, Any]:
 
 
 def alert_shown(alert: Alert, events: "list[AlertEvent]", actor: Actor) -> dict[str, Any]:
-    """With what people did about it. Whom operators told, and what they wrote to each other, is theirs alone."""
+    """Return the alert with its acknowledgement and history. Customers do not see operators' webhooks, names or
+    notes."""
     view = alert_view(alert)
     if alert.by_operator and not actor.is_operator:
         view["rule_id"] = None
@@ -83,7 +84,7 @@ def rule_view(rule: AlertRule) -> dict[str, Any]:
 
 
 def rule_place(rule: AlertRule) -> str:
-    """Whose numbers it is about, in words. Read with its place it asks nothing."""
+    """Return the name of the scope that the rule watches. Needs no query if the rule was read `WITH_ITS_PLACE`."""
     if rule.group is not None:
         return rule.group.slug
     if rule.organisation is None:
@@ -92,6 +93,6 @@ def rule_place(rule: AlertRule) -> str:
 
 
 def rule_told(rule: AlertRule) -> Mapping[str, Any]:
-    """For the audit trail: without the secret, and in plain JSON."""
+    """Return the rule for the audit trail: without the secret, and in plain JSON."""
     view = rule_view(rule)
     return {name: str(value) if name in ("id", "created_at") else value for name, value in view.items()}

@@ -1,8 +1,9 @@
-"""Where webhooks may lead, how they are signed, and sending one. Knows nothing of the database.
+"""Checks the targets of webhooks, signs requests and sends them. Does not use the database.
 
-A customer's webhook is a request that we make for somebody else, from inside: so it goes to public addresses alone, by
-TLS, to the very address that was judged, and follows nothing. A rule of the operators may lead to private addresses by
-TLS, to this machine only where its host is named (LUMINET_WEBHOOK_HOSTS), and to named hosts also without TLS.
+A customer's webhook is a request that we send from inside on behalf of someone else. So it may reach only public
+addresses, over TLS; it connects to the very address that was checked, and follows no redirects. An operators' rule may
+reach private addresses over TLS, this machine only if LUMINET_WEBHOOK_HOSTS names its host, and named hosts also
+without TLS.
 """
 
 import hashlib
@@ -24,22 +25,23 @@ from tenants.errors import FieldProblem, InvalidFields
 FIELD: Final = "webhook_url"
 URL_LENGTH: Final = 500
 CONNECT_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 10.0  # all of it, connecting besides, however slowly it drips
+ANSWER_SECONDS: Final = 10.0  # for everything including the connection, however slowly the answer arrives
 UNLESS_NAMED: Final = " unless its host is in LUMINET_WEBHOOK_HOSTS"
 IN_NO_TIME: Final = "did not answer in time"
-NO_WAY: Final = "its host has no address that webhooks may reach"  # for both, or it tells which names resolve inside
+# For unknown and for forbidden hosts alike, so that it does not reveal which names resolve inside.
+NO_WAY: Final = "its host has no address that webhooks may reach"
 SIGNATURE_HEADER: Final = "Luminet-Signature"
 TIMESTAMP_HEADER: Final = "Luminet-Timestamp"
 DELIVERY_HEADER: Final = "Luminet-Delivery"
 _NAT64: Final = ipaddress.ip_network("64:ff9b::/96")
-_NOT_PUBLIC: Final = tuple(  # what some versions of `is_global` let pass
+_NOT_PUBLIC: Final = tuple(  # some versions of `is_global` accept these
     ipaddress.ip_network(one)
     for one in (
-        "192.0.0.0/24",  # protocol assignments, 192.0.0.8 among them
-        "192.88.99.0/24",  # relays of 6to4
-        "168.63.129.16/32",  # a cloud's own agent on every host
-        "64:ff9b:1::/48",  # NAT64 of a site
-        "fec0::/10",  # addresses of a site, before there were fc00::/7
+        "192.0.0.0/24",  # protocol assignments, including 192.0.0.8
+        "192.88.99.0/24",  # 6to4 relays
+        "168.63.129.16/32",  # Azure's agent on every host
+        "64:ff9b:1::/48",  # site-local NAT64
+        "fec0::/10",  # site-local addresses, replaced by fc00::/7
     )
 )
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -60,26 +62,28 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Whose rule it is, and what operators allow beyond."""
+    """The maker of the rule, and the hosts that operators allow in addition."""
 
     by_operator: bool
     hosts: Collection[str] = ()  # each a host, or host:port
 
     def names(self, target: Target) -> bool:
-        """For operators' rules alone: who names a pager for themselves opens it to no tenant."""
+        """Return whether operators allow this host. Only for their own rules: a host they name stays closed to
+        tenants."""
         return self.by_operator and (target.host in self.hosts or f"{target.host}:{target.port}" in self.hosts)
 
 
 class NotAllowed(Exception):
-    """Its words tell no address: whoever made the rule may not learn what names mean inside."""
+    """The target is forbidden. The message names no address: a rule's author must not learn how names resolve
+    inside."""
 
 
 class NotTaken(Exception):
-    """The receiver did not take it; it may later."""
+    """The receiver did not accept the request. A later try may succeed."""
 
 
 def target_checked(url: str, policy: Policy) -> Target:
-    """Where it leads, or InvalidFields. What a name means is judged when it is used."""
+    """Return the target of the URL, or raise InvalidFields. Host names are resolved and checked only at each send."""
     target = target_read(url)
     if policy.names(target):
         return target
@@ -131,7 +135,7 @@ def _may_lead_to(address: Address, policy: Policy) -> bool:
 
 
 def _inner(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one stands for, where it does."""
+    """Return the IPv4 address that an IPv6 address embeds, or else the address itself."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:
@@ -140,7 +144,7 @@ def _inner(address: Address) -> Address:
 
 
 def addresses_allowed(target: Target, policy: Policy) -> list[str]:
-    """What the name means now. One address that may not be reached is enough to reach none."""
+    """Resolve the target's host now. Raise NotAllowed if any of its addresses is forbidden."""
     try:
         found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
@@ -161,7 +165,7 @@ def _check_all(addresses: Collection[str], policy: Policy) -> None:
 
 
 def signature(secret: str, timestamp: int, body: bytes) -> str:
-    """Over both, so that neither can be exchanged, and what is old can be told."""
+    """Sign timestamp and body together, so that neither can be replaced and a replay can be recognised."""
     return "v1=" + hmac.new(secret.encode(), b"%d." % timestamp + body, hashlib.sha256).hexdigest()
 
 
@@ -169,7 +173,7 @@ def signature(secret: str, timestamp: int, body: bytes) -> str:
 
 
 def send(url: str, body: bytes, *, secret: str, delivery: str, timestamp: int, policy: Policy) -> None:
-    """Once. NotTaken or NotAllowed where no answer says 2xx; redirects are not followed."""
+    """Send the request once. Raise NotTaken or NotAllowed unless the answer is 2xx. Follows no redirects."""
     try:
         target = target_checked(url, policy)
     except InvalidFields as error:
@@ -197,7 +201,7 @@ def _posted(target: Target, addresses: Sequence[str], body: bytes, headers: dict
             status = connection.getresponse().status
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise NotTaken(IN_NO_TIME if watch.is_over else _problem(error)) from None
-    if watch.is_over:  # it cut the head off, which reads like its end
+    if watch.is_over:  # the watch cut off the response head, which looks like its end
         raise NotTaken(IN_NO_TIME)
     return status
 
@@ -209,7 +213,7 @@ def _problem(error: Exception) -> str:
 
 
 class Watch:
-    """Ends what is held when time is up: whoever reads from it gets an error, whatever the other side does."""
+    """A deadline for a socket: shuts it down when time is up, so that a blocked reader gets an error."""
 
     def __init__(self, seconds: float) -> None:
         self.is_over = False
@@ -224,7 +228,8 @@ class Watch:
         return max(self._until - time.monotonic(), 0.001)
 
     def hold(self, channel: socket.socket) -> None:
-        """This one from now on: TLS takes the plain socket's descriptor away, so that one cannot be ended any more."""
+        """Watch this socket from now on. TLS takes over the descriptor, so the plain socket can no longer be shut
+        down."""
         with self._lock:
             self._held = channel
             self._shut()
@@ -242,13 +247,13 @@ class Watch:
 
     def _shut(self) -> None:
         if self.is_over and self._held is not None:
-            with suppress(OSError):  # by the descriptor alone: TLS' own way is not for another thread
+            with suppress(OSError):  # on the descriptor: the TLS shutdown is not safe from another thread
                 socket.socket.shutdown(self._held, socket.SHUT_RDWR)
 
 
 @contextmanager
 def _connected(target: Target, addresses: Sequence[str], watch: Watch) -> Iterator[socket.socket]:
-    """To one of those addresses and no other."""
+    """Connect to one of these addresses, and to no other."""
     with _plain(target, addresses, watch) as plain:
         watch.hold(plain)
         plain.settimeout(watch.seconds_left)
@@ -263,7 +268,7 @@ def _connected(target: Target, addresses: Sequence[str], watch: Watch) -> Iterat
 
 
 def _plain(target: Target, addresses: Sequence[str], watch: Watch) -> socket.socket:
-    """The first that takes the connection: where one family leads nowhere, the other one may."""
+    """Return the first connection that succeeds: where one address family fails, the other may work."""
     for address in addresses:
         if not watch.is_over:
             with suppress(OSError):

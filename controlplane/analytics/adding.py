@@ -1,6 +1,6 @@
-"""SQL that adds up: of columns.ADDED and of times. Names in it are ours, values never are.
+"""SQL that sums columns.ADDED and latency histograms (`times`). It interpolates only our own names, never values.
 
-Sums stay below what a column holds whatever agents say: a number is never counted beyond MOST_SUM.
+Sums stay below what a column can store, whatever agents report: no number is counted beyond MOST_SUM.
 """
 
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from typing import Final
 from controlplane.analytics.columns import ADDED, COUNT_BITS
 
 MOST_SUM: Final = 2**61
-MOST_CODES: Final = 600  # of one row of a minute, before codes that are there more than once are put together
+MOST_CODES: Final = 600  # in a minute's row, before repeated codes are merged
 _MASK: Final = 2**COUNT_BITS - 1
 
 NAMES: Final = ", ".join(ADDED)
 
 
 def times_summed(times: str) -> str:
-    """`times`: a query or expression of one set of bigint; each code once."""
+    """Return a histogram with each code once. `times`: a query or expression of one set of bigint."""
     return (
         f"coalesce((SELECT array_agg((code << {COUNT_BITS}) | least(counted, {_MASK})::bigint) "  # noqa: S608
         f"FROM (SELECT one >> {COUNT_BITS} AS code, sum(one & {_MASK}) AS counted "
@@ -25,7 +25,7 @@ def times_summed(times: str) -> str:
 
 
 def times_of_groups(table: str, group: str) -> str:
-    """A query of the times of each group in the column `times`; without those that have none."""
+    """Return a query of each group's histogram in the column `times`, leaving out empty ones."""
     return (
         f"SELECT {group}, array_agg((code << {COUNT_BITS}) | least(counted, {_MASK})::bigint) AS times "  # noqa: S608
         f"FROM (SELECT {group}, one >> {COUNT_BITS} AS code, sum(one & {_MASK}) AS counted "
@@ -34,7 +34,7 @@ def times_of_groups(table: str, group: str) -> str:
 
 
 def added_on_conflict(names: Sequence[str]) -> str:
-    """What is new is added to the row `old`, in these columns and in its times."""
+    """Return assignments that add the new row to the row `old`, in these columns and in its times."""
     together = "old.times || excluded.times"
     compacted = times_summed(f"unnest({together})")
     times = f"CASE WHEN cardinality({together}) <= {MOST_CODES} THEN {together} ELSE {compacted} END"
@@ -50,5 +50,5 @@ def replaced_on_conflict(names: Sequence[str] = (*ADDED, "times")) -> str:
 
 
 def sums(table: str, names: Sequence[str] = ADDED) -> str:
-    """Of the rows of a group."""
+    """Return the sums of a group's rows."""
     return ", ".join(f"least(sum({table}.{name}), {MOST_SUM})::bigint AS {name}" for name in names)

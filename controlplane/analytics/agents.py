@@ -1,4 +1,4 @@
-"""What was counted at single agents, and who holds how much of their pools, by format: for operators. Selectors."""
+"""Hits of single agents, and the namespaces that use their pools, by KV format: for operators. Selectors."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
@@ -27,7 +27,7 @@ class Hits:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a namespace holds in one KV format, as agents last told. `kv_dtype` empty: they did not tell formats."""
+    """A namespace's cached bytes in one KV format, as last reported. `kv_dtype` is empty if no format was reported."""
 
     namespace: str
     kv_dtype: str
@@ -37,7 +37,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class PoolHeld:
-    """Of one agent: namespaces by format that hold most, and what all others hold together."""
+    """One agent's pool: the namespaces by format with the most bytes, and the sum of all others."""
 
     top: tuple[Held, ...]
     others: int
@@ -46,8 +46,10 @@ class PoolHeld:
 
 @dataclass(frozen=True, slots=True)
 class FleetPools:
-    """The namespaces by format that hold most of all pools together, and what each agent holds: of each of these in
-    their order, then of all others."""
+    """The namespaces by format with the most bytes in all pools, and each agent's bytes.
+
+    `by_agent` has the bytes of each entry of `top`, in order, and then those of all others.
+    """
 
     top: tuple[Held, ...] = ()
     by_agent: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -60,7 +62,7 @@ class Step:
 
 
 def hits_of_agents(agents: Collection[str], *, now: datetime, within: timedelta = HITS_WITHIN) -> dict[str, Hits]:
-    """Customers' requests, of those that answered any."""
+    """Return the hits of customers' requests, for the agents that answered any."""
     sql = """
     SELECT series.agent, sum(minute.requests), sum(minute.prompt_tokens), sum(minute.cached_tokens)
     FROM analytics_minute minute JOIN analytics_series series ON series.id = minute.series_id
@@ -72,7 +74,7 @@ def hits_of_agents(agents: Collection[str], *, now: datetime, within: timedelta 
 
 
 def hits_over(agent: str, *, now: datetime, within: timedelta, step: timedelta) -> list[Step]:
-    """One agent's, by steps of time, without those in which nothing was asked."""
+    """Return one agent's hits by steps of time, without steps that had no requests."""
     sql = """
     SELECT date_bin(%s, minute.minute, 'epoch') AS start,
         sum(minute.requests), sum(minute.prompt_tokens), sum(minute.cached_tokens)
@@ -85,12 +87,12 @@ def hits_over(agent: str, *, now: datetime, within: timedelta, step: timedelta) 
 
 
 def pool_over(agent: str, *, now: datetime, within: timedelta) -> list[tuple[datetime, int, int]]:
-    """(minute, capacity, the most that was used in it), in bytes."""
+    """Return (minute, capacity, highest use in that minute), in bytes."""
     rows = PoolMinute.objects.filter(agent=agent, minute__gte=_minute(now - within)).order_by("minute")
     return list(rows.values_list("minute", "capacity_bytes", "used_bytes"))
 
 
-# What each namespace holds on each agent, by format; one row without a format where an agent tells none.
+# Cached bytes of each namespace on each agent, by format; one row without a format if the agent reports none.
 PARTS: Final = """
     SELECT agent, namespace_id, coalesce(told.kv_dtype, '') AS kv_dtype, coalesce(told.size, resident_bytes) AS size, at
     FROM analytics_residence
@@ -100,7 +102,7 @@ PARTS: Final = """
 
 
 def pools_held(agents: Collection[str], *, top: int) -> dict[str, PoolHeld]:
-    """By agent, in one query however many agents and namespaces there are."""
+    """Return each agent's pool use, in one query for any number of agents and namespaces."""
     sql = f"""
     WITH part AS ({PARTS}), ranked AS (
         SELECT *, row_number() OVER (PARTITION BY agent ORDER BY size DESC, namespace_id, kv_dtype) AS place FROM part
@@ -117,7 +119,7 @@ def pools_held(agents: Collection[str], *, top: int) -> dict[str, PoolHeld]:
     LEFT JOIN tenants_namespace namespace ON namespace.id = kept.namespace_id
     LEFT JOIN tenants_organisation organisation ON organisation.id = namespace.organisation_id
     ORDER BY agent, is_others, size DESC, namespace_id, kv_dtype
-    """  # noqa: S608  # words of our own
+    """  # noqa: S608  # names are ours
     tops, others = defaultdict[str, list[Held]](list), dict[str, tuple[int, int]]()
     for agent, name, kv_dtype, size, at, is_others, many in _rows(sql, {"agents": list(agents), "top": top}):
         if is_others:
@@ -128,7 +130,7 @@ def pools_held(agents: Collection[str], *, top: int) -> dict[str, PoolHeld]:
 
 
 def fleet_pools(agents: Collection[str], *, top: int) -> FleetPools:
-    """In one query however many agents and namespaces there are."""
+    """Return the fleet's pool use, in one query for any number of agents and namespaces."""
     sql = f"""
     WITH part AS ({PARTS}), most AS (
         SELECT namespace_id, kv_dtype, row_number() OVER (ORDER BY sum(size) DESC, namespace_id, kv_dtype) AS place
@@ -141,7 +143,7 @@ def fleet_pools(agents: Collection[str], *, top: int) -> FleetPools:
     LEFT JOIN tenants_namespace namespace ON namespace.id = most.namespace_id
     LEFT JOIN tenants_organisation organisation ON organisation.id = namespace.organisation_id
     GROUP BY 1, 2
-    """  # noqa: S608  # words of our own
+    """  # noqa: S608  # names are ours
     sizes, named, told = defaultdict[str, dict[int, int]](dict), dict[int, tuple[str, str]](), dict[int, datetime]()
     for agent, place, name, kv_dtype, size, at in _rows(sql, {"agents": list(agents), "top": top}):
         sizes[agent][place] = int(size)

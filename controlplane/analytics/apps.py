@@ -1,4 +1,4 @@
-"""Registers the app under its short name, and what it measures with the metrics."""
+"""Registers the app under its short name, and its metric of reconciliation for Prometheus."""
 
 from django.apps import AppConfig
 

@@ -1,7 +1,7 @@
-"""What was counted by API key. Keys are parts of an organisation's numbers: what no key has told is left over.
+"""Counts by API key, as parts of an organisation's numbers.
 
-Left over are requests that came without a key, those of agents that do not tell keys yet, and what keys beyond the
-MOST largest asked. So parts are always together the whole.
+The rest belongs to requests without a key, to agents that do not report keys yet, and to keys beyond the MOST largest.
+With it, the parts always add up to the whole.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -27,7 +27,7 @@ NOTHING: Final[Counts] = dict.fromkeys(KEY_ADDED, 0)
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """As it is known. `name` None: it is gone altogether, with its organisation."""
+    """A key's name and state. `name` is None if the key was deleted together with its organisation."""
 
     name: str | None
     prefix: str | None
@@ -39,15 +39,18 @@ GONE: Final = Named(None, None, is_revoked=True)
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Of one key: what it asked in a window, and when it last asked anything that is still known."""
+    """One key's requests in a window, and the time of its last request that is still known."""
 
     counts: Counts
     last_at: datetime | None
 
 
 def parts_by_key(scope: Scope, spans: Sequence[Span], whole: Counts) -> list[tuple[UUID | None, Named | None, Counts]]:
-    """Of the whole of the same spans, most prompt tokens first; None, None: what is left over, if anything is."""
-    found = counts_by_key(scope, spans, most=MOST + 1)  # what came without a key may be among them
+    """Return the parts of `whole`, which covers the same spans, most prompt tokens first.
+
+    The part (None, None) is the rest, if there is any.
+    """
+    found = counts_by_key(scope, spans, most=MOST + 1)  # requests without a key may be among them
     found.pop(NO_KEY, None)
     told = {key: counts for key, counts in list(found.items())[:MOST] if any(counts.values())}
     names = names_of(scope, told)
@@ -59,14 +62,14 @@ def parts_by_key(scope: Scope, spans: Sequence[Span], whole: Counts) -> list[tup
 
 
 def names_of(scope: Scope, keys: Collection[str]) -> Mapping[str, Named]:
-    """Of revoked ones as well: they keep their numbers."""
-    assert scope.organisation is not None  # of the fleet nobody asks by key
+    """Return the names of the keys, also of revoked ones, which keep their numbers."""
+    assert scope.organisation is not None  # the fleet has no numbers by key
     rows = ApiKey.objects.filter(pk__in=keys, organisation_id=scope.organisation) if keys else ()
     return {str(key.pk): Named(key.name, key.prefix, key.revoked_at is not None) for key in rows}
 
 
 def keys_asked(organisation: int, keys: Collection[UUID], *, window_name: str = "24h") -> dict[UUID, Asked]:
-    """Of each of these keys, as of now."""
+    """Return the usage of each of these keys, as of now."""
     scope = Scope(organisation)
     with consistent_read():
         window = window_of(window_name, selectors.database_now())
@@ -77,14 +80,14 @@ def keys_asked(organisation: int, keys: Collection[UUID], *, window_name: str = 
 
 
 def _last_asked(organisation: int, keys: Collection[UUID]) -> dict[str, datetime]:
-    """To the minute while minutes are kept; of longer ago, when the hour or the day of it began."""
+    """Return each key's last request: its minute while minutes are kept, later the start of its hour or day."""
     asked: dict[str, Any] = {"organisation": organisation, "keys": [str(key) for key in keys]}
     with connection.cursor() as cursor:
         cursor.execute(_LAST_ASKED, asked)
         return dict(cursor.fetchall())
 
 
-# One look at the end of an index for each series: however much is stored, only as many rows as there are series.
+# One look at the end of an index for each series, so it reads as many rows as there are series.
 _LAST_ASKED: Final = """
 SELECT series.key, max(coalesce(
     (

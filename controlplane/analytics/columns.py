@@ -1,4 +1,4 @@
-"""What is added up, by column: the same in minutes and in pieces, so that one adds up to the other."""
+"""The summed columns: the same in minutes and in pieces, so that minutes add up to pieces."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -10,9 +10,9 @@ MISSED_COLUMN: Final[Mapping[str, str]] = {reason: f"missed_{reason.replace('-',
 MISSED_COLUMNS: Final = tuple(MISSED_COLUMN.values())
 BLOCK_COLUMNS: Final = ("expired_blocks", "evicted_blocks", "quota_blocks", "purged_blocks")  # of rows of kind "cache"
 ADDED: Final = (*COUNTS, *MISSED_COLUMNS, *BLOCK_COLUMNS)
-KEY_ADDED: Final = KEY_COUNTS  # by key, of customers alone
+KEY_ADDED: Final = KEY_COUNTS  # by key, for customers only
 CACHE_KIND: Final = "cache"  # the kind of rows that count blocks, not requests
 CUSTOMER_KIND: Final = "customer"
 
-# Times are kept as `bigint[]`: code << COUNT_BITS | count, in any order, a code perhaps more than once.
+# Latency histograms are `bigint[]` of code << COUNT_BITS | count, in any order; a code may occur more than once.
 COUNT_BITS: Final = 32

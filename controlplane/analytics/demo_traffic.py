@@ -1,6 +1,6 @@
-"""Whether the demo's traffic is wanted, and what it does. The process itself is in demo/traffic.py.
+"""The switch of the demo's traffic, and what the traffic is doing. The process itself is in demo/traffic.py.
 
-What it sends is counted like anybody's: the numbers of the demo are measured, and before it started there are none.
+Its requests are counted like all others: the demo's numbers are measured, and start with it.
 """
 
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ UNTOUCHED: Final = Switch(is_on=True, changed_by=None, changed_at=None)
 
 
 def demo_traffic_now() -> Switch:
-    """As somebody last said; on, before anybody did."""
+    """Return the switch as last set; on, if it was never set."""
     row = DemoTraffic.objects.filter(pk=THE_SWITCH).first()
     return UNTOUCHED if row is None or not row.changed_by else Switch(row.is_on, row.changed_by, row.changed_at)
 
 
 def demo_traffic_put(*, actor: Actor, is_on: bool, now: datetime) -> Switch:
-    """Remembered over restarts. What is so already stays as it was said."""
+    """Set the switch, which survives restarts. Setting the same value keeps the earlier author and time."""
     with audited() as journal:
         DemoTraffic.objects.bulk_create([_row(UNTOUCHED, now)], ignore_conflicts=True)
         row = DemoTraffic.objects.select_for_update(no_key=True).get(pk=THE_SWITCH)
@@ -50,7 +50,7 @@ def demo_traffic_put(*, actor: Actor, is_on: bool, now: datetime) -> Switch:
 
 
 def demo_traffic_state() -> State | None:
-    """What it said within the last seconds that it does; None where no such process is here."""
+    """Return the state that the process reported within the last seconds; None if no such process runs here."""
     try:
         with redis_client(settings.ENVIRONMENT.redis_url) as client:
             told = cast("bytes | None", client.get(DEMO_TRAFFIC_KEY))

@@ -1,6 +1,6 @@
-"""Why a namespace's prompts miss: what gateways found in their samples, put together. Selectors.
+"""Explains why a namespace's prompts miss: merges the findings of all gateways. Selectors.
 
-Each gateway looks at its own sample. What they say of one place is weighed by how many prompts each saw.
+Each gateway looks at its own sample. Findings of the same place are weighted by how many prompts each gateway saw.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ from engine_agent.divergence.advice import advice
 from engine_agent.divergence.findings import Finding
 from tenants.models import Namespace
 
-LASTS: Final = timedelta(hours=24)  # what was found before says nothing of today's prompts
+LASTS: Final = timedelta(hours=24)  # older findings say nothing about today's prompts
 MOST_SHOWN: Final = 8
 _WEIGHED: Final = ("token", "length_tokens", "recurring_tokens", "recurs", "hit_ratio_now", "hit_ratio_then")
 _WHOLE: Final = frozenset({"token", "length_tokens", "recurring_tokens"})
@@ -24,7 +24,7 @@ def diagnostics(namespace: Namespace, *, now: datetime | None = None) -> dict[st
 
 
 def diagnostics_of(ids: Collection[int], *, now: datetime | None = None) -> dict[int, dict[str, Any]]:
-    """Of each namespace, in one query."""
+    """Return the diagnostics of each namespace, in one query."""
     moment = now or database_now()
     rows: dict[int, list[Divergence]] = {one: [] for one in ids}
     for row in Divergence.objects.filter(namespace_id__in=ids, at__gte=moment - LASTS).order_by("agent"):
@@ -47,7 +47,7 @@ def _answer(rows: Sequence[Divergence]) -> dict[str, Any]:
 
 
 def findings_merged(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """One for each place, the nearest to the beginning first."""
+    """Return one finding for each place, those nearest to the prompt's beginning first."""
     prompts = sum(one["prompts"] for one in told)
     places: dict[str, list[tuple[int, Mapping[str, Any]]]] = {}
     for one in told:
@@ -59,7 +59,7 @@ def findings_merged(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def partings_merged(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Where matches end, by stretches of the prompt."""
+    """Return where matches end, by stretches of the prompt."""
     prompts = sum(one["prompts"] for one in told) or 1
     sums: dict[tuple[int, int], float] = {}
     for one in told:
@@ -70,7 +70,7 @@ def partings_merged(told: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _merged(place: str, found: Iterable[tuple[int, Mapping[str, Any]]], prompts: int) -> Finding:
-    """A gateway that did not see it saw none: its prompts are in the share."""
+    """Merge the findings of one place. `prompts` includes gateways without this finding, which lowers its share."""
     pairs = [(many, one) for many, one in found]
     seen = sum(many for many, _ in pairs) or 1
     means = {name: sum(many * one[name] for many, one in pairs) / seen for name in _WEIGHED}

@@ -1,4 +1,4 @@
-"""What a gateway says of why prompts miss, before it is believed: bounded, and of the form that is stored and shown."""
+"""Validates gateways' `diagnostics` reports: limits their size and fixes the form that is stored and shown."""
 
 from typing import Annotated, Any, Final
 
@@ -42,6 +42,6 @@ class _Divergence(Struct, forbid_unknown_fields=True):
 
 
 def diagnostics_problem(field: str, told: Any) -> Problem | None:
-    """What is wrong with what was found of one namespace."""
+    """Return what is wrong with the findings of one namespace, or None."""
     found = told_read(field, told, _Divergence)
     return found if isinstance(found, Problem) else None

@@ -1,8 +1,8 @@
-"""What counters of evictions come to: of each pair what was lost since it was last told of, in buckets of time. Pure.
+"""Sums of evictions: what each pair of namespaces lost since its last report, in buckets of time. Pure.
 
-Counters are an engine's since its boot, and only rise. Of each boot the highest that was told is known, and only what
-is above that is counted: a report that is lost, comes twice or comes late counts nothing twice, and its losses come
-with the next one. Buckets are of all agents together.
+Counters are an engine's since its boot, and only rise. The highest reported value of each boot is stored, and only what
+exceeds it is counted. So a report that is lost, repeated or late counts nothing twice, and its losses come with the
+next one. Buckets cover all agents together.
 """
 
 from collections.abc import Mapping
@@ -11,12 +11,12 @@ from typing import Final, NamedTuple
 
 from controlplane.analytics.levels_told import Lost, Pair
 
-LEVELS: Final = (300, 3_600)  # seconds of a bucket; each loss is in one of each
-NOBODY_KNOWN: Final = 0  # of namespaces that are not told apart, or not there any more
+LEVELS: Final = (300, 3_600)  # seconds of a bucket; each loss is in one of each level
+NOBODY_KNOWN: Final = 0  # namespaces that engines do not distinguish, or that are gone
 
 
 class Place(NamedTuple):
-    """A counter: of a boot of an agent."""
+    """The identity of a counter: an agent, its boot, and a pair of namespaces."""
 
     agent: str
     boot: str
@@ -33,14 +33,14 @@ class Bucket(NamedTuple):
 
 @dataclass(slots=True)
 class Displaced:
-    """`before`: counters as they are known; `now`: those that rose."""
+    """Eviction counters and new losses. `before`: the stored counters; `now`: those that rose."""
 
     before: Mapping[Place, Lost] = field(default_factory=dict)
     now: dict[Place, Lost] = field(default_factory=dict)
     buckets: dict[Bucket, Lost] = field(default_factory=dict)
 
     def take(self, place: Place, told: Lost, *, victim: int, by: int, at: float) -> None:
-        """`at`: when it was told."""
+        """Add the increase of a counter. `at`: the time of the report."""
         known = self.now.get(place) or self.before.get(place) or Lost(0, 0, 0.0)
         blocks, size = max(0, told.blocks - known.blocks), max(0, told.bytes - known.bytes)
         if not blocks and not size:

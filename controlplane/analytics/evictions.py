@@ -1,6 +1,6 @@
-"""Who evicts whom: what namespaces lost to whose requests over a window, as engines' own ledgers have it. Selectors.
+"""Evictions over a window: which namespaces lost blocks to which, from the engines' own counters. Selectors.
 
-Names of pairs are for operators alone; customers learn what their own traffic took and what others' did, as sums.
+Only operators see the names of pairs. Customers see sums: what their own traffic evicted, and what others' did.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -24,7 +24,7 @@ _SMALL, _LARGE = LEVELS
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Names as org/namespace."""
+    """A victim's losses to the requests of `by`, for one cause. Names are org/namespace."""
 
     victim_id: int
     by_id: int
@@ -38,7 +38,10 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What of a namespace's own went: `pressed` of it in a full pool, the rest at its own limit."""
+    """A namespace's losses to its own requests and to others'.
+
+    `own_pressed_blocks`: the part of `own_blocks` that a full pool evicted; its own limit evicted the rest.
+    """
 
     own_blocks: int = 0
     own_bytes: int = 0
@@ -48,27 +51,27 @@ class Taken:
 
 
 def pairs_by_victim(window: Window, victim: int, *, most: int = MOST_PAIRS) -> list[Pair]:
-    """Who took most from it comes first."""
+    """Return the pairs in which this namespace lost blocks, largest loss first."""
     return _pairs("victim_id = %(of)s", window, most, of=victim)
 
 
 def pairs_by_taker(window: Window, by: int, *, most: int = MOST_PAIRS) -> list[Pair]:
-    """From whom it took most comes first; itself is none of them."""
+    """Return the pairs in which this namespace's requests evicted others, largest loss first."""
     return _pairs("by_id = %(of)s AND victim_id <> by_id", window, most, of=by)
 
 
 def pairs_of_fleet(window: Window, *, most: int = MOST_PAIRS) -> list[Pair]:
-    """Where one took from another."""
+    """Return the pairs of different namespaces."""
     return _pairs("victim_id <> by_id", window, most)
 
 
 def taken(window: Window, namespaces: Collection[int]) -> dict[int, Taken]:
-    """Of each that lost anything."""
+    """Return the losses of each namespace that lost anything."""
     rows = _rows(
         f"""
         SELECT victim_id, victim_id = by_id, cause, sum(blocks), sum(bytes)
         FROM analytics_eviction WHERE victim_id = ANY(%(of)s) AND {WITHIN} GROUP BY 1, 2, 3
-        """,  # noqa: S608  # words of our own
+        """,  # noqa: S608  # names are ours
         window,
         of=list(namespaces),
     )
@@ -79,7 +82,7 @@ def taken(window: Window, namespaces: Collection[int]) -> dict[int, Taken]:
 
 
 def namespaces_there(ids: Collection[int]) -> list[tuple[int, str, str]]:
-    """(id, organisation, namespace) of those that are not deleted."""
+    """Return (id, organisation, namespace) of the namespaces that are not deleted."""
     rows = Namespace.objects.filter(pk__in=ids, deleted_at=None)
     return list(rows.values_list("pk", "organisation__slug", "slug"))
 
@@ -97,7 +100,7 @@ def _taken(sums: Mapping[tuple[bool, str], tuple[int, int]]) -> Taken:
     return Taken(added(True, 0), added(True, 1), added(False, 0), added(False, 1), pressed)
 
 
-# Whole hours as hours, what is left at the window's beginning as its five minutes: both have every loss.
+# Reads whole hours, and five-minute buckets before the first of them. Both levels have every loss.
 WITHIN: Final = (
     "((level = %(large)s AND start >= %(hour)s AND start < %(until)s) "
     "OR (level = %(small)s AND start >= %(start)s AND start < least(%(hour)s, %(until)s)))"
@@ -110,7 +113,7 @@ def _pairs(where: str, window: Window, most: int, **asked: Any) -> list[Pair]:
         SELECT victim_id, by_id, cause, sum(blocks), sum(bytes), max(last_at)
         FROM analytics_eviction WHERE {where} AND {WITHIN}
         GROUP BY 1, 2, 3 ORDER BY sum(blocks) DESC, victim_id, by_id, cause LIMIT %(most)s
-        """,  # noqa: S608  # words of our own
+        """,  # noqa: S608  # names are ours
         window,
         most=most,
         **asked,
@@ -128,7 +131,7 @@ def _rows(sql: str, window: Window, **asked: Any) -> list[Any]:
         "large": _LARGE,
         "start": floored(window.start, _SMALL),
         "hour": ceiled(window.start, _LARGE),
-        "until": window.end + timedelta(minutes=5),  # what was told by a clock that is ahead
+        "until": window.end + timedelta(minutes=5),  # includes reports by a clock that is ahead
     }
     with connection.cursor() as cursor:
         cursor.execute(sql, {**places, **asked})

@@ -1,8 +1,8 @@
-"""What a namespace's hit ratio and memory would be under another TTL or limit, from what its engines foretell. Pure.
+"""Forecasts of a namespace's hit ratio and memory under another TTL or limit, from its engines' curves. Pure.
 
-An engine tells its reuse gaps as curves over a grid of TTLs: for sliding TTLs at several limits, for absolute ones
-without a limit of their own. Both grow with the TTL and with the limit, so what lies between two points of the grid
-lies between their values: that is how far an answer between them can be off, besides what the engines' estimate is.
+An engine reports its reuse gaps as curves over a grid of TTLs: for sliding TTLs at several limits, for absolute TTLs
+without a limit. Hit ratio and memory grow with the TTL and with the limit, so a value between two grid points lies
+between their values. This bounds the error of interpolation; the engines' own estimation error is added.
 """
 
 from bisect import bisect_left
@@ -12,8 +12,8 @@ from math import log
 from typing import Any, Final
 
 SLIDING, ABSOLUTE = "sliding", "absolute"
-ESTIMATOR_ERROR: Final = 0.01  # of a ratio: what the engines' gaps are tested to, against counting everything
-LIMIT_ERROR: Final = 0.02  # under a limit, where requests in flight need some of it
+ESTIMATOR_ERROR: Final = 0.01  # of a ratio: tests hold the engines' gaps to this, against exact counts
+LIMIT_ERROR: Final = 0.02  # under a limit, part of which requests in flight use
 WHOLE: Final = 1.0
 
 
@@ -26,7 +26,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A value, and between which two it is sure to lie."""
+    """A value, and the bounds within which it surely lies."""
 
     value: float
     low: float
@@ -49,13 +49,13 @@ NOTHING: Final = Between(0.0, 0.0, 0.0)
 @dataclass(frozen=True, slots=True)
 class Foretold:
     hit_ratio: float
-    error: float  # of the hit ratio: by so much it may be off
+    error: float  # how far the hit ratio may be off
     resident_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """What one engine tells of one namespace: lines over `ttls` by mode and limit, and of how much traffic they are."""
+    """One engine's curves of one namespace: lines over `ttls` by mode and limit, and the traffic they are based on."""
 
     prompt_tokens: int
     ttls: Sequence[float]
@@ -64,7 +64,7 @@ class Curves:
 
 
 def curves_read(told: Mapping[str, Any]) -> Curves | None:
-    """Of a report's curves those that have a point for each TTL; None where nothing is left."""
+    """Return the curves of a report; None if it has no TTLs, or no sliding curve without a limit."""
     ttls = [float(one) for one in told["ttls"]]
     order = sorted(range(len(ttls)), key=lambda place: ttls[place])
     ratios: dict[str, dict[float, list[float]]] = {}
@@ -79,7 +79,7 @@ def curves_read(told: Mapping[str, Any]) -> Curves | None:
 
 
 def foretold(curves: Sequence[Curves], asked: Asked) -> Foretold | None:
-    """Of all engines together, each by how much traffic it had. None without traffic."""
+    """Return the forecast for all engines together, weighted by their traffic. None without traffic."""
     tokens = sum(one.prompt_tokens for one in curves)
     if not tokens:
         return None
@@ -92,12 +92,12 @@ def foretold(curves: Sequence[Curves], asked: Asked) -> Foretold | None:
 
 
 def ttls_of(curves: Iterable[Curves]) -> list[float]:
-    """Every TTL that some engine has a point for."""
+    """Return every TTL for which some engine has a point."""
     return sorted({ttl for one in curves for ttl in one.ttls})
 
 
 def _ratio(one: Curves, asked: Asked) -> Between:
-    """An absolute TTL and a limit together cost no more than both alone, and no less than either."""
+    """Return the hit ratio. An absolute TTL under a limit costs at most both effects added, and at least the larger."""
     sliding = one.hit_ratios[SLIDING]
     if asked.ttl_mode == SLIDING:
         return _at(sliding, one.ttls, asked)
@@ -128,7 +128,7 @@ def _unlimited(asked: Asked) -> Asked:
 
 
 def _at(lines: Mapping[float, Sequence[float]], ttls: Sequence[float], asked: Asked) -> Between:
-    """Between the two lines of the nearest limits; below the least one there is the limit 0, under which nothing is."""
+    """Interpolate between the lines of the two nearest limits. Below the smallest limit, the lower line is 0."""
     shares = sorted(lines)
     if asked.limit_share >= shares[-1]:
         return _on(lines[shares[-1]], ttls, asked.ttl_seconds)
@@ -144,7 +144,7 @@ def _at(lines: Mapping[float, Sequence[float]], ttls: Sequence[float], asked: As
 
 
 def _on(line: Sequence[float], ttls: Sequence[float], ttl: float) -> Between:
-    """TTLs lie as far apart as their logarithms. Beyond the last point nobody knows how much more there is."""
+    """Interpolate on the logarithm of the TTL. Beyond the last point, growth is unknown, so use its value."""
     place = bisect_left(ttls, ttl)
     if place == len(ttls):
         return Between(line[-1], line[-1], line[-1])
@@ -158,7 +158,7 @@ def _on(line: Sequence[float], ttls: Sequence[float], ttl: float) -> Between:
 
 
 def _growing(line: Sequence[float], most: float | None) -> list[float]:
-    """Estimates may fall by a hair where what they estimate cannot."""
+    """Make the line non-decreasing. Estimates may fall slightly where the real values cannot."""
     found: list[float] = []
     for value in line:
         value = value if most is None else min(value, most)

@@ -1,4 +1,4 @@
-"""What agents hold of a namespace and of its pins, as they last told. Selectors."""
+"""A namespace's cached bytes and its pins on each agent, as last reported. Selectors."""
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -10,13 +10,13 @@ from tenants.models import Namespace
 
 
 def residences_of(namespace: Namespace) -> list[tuple[str, int, datetime]]:
-    """(agent, bytes, when it was told)."""
+    """Return (agent, bytes, time of the report)."""
     rows = Residence.objects.filter(namespace_id=namespace.pk).order_by("agent")
     return list(rows.values_list("agent", "resident_bytes", "at"))
 
 
 def pins_held(namespace: Namespace, pins: Collection[UUID]) -> Mapping[UUID, Sequence[PinHeld]]:
-    """By pin: of each agent that told of it, in one query."""
+    """Return by pin what each agent last reported of it, in one query."""
     found = defaultdict[UUID, list[PinHeld]](list)
     for row in PinHeld.objects.filter(namespace_id=namespace.pk, pin_id__in=pins).order_by("agent"):
         found[row.pin_id].append(row)

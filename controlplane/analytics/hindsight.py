@@ -1,6 +1,6 @@
-"""What a change of policy does to a hit rate by the reuse that engines know of: of revisions already published.
+"""Forecasts how published revisions change hit ratios, from the reuse that engines report.
 
-The same ground as what-if's (whatif.py), for many namespaces at once. Only times to live and limits are foretold.
+Uses the same data as what-if (whatif.py), for many namespaces at once. Only changes of FIELDS have a forecast.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,13 +12,13 @@ from controlplane.analytics.foretelling import Asked, Curves, Foretold, curves_r
 from controlplane.analytics.whatif import LEAST_TOKENS, curves_told
 
 FIELDS: Final = frozenset({"ttl_seconds", "ttl_mode", "limit_share", "prefix_caching"})
-Values = Mapping[str, Any]  # in force
+Values = Mapping[str, Any]  # of the policy in force
 Known = Mapping[int, Sequence[Curves]]  # by namespace
 
 
 @dataclass(frozen=True, slots=True)
 class Hindsight:
-    """Hit ratios of all namespaces it is in force in, each by its traffic."""
+    """Forecast hit ratios before and after a change, over the namespaces it affects, weighted by traffic."""
 
     before: float
     after: float
@@ -26,7 +26,7 @@ class Hindsight:
 
 
 def curves_known(namespaces: Collection[int], moment: datetime) -> dict[int, list[Curves]]:
-    """What engines last told of each: one question for all of them."""
+    """Return the newest curves of each namespace, in one query."""
     found: dict[int, list[Curves]] = {}
     for row in curves_told(namespaces, moment):
         read = curves_read(row.told)
@@ -36,7 +36,7 @@ def curves_known(namespaces: Collection[int], moment: datetime) -> dict[int, lis
 
 
 def hindsight(known: Known, before: Mapping[int, Values], after: Mapping[int, Values]) -> Hindsight | None:
-    """Of the namespaces in which it changed something that can be foretold; None where that is too little traffic."""
+    """Return the forecast for the namespaces in which FIELDS change; None if their traffic is too little."""
     old = new = error = 0.0
     tokens = 0
     for namespace, curves in known.items():

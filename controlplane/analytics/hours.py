@@ -1,7 +1,7 @@
-"""Who may write to an hour, and who may roll it up: many of the first at once, or one of the second, never both.
+"""Locks on hours: many transactions may write to an hour at once, or one may roll it up, but never both.
 
-So a piece that is marked as rolled is the sum of all there is. Whoever brings more takes the mark away, in the same
-transaction: until it is rolled anew, readers add up what is below it.
+So a piece marked as rolled up is the sum of all rows. A transaction that adds rows removes the mark; until the next
+rollup, readers sum what is below the piece.
 """
 
 from collections.abc import Iterable
@@ -11,9 +11,9 @@ from django.db import connection
 
 from controlplane.analytics.windows import FLEET_LEVELS
 
-HOURS_LOCK: Final = 744_622_047  # any number that nobody else locks in pairs
+HOURS_LOCK: Final = 744_622_047  # a number that no other two-part lock uses
 HOUR_SECONDS: Final = 3_600
-# One after the other, the oldest first, by everybody: then nobody waits in a circle.
+# Every caller locks the hours one by one, oldest first, so there is no deadlock.
 _TAKE: Final = "SELECT {lock}(%s, hour) FROM unnest(%s::integer[]) AS asked(hour)"
 _UNROLL: Final = (
     "DELETE FROM analytics_rolled WHERE id = ANY(ARRAY("
@@ -24,12 +24,12 @@ _UNROLL: Final = (
 
 
 def hours_share(minutes: Iterable[int]) -> None:
-    """Until the transaction ends nobody rolls up what these minutes (unix seconds) belong to."""
+    """Keep these minutes (unix seconds) from being rolled up until the transaction ends."""
     _take("pg_advisory_xact_lock_shared", minutes)
 
 
 def hours_hold(start: int, end: int) -> None:
-    """Until the transaction ends nobody writes to the hours from `start` to before `end` (unix seconds)."""
+    """Keep others from writing to the hours from `start` to before `end` (unix seconds) until the transaction ends."""
     _take("pg_advisory_xact_lock", range(start, end, 60))
 
 
@@ -41,7 +41,7 @@ def _take(lock: str, minutes: Iterable[int]) -> None:
 
 
 def unroll(minutes: Iterable[int]) -> None:
-    """Within hours_share: no piece that these minutes belong to is whole any more."""
+    """Unmark all pieces that these minutes belong to. Call it within `hours_share`."""
     spans = sorted({(level, minute // level * level) for minute in minutes for level in FLEET_LEVELS})
     with connection.cursor() as cursor:
         cursor.execute(_UNROLL, [[level for level, _ in spans], [start for _, start in spans]])

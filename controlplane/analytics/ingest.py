@@ -1,10 +1,10 @@
-"""Takes in what agents tell of usage, exactly once: in the transaction that also stores how far an agent was heard.
+"""Stores agents' usage reports exactly once, in the transaction that also stores how far each spool was read.
 
-Set-based: the number of statements depends neither on how many rows there are nor on how many agents tell them. What is
-there is added to, so parts of one minute may come apart, late and in any order.
+Set-based: the number of statements depends neither on the number of rows nor of agents. Counts are added to existing
+rows, so parts of a minute may arrive separately, late and in any order.
 
-Locks, in this order: the agents' rows (whoever calls holds them, so an agent's rows are written by one at a time), the
-hours written to, shared, which holds off whoever rolls them up; then rows, in the order of their keys.
+Lock order: the agents' rows, held by the caller, so that one transaction at a time writes an agent's rows; then the
+hours written to, shared, which keeps rollups out; then rows, in the order of their keys.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,12 +57,12 @@ from controlplane.common.metrics import usage_records_lost, usage_rows
 from controlplane.fleet.recording import Heard
 from engine_agent.contracts.wire import Report
 
-MOST_REFUSED_TOLD: Final = 1_000  # to one agent at a time, and kept of it
-Told = Mapping[str, Sequence[tuple[int, Report]]]  # fresh reports with their numbers, by agent
+MOST_REFUSED_TOLD: Final = 1_000  # reported back to an agent at a time, and kept of it
+Told = Mapping[str, Sequence[tuple[int, Report]]]  # new reports with their numbers, by agent
 
 
 def usage_store(told: Told, now: datetime) -> dict[str, Heard]:
-    """Within the caller's transaction. What is not counted, by agent; the rest is."""
+    """Store the reports within the caller's transaction, and return by agent what was not counted."""
     tally = _tallied(told, now)
     hours_share(minute for _, _, minute in tally.minutes)
     _minutes_add(tally)
@@ -118,7 +118,7 @@ def _minutes_add(tally: Tally) -> None:
 
 
 def _keys_add(tally: Tally) -> None:
-    """Of the same minutes, whose pieces are unmarked already."""
+    """Add the counts by key. `_minutes_add` has already unmarked the pieces of these minutes."""
     if not tally.by_key:
         return
     keys = {one: _key_series_key(*one) for one in {(agent, key) for agent, key, _ in tally.by_key}}
@@ -144,7 +144,7 @@ KEY_MINUTES_ADD: Final = _key_minutes_sql()
 
 
 def _write(statement: str, values: Sequence[str], minutes: Iterable[int]) -> None:
-    """With the days of those minutes, where there are none yet."""
+    """Execute the statement. If partitions of these minutes are missing, create them and try again."""
     try:
         with transaction.atomic():
             _execute(statement, values)
@@ -164,8 +164,10 @@ def _series_key(agent: str, key: Key) -> SeriesKey:
 
 
 def minutes_statement(rows: Sequence[tuple[int, int, Sum]]) -> tuple[str, list[str]]:
-    """Adds to each series and minute. Columns in which there is nothing are left out; arrays are handed over as text
-    that is joined at once, not number by number."""
+    """Return a statement that adds to each series and minute, and its values.
+
+    Empty columns are left out. Arrays are passed as text, which is joined at once rather than number by number.
+    """
     columns = list(zip(*(one.added for _, _, one in rows), strict=True))
     used = [place for place, column in enumerate(columns) if any(column)]
     names = [ADDED[place] for place in used]

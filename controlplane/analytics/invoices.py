@@ -1,5 +1,6 @@
-"""What an organisation's requests came to in some days of UTC: the counters by day, namespace and model, at the prices
-of their days. The lines' tokens are the counters', and their amounts are exact; nothing here rounds.
+"""An organisation's invoice for some UTC days: counts by day, namespace and model, at the prices of their days.
+
+The lines' tokens are those of the counters, and their amounts are exact; nothing here rounds.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,17 +20,17 @@ from tenants.errors import FieldProblem, InvalidFields
 from tenants.models import Organisation
 
 By = Literal["namespace", "model"]
-DELETED: Final = "(deleted)"  # instead of the name of a namespace that is gone altogether; no slug looks like it
+DELETED: Final = "(deleted)"  # the name of a namespace whose row is gone; no slug looks like it
 MOST_DAYS: Final = 400
 MOST_LINES: Final = 50_000
 KEPT_DAYS: Final = LEVELS[DAY_SECONDS].kept_days
-LATEST: Final = timedelta(seconds=OLDEST_SECONDS)  # as late as agents may report
+LATEST: Final = timedelta(seconds=OLDEST_SECONDS)  # agents may report this late
 _Key = tuple[date, str | None, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One day of one namespace and model, or of the model in all namespaces where `namespace` is None."""
+    """One day of one namespace and model; if `namespace` is None, of the model in all namespaces."""
 
     day: date
     namespace: str | None
@@ -37,7 +38,7 @@ class Line:
     requests: int
     tokens: Tokens
     price: Price | None
-    cost: Cost | None  # None as long as there is no price
+    cost: Cost | None  # None without a price
     is_open: bool  # the day is not over
 
 
@@ -63,13 +64,13 @@ class Invoice:
 
     @property
     def may_change_from(self) -> date | None:
-        """The first of its days for which an agent may still tell something."""
+        """The first of its days for which an agent may still report something, or None."""
         told_until = (self.as_of - LATEST).date()
         return None if told_until > self.last_day else max(told_until, self.first_day)
 
     @property
     def without_price(self) -> list[str]:
-        """Models of lines that have no amount."""
+        """The models of the lines without an amount."""
         return sorted({one.model for one in self.lines if one.price is None})
 
     @property
@@ -82,7 +83,7 @@ class Invoice:
 
     @property
     def cost(self) -> Cost | None:
-        """Of the lines that have a price; None where there are lines and none of them does."""
+        """The cost of all lines with a price; None if there are lines but none has a price."""
         known = [one.cost for one in self.lines if one.cost is not None]
         if self.lines and not known:
             return None
@@ -93,7 +94,7 @@ class Invoice:
 
 
 def invoice(organisation: Organisation, first_day: date, last_day: date, *, by: By = "namespace") -> Invoice:
-    """All of it as it was at one moment."""
+    """Return the invoice, all of it as of one moment."""
     with consistent_read():
         as_of = selectors.database_now()
         days_check(first_day, last_day, today=as_of.date())
@@ -118,7 +119,7 @@ def days_check(first_day: date, last_day: date, *, today: date) -> None:
 
 
 def _counted(organisation: int, first_day: date, last_day: date, by: By) -> dict[_Key, tuple[int, Tokens]]:
-    """Requests and tokens. Namespaces of one name, one of them deleted, are one to who pays."""
+    """Return requests and tokens. A deleted namespace shares its line with a new one of the same name."""
     groups = ("day", "model") if by == "model" else ("day", "model", "namespace")
     rows = list(counts_by(Scope(organisation), _spans(first_day, last_day), *groups, kinds=(CUSTOMER_KIND,)))
     names = selectors.names_of("namespace", {key[2] for key, _ in rows}) if by == "namespace" else {}

@@ -1,4 +1,4 @@
-"""What rolls numbers by key up: in the transaction of all other pieces of the same spans, good by the same marks."""
+"""SQL that rolls up numbers by key, in the same transaction and under the same marks as all other pieces."""
 
 from typing import Final
 
@@ -14,7 +14,7 @@ _SAME: Final = (
 
 
 def _roll_sql(rows: str) -> tuple[str, str]:
-    """The series that pieces need and that are not there yet, and the pieces of all rows."""
+    """Return two statements: the first creates missing series of pieces, the second writes the pieces of all rows."""
     series = f"""
     INSERT INTO analytics_keyseries (namespace_id, organisation_id, agent, model, key)
     SELECT DISTINCT series.namespace_id, series.organisation_id, '', series.model, series.key
@@ -23,7 +23,7 @@ def _roll_sql(rows: str) -> tuple[str, str]:
     WHERE NOT EXISTS (SELECT FROM analytics_keyseries AS target WHERE {_SAME})
     ON CONFLICT (namespace_id, agent, model, key) DO NOTHING
     """  # noqa: S608  # names are ours
-    # The target is looked up once for each series, by indexes.
+    # Each series' target is looked up once, by indexes.
     pieces = f"""
     WITH rows AS MATERIALIZED ({rows}),
     targets AS MATERIALIZED (

@@ -1,7 +1,7 @@
-"""What a report tells by API key, checked against its own rows. Pure.
+"""The counts by API key in a report, checked against the report's own rows. Pure.
 
-It is a part of what those rows come to, so all that was checked of a row need not be checked again; and because no key
-is ever counted beyond them, what all keys have is never more than what their namespace has.
+They are parts of those rows, so checks that a row has passed are not repeated. Keys are never counted beyond the rows,
+so all keys together never have more than their namespace.
 """
 
 from collections.abc import Mapping
@@ -13,20 +13,20 @@ from controlplane.analytics.rows import Counted, Problem, shown
 MEMBERS: Final = ("minute", "namespace", "model", "key", *KEY_ADDED)
 _PLACES: Final = tuple(ADDED.index(name) for name in KEY_ADDED)
 _COUNTS: Final = slice(MEMBERS.index(KEY_ADDED[0]), None)
-KeyOwners = Mapping[str, int]  # whose each key is, by its id
+KeyOwners = Mapping[str, int]  # organisation by key id
 
 
 class KeyKey(NamedTuple):
-    """What a key's row is about: with its agent, a series."""
+    """The subject of a key's row. With its agent, it identifies a series."""
 
     organisation: int
     namespace: int
     model: str
-    key: str  # empty: those without one
+    key: str  # empty: requests without a key
 
 
 class KeyCounted(NamedTuple):
-    """`added` by KEY_ADDED."""
+    """A key's counts in a minute. `added` is in the order of KEY_ADDED."""
 
     key: KeyKey
     minute: int
@@ -40,7 +40,7 @@ class _Left(NamedTuple):
 
 
 class Parts:
-    """Of one report. `left`: what its customers' rows come to and no key has told yet."""
+    """The parts by key of one report. `_left`: the sums of its customers' rows that no key has claimed yet."""
 
     def __init__(self, owners: KeyOwners) -> None:
         self._owners = owners
@@ -58,7 +58,7 @@ class Parts:
             left.counts[number] += row.added[source]
 
     def take(self, told: Any) -> KeyCounted | Problem:
-        """A key's part, which is then no longer left."""
+        """Take a key's part away from what is left and return it, or return what is wrong with it."""
         if type(told) is not list or len(told) != len(MEMBERS):
             return Problem("row", f"must be a list of {', '.join(MEMBERS)}, found {shown(told)}")
         minute, namespace, model, key = told[: _COUNTS.start]

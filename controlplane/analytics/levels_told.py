@@ -1,6 +1,6 @@
-"""What `levels` reports tell besides numbers of namespaces, checked piece by piece. Pure; nothing here raises.
+"""Validates what `levels` reports have besides namespaces' numbers, part by part. Pure; nothing here raises.
 
-Older sidecars tell none of it. A piece that makes no sense is refused by itself.
+Older sidecars report none of it. An invalid part is refused alone.
 """
 
 import re
@@ -13,18 +13,18 @@ from msgspec import Meta, Struct
 from controlplane.analytics.rows import MOST_BYTES, MOST_TOTAL, Problem, Size, Tokens, shown, told_read
 from engine_agent.contracts.protocol import CANARIES
 
-OTHERS: Final = "*"  # namespaces that an engine no longer tells apart
-MOST_PAIRS: Final = 4_096  # of a report: as many as an engine tells apart
+OTHERS: Final = "*"  # namespaces that an engine no longer distinguishes
+MOST_PAIRS: Final = 4_096  # in a report: as many as an engine distinguishes
 MOST_PINS: Final = 1_000
 MOST_FORMATS: Final = 16  # of a namespace
 MOST_TEXT: Final = 200
 MOST_SECONDS: Final = 10.0 * 366 * 86_400
 _FORMAT = re.compile(r"[a-z0-9_]{1,16}", re.ASCII)
-_STORABLE: Final = r"\A[^\0\ud800-\udfff]*\Z"  # what a database takes: no NUL, no half of a character
+_STORABLE: Final = r"\A[^\0\ud800-\udfff]*\Z"  # what a database accepts: no NUL, no lone surrogate
 
 
 class Pair(NamedTuple):
-    """Who lost to whom, by the names that are told, and why."""
+    """A victim, the namespace that evicted its blocks, and the cause. Names as reported."""
 
     victim: str
     by: str
@@ -32,7 +32,7 @@ class Pair(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Since the boot. `at`: when last, in unix seconds."""
+    """The losses since the boot. `at`: time of the last one, in unix seconds."""
 
     blocks: int
     bytes: int
@@ -49,7 +49,7 @@ class _Eviction(Struct):
 
 
 class PinTold(Struct):
-    """Of one agent. `wanted_tokens` None: it cannot know yet."""
+    """The state of a pin on one agent. `wanted_tokens` is None if the agent cannot know it yet."""
 
     id: UUID
     namespace: Annotated[str, Meta(max_length=64, pattern=_STORABLE)]
@@ -68,7 +68,7 @@ def list_read(field: str, told: Any, most: int) -> Sequence[Any] | Problem:
 
 
 def pair_read(field: str, told: Any, at: float) -> tuple[Pair, Lost] | Problem:
-    """`at`: when it was told."""
+    """Return the pair and its losses, or a problem. `at`: the time of the report."""
     found = told_read(field, told, _Eviction)
     if isinstance(found, Problem):
         return found
@@ -79,7 +79,7 @@ def pair_read(field: str, told: Any, at: float) -> tuple[Pair, Lost] | Problem:
 
 
 def formats_read(field: str, told: Any, resident_bytes: int) -> dict[str, int] | Problem:
-    """Bytes by KV format, which come to what is resident."""
+    """Return the bytes by KV format, or a problem. They must add up to the resident bytes."""
     if type(told) is not dict or len(told) > MOST_FORMATS:
         return Problem(field, f"must be an object of at most {MOST_FORMATS} formats")
     for name, size in told.items():
@@ -101,7 +101,7 @@ def _is_namespace(told: str) -> bool:
 
 
 def namespaces_of(told: Mapping[str, Any]) -> set[Any]:
-    """Those that a `levels` report speaks of besides those it names, as far as they can be any."""
+    """Return the namespaces that the evictions and pins of a `levels` report mention, as unchecked text."""
     found: set[Any] = set()
     for name, keys in (("evictions", ("victim", "by")), ("pins", ("namespace",))):
         rows = told.get(name)
@@ -112,7 +112,7 @@ def namespaces_of(told: Mapping[str, Any]) -> set[Any]:
 
 
 def pairs_of(told: Mapping[str, Any]) -> set[Pair]:
-    """Those that make sense."""
+    """Return the valid eviction pairs of a report."""
     rows = told.get("evictions")
     read = [pair_read("", one, 0.0) for one in rows] if type(rows) is list and len(rows) <= MOST_PAIRS else []
     return {one[0] for one in read if not isinstance(one, Problem)}

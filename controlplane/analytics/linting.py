@@ -1,4 +1,4 @@
-"""Prompts that somebody shows us, looked at within bounds. Nothing of them is kept."""
+"""Lints prompts that a user submits, within limits. Stores nothing of them."""
 
 import re
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ def prompts_linted(prompts: Sequence[PromptText]) -> Lint:
 
 
 def prompts_typed(text: str) -> list[PromptText]:
-    """As a file has them; or texts with a line of dashes between them. Raises NoPrompt."""
+    """Return the prompts of a text: in the format of a file, or separated by lines of dashes. Raise NoPrompt."""
     found = prompts_of_file(text)
     if len(found) > 1 or found[0].parts != ((0, "text"),):
         return found

@@ -1,6 +1,6 @@
-"""What is stored of usage. Rows of minutes are the truth; pieces are sums of them, for windows to be quick.
+"""Stored usage. Rows of minutes are the truth; pieces are sums of them that make windows quick to read.
 
-Sums are written by SQL alone (ingest.py, rolling.py). `Minute` is a table in partitions of a day; see migrations.
+Only SQL writes sums (ingest.py, rolling.py). `Minute` is partitioned by day; see the migrations.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from django.db.models import Q
 
 
 class Series(models.Model):
-    """What a row is about. `agent` empty: all agents together; `namespace_id` 0: all of the fleet together."""
+    """The subject of a row. An empty `agent` stands for all agents together, `namespace_id` 0 for the whole fleet."""
 
     agent = models.CharField(max_length=63, blank=True)
     organisation_id = models.BigIntegerField()
@@ -37,7 +37,7 @@ def _added() -> Any:
 
 
 class Added(models.Model):
-    """columns.ADDED, and the times."""
+    """The summed columns: `columns.ADDED`, and the latency histogram `times`."""
 
     requests = _added()
     prompt_tokens = _added()
@@ -67,7 +67,7 @@ class Added(models.Model):
 
 
 class Minute(Added):
-    """One minute of one series of one agent. Only minutes.partition_ensure makes partitions."""
+    """One minute of one series of one agent. Only `partitions_ensure` creates its partitions."""
 
     pk = models.CompositePrimaryKey("series_id", "minute")
     series_id = models.IntegerField()
@@ -82,7 +82,7 @@ class Minute(Added):
 
 
 class Piece(Added):
-    """The sum of a series of all agents over `level` seconds from `start`: good while `Rolled` says so."""
+    """The sum of a series over all agents, for `level` seconds from `start`. Valid while a `Rolled` row marks it."""
 
     level = models.IntegerField()
     series = models.ForeignKey(Series, on_delete=models.CASCADE, related_name="pieces")
@@ -99,7 +99,7 @@ class Piece(Added):
 
 
 class KeySeries(models.Model):
-    """What a row of a key is about: customers' requests alone, by the API key they came with. As in `Series`."""
+    """The subject of a row by API key: customers' requests that came with this key. Otherwise like `Series`."""
 
     agent = models.CharField(max_length=63, blank=True)
     organisation_id = models.BigIntegerField()
@@ -121,7 +121,7 @@ class KeySeries(models.Model):
 
 
 class AddedByKey(models.Model):
-    """engine_agent.contracts.usage.KEY_COUNTS."""
+    """The summed columns by API key: `KEY_COUNTS` of engine_agent.contracts.usage."""
 
     requests = _added()
     prompt_tokens = _added()
@@ -133,7 +133,7 @@ class AddedByKey(models.Model):
 
 
 class KeyMinute(AddedByKey):
-    """One minute of one series of a key, in partitions as `Minute` is."""
+    """One minute of one series of a key, partitioned like `Minute`."""
 
     pk = models.CompositePrimaryKey("series_id", "minute")
     series_id = models.IntegerField()
@@ -148,7 +148,7 @@ class KeyMinute(AddedByKey):
 
 
 class KeyPiece(AddedByKey):
-    """The same as `Piece`, and good by the same marks."""
+    """The sum of a key's series, like `Piece` and valid by the same marks."""
 
     level = models.IntegerField()
     series = models.ForeignKey(KeySeries, on_delete=models.CASCADE, related_name="pieces")
@@ -163,7 +163,7 @@ class KeyPiece(AddedByKey):
 
 
 class Rolled(models.Model):
-    """The pieces of this level and start are sums of all there is. Whoever brings more rows deletes this."""
+    """A mark that all pieces of this level and start are complete sums. A transaction that adds rows deletes it."""
 
     level = models.IntegerField()
     start = models.DateTimeField()
@@ -176,7 +176,7 @@ class Rolled(models.Model):
 
 
 class LedgerEntry(models.Model):
-    """What an agent's reports came to, added up as they came and apart from the minutes: to be compared with those."""
+    """An agent's reported counts, summed on arrival and separately from the minutes, for comparison with them."""
 
     day = models.DateField()
     agent = models.CharField(max_length=63)
@@ -201,7 +201,7 @@ class LedgerEntry(models.Model):
 
 
 class JournalRead(models.Model):
-    """Up to which record a boot's journal is counted. It moves in the transaction that counts, so nothing is twice."""
+    """The last counted record of a boot's journal. The transaction that counts moves it, so nothing counts twice."""
 
     agent = models.CharField(max_length=63)
     boot = models.CharField(max_length=64)
@@ -218,7 +218,7 @@ class JournalRead(models.Model):
 
 
 class EngineTotal(models.Model):
-    """What an engine itself counted of a namespace since its boot, when it had written record `upto`."""
+    """An engine's own count of a namespace since its boot, at the time it had written record `upto`."""
 
     agent = models.CharField(max_length=63)
     boot = models.CharField(max_length=64)
@@ -237,7 +237,7 @@ class EngineTotal(models.Model):
 
 
 class RefusedRow(models.Model):
-    """A row that could not be counted, and why. What it told is kept, so that people see how much it is."""
+    """A row that could not be counted, and why. The row itself is kept, so that people see how much is missing."""
 
     agent = models.CharField(max_length=63)
     report = models.BigIntegerField(help_text="The report's number in the agent's spool.")
@@ -255,7 +255,7 @@ class RefusedRow(models.Model):
 
 
 class Residence(models.Model):
-    """What a namespace holds on an agent now, and how many of its blocks have left since that engine's boot."""
+    """A namespace's cache use on an agent now, and how many of its blocks have left since that engine's boot."""
 
     agent = models.CharField(max_length=63)
     namespace_id = models.BigIntegerField()
@@ -280,7 +280,7 @@ class Residence(models.Model):
 
 
 class EvictionCounter(models.Model):
-    """What one namespace lost to another's requests on an agent since that boot, as was last told. Names as told."""
+    """A namespace's losses to another's requests on an agent since that boot. Values and names as last reported."""
 
     agent = models.CharField(max_length=63)
     boot = models.CharField(max_length=64)
@@ -304,9 +304,9 @@ class EvictionCounter(models.Model):
 
 
 class Eviction(models.Model):
-    """What one namespace lost to another's requests within `level` seconds from `start`, on all agents together.
+    """A namespace's losses to another's requests on all agents, in `level` seconds from `start`.
 
-    0: namespaces that engines do not tell apart. A bucket of each level has every loss.
+    Id 0 stands for namespaces that engines do not distinguish. Each loss is in one bucket of every level.
     """
 
     level = models.IntegerField()
@@ -334,7 +334,7 @@ class Eviction(models.Model):
 
 
 class PinHeld(models.Model):
-    """What an agent holds of a pin, as it last told."""
+    """The state of a pin on an agent, as last reported."""
 
     agent = models.CharField(max_length=63)
     pin_id = models.UUIDField()
@@ -356,7 +356,7 @@ class PinHeld(models.Model):
 
 
 class PoolMinute(models.Model):
-    """How full an agent's pool was in a minute: the most of what was told. `preemptions`: since the engine's boot."""
+    """The highest reported use of an agent's pool in a minute. `preemptions` counts since the engine's boot."""
 
     agent = models.CharField(max_length=63)
     minute = models.DateTimeField()
@@ -375,7 +375,7 @@ class PoolMinute(models.Model):
 
 
 class ReuseCurve(models.Model):
-    """What an engine foretells of a namespace under other TTLs and limits, as its newest `gaps` report has it."""
+    """An engine's forecast for a namespace under other TTLs and limits, from its newest `gaps` report."""
 
     agent = models.CharField(max_length=63)
     namespace_id = models.BigIntegerField()
@@ -391,7 +391,7 @@ class ReuseCurve(models.Model):
 
 
 class Divergence(models.Model):
-    """Where a namespace's prompts part, as a gateway's newest `diagnostics` report has it."""
+    """The places where a namespace's prompts diverge, from a gateway's newest `diagnostics` report."""
 
     agent = models.CharField(max_length=63)
     namespace_id = models.BigIntegerField()
@@ -407,7 +407,7 @@ class Divergence(models.Model):
 
 
 class Price(models.Model):
-    """What a million tokens of a model cost from a day on, in UTC. `model` empty: every model that has no own."""
+    """The price of a million tokens of a model from a UTC day on. Empty `model`: all models without their own price."""
 
     model = models.CharField(max_length=200, blank=True)
     valid_from = models.DateField()
@@ -432,7 +432,7 @@ class Price(models.Model):
 
 
 class PriceList(models.Model):
-    """All prices together, as one thing with a revision. One row, made by whoever first writes prices."""
+    """The revision of all prices together. A single row, created by the first write."""
 
     revision = models.PositiveIntegerField(default=0, help_text="What If-Match is compared with.")
 
@@ -444,7 +444,7 @@ class PriceList(models.Model):
 
 
 class Reconciliation(models.Model):
-    """What the last comparison of engines, ledger, minutes and pieces found. One row: history is what alerts keep."""
+    """The last comparison of engines, ledger, minutes and pieces. A single row; the alerts keep the history."""
 
     at = models.DateTimeField(help_text="Of the snapshot that was compared.")
     took_seconds = models.FloatField()
@@ -460,10 +460,10 @@ class Reconciliation(models.Model):
 
 
 class PredictedEffect(models.Model):
-    """What a published revision was to bring, as foretold when it was published, and what was measured after it.
+    """A published revision's effect: forecast at publication, and measured afterwards.
 
-    `before` to `error` are hit ratios; null where too little was asked to say. Revisions belong to `tenants`, which
-    knows nothing of this: what is left over of those that are gone is removed with the rest (retention.py).
+    `before` to `error` are hit ratios, null if there was too little traffic to forecast. Revisions belong to `tenants`,
+    which does not know this table; retention.py deletes the rows of revisions that are gone.
     """
 
     revision_id = models.BigIntegerField()
@@ -490,7 +490,7 @@ class PredictedEffect(models.Model):
 
 
 class DemoTraffic(models.Model):
-    """Whether the demo's traffic is wanted, as an operator last said. Without the row it is."""
+    """The operators' switch for the demo's traffic. Without a row it is on."""
 
     is_on = models.BooleanField()
     changed_by = models.CharField(max_length=254)

@@ -1,7 +1,7 @@
-"""What tokens cost, and what caching saved. Pure, in decimal numbers alone, and exact: a rounding would be an error.
+"""The cost of tokens, and what caching saved. Pure, and exact in decimal numbers: rounding would be an error.
 
-A price holds from a whole UTC day on, until the next one of its model. Rounding is for display (`displayed`), and what
-is rounded is always said beside what is exact.
+A price applies from a whole UTC day until the next price of its model. Amounts are rounded only for display
+(`displayed`), and the exact amount always appears beside the rounded one.
 """
 
 from bisect import bisect_right
@@ -23,9 +23,9 @@ from decimal import (
 )
 from typing import Final, TypedDict
 
-EVERY_MODEL: Final = ""  # whose price is that of all models without one of their own
-_MILLION: Final = 6  # prices are of so many decimal places' worth of tokens
-# Enough for more tokens than there will ever be, at any price. What would not fit raises instead of being rounded.
+EVERY_MODEL: Final = ""  # its price applies to all models without their own
+_MILLION: Final = 6  # prices are for 10 ** 6 tokens
+# Enough digits for any number of tokens at any price. A result that does not fit raises instead of being rounded.
 EXACT: Final = Context(
     prec=120,
     traps=[Clamped, DivisionByZero, FloatOperation, Inexact, InvalidOperation, Overflow, Underflow],
@@ -39,9 +39,9 @@ MINOR_PLACES_OF: Final = dict.fromkeys(
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Of a million tokens: prompt tokens that were computed, prompt tokens out of the cache, generated ones."""
+    """The price of a million tokens: prompt tokens computed, prompt tokens from the cache, and generated tokens."""
 
-    model: str  # EVERY_MODEL: all that have no own
+    model: str  # EVERY_MODEL: all models without their own price
     valid_from: date
     currency: str
     input: Decimal
@@ -52,7 +52,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """What is paid for, of one namespace, model and day. `prompt` includes `cached`."""
+    """The billed tokens of one namespace, model and day. `prompt` includes `cached`."""
 
     prompt: int
     cached: int
@@ -61,7 +61,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """`saved`: what the cached tokens would have cost on top of what they did."""
+    """An amount. `saved`: how much more the cached tokens would have cost if computed."""
 
     amount: Decimal
     saved: Decimal
@@ -72,18 +72,18 @@ class Saved(TypedDict):
     amount: str
     rounded: str
     is_example: bool
-    without_price: list[str]  # models of whose tokens the amount lacks some
+    without_price: list[str]  # models with tokens that the amount leaves out
 
 
 class MixedCurrencies(ValueError):
-    """Amounts of two currencies have no sum."""
+    """Amounts in two currencies cannot be added."""
 
     def __init__(self, currencies: Iterable[str]) -> None:
         super().__init__(f"these have no sum: {', '.join(sorted(currencies))}")
 
 
 class Book:
-    """Prices to be looked up many times."""
+    """Prices, indexed for many lookups."""
 
     def __init__(self, prices: Iterable[Price]) -> None:
         self._by_model: dict[str, list[Price]] = {}
@@ -91,11 +91,11 @@ class Book:
             self._by_model.setdefault(one.model, []).append(one)
 
     def price_of(self, model: str, day: date) -> Price | None:
-        """What is in force that day: the model's own, else everybody's."""
+        """Return the price in force that day: the model's own, else that of EVERY_MODEL."""
         return self._begun(model, day) or self._begun(EVERY_MODEL, day)
 
     def days_of(self, model: str) -> list[date]:
-        """On which what the model costs may change."""
+        """Return the days on which the model's price may change."""
         found = (self._by_model.get(name, []) for name in (model, EVERY_MODEL))
         return sorted({price.valid_from for prices in found for price in prices})
 
@@ -106,7 +106,7 @@ class Book:
 
 
 def price_of(prices: Iterable[Price], model: str, day: date) -> Price | None:
-    """What is in force that day: the model's own, else everybody's."""
+    """Return the price in force that day: the model's own, else that of EVERY_MODEL."""
     return Book(prices).price_of(model, day)
 
 
@@ -136,7 +136,7 @@ def total(amounts: Iterable[Decimal]) -> Decimal:
 
 
 def saved_money(cached_tokens: Mapping[tuple[date, str], int], prices: Iterable[Price]) -> Saved | None:
-    """What cached tokens, by UTC day and model, saved. None where nothing of them has a price."""
+    """Return what cached tokens, by UTC day and model, saved. None if none of them has a price."""
     known = list(prices)
     currency, book = currency_of(known), Book(known)
     found = [(book.price_of(model, day), tokens) for (day, model), tokens in cached_tokens.items()]
@@ -159,12 +159,12 @@ def _without_price(tokens: Mapping[tuple[date, str], int], book: Book) -> list[s
 
 
 def text(amount: Decimal) -> str:
-    """All of it, as people write numbers."""
+    """Return the exact amount as a plain decimal number."""
     return format(amount.normalize(EXACT), "f")
 
 
 def displayed(amount: Decimal, currency: str) -> str:
-    """Rounded to what can be paid in; what is less than the least coin to two digits, so that it is not nothing."""
+    """Return the amount rounded to the smallest coin; below that, with two digits, so that it is not shown as 0."""
     places = MINOR_PLACES_OF.get(currency, MINOR_PLACES)
     if amount and abs(amount) < Decimal(1).scaleb(-places):
         places = 1 - amount.adjusted()

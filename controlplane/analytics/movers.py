@@ -1,8 +1,7 @@
-"""Whose hit rates moved most: the last 24 hours against those before, of every organisation, by a constant number of
-questions however many there are.
+"""The organisations with the largest changes of hit rate: the last 24 hours compared with the 24 before.
 
-Their answer adds up all that is stored of two days, for pages that are open all day: so a process asks once a minute,
-and what is shown says of which moment it is.
+A constant number of queries adds up all that is stored of two days, for pages that are open all day. So each process
+queries once a minute, and the page shows the time of the numbers.
 """
 
 from collections.abc import Mapping
@@ -19,14 +18,14 @@ from controlplane.analytics.sums import Scope
 from controlplane.analytics.windows import window_before, window_of
 from tenants.consistent_reads import consistent_read
 
-LEAST_REQUESTS: Final = 20  # in either window: fewer say nothing of a rate
+LEAST_REQUESTS: Final = 20  # in each window: fewer say nothing about a rate
 MOST: Final = 8
 REMEMBERED_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """One organisation's two windows."""
+    """The two windows of one organisation."""
 
     slug: str
     now: Counts
@@ -39,7 +38,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Movement:
-    """`rows`: those that moved most, of `compared`. Before the older window is covered whole nothing is compared."""
+    """The largest changes: `rows`, out of `compared` organisations. Empty until the older window is covered whole."""
 
     as_of: datetime
     covered_seconds: int
@@ -67,7 +66,7 @@ def movement(*, now: datetime | None = None) -> Movement:
 
 
 class Remembered:
-    """The newest movement, for a minute. Who comes while it is being asked anew waits for that, and asks nothing."""
+    """A cache of the newest movement, for a minute. Callers wait while it is computed again, and do not query too."""
 
     def __init__(self) -> None:
         self._asking = Lock()

@@ -1,4 +1,4 @@
-"""Who has new numbers, told to every web process at once: by PostgreSQL, at the commit that brings them."""
+"""Notifies every web process which organisations have new numbers. PostgreSQL delivers it at the commit."""
 
 from collections.abc import Collection
 from typing import Final
@@ -7,11 +7,11 @@ from django.db import connection
 
 CHANNEL: Final = "luminet_usage"
 EVERYBODY: Final = "*"
-MOST_BYTES: Final = 7_000  # PostgreSQL takes below 8,000
+MOST_BYTES: Final = 7_000  # PostgreSQL allows less than 8,000
 
 
 def usage_notify(organisations: Collection[int]) -> None:
-    """Within the transaction that writes the numbers: nobody hears of what is rolled back."""
+    """Notify within the transaction that writes the numbers, so that a rollback notifies no process."""
     if not organisations:
         return
     with connection.cursor() as cursor:
@@ -24,5 +24,5 @@ def payload(organisations: Collection[int]) -> str:
 
 
 def payload_read(told: str) -> frozenset[int] | None:
-    """The organisations named; None: everybody."""
+    """Return the ids of the organisations; None means all."""
     return None if told == EVERYBODY else frozenset(int(one) for one in told.split(",") if one.isdecimal())

@@ -1,4 +1,4 @@
-"""The last 24 hours by organisation or by namespace, all of one moment: for lists of them, however long."""
+"""The last 24 hours by organisation or by namespace, all at one moment, for lists of any length."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ HEADLINE_NOTHING: Final[Counts] = {name: NOTHING[name] for name in HEADLINE}
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """By the ids of whose they are; of who is missing nothing was counted. `resident`: bytes in the cache now."""
+    """Counts by the owner's id; a missing owner has none. `resident`: bytes in the cache now."""
 
     as_of: datetime
     window_seconds: int
@@ -34,7 +34,7 @@ class Owned:
 
 
 def by_organisation(only: Collection[int] | None = None, *, now: datetime | None = None) -> Owned:
-    """Of every organisation, or of some: by a constant number of questions."""
+    """Return the counts of all organisations or of some, in a constant number of queries."""
     scope = Scope(None, organisations=None if only is None else frozenset(only))
     with consistent_read():
         window = window_of(LIVE_WINDOW, now or selectors.database_now())
@@ -44,7 +44,7 @@ def by_organisation(only: Collection[int] | None = None, *, now: datetime | None
 
 
 def by_namespace(organisation: int, *, now: datetime | None = None) -> Owned:
-    """Of one organisation's, deleted ones among them: together they are what is counted of it."""
+    """Return the counts of one organisation's namespaces, also deleted ones: together they are the organisation's."""
     scope = Scope(organisation)
     with consistent_read():
         window = window_of(LIVE_WINDOW, now or selectors.database_now())

@@ -1,5 +1,4 @@
-"""The days of minutes, by namespace and by key: each is a table of its own, made ahead of its first row and dropped as
-a whole, one with the other."""
+"""The daily partitions of minutes, by namespace and by key: created before their first row, and dropped together."""
 
 from collections.abc import Iterable
 from datetime import UTC, date, datetime, timedelta
@@ -11,7 +10,7 @@ PARENT: Final = "analytics_minute"
 PARENTS: Final = (PARENT, "analytics_keyminute")
 AHEAD_DAYS: Final = 2
 _DATE: Final = "%Y%m%d"
-PARTITIONS_LOCK: Final = 7_446_220_471  # any number that nobody else locks
+PARTITIONS_LOCK: Final = 7_446_220_471  # a number that no other lock uses
 
 
 def partition_name(day: date, parent: str = PARENT) -> str:
@@ -19,7 +18,7 @@ def partition_name(day: date, parent: str = PARENT) -> str:
 
 
 def partitions(parent: str = PARENT) -> list[date]:
-    """The days there are, oldest first."""
+    """Return the days that have a partition, oldest first."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT child.relname FROM pg_inherits JOIN pg_class AS child ON child.oid = inhrelid "
@@ -30,7 +29,10 @@ def partitions(parent: str = PARENT) -> list[date]:
 
 
 def partitions_ensure(days: Iterable[date]) -> list[date]:
-    """Which of them were made. In a transaction of its own, or within the caller's: then others wait for its end."""
+    """Create the partitions that are missing and return their days.
+
+    Inside a caller's transaction, other callers wait until it ends.
+    """
     wanted = sorted(set(days))
     if not wanted or not _missing(wanted):
         return []
@@ -48,15 +50,17 @@ def _missing(days: Iterable[date]) -> list[tuple[date, str]]:
 
 
 def partitions_ahead(now: datetime) -> list[date]:
-    """Today's, and those of the days to come."""
+    """Create the partitions of today and of the next days."""
     today = now.astimezone(UTC).date()
     return partitions_ensure(today + timedelta(days=ahead) for ahead in range(AHEAD_DAYS + 1))
 
 
 def _make(day: date, parent: str) -> None:
-    """Attached rather than made in place, which would wait for everybody who reads or writes any other day. By a
-    function of the tables' owner, whom the application is not."""
-    with connection.cursor() as cursor:  # a row is added to while its minute lasts: hence the fillfactor there
+    """Create the table and attach it. Creating it as a partition would wait for all readers and writers of other days.
+
+    The application does not own the tables, so a function of their owner does it.
+    """
+    with connection.cursor() as cursor:  # it sets a fillfactor, because rows are updated while their minute lasts
         cursor.execute("SELECT luminet_minutes_make(%s, %s)", [parent, day])
 
 

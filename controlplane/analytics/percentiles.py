@@ -1,7 +1,7 @@
-"""Percentiles of merged counts of times, at most 2 % off; and what hits saved against misses of the same length. Pure.
+"""Percentiles of merged histograms, at most 2 % off, and the time hits save against misses of equal length. Pure.
 
-A bucket's times are all taken for its middle, which is at most `ERROR` off any of them; what lies below the first
-bucket's end, 0.1 ms, is taken for that.
+All times of a bucket count as its middle, which is at most `ERROR` off any of them; times below the first bucket's end,
+0.1 ms, count as that.
 """
 
 from collections import Counter
@@ -13,13 +13,13 @@ from typing import Final
 from engine_agent.contracts.usage import BUCKETS, CACHED, METRICS, PROMPT_TOKENS, Cached, Metric, bucket_milliseconds
 
 ERROR: Final = 0.02
-ENOUGH: Final = 20  # hits, and misses, of a class of lengths: fewer say nothing of how long one takes
+ENOUGH: Final = 20  # hits, and misses, of a class of lengths: fewer say nothing about their times
 LENGTHS: Final = len(PROMPT_TOKENS) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Hits and misses of prompts of one class of lengths; the times are None unless there are enough of both."""
+    """Hits and misses of prompts in one class of lengths. Times are None unless there are enough of both."""
 
     prompt_tokens_up_to: int | None
     hits: int
@@ -32,7 +32,7 @@ class Compared:
 
 
 class Spread:
-    """Counts by code, ready to be asked many things."""
+    """A latency histogram by code, indexed for many queries."""
 
     def __init__(self, times: Mapping[int, int]) -> None:
         self._by_class: dict[int, Counter[int]] = {}
@@ -46,11 +46,11 @@ class Spread:
     def percentile(
         self, share: float, *, metric: Metric, cached: Cached | None = None, length: int | None = None
     ) -> float | None:
-        """Milliseconds that so large a share of the times does not exceed; None without any."""
+        """Return the milliseconds that this share of the times does not exceed; None without times."""
         return _percentile(self._merged(metric, cached, length), share)
 
     def compared(self) -> list[Compared]:
-        """First-token times of hits against misses, shortest prompts first."""
+        """Return the first-token times of hits and of misses, shortest prompts first."""
         return [self._compared(length) for length in range(LENGTHS)]
 
     def _compared(self, length: int) -> Compared:
@@ -79,7 +79,7 @@ def percentile(
 
 
 def like_for_like(compared: Iterable[Compared]) -> tuple[float | None, float | None]:
-    """A hit's time and that of a miss as long: medians of each length, weighed by how many hits were of it."""
+    """Return the time of a hit and of a miss of equal length: the medians of each length, weighted by its hits."""
     known = list(_known(compared))
     hits = sum(count for count, _, _ in known)
     if not hits:
@@ -88,7 +88,7 @@ def like_for_like(compared: Iterable[Compared]) -> tuple[float | None, float | N
 
 
 def saved_seconds(compared: Iterable[Compared]) -> float | None:
-    """What hits were faster than misses of the same length, over all lengths that have enough of both."""
+    """Return by how much hits were faster than misses of equal length, over all lengths with enough of both."""
     known = list(_known(compared))
     return sum(count * (miss - hit) for count, hit, miss in known) / 1_000 if known else None
 
@@ -100,7 +100,7 @@ def _known(compared: Iterable[Compared]) -> Iterable[tuple[int, float, float]]:
 
 
 def _percentile(buckets: Counter[int], share: float) -> float | None:
-    rank = max(1, ceil(round(share * buckets.total(), 6)))  # 0.07 × 100 is more than 7
+    rank = max(1, ceil(round(share * buckets.total(), 6)))  # as floats, 0.07 × 100 is more than 7
     for bucket, count in sorted(buckets.items()):
         rank -= count
         if rank <= 0:
@@ -109,7 +109,7 @@ def _percentile(buckets: Counter[int], share: float) -> float | None:
 
 
 def _places(metric: Metric, cached: Cached | None, length: int | None) -> Iterable[int]:
-    """Classes as usage.code_of counts them."""
+    """Yield the classes as usage.code_of numbers them."""
     for number, name in enumerate(CACHED):
         if cached is None or name == cached:
             first = (METRICS.index(metric) * len(CACHED) + number) * LENGTHS

@@ -1,8 +1,9 @@
-"""What each published revision was to bring, stored as soon as it is published, and what was measured after it.
+"""The effect of each published revision: a forecast stored soon after publication, and a measurement later.
 
-Foretold within seconds of the commit, from what engines had told of reuse by then, and by a task: publishing waits for
-nothing, and whatever was published while no worker ran is caught up with. What is stored stays, whatever engines tell
-later. What is measured beside it is of a day before and a day after, counted anew until that day is over.
+A task makes the forecast within seconds of the commit, from the reuse that engines have reported by then. Publishing
+waits for nothing, and revisions published while no worker ran are caught up with. A stored forecast never changes,
+whatever engines report later. The measurement compares a day before with a day after, and is repeated until that day is
+over.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,10 +23,10 @@ from tenants.levels import FLEET, Place, level_of, namespaces_below, place_of
 from tenants.models import PolicyLevel, PolicyRevision
 from tenants.policy import Below, Values, effective_values
 
-PREDICTING_LOCK: Final = 7_446_220_475  # any number that nobody else locks
+PREDICTING_LOCK: Final = 7_446_220_475  # a number that no other lock uses
 MEASURING_LOCK: Final = 7_446_220_476
-EVERYBODY: Final = 0  # in place of an organisation: all that it is in force for, together
-CAUGHT_UP: Final = timedelta(days=1)  # of what is older, today's engines would foretell something else
+EVERYBODY: Final = 0  # in place of an organisation's id: all affected organisations together
+CAUGHT_UP: Final = timedelta(days=1)  # for older revisions, today's reuse would give another forecast
 MEASURED_FOR: Final = timedelta(days=1)
 MEASURED_EVERY: Final = timedelta(minutes=5)
 AT_ONCE: Final = 200
@@ -34,7 +35,7 @@ MINUTE_SECONDS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """`foretold` is None where too little was asked to say; so are both sides of what was measured."""
+    """A revision's effect. `foretold` and both measured ratios are None if there was too little traffic."""
 
     foretold: Hindsight | None
     measured_before: float | None
@@ -42,10 +43,10 @@ class Effect:
 
 
 def effects_of(revisions: Collection[int], organisation: int = EVERYBODY) -> dict[int, Effect]:
-    """By revision, of all those of which it is known: also that nothing could be said."""
+    """Return the effects of the revisions processed so far, also of those without a forecast."""
     rows = PredictedEffect.objects.filter(revision_id__in=revisions, organisation_id__in=(EVERYBODY, organisation))
     found: dict[int, Effect] = {}
-    for row in rows.order_by("organisation_id"):  # everybody's first: it says that the others' are there
+    for row in rows.order_by("organisation_id"):  # EVERYBODY first: its row shows that the revision was processed
         if row.organisation_id == organisation:
             found[row.revision_id] = _read(row)
         else:
@@ -59,11 +60,11 @@ def _read(row: PredictedEffect) -> Effect:
     return Effect(said, row.measured_before, row.measured_after)
 
 
-# Foretelling
+# Forecasts
 
 
 def effects_predict(now: datetime) -> int:
-    """Of how many revisions it is known from now on."""
+    """Store the forecasts of new revisions, and return how many revisions were processed."""
     with alone(PREDICTING_LOCK) as is_alone:
         due = _due(now) if is_alone else []
         for one in due:
@@ -93,7 +94,7 @@ def _row(revision: PolicyRevision, organisation: int, now: datetime) -> Predicte
 
 
 def _foretold(revision: PolicyRevision, now: datetime) -> Iterator[tuple[int, Hindsight]]:
-    """Of each organisation it is in force for, and of everybody together."""
+    """Yield the forecast for each organisation that the revision applies to, and for all of them together."""
     before = PolicyRevision.objects.filter(level=revision.level_id, number=revision.number - 1).first()
     old: Values = {} if before is None else before.policy
     if all(old.get(field) == revision.policy.get(field) for field in FIELDS):
@@ -119,7 +120,7 @@ def _by_organisation(concerned: Sequence[Below], known: Known) -> dict[int, Know
 
 
 def _in_force(revision: PolicyRevision, one: Below, fleet: Values, said: Values) -> Mapping[str, Any]:
-    """In that namespace, were its level's policy that one."""
+    """Return the effective policy of that namespace, if the revision's level had the policy `said`."""
     chain = {
         PolicyLevel.Kind.FLEET: (said, one.organisation_policy, one.namespace_policy),
         PolicyLevel.Kind.ORGANISATION: (fleet, said, one.namespace_policy),
@@ -128,17 +129,17 @@ def _in_force(revision: PolicyRevision, one: Below, fleet: Values, said: Values)
     return effective_values(chain[PolicyLevel.Kind(revision.level.kind)])
 
 
-# Measuring
+# Measurements
 
 
 def effects_measure(now: datetime) -> int:
-    """Of how many it was counted anew. Only of those that foretold something: what did not change is no effect."""
+    """Measure what is due and return how many. Only revisions with a forecast: an unchanged policy has no effect."""
     with alone(MEASURING_LOCK) as is_alone:
         return _measured(now) if is_alone else 0
 
 
 def _measured(now: datetime) -> int:
-    """Those that were measured longest ago come first: none waits because others are due again."""
+    """Measure in order of the last measurement, oldest first, so that none waits because others are due again."""
     is_due = Q(measured_at=None) | Q(
         measured_at__lt=now - MEASURED_EVERY, published_at__gt=F("measured_at") - MEASURED_FOR
     )
@@ -159,7 +160,7 @@ def _measured(now: datetime) -> int:
 
 
 def _measure(row: PredictedEffect, place: Place, now: datetime) -> None:
-    """Whole minutes: the one it was published in belongs to neither side."""
+    """Measure in whole minutes. The minute of publication belongs to neither side."""
     organisation = place.organisation.pk if place.organisation is not None else row.organisation_id or None
     scope = Scope(organisation, None if place.namespace is None else place.namespace.pk)
     minute = timedelta(minutes=1)

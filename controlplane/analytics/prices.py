@@ -1,7 +1,7 @@
-"""The price list: read, and replaced as a whole. What an amount was said for already stays as it was.
+"""The price list: read, and replaced as a whole. Amounts that were already invoiced do not change.
 
-Prices hold from a whole UTC day on. Days before today have been invoiced wherever they had a price, so what a token of
-any model cost on them cannot be changed; a day that had none may still be given one. Examples were never a price.
+Prices apply from a whole UTC day. Days before today have been invoiced wherever they had a price, so the price of a
+token on them cannot change; a day without a price may still get one. Example prices were never invoiced.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ ASKED: Final = ("input", "cached_input", "output")
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A price, and who put it into the list."""
+    """A price, and who added it to the list."""
 
     price: Price
     created_by: str
@@ -49,23 +49,24 @@ class Prices:
 
 
 def prices_now() -> list[Price]:
-    """Every price there is, over and to come as well: price_of says which is in force on a day."""
+    """Return every price, also past and future ones; `price_of` finds the one in force on a day."""
     return [_price(row) for row in _rows()]
 
 
 def revision_now() -> int:
-    """0 until somebody has written prices."""
+    """Return the revision of the list; 0 until prices are first written."""
     return models.PriceList.objects.filter(pk=THE_LIST).values_list("revision", flat=True).first() or 0
 
 
 def price_list() -> Prices:
-    """The revision is read first: with an older one than its prices, a list is at worst read again."""
+    """Return the list. Reads the revision first: if it is older than the prices, a client only reads the list once
+    more."""
     revision = revision_now()
     return Prices(revision, tuple(Listed(_price(row), row.created_by, row.created_at) for row in _rows()))
 
 
 def prices_put(*, actor: Actor, prices: Sequence[Price], expected: Expected, now: datetime) -> Prices:
-    """Replace the list. One that says what is there already changes nothing, and is no new revision."""
+    """Replace the list. An equal list changes nothing and makes no new revision."""
     with audited() as journal:
         held = _list_lock()
         revision_check(held.revision, expected)
@@ -80,7 +81,7 @@ def prices_put(*, actor: Actor, prices: Sequence[Price], expected: Expected, now
 
 
 def past_problems(before: Collection[Price], after: Sequence[Price], *, today: date) -> Iterator[FieldProblem]:
-    """Where a day before today would cost something else; each place once."""
+    """Yield the places in the new list that change the cost of a day before today, each once."""
     places = {(one.model, one.valid_from): f"prices.{number}" for number, one in enumerate(after)}
     told: set[str] = set()
     for model, day, was, would in _past_changes(before, after, today=today):
@@ -91,7 +92,7 @@ def past_problems(before: Collection[Price], after: Sequence[Price], *, today: d
 
 
 def _past_field(places: Mapping[tuple[str, date], str], was: Price, would: Price | None) -> str:
-    """The number that differs in the same price, else the price that takes its place, else the list that lacks it."""
+    """Return the field at fault: a number of the same price, else the price that replaces it, else the whole list."""
     if would is None:
         return "prices"
     place = places[would.model, would.valid_from]
@@ -102,7 +103,7 @@ def _past_field(places: Mapping[tuple[str, date], str], was: Price, would: Price
 def _past_changes(
     before: Collection[Price], after: Collection[Price], *, today: date
 ) -> Iterator[tuple[str, date, Price, Price | None]]:
-    """Model, day, what it cost then and what it would. Between the days on which prices begin nothing changes."""
+    """Yield model, day, old price and new price. Checks only the days on which prices begin; others cannot differ."""
     old, new = Book(before), Book(after)
     for model in sorted({one.model for one in (*before, *after)} | {EVERY_MODEL}):
         for day in sorted({*old.days_of(model), *new.days_of(model)}):
@@ -151,7 +152,7 @@ def _currency_problems(before: Iterable[Price], after: Iterable[Price], *, today
 
 
 def _is_same(one: Price, other: Price | None) -> bool:
-    """To whoever pays."""
+    """Return whether both cost the customer the same."""
     return other is not None and _paid(one) == _paid(other)
 
 
@@ -165,7 +166,7 @@ def _list_lock() -> models.PriceList:
 
 
 def _replace(before: Sequence[Price], after: Sequence[Price], *, actor: Actor) -> None:
-    """Prices that stay keep who wrote them, and when."""
+    """Replace the rows. Prices that stay keep their author and their time."""
     kept = frozenset(before) & frozenset(after)
     stays = {(one.model, one.valid_from) for one in kept}
     gone = [row.pk for row in _rows() if (row.model, row.valid_from) not in stays]
@@ -196,7 +197,7 @@ def _columns(price: Price) -> Mapping[str, Any]:
 
 
 def _described(prices: Iterable[Price]) -> list[dict[str, Any]]:
-    """For the audit trail: numbers as text, exactly."""
+    """Return the prices for the audit trail, with exact numbers as text."""
     ordered = sorted(prices, key=lambda one: (one.model, one.valid_from))
     return [
         {**_columns(one), "valid_from": str(one.valid_from), **{name: text(getattr(one, name)) for name in ASKED}}

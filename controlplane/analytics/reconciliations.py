@@ -1,4 +1,4 @@
-"""The newest result of comparing who counts what: kept in one row, for the API, the alerts and the metrics."""
+"""The newest result of the reconciliation, in one row, for the API, the alerts and the metrics."""
 
 import time
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from controlplane.common.metrics import reconciliation_differences
 
 THE_RESULT: Final = 1
 MOST_KEPT: Final = 200  # differences; all are in the totals
-SET_BACK: Final = timedelta(minutes=10)  # what is so far ahead is by a clock that was set back, and not newer
-REST: Final = 10  # times as long as the last comparison took, the database is left alone
+SET_BACK: Final = timedelta(minutes=10)  # a result this far ahead is from before the clock was set back, and not newer
+REST: Final = 10  # the pause after a comparison, as a multiple of its duration
 
 
 class ToldDifference(TypedDict):
-    """A difference as JSON has it. `engine and ledger`: {engine, ledger}, and so on; `difference`: first less second.
+    """A difference as JSON. `sides` are {engine, ledger} for `engine and ledger`, and so on.
 
-    `is_explained`: rows that were refused come to exactly it.
+    `difference`: the first side minus the second. `is_explained`: refused rows add up to exactly that.
     """
 
     between: str
@@ -42,7 +42,7 @@ class ToldDifference(TypedDict):
 
 
 def reconciliation_run(*, now: datetime) -> bool:
-    """Compare, and keep what was found. False where the last time took so long that it is too soon."""
+    """Compare and store the result. Return False if the pause after the last comparison is not over."""
     newest = reconciliation_newest()
     if newest is not None and newest.at <= now < newest.at + timedelta(seconds=REST * newest.took_seconds):
         return False
@@ -53,7 +53,7 @@ def reconciliation_run(*, now: datetime) -> bool:
 
 
 def reconciliation_keep(found: Found, *, took_seconds: float) -> None:
-    """Unless somebody's newer one is there already."""
+    """Store the result, unless a newer one is already there."""
     values = {
         "at": found.at,
         "took_seconds": round(took_seconds, 3),
@@ -72,13 +72,13 @@ def reconciliation_newest() -> Reconciliation | None:
 
 
 def differences_now() -> list[ToldDifference]:
-    """As the newest comparison has them, the largest first; empty where there was none yet."""
+    """Return the differences of the newest comparison, largest first; empty before the first comparison."""
     newest = reconciliation_newest()
     return [] if newest is None else list(newest.differences)
 
 
 def differences_measure() -> None:
-    """For whoever reads the metrics of this process. A database that does not answer changes none."""
+    """Update the metrics of this process. If the database does not answer, they stay as they are."""
     try:
         newest = reconciliation_newest()
     except DatabaseError:

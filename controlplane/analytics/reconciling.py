@@ -1,10 +1,10 @@
-"""Whether everybody who counts has counted the same: engines, the ledger of their reports, minutes, and pieces.
+"""Comparison of all counts of the same usage: by engines, the ledger of their reports, minutes, and pieces.
 
-Compared are, all in one snapshot of the database and each by one query however much there is:
-  engine and ledger     what an engine counted of a namespace since its boot, and what its reports came to;
-  ledger and minutes    a day of a namespace on an agent, from the first day on whose minutes are kept;
-  minutes and pieces    every piece that counts, with the minutes it is the sum of.
-Reports are taken in whole, in one transaction each, so a snapshot never shows half of one. What is here writes nothing.
+All are compared in one snapshot of the database, each by one query for any amount of data:
+  engine and ledger     an engine's count of a namespace since its boot, and the sum of its reports;
+  ledger and minutes    a day of a namespace on an agent, from the first day with minutes;
+  minutes and pieces    every valid piece, and the minutes that it sums.
+A report is stored whole, in one transaction, so a snapshot never shows half of it. This module writes nothing.
 """
 
 import re
@@ -29,8 +29,8 @@ BETWEEN: Final[tuple[Between, ...]] = ("engine and ledger", "ledger and minutes"
 COUNTED: Final = ("requests", "prompt_tokens", "cached_tokens")
 LONGEST_SECONDS: Final = 50
 MOST_REASONS: Final = 5
-NOBODY: Final = -1  # no namespace's id
-EXPLAINING: Final = ("minute", "namespace")  # what is refused for anything else counted nothing sound
+NOBODY: Final = -1  # not the id of any namespace
+EXPLAINING: Final = ("minute", "namespace")  # the counts of rows refused in other fields are unreliable
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Counted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """What could not be counted, of that agent and namespace: how many rows, what they told, and what was wrong."""
+    """Rows of one agent and namespace that could not be counted: their number, their sum, and what was wrong."""
 
     rows: int
     told: Counted
@@ -57,7 +57,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two who counted the same thing differently. What has no place of a kind has None; namespace 0 is the fleet."""
+    """Two counts of the same usage that differ. Fields that do not apply are None; namespace 0 is the fleet."""
 
     between: Between
     namespace_id: int
@@ -72,22 +72,22 @@ class Difference:
 
     @property
     def difference(self) -> Counted:
-        """How much more the first says."""
+        """The first count minus the second."""
         return self.sides[0] - self.sides[1]
 
     @property
     def is_explained(self) -> bool:
-        """Refused rows come to exactly what is missing."""
+        """True if refused rows add up to exactly the difference."""
         return self.refused is not None and self.refused.told == self.difference
 
     @property
     def tokens(self) -> int:
-        """How far apart they are, whichever is more: of prompt tokens, or of cached ones where those agree."""
+        """The absolute difference of prompt tokens, or of cached tokens if the prompt tokens agree."""
         return abs(self.difference.prompt_tokens) or abs(self.difference.cached_tokens)
 
     @property
     def place(self) -> str:
-        """Where, as people say it."""
+        """The place of the difference, for display."""
         whose = self.namespace or ("the fleet" if self.namespace_id == 0 else f"namespace {self.namespace_id}")
         boot = None if self.boot is None else f"boot {self.boot}"
         when = None if self.start is None else f"{self.level} s from {self.start:%F %R} UTC"
@@ -103,12 +103,12 @@ class Found:
 
 
 def reconcile(now: datetime) -> list[Difference]:
-    """Every difference there is, the largest first."""
+    """Return all differences, largest first."""
     return list(reconciled(now).differences)
 
 
 def reconciled(now: datetime) -> Found:
-    """The same, and how much was compared."""
+    """Return all differences, and how many pairs were compared."""
     compared: dict[Between, int] = {}
     found: list[Difference] = []
     with _snapshot():
@@ -124,14 +124,14 @@ def reconciled(now: datetime) -> Found:
 
 @contextmanager
 def _snapshot() -> Iterator[None]:
-    """One moment of the database for all queries. Inside somebody's transaction it is theirs."""
+    """Run all queries in one snapshot of the database. Inside a caller's transaction, use its snapshot."""
     if connection.in_atomic_block:
         yield
         return
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         cursor.execute(f"SET LOCAL statement_timeout = {LONGEST_SECONDS * 1000}")
-        # Before the snapshot is taken: a day's partition that went afterwards would be missed in it.
+        # Lock before the snapshot is taken, so that no day's partition is dropped after it.
         cursor.execute("LOCK TABLE analytics_minute IN ACCESS SHARE MODE")
         yield
 
@@ -156,11 +156,11 @@ def _rows(sql: str, asked: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return list(cursor.fetchall())
 
 
-# What explains a difference, and who is concerned
+# Explanations and names
 
 
 def _explained(found: Sequence[Difference]) -> list[Difference]:
-    """With what was refused, where an engine counted something else than its reports came to."""
+    """Attach the refused rows to the differences between engine and ledger."""
     agents = {one.agent for one in found if one.between == BETWEEN[0]}
     rows = list(RefusedRow.objects.filter(agent__in=agents).order_by("pk")) if agents else []
     by_place: dict[tuple[str, int], list[RefusedRow]] = defaultdict(list)
@@ -170,7 +170,7 @@ def _explained(found: Sequence[Difference]) -> list[Difference]:
 
 
 def _with_refused(one: Difference, by_place: Mapping[tuple[str, int], Sequence[RefusedRow]]) -> Difference:
-    """Rows of that boot that told of that namespace, and what was lost of its journal, of whomever it told."""
+    """Attach the refused rows of this boot: those of this namespace, and lost journal records of any namespace."""
     lost = [row for row in by_place.get((str(one.agent), NOBODY), ()) if row.field == "lost"]
     rows = [row for row in by_place.get((str(one.agent), one.namespace_id), ()) if row.field in EXPLAINING]
     rows = [row for row in (*rows, *lost) if isinstance(row.told, dict) and row.told.get("boot") == one.boot]
@@ -183,7 +183,7 @@ def _together(rows: Sequence[RefusedRow]) -> Refused:
 
 
 def _namespace_of(told: Any) -> int:
-    """Whoever told it may have told anything."""
+    """Return the namespace of a refused row, in which an agent may have sent anything."""
     name = told.get("namespace") if isinstance(told, dict) else None
     return int(name) if isinstance(name, str) and re.fullmatch(r"[0-9]{1,18}", name) else NOBODY
 
@@ -195,7 +195,7 @@ def _counts_of(told: Any) -> Counted:
 
 
 def _count(told: Any) -> int:
-    """As it would have been taken: what is absurd explains nothing."""
+    """Return a count if it would have been accepted, else 0: an absurd number explains nothing."""
     return told if type(told) is int and 0 <= told <= MOST else 0
 
 

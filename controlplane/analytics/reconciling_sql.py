@@ -1,12 +1,12 @@
-"""What reconciling.py asks the database: one statement for each two who count.
+"""The queries of reconciling.py, one for each pair of counts.
 
-Each answers a row for every difference, or one that is none: how many pairs there were; agent, boot, namespace, day,
-level and start of the pair; requests, prompt and cached tokens as the first says and as the other says; is it one.
+Each returns a row for every difference, or a single row without one: the number of pairs; agent, boot, namespace, day,
+level and start of the pair; requests, prompt and cached tokens of the first and of the other count; whether it differs.
 """
 
 from typing import Final
 
-# What one agent says, however absurd, ends no comparison: a sum is told up to what a column holds.
+# Sums are capped at what a column holds, so that absurd numbers of one agent do not fail the comparison.
 _MOST: Final = 2**62
 _COUNTS: Final = ("requests", "prompt_tokens", "cached_tokens")
 _SUMS: Final = ", ".join(f"least(sum({name}), {_MOST})::bigint AS {name}" for name in _COUNTS)
@@ -20,8 +20,8 @@ def _coalesced(table: str, prefix: str = "") -> str:
     return ", ".join(f"coalesce({table}.{name}, 0) AS {prefix}{name}" for name in _COUNTS)
 
 
-# What an engine wrote and did not live to add up is in the ledger alone, and so is what was counted of another journal
-# of the same name. There, only what the engine counted and the ledger did not is a difference.
+# The ledger alone has records that an engine wrote but died before adding up, and those of another journal of the same
+# name. In these cases it is a difference only if the engine counted more than the ledger.
 ENGINE_AND_LEDGER: Final = f"""
 WITH ledger AS (
     SELECT agent, boot, namespace_id, {_SUMS}, max(upto) AS upto
@@ -71,7 +71,7 @@ apart AS (
 {_PAIRS_AND_DIFFERENCES}
 """  # noqa: S608  # names are ours
 
-# A minute is part of one piece of every level. Of pieces of a minute there are the fleet's alone.
+# A minute is part of one piece of every level. Only the fleet has pieces of one minute.
 MINUTES_AND_PIECES: Final = f"""
 WITH rolled AS (SELECT level, start FROM analytics_rolled WHERE start >= %(since)s),
 known AS (SELECT DISTINCT level FROM rolled),

@@ -1,4 +1,4 @@
-"""What is kept for a while only, in small steps. Minutes go by the day, and only when all of it is rolled."""
+"""Deletes old rows in small steps. Minutes are dropped by the day, and only once the whole day is rolled up."""
 
 import logging
 import time
@@ -44,19 +44,19 @@ from tenants.services.housekeeping import rows_remove
 
 log = logging.getLogger("luminet.analytics")
 
-RETAINING_LOCK: Final = 7_446_220_473  # any number that nobody else locks
+RETAINING_LOCK: Final = 7_446_220_473  # a number that no other lock uses
 MINUTES_KEPT: Final = timedelta(days=3)
 LEDGER_KEPT: Final = timedelta(days=40)
 POOL_MINUTES_KEPT: Final = timedelta(days=9)
 EVICTIONS_KEPT: Final = {300: timedelta(days=9), 3_600: timedelta(days=40)}  # by the bucket's level
 REFUSED_KEPT: Final = timedelta(days=40)
 PART_SECONDS: Final = 5.0
-# A day can be dropped when nobody reads or writes any; who comes meanwhile waits so long at most.
+# A drop waits for all readers and writers of minutes, and new ones queue behind it: at most this long.
 PATIENCE: Final = "500ms"
 
 
 def retain(now: datetime) -> int:
-    """How many rows and days went. What is left over, or fails, is tried again by the next run."""
+    """Delete what is old and return how many rows and days. The next run tries what is left over or failed."""
     with alone(RETAINING_LOCK) as is_alone:
         return sum(_tried(name, part) for name, part in _parts(now)) if is_alone else 0
 
@@ -70,9 +70,9 @@ def _parts(now: datetime) -> list[tuple[str, Callable[[], int]]]:
 
 def _over(now: datetime) -> "list[QuerySet[Any]]":
     gone = ~Exists(Agent.objects.filter(pk=OuterRef("agent"), revoked_at=None))
-    # An engine counts since its boot, however long ago that is: what is compared with that stays as long.
+    # An engine counts since its boot, however long ago; the entries compared with its count stay as long.
     counts = Exists(EngineTotal.objects.filter(**{name: OuterRef(name) for name in ("agent", "boot", "namespace_id")}))
-    # An engine that still runs tells of a counter again that has not risen for long: it must be known then.
+    # A running engine still reports counters that have not risen for long, so they must stay known.
     tells = Exists(PoolMinute.objects.filter(agent=OuterRef("agent"), boot=OuterRef("boot")))
     return [
         *(Eviction.objects.filter(level=level, start__lt=now - kept) for level, kept in EVICTIONS_KEPT.items()),
@@ -87,20 +87,20 @@ def _over(now: datetime) -> "list[QuerySet[Any]]":
         ReuseCurve.objects.filter(gone),
         Divergence.objects.filter(gone),
         PredictedEffect.objects.filter(~Exists(PolicyRevision.objects.filter(pk=OuterRef("revision_id")))),
-        # Nobody adds to those any more: whoever is gone was told so after its last batch.
+        # These get no more rows: an agent's last batch came before it was revoked.
         Series.objects.filter(gone, ~Exists(Minute.objects.filter(series_id=OuterRef("pk")))).exclude(agent=""),
         KeySeries.objects.filter(gone, ~Exists(KeyMinute.objects.filter(series_id=OuterRef("pk")))).exclude(agent=""),
     ]
 
 
 def days_drop(now: datetime) -> int:
-    """Days of minutes that are over for so long that no row of theirs is taken any more, and that are rolled."""
+    """Drop the days that are rolled up and so old that their rows are no longer accepted. Return how many."""
     over = [day for day in partitions() if _moment(day) + timedelta(days=1) < now - MINUTES_KEPT]
     return sum(_dropped(day) for day in over if is_day_rolled(day))
 
 
 def is_day_rolled(day: date) -> bool:
-    """Down to the last five minutes."""
+    """Return whether the day is rolled up, down to its last five minutes."""
     start, end = _moment(day), _moment(day) + timedelta(days=1)
     for level in (LEVELS[300], LEVELS[3_600], LEVELS[86_400]):
         rolled = Rolled.objects.filter(level=level.seconds, start__gte=start, start__lt=end).count()
@@ -124,14 +124,14 @@ def _dropped(day: date) -> bool:
 
 
 def pieces_forget(level: Level, now: datetime) -> int:
-    """The marks first: without its mark a piece is read by nobody."""
+    """Delete old pieces and return how many. Marks go first: without its mark, no reader uses a piece."""
     before = _kept_from(level, now)
     Rolled.objects.filter(level=level.seconds, start__lt=before).delete()
     return sum(_pieces_delete(statement, level, before) for statement in (PIECES_DELETE, KEY_PIECES_DELETE))
 
 
 def _kept_from(level: Level, now: datetime) -> datetime:
-    """As long as what is added up from it is not, it stays, however old."""
+    """Return the day from which pieces stay. A piece stays at any age until the level above has summed it."""
     before = floored(now - timedelta(days=level.kept_days), DAY_SECONDS)
     above = next((one for one in LEVELS.values() if one.source == level.seconds), None)
     waiting = None if above is None else _first_waiting(level, above, before)
@@ -139,7 +139,7 @@ def _kept_from(level: Level, now: datetime) -> datetime:
 
 
 def _first_waiting(level: Level, above: Level, before: datetime) -> datetime | None:
-    """The first span that is still to be added up from pieces of this level."""
+    """Return the first span that is still to be summed from pieces of this level."""
     with connection.cursor() as cursor:
         cursor.execute(
             "SELECT min(start) FROM generate_series("

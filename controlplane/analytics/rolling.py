@@ -1,8 +1,8 @@
-"""Rolls what is over up into pieces, so that windows of days are quick: spans of one level and hour in one transaction.
+"""Rolls past minutes up into pieces, so that windows of days are quick: one level and hour in each transaction.
 
-A piece is written with the mark that says it is whole, while nobody else may write to its hours. Pieces of a minute and
-of five are added up from rows of minutes, those of an hour and of a day from smaller ones. What late rows have unmarked
-is rolled anew, over what was there: nothing is ever added to a piece.
+A piece is written together with its mark of being complete, while no other transaction can write to its hours. Pieces
+of one and five minutes sum rows of minutes; those of an hour and a day sum smaller pieces. Pieces that late rows have
+unmarked are computed again and replaced: nothing is ever added to a piece.
 """
 
 import logging
@@ -27,26 +27,28 @@ from tenants.locks import is_busy
 
 log = logging.getLogger("luminet.analytics")
 
-ROLLING_LOCK: Final = 7_446_220_472  # any number that nobody else locks
-RUN_SECONDS: Final = 2.0  # of ten: it holds up whoever writes; what is left over is done by the next run
+ROLLING_LOCK: Final = 7_446_220_472  # a number that no other lock uses
+RUN_SECONDS: Final = 2.0  # of ten: a rollup delays writers; the next run does the rest
 MOST_TOGETHER: Final = 64
 QUICK_SECONDS: Final = 0.5
 MOST_DUE: Final = 2_000  # looked up at a time
-# For an hour that somebody else writes to: those who write wait in line behind whoever waits to roll it.
+# Wait for an hour that is being written to. Other writers queue behind a waiting rollup, so the wait is short.
 PATIENCE: Final = "500ms"
-# For each statement over minutes: less than whoever writes to that hour waits before it is sent away.
-# What is not done in it so often takes longer, and is given what any statement has.
+# Limit for each statement over minutes: less than the time after which a waiting writer is rejected.
+# After HURRIED_TRIES failures, the ordinary limit applies.
 MOST_HELD: Final = "2500ms"
 HURRIED_TRIES: Final = 3
 
 
-Span = dict[str, Any]  # what the statements ask for
+Span = dict[str, Any]  # the parameters of the statements
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """`after_seconds`: how long after its end a span is rolled, when few rows are still to come. `source`: the level it
-    is added up from; 0: minutes."""
+    """A size of pieces. `after_seconds`: the wait after a span's end, until few rows are still to come.
+
+    `source`: the level that it sums; 0: minutes.
+    """
 
     seconds: int
     after_seconds: int
@@ -63,14 +65,15 @@ LEVELS: Final = {
 
 
 def roll(now: datetime, *, seconds: float = RUN_SECONDS) -> int:
-    """How many spans were rolled. None while somebody else rolls; as many as the time goes for."""
+    """Roll up as many spans as time allows and return how many. Return 0 while another process does it."""
     until = time.monotonic() + seconds
     with alone(ROLLING_LOCK) as is_alone:
         return _roll_until(now, until) if is_alone else 0
 
 
 def _roll_until(now: datetime, until: float) -> int:
-    """Many together where they hold little, as after an outage at night, one by one where they hold much."""
+    """Roll up many spans together while they are small, as after an outage at night; one by one while they are
+    large."""
     rolled, together = 0, 1
     for level, starts in blocks_due(now):
         for first in range(0, len(starts), together):
@@ -83,21 +86,21 @@ def _roll_until(now: datetime, until: float) -> int:
 
 
 def blocks_due(now: datetime) -> list[tuple[Level, list[datetime]]]:
-    """Spans of one level and block. The largest first: there are few, and what they are added up from is there."""
+    """Return the due spans by level and block. Days and hours first: they are few, and their parts are complete."""
     found = [block for seconds in (86_400, 3_600) for block in _blocks(LEVELS[seconds], now)]
     small = [block for seconds in (60, 300) for block in _blocks(LEVELS[seconds], now)]
     return found + sorted(small, key=lambda block: block[1][0])
 
 
 def _blocks(level: Level, now: datetime) -> Iterator[tuple[Level, list[datetime]]]:
-    """By the hour, or by the day those that are added up from pieces."""
+    """Yield the due spans of each hour; of each day, if the level sums pieces."""
     block = DAY_SECONDS if level.source else HOUR_SECONDS
     for _, starts in groupby(due(level, now), key=lambda start: floored(start, block)):
         yield level, list(starts)
 
 
 def due(level: Level, now: datetime) -> list[datetime]:
-    """Where spans begin that are over and not rolled, of which all that they are added up from is there."""
+    """Return the starts of spans that are over and not rolled up, and of which all parts are complete."""
     first, last = _first(level, now), now - timedelta(seconds=level.seconds + level.after_seconds)
     if first is None:
         return []
@@ -129,7 +132,7 @@ ORDER BY start LIMIT %(most)s
 
 
 def _first(level: Level, now: datetime) -> datetime | None:
-    """The day with which what it is added up from begins. What is gone must not be rolled again."""
+    """Return the first day that the source still has. Spans without a source must not be rolled up again."""
     if level.source:
         with connection.cursor() as cursor:
             cursor.execute("SELECT min(start) FROM analytics_rolled WHERE level = %s", [level.source])
@@ -145,7 +148,7 @@ def _first(level: Level, now: datetime) -> datetime | None:
 
 
 def _rolled(level: Level, starts: Sequence[datetime]) -> int:
-    """0: somebody writes to their hours just now, or it took too long; the next run tries again."""
+    """Roll up the spans. Return 0 if their hours are being written to or it took too long; the next run tries again."""
     place = (level.seconds, starts[0])
     try:
         rolled = spans_roll(level, starts, is_hurried=_failed[place] < HURRIED_TRIES)
@@ -161,11 +164,11 @@ def _rolled(level: Level, starts: Sequence[datetime]) -> int:
     return rolled
 
 
-_failed: Counter[tuple[int, datetime]] = Counter()  # how often in a row, as far as this process tried
+_failed: Counter[tuple[int, datetime]] = Counter()  # consecutive failures in this process
 
 
 def spans_roll(level: Level, starts: Sequence[datetime], *, is_hurried: bool = True) -> int:
-    """How many of them were rolled, in one transaction: not those of which a part is unmarked by now."""
+    """Roll up the spans in one transaction and return how many. Leaves out spans of which a part is unmarked by now."""
     first, end = min(starts), max(starts) + timedelta(seconds=level.seconds)
     with transaction.atomic(), connection.cursor() as cursor:
         cursor.execute("SELECT set_config('lock_timeout', %s, true)", [PATIENCE])
@@ -183,7 +186,7 @@ def spans_roll(level: Level, starts: Sequence[datetime], *, is_hurried: bool = T
         return len(span["starts"])
 
 
-# Looked at again when nobody can change it any more: late rows may have unmarked a part since.
+# Checked again under the lock: late rows may have unmarked a part since.
 WHOLE: Final = """
 SELECT date_bin(%(step)s::interval, start, 'epoch'::timestamptz) FROM analytics_rolled
 WHERE level = %(source)s AND start >= %(first)s AND start < %(end)s
@@ -213,7 +216,7 @@ _NEW_PIECES: Final = rows_of_spans(
 
 
 def _roll_sql(rows: str, *, is_fleet: bool) -> tuple[str, str]:
-    """Two statements: the series that pieces need and that are not there yet, and the pieces of all rows."""
+    """Return two statements: the first creates missing series of pieces, the second writes the pieces of all rows."""
     namespace, organisation = ("0", "0") if is_fleet else ("series.namespace_id", "series.organisation_id")
     same = (
         f"target.namespace_id = {namespace} AND target.agent = '' AND target.model = series.model "
@@ -227,7 +230,7 @@ def _roll_sql(rows: str, *, is_fleet: bool) -> tuple[str, str]:
     WHERE NOT EXISTS (SELECT FROM analytics_series AS target WHERE {same})
     ON CONFLICT (namespace_id, agent, model, kv_dtype, kind) DO NOTHING
     """  # noqa: S608
-    # The target is looked up once for each series, by indexes.
+    # Each series' target is looked up once, by indexes.
     pieces = f"""
     WITH rows AS MATERIALIZED ({rows}),
     targets AS MATERIALIZED (
@@ -252,4 +255,4 @@ def _roll_sql(rows: str, *, is_fleet: bool) -> tuple[str, str]:
 ROLL_FLEET_MINUTES: Final = _roll_sql(_MINUTES, is_fleet=True)
 ROLL_MINUTES: Final = _roll_sql(_MINUTES, is_fleet=False)
 ROLL_FLEET: Final = _roll_sql(_NEW_PIECES, is_fleet=True)
-ROLL_PIECES: Final = _roll_sql(_PIECES, is_fleet=False)  # the fleet's among them: its series have the namespace 0
+ROLL_PIECES: Final = _roll_sql(_PIECES, is_fleet=False)  # including the fleet's, whose series have namespace 0

@@ -1,7 +1,7 @@
-"""What usage reports tell, checked row by row: what is sound is counted, of the rest it is said what is wrong. Pure.
+"""Validates usage reports row by row. Sound rows are counted; the others are refused with a reason. Pure.
 
-A row is refused by itself, by field and problem; the others of its report are kept. Nothing here raises for whatever
-an agent may say.
+A row is refused alone, by field and problem; the other rows of its report are kept. Nothing here raises, whatever an
+agent sends.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,20 +19,20 @@ from engine_agent.contracts.usage import CODES, COUNTS, MINUTE_SECONDS, Kind
 from tenants.policy import KvDtype
 
 MOST: Final = 2**40  # of anything counted, in one row: more tokens than any engine computes in its life
-MOST_TIMES: Final = 2**31  # of one code in one row; COUNT_BITS hold it
+MOST_TIMES: Final = 2**31  # of one code in one row; fits into COUNT_BITS
 MOST_TOTAL: Final = 2**62  # of what an engine counts since its boot
 MOST_BYTES: Final = 2**50  # in a cache: more than any machine has
 MOST_MODEL_CHARACTERS: Final = 200
 OLDEST_SECONDS: Final = 48 * 3600
 AHEAD_SECONDS: Final = 5 * 60
-SET_BACK_SECONDS: Final = 48 * 3600  # that the control plane's clock may be set back, and no request is lost by it
+SET_BACK_SECONDS: Final = 48 * 3600  # the control plane's clock may be set back by this without losing requests
 HELD: Final = ("resident_bytes", "host_bytes", *BLOCK_COLUMNS)  # of a namespace on an engine, now
 POOL: Final = ("capacity_bytes", "used_bytes", "evictable_bytes")
 TOTALS: Final = ("requests", "prompt_tokens", "cached_tokens")
-# The isolation canary's tenants are stored as numbers that no organisation and no namespace has.
+# The isolation canary's tenants are stored under ids that no organisation and no namespace has.
 CANARY_NUMBERS: Final[Mapping[str, int]] = {name: -2 - place for place, name in enumerate(CANARIES)}
 PROBE: Final = "probe"
-NO_ROW: Final = -1  # the place of what is wrong with a report itself
+NO_ROW: Final = -1  # the row of a problem with the report itself
 LONGEST_SHOWN: Final = 60
 
 _PROMPT, _CACHED = COUNTS.index("prompt_tokens"), COUNTS.index("cached_tokens")
@@ -40,11 +40,11 @@ _NO_BLOCKS: Final = (0,) * len(BLOCK_COLUMNS)
 Tokens = Annotated[int, Meta(ge=0, le=MOST)]
 Size = Annotated[int, Meta(ge=0, le=MOST_BYTES)]
 _Total = Annotated[int, Meta(ge=0, le=MOST_TOTAL)]
-Owners = Mapping[str, int]  # whose each namespace is, by the id as it is told
+Owners = Mapping[str, int]  # organisation by namespace id, as reported
 
 
 class Key(NamedTuple):
-    """What a row is about: with its agent, a series."""
+    """The subject of a row. With its agent, it identifies a series."""
 
     organisation: int
     namespace: int
@@ -54,7 +54,7 @@ class Key(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """`added` by ADDED; `times` as they are stored."""
+    """A sound row. `added` is in the order of ADDED; `times` as they are stored."""
 
     key: Key
     minute: int
@@ -69,12 +69,12 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """What one agent's rows are held against: the minutes that are taken, and whose each namespace is."""
+    """The checks of one agent's rows, with the accepted minutes and the owner of each namespace."""
 
     oldest: int
     newest: int
     owners: Owners
-    foreign: frozenset[str] = frozenset()  # namespaces that whoever tells is not to serve
+    foreign: frozenset[str] = frozenset()  # namespaces that this agent must not serve
 
     def row(self, told: Any) -> Counted | Problem:
         try:
@@ -106,12 +106,15 @@ class Judge:
         return None
 
     def counted_in(self, minute: int) -> int:
-        """Requests are dated by the control plane's clock. Where that was set back before they were told, the minute is
-        still to come, and they are counted in this one."""
+        """Return the minute in which requests count.
+
+        The control plane's clock dates requests. If it was set back before they were reported, their minute is in the
+        future, and they count in the current one.
+        """
         return minute if minute <= self.newest else minute_of(self.newest - AHEAD_SECONDS)
 
     def time_problem(self, field: str, at: float, *, set_back: int = 0) -> Problem | None:
-        """`set_back`: seconds that the clock which dated it may have been set back since."""
+        """Return what is wrong with a time. `set_back`: seconds that its clock may have been set back since."""
         if at < self.oldest:
             return Problem(field, f"is older than {OLDEST_SECONDS // 3600} hours: {shown(at)}")
         if at > self.newest + set_back:
@@ -132,7 +135,7 @@ def judge(now: datetime, owners: Owners, foreign: Iterable[str] = ()) -> Judge:
 
 
 def namespace_number(told: str) -> int:
-    """Of one that was found to be one."""
+    """Return the stored id of a namespace that was found valid."""
     return CANARY_NUMBERS[told] if told in CANARY_NUMBERS else int(told)
 
 
@@ -141,7 +144,7 @@ def minute_of(at: float) -> int:
 
 
 def shown(value: Any) -> str:
-    """The beginning of whatever it is, for people; a whole number may be too large to be written."""
+    """Return the beginning of any value, for messages. Some whole numbers are too large to print."""
     if isinstance(value, int) and abs(value) > MOST_TOTAL:
         return "a number beyond all bounds"
     text = ascii(value) if isinstance(value, str | int | float | None) else type(value).__name__
@@ -149,7 +152,7 @@ def shown(value: Any) -> str:
 
 
 def told_read(field: str, told: Any, type_: type[T]) -> T | Problem:
-    """Of that type, or what is wrong with it."""
+    """Return the value as that type, or what is wrong with it."""
     try:
         return typed(told, type_, field)
     except MalformedMessage as error:
@@ -171,7 +174,7 @@ class _Row(Struct, forbid_unknown_fields=True):
     times: list[tuple[Annotated[int, Meta(ge=0, lt=CODES)], Annotated[int, Meta(gt=0, le=MOST_TIMES)]]]
 
 
-# Their members together are columns.ADDED, without blocks.
+# Together, their members are columns.ADDED without the blocks.
 _Counts = defstruct("Counts", [(name, Tokens, 0) for name in COUNTS], forbid_unknown_fields=True)
 _Missed = defstruct(
     "Missed",
@@ -190,7 +193,7 @@ def _sum_problem(counts: tuple[int, ...], missed: tuple[int, ...]) -> Problem | 
     return None
 
 
-# What reports tell besides rows
+# Other parts of reports
 
 HELD_NUMBERS: Final = defstruct(
     "Held", [(name, Tokens if name in BLOCK_COLUMNS else Size) for name in HELD], forbid_unknown_fields=True
@@ -199,13 +202,13 @@ POOL_NUMBERS: Final = defstruct("Pool", [(name, Size) for name in POOL], forbid_
 
 
 def numbers_read(field: str, told: Any, type_: type[Struct]) -> tuple[int, ...] | Problem:
-    """In the order of their type."""
+    """Return the numbers in the order of the type's fields, or what is wrong with them."""
     found = told_read(field, told, type_)
     return found if isinstance(found, Problem) else astuple(found)
 
 
 def total_read(field: str, told: Any) -> list[int] | Problem:
-    """By TOTALS. There are many of them, and a type takes twice as long."""
+    """Return the numbers by TOTALS, or a problem. There are many, and a check by type takes twice as long."""
     if type(told) is not list or len(told) != len(TOTALS):
         return Problem(field, f"must be a list of {', '.join(TOTALS)}")
     for value in told:
@@ -233,7 +236,7 @@ class _Gaps(Struct, forbid_unknown_fields=True):
 
 
 def gaps_problem(field: str, told: Any) -> Problem | None:
-    """What is wrong with the curves of one namespace."""
+    """Return what is wrong with the curves of one namespace, or None."""
     gaps = told_read(field, told, _Gaps)
     if isinstance(gaps, Problem):
         return gaps

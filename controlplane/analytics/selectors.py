@@ -1,7 +1,7 @@
 """Counts over a window: of customers' requests, unless other kinds are named.
 
-Each reads one snapshot. Numbers that have to agree are read inside one `consistent_read()`, which also finds the spans
-of a window only once.
+Each function reads one snapshot. Read numbers that have to agree inside one `consistent_read()`, which also looks up
+the spans of a window only once.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,22 +17,22 @@ from controlplane.analytics.windows import FLEET_LEVELS, LEVELS, Span, Window, c
 from tenants.consistent_reads import consistent_read
 from tenants.models import Namespace, Organisation
 
-__all__ = ["Scope"]  # others have them from here
+__all__ = ["Scope"]  # re-exported
 Counts = Mapping[str, int]  # by columns.ADDED
 NOTHING: Final[Counts] = dict.fromkeys(ADDED, 0)
-MINUTES_KEPT: Final = timedelta(days=4)  # and a day that may be there still
+MINUTES_KEPT: Final = timedelta(days=4)  # three days, and one that may not be dropped yet
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
     as_of: datetime
     counts: Counts
-    times: Mapping[int, int]  # how many of each code
+    times: Mapping[int, int]  # by histogram code
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Of a series: what was counted from `start` to before `end`."""
+    """A point of a series: what was counted from `start` to before `end`."""
 
     start: datetime
     end: datetime
@@ -46,7 +46,7 @@ class Named:
 
 
 def database_now() -> datetime:
-    """The one clock that all web processes have."""
+    """Return the database's time, the one clock that all web processes share."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT statement_timestamp()")
         ((now,),) = cursor.fetchall()
@@ -54,7 +54,7 @@ def database_now() -> datetime:
 
 
 def spans_of(window: Window, *, is_fleet: bool, step_seconds: int | None = None) -> list[Span]:
-    """`is_fleet`: for the fleet as a whole, which has pieces of single minutes, too."""
+    """Return the spans that cover the window. `is_fleet`: for the whole fleet, which also has pieces of one minute."""
     levels = levels_of(is_fleet=is_fleet, step_seconds=step_seconds)
     with connection.cursor() as cursor:
         cursor.execute(_RUNS, {"levels": list(levels), "start": window.start, "end": window.until})
@@ -79,7 +79,7 @@ def totals_counts(
     columns: Sequence[str] = ADDED,
     spans: Sequence[Span] | None = None,
 ) -> Counts:
-    """Without the times, which are most of the work."""
+    """Return the counts without the latency histogram, which is most of the work."""
     with consistent_read():
         found = spans_of(window, is_fleet=scope.is_fleet) if spans is None else spans
         ((_, counts),) = counts_by(scope, found, kinds=kinds, columns=columns)
@@ -95,7 +95,7 @@ def totals_by(
     columns: Sequence[str] = ADDED,
     spans: Sequence[Span] | None = None,
 ) -> dict[Any, Counts]:
-    """By the ids of namespaces and organisations, and by the names of models. `spans`: not those of the whole fleet."""
+    """Return counts by namespace id, organisation id or model name. `spans` must not be those of the whole fleet."""
     with consistent_read():
         is_fleet = scope.is_fleet and by == "model"
         found = spans_of(window, is_fleet=is_fleet) if spans is None else spans
@@ -103,7 +103,7 @@ def totals_by(
 
 
 def totals_by_day_and_model(scope: Scope, start_day: date, end_day: date) -> dict[tuple[date, str], Counts]:
-    """Whole days of UTC, the last one included; what is to come of it is not there yet."""
+    """Return the counts of whole UTC days, including the last, of which there is only what was counted so far."""
     first, last = (datetime.combine(day, time(), UTC) for day in (start_day, end_day))
     window = Window("days", first, last + timedelta(days=1), is_open=False)
     with consistent_read():
@@ -113,17 +113,17 @@ def totals_by_day_and_model(scope: Scope, start_day: date, end_day: date) -> dic
 def window_by_day_and_model(
     scope: Scope, spans: Sequence[Span], *, columns: Sequence[str] = ADDED
 ) -> dict[tuple[date, str], Counts]:
-    """Of a window whose spans are known; of its first and last day only what is in it."""
+    """Return the counts of known spans. The first and last day have only what lies in the spans."""
     return {(day, model): counts for (day, model), counts in counts_by(scope, spans, "day", "model", columns=columns)}
 
 
 def window_times(scope: Scope, spans: Sequence[Span]) -> Mapping[int, int]:
-    """How many of each code, of a window whose spans are known."""
+    """Return the latency histogram of known spans: the count of each code."""
     return times_by_code(scope, spans)
 
 
 def added(parts: Iterable[Counts]) -> Counts:
-    """What parts of something come to, with the bound that each sum has."""
+    """Return the sum of the parts, with the cap that every sum has."""
     found = dict(NOTHING)
     for part in parts:
         for name in found:
@@ -139,7 +139,7 @@ def series(
     kinds: Sequence[str] | None = None,
     columns: Sequence[str] = ADDED,
 ) -> list[Point]:
-    """A point for every step, whether anything was counted or not; together they are what `totals` says."""
+    """Return a point for every step, even if nothing was counted. Together they equal `totals`."""
     step_check(step_seconds, window)
     with consistent_read():
         spans = spans_of(window, is_fleet=scope.is_fleet, step_seconds=step_seconds)
@@ -151,19 +151,19 @@ def series(
 
 
 def first_minute(scope: Scope, *, now: datetime | None = None) -> datetime | None:
-    """Since when anything of a customer was counted, whichever the model; None: never."""
+    """Return the first minute in which anything of a customer was counted, for any model; None without any."""
     scope, last = replace(scope, model=None), now or database_now()
     with consistent_read():
         pieces = first_pieces(scope, FLEET_LEVELS if scope.is_fleet else LEVELS)
         if not pieces:
             return first_row(scope, last - MINUTES_KEPT, last + timedelta(minutes=1))
         level, start = _finest(pieces)
-        # Of what is not rolled as well: rows may have come late, and the roller may be behind.
+        # Include rows that are not rolled up: they may be late, or the rollup may be behind.
         return first_row(scope, last - MINUTES_KEPT, start + timedelta(seconds=level)) or start
 
 
 def _finest(pieces: Mapping[int, datetime]) -> tuple[int, datetime]:
-    """The oldest piece, as small as it is still kept: the first number lies in it."""
+    """Return level and start of the smallest piece kept of the oldest time: the first number lies in it."""
     level, start = min(((level, start) for level, start in pieces.items()), key=lambda one: (one[1], one[0]))
     for finer, at in sorted(pieces.items(), reverse=True):
         if finer < level and at < start + timedelta(seconds=level):
@@ -172,7 +172,7 @@ def _finest(pieces: Mapping[int, datetime]) -> tuple[int, datetime]:
 
 
 def residence_by(scope: Scope, *, by: Literal["namespace", "organisation"]) -> dict[int, int]:
-    """Bytes that are in the cache, by the ids of whose they are. Of which model they are is not told."""
+    """Return the bytes in the cache by owner's id. Agents do not report them by model."""
     with connection.cursor() as cursor:
         cursor.execute(
             _RESIDENCE.format(
@@ -187,7 +187,7 @@ def residence_by(scope: Scope, *, by: Literal["namespace", "organisation"]) -> d
 
 
 def names_of(by: Literal["namespace", "organisation"], ids: Collection[int]) -> dict[int, Named]:
-    """What they are called; those of deleted ones as well, whose numbers stay."""
+    """Return the owners' names. Deleted owners are included, because their numbers stay."""
     if by == "namespace":
         found = Namespace.objects.filter(pk__in=ids).values_list("pk", "slug", "deleted_at")
         return {pk: Named(slug, deleted_at is not None) for pk, slug, deleted_at in found}
@@ -195,7 +195,7 @@ def names_of(by: Literal["namespace", "organisation"], ids: Collection[int]) -> 
     return {pk: Named(slug, state == Organisation.State.DELETED) for pk, slug, state in of}
 
 
-# Pieces of a level that follow on one another, as one: a few rows, however many pieces there are.
+# Joins consecutive pieces of a level into one run, so there are few rows for any number of pieces.
 _RUNS: Final = """
 SELECT level, min(start), max(start) + level * interval '1 second'
 FROM (

@@ -1,7 +1,7 @@
-"""What rows are about, as small numbers. Found by where it lies in an index, and made where it is not there yet.
+"""Ids of series, which are the subjects of rows. Found by an index, and created if missing.
 
-The numbers are looked up each time and kept nowhere: what a transaction that was rolled back made, or a database from a
-backup no longer has, must never be counted on, for then one customer's tokens would be another's.
+The ids are looked up each time and never cached. An id from a rolled-back transaction, or one that a restored database
+lacks, could count one customer's tokens as another's.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -11,7 +11,7 @@ from django.db import connection
 
 
 class SeriesKey(NamedTuple):
-    """In the order of the index."""
+    """The identity of a series, in the order of the index."""
 
     namespace: int
     agent: str
@@ -22,7 +22,7 @@ class SeriesKey(NamedTuple):
 
 
 class KeySeriesKey(NamedTuple):
-    """The same of one API key; `key` is its id."""
+    """The identity of an API key's series. `key` is the key's id."""
 
     namespace: int
     agent: str
@@ -35,12 +35,13 @@ K = TypeVar("K", SeriesKey, KeySeriesKey)
 
 
 def _statements(table: str, kinds: Mapping[str, str]) -> tuple[str, str]:
-    """`kinds` of the columns of its index, in their order; the organisation follows them."""
+    """Return the statements that find and create series. `kinds`: types of the index columns; the organisation
+    follows."""
     index, told = ", ".join(kinds), ", ".join([*kinds, "organisation_id"])
     arrays = ", ".join(f"%s::{kind}[]" for kind in (*kinds.values(), "bigint"))
     keys = f"unnest({arrays}) WITH ORDINALITY AS told({told}, place)"
     same = " AND ".join(f"one.{name} = told.{name}" for name in kinds)
-    # A subquery for each, never a join: a join of many keys would read all of the table.
+    # One subquery for each key: a join of many keys would read the whole table.
     find = f"SELECT (SELECT id FROM {table} AS one WHERE {same}) FROM {keys} ORDER BY told.place"  # noqa: S608
     order = ", ".join(str(place) for place in range(1, len(kinds) + 1))
     make = (
@@ -59,7 +60,7 @@ KEY_SERIES_FIND, KEY_SERIES_MAKE = _statements(
 
 
 def series_ensure(keys: Collection[SeriesKey]) -> dict[SeriesKey, int]:
-    """The number of each, within the caller's transaction."""
+    """Return the id of each series, created within the caller's transaction if missing."""
     return _ensure(keys, SERIES_FIND, SERIES_MAKE)
 
 

@@ -1,4 +1,4 @@
-"""SQL that finds the rows of the spans that are rolled up."""
+"""SQL that finds the rows of the spans to roll up."""
 
 from typing import Final
 
@@ -7,5 +7,5 @@ _WITHIN: Final = f"one.{{at}} >= %(first)s AND one.{{at}} < %(end)s AND {_SPAN} 
 
 
 def rows_of_spans(table: str, at: str, where: str = "") -> str:
-    """Each with where its span begins."""
+    """Return a query of the rows, each with the start of its span."""
     return f"SELECT {_SPAN.format(at=at)} AS span, one.* FROM {table} AS one WHERE {_WITHIN.format(at=at)} {where}"  # noqa: S608

@@ -1,4 +1,4 @@
-"""What people look at all day: one window of one scope, as the API answers it and as sockets tell it."""
+"""Statistics of one scope over one window, as the API returns them and as sockets send them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -26,9 +26,11 @@ Owner = Literal["namespace", "organisation"]
 def stats_answer(
     scope: Scope, window_name: str, *, now: datetime | None = None, by_owner: bool = True, by_key: bool = True
 ) -> dict[str, Any]:
-    """Of one moment: by the database's clock, unless another is given. `by_owner`: whether its parts are wanted, which
-    are as many as the fleet has organisations; `by_key`: the same of an organisation's keys, of which the fleet tells
-    none."""
+    """Return the statistics at one moment: the database's now, unless `now` is given.
+
+    `by_owner`: include the parts by owner; the fleet has one for each organisation. `by_key`: include the parts by key,
+    which the fleet never has.
+    """
     with consistent_read():
         window = window_of(window_name, now or selectors.database_now())
         spans = selectors.spans_of(window, is_fleet=scope.is_fleet)
@@ -65,8 +67,10 @@ def stats_answer(
 def series_answer(
     scope: Scope, window_name: str, step: str | None, *, now: datetime | None = None, covered: int | None = None
 ) -> dict[str, Any]:
-    """Its points add up to what `stats` says of the same window at the same moment. `covered`: what that has said
-    of how much of the window there can be numbers of, where it was asked."""
+    """Return a series. Its points add up to `stats` of the same window and moment.
+
+    `covered`: the seconds covered according to `stats`, if the caller has them.
+    """
     with consistent_read():
         window = window_of(window_name, now or selectors.database_now())
         step_seconds = step_read(step, window)
@@ -81,7 +85,7 @@ def series_answer(
 
 
 def live_message(group: str, *, now: datetime | None = None) -> dict[str, Any]:
-    """For the sockets of `fleet` or `org/<id>`: what a page shows first, and fit for JSON as it is."""
+    """Return the message for sockets of `fleet` or `org/<id>`: a page's headline numbers, ready for JSON."""
     scope = scope_of_group(group)
     with consistent_read():
         window = window_of(LIVE_WINDOW, now or selectors.database_now())
@@ -99,7 +103,7 @@ def live_message(group: str, *, now: datetime | None = None) -> dict[str, Any]:
 
 
 def live_message_of(stats: Mapping[str, Any]) -> dict[str, Any]:
-    """The same out of what `stats_answer` has said of the live window: of that very moment, and asked of nobody."""
+    """Return the same message from `stats_answer` of the live window, without another query."""
     before = stats["before"]
     return _told(
         stats["as_of"],
@@ -118,7 +122,7 @@ def _told(
     covered: tuple[int, int],
     ratio_before: float | None,
 ) -> dict[str, Any]:
-    """`covered`: of the window, and of the one before it."""
+    """Return the message. `covered`: the seconds covered of the window, and of the one before it."""
     return {
         "type": "stats",
         "seq": int(as_of.timestamp() * 1_000),
@@ -153,7 +157,7 @@ def _covered(scope: Scope, window: Window) -> int:
 
 
 def covered_seconds(window: Window, first: datetime | None) -> int:
-    """How much of the window there can be numbers of: since the first one."""
+    """Return how much of the window can have numbers: the time since the first number."""
     if first is None:
         return 0
     return max(0, min(window.seconds, int((window.end - first).total_seconds())))
@@ -164,7 +168,10 @@ def _times_of(window: Window) -> dict[str, Any]:
 
 
 def _before(scope: Scope, window: Window, first: datetime | None) -> dict[str, Any]:
-    """What is not covered whole is nothing to compare with: the first minutes of a service say little of its days."""
+    """Return the earlier window and how much of it is covered.
+
+    It is comparable only if all of it is: the first minutes of a service say little about its days.
+    """
     counts = selectors.totals_counts(scope, window, columns=HEADLINE)
     covered = covered_seconds(window, first)
     return {"from": window.start, "to": window.end, "covered_seconds": covered, **headline(counts)}
@@ -175,7 +182,7 @@ def _percentiles(spread: Spread, metric: Metric) -> dict[str, float | None]:
 
 
 def _by_owner(scope: Scope, window: Window, spans: Sequence[Span]) -> dict[str, Any]:
-    """The fleet by organisation, an organisation by namespace; and what of them is in the cache now."""
+    """Return the fleet by organisation, or an organisation by namespace, and what each has in the cache now."""
     by: Owner = "organisation" if scope.is_fleet else "namespace"
     own = None if scope.is_fleet else spans
     counted = selectors.totals_by(scope, window, by=by, columns=HEADLINE, spans=own)
@@ -196,7 +203,7 @@ def _by_owner(scope: Scope, window: Window, spans: Sequence[Span]) -> dict[str, 
 
 
 def _by_key(scope: Scope, spans: Sequence[Span], whole: Counts) -> list[dict[str, Any]]:
-    """Together they are the whole; the last has no id, where something is left over."""
+    """Return the parts by key, which together are the whole. A last part without id has what is left over."""
     return [
         {
             "id": key,

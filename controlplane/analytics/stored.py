@@ -1,4 +1,4 @@
-"""What ingest.py reads and writes besides the minutes, for any number of agents in one statement each."""
+"""Reads and writes of `ingest.py` besides the minutes, each in one statement for any number of agents."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -35,33 +35,33 @@ from engine_agent.contracts.protocol import canonical_json
 from tenants.models import ApiKey, Namespace
 
 _EPOCH: Final = date(1970, 1, 1)
-ALL_NAMESPACES: Final = 0  # of the fleet's own series: nobody's to tell of
-MOST_KEPT_BYTES: Final = 4_000  # of what a refused row told
+ALL_NAMESPACES: Final = 0  # of the fleet's own series, which no agent reports
+MOST_KEPT_BYTES: Final = 4_000  # of a refused row
 
 
-# Reading
+# Reads
 
 
 class Place(NamedTuple):
-    """Of a namespace. `group` None: there is no such namespace any more."""
+    """A namespace's organisation and group. `group` None: the namespace no longer exists."""
 
     organisation: int
     group: int | None
 
 
 def namespace_places(ids: Collection[int]) -> dict[int, Place]:
-    """What was deleted was served before, and is counted."""
+    """Return the place of each namespace. Deleted ones are included: they were served before, and count."""
     rows = Namespace.objects.filter(pk__in=ids).values_list("pk", "organisation_id", "group_id") if ids else ()
     found = {pk: Place(organisation, group) for pk, organisation, group in rows}
     gone = set(ids) - found.keys() - {ALL_NAMESPACES}
-    if gone:  # of those not even the row is left, but it was counted before
+    if gone:  # their rows are gone, but earlier series name the organisation
         before = Series.objects.filter(namespace_id__in=gone).values_list("namespace_id", "organisation_id")
         found |= {namespace: Place(organisation, None) for namespace, organisation in before}
     return found
 
 
 def namespaces_foreign(told: Mapping[str, Collection[int]], places: Mapping[int, Place]) -> dict[str, frozenset[int]]:
-    """Of each agent those that belong to another group than it, and that it never served before they moved."""
+    """Return by agent the namespaces of other groups, unless the agent served them before they moved."""
     groups = dict(Agent.objects.filter(pk__in=list(told)).values_list("pk", "group_id"))
     found = {
         agent: {one for one in ids if one in places and places[one].group not in (None, groups[agent])}
@@ -78,7 +78,7 @@ def namespaces_foreign(told: Mapping[str, Collection[int]], places: Mapping[int,
 
 
 def key_owners(ids: Collection[str]) -> dict[str, int]:
-    """Whose each key is. One that is gone with its organisation was known before."""
+    """Return the organisation of each key. For keys deleted with their organisation, earlier series name it."""
     rows = ApiKey.objects.filter(pk__in=ids).values_list("pk", "organisation_id") if ids else ()
     found = {str(pk): organisation for pk, organisation in rows}
     if gone := set(ids) - found.keys():
@@ -97,7 +97,7 @@ def held_before(agents: Collection[str]) -> dict[str, dict[int, Held]]:
 
 
 def journals_before(places: Collection[tuple[str, str]]) -> dict[tuple[str, str], Read]:
-    """How far each agent's boot is counted."""
+    """Return how far the journal of each agent and boot is counted."""
     if not places:
         return {}
     with connection.cursor() as cursor:
@@ -130,7 +130,7 @@ COUNTERS_FIND: Final = (
 )
 
 
-# Writing
+# Writes
 
 
 def journals_put(read: Mapping[tuple[str, str], Read], now: datetime) -> None:
@@ -186,7 +186,7 @@ def counters_put(counters: Mapping[CounterPlace, Lost]) -> None:
 
 
 def evictions_add(buckets: Mapping[Bucket, Lost]) -> None:
-    """Other agents add to the same rows, in the order of their keys like everybody."""
+    """Add to the buckets in the order of their keys, because other agents' transactions add to the same rows."""
     kinds = "level integer, start timestamptz, victim_id bigint, by_id bigint, cause text, blocks bigint, bytes bigint"
     rows = [
         (one.level, _moment(one.start), *one[2:], lost.blocks, min(lost.bytes, MOST_SUM), _moment(lost.at))
@@ -197,7 +197,7 @@ def evictions_add(buckets: Mapping[Bucket, Lost]) -> None:
 
 
 def pins_put(pins: Mapping[str, tuple[float, Mapping[UUID, PinTold]]]) -> None:
-    """In place of what each agent told before."""
+    """Replace the pins that each agent reported before."""
     if not pins:
         return
     rows = [
@@ -242,7 +242,7 @@ def divergences_put(found: Mapping[tuple[str, int], tuple[Any, float]]) -> None:
 
 
 def refused_keep(refused: Mapping[str, Sequence[RefusedOne]], now: datetime, *, most: int) -> None:
-    """Of each agent the newest."""
+    """Store the refused rows, and keep only the newest of each agent."""
     rows = [
         (agent, one.report, one.row, one.field[:60], one.problem[:300], _kept(one.told), now)
         for agent, all_refused in refused.items()
@@ -261,7 +261,7 @@ def refused_keep(refused: Mapping[str, Sequence[RefusedOne]], now: datetime, *, 
     _execute(REFUSED_FORGET, [most, sorted(refused)])
 
 
-# The newest are found from the index's end, agent by agent; what is left there is what came before them.
+# Reads each agent's rows from the end of the index, newest first; rows after the `most` newest are old.
 REFUSED_FORGET: Final = (
     "DELETE FROM analytics_refusedrow WHERE id = ANY(ARRAY(SELECT id FROM (SELECT id, "
     "row_number() OVER (PARTITION BY agent ORDER BY at DESC, id DESC) > %s AS is_old "

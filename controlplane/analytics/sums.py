@@ -1,6 +1,6 @@
-"""One statement that adds up spans of minutes and pieces. Which spans there are to add up, selectors.py says.
+"""One statement that sums spans of minutes and pieces. `selectors.py` decides which spans.
 
-What is asked for is found by series, and of each by where it lies in time: no question reads more than it adds up.
+The statement finds rows by series and then by time, so it reads no more than it sums.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from controlplane.analytics.columns import ADDED, BLOCK_COLUMNS, CACHE_KIND, COU
 from controlplane.analytics.windows import Span
 
 KINDS: Final = (CUSTOMER_KIND, CACHE_KIND)  # no column is counted by both
-MOST: Final = 2**62  # what agents say can be absurd, and an answer is still one
+MOST: Final = 2**62  # caps every sum, because agents may report absurd numbers
 DAY: Final = "(at AT TIME ZONE 'UTC')::date"
 GROUPS: Final = {
     "namespace": "namespace_id",
@@ -45,15 +45,16 @@ WITH span AS (
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose numbers: the fleet's, an organisation's, or some of its namespaces'. `model`: of one alone.
+    """A selection of numbers: the fleet's, an organisation's, or those of some of its namespaces; `model`: of one
+    model.
 
-    `organisations`: of the fleet's only these, for numbers by organisation or namespace.
+    `organisations` limits the fleet to these organisations, for numbers by organisation or namespace.
     """
 
     organisation: int | None
     namespace: int | None = None
     model: str | None = None
-    namespaces: frozenset[int] | None = None  # a key that is bound to these sees no others
+    namespaces: frozenset[int] | None = None  # the only ones that a bound key may see
     organisations: frozenset[int] | None = None
 
     @property
@@ -62,7 +63,7 @@ class Scope:
 
     @property
     def chosen(self) -> frozenset[int] | None:
-        """Namespaces by id; None: all."""
+        """The ids of the selected namespaces; None means all."""
         if self.namespace is None:
             return self.namespaces
         one = frozenset({self.namespace})
@@ -77,8 +78,10 @@ def counts_by(
     columns: Sequence[str] = ADDED,
     step_seconds: int = 0,
 ) -> Iterator[tuple[tuple[Any, ...], dict[str, int]]]:
-    """Sums of columns out of ADDED, by names out of GROUPS; without any, of everything together. `kinds` left out:
-    those whose rows count any of the columns."""
+    """Yield sums of columns of ADDED, grouped by names of GROUPS; without any, one total.
+
+    `kinds` defaults to those that count any of these columns.
+    """
     kinds = _kinds_of(columns) if kinds is None else kinds
     keys = [GROUPS[name] for name in by]
     sums = [f"least(coalesce(sum({name}), 0), {MOST})::bigint" for name in columns]
@@ -91,7 +94,7 @@ def counts_by(
 def counts_by_key(
     scope: Scope, spans: Sequence[Span], *, most: int, only: Iterable[str] | None = None
 ) -> dict[str, dict[str, int]]:
-    """Sums of KEY_ADDED by the ids of keys, of those with the most prompt tokens; of none by the empty one."""
+    """Return sums of KEY_ADDED by key id, for the keys with the most prompt tokens. The empty id: no key."""
     sums = [f"least(sum({name}), {MOST})::bigint AS {name}" for name in KEY_ADDED]
     wanted = _wanted(scope, of_kinds=False) + ("" if only is None else " AND series.key = ANY(%(keys)s)")
     parts = _PARTS.format(columns=f"series.key, {', '.join(KEY_ADDED)}", pieces="true", wanted=wanted, **_KEY_TABLES)
@@ -103,12 +106,12 @@ def counts_by_key(
 
 
 def _kinds_of(columns: Sequence[str]) -> Sequence[str]:
-    """Half of what is stored counts blocks alone: who asks for no blocks need not read it."""
+    """Return the kinds to read. Half of all rows count only blocks; other columns do not need them."""
     return KINDS if any(name in BLOCK_COLUMNS for name in columns) else (CUSTOMER_KIND,)
 
 
 def times_by_code(scope: Scope, spans: Sequence[Span], *, kinds: Sequence[str] = (CUSTOMER_KIND,)) -> dict[int, int]:
-    """How many times there are of each code."""
+    """Return the latency histogram: the count of each code."""
     sql = (
         f"{_parts(scope, 'times', ())} SELECT one >> {COUNT_BITS}, sum(one & {(1 << COUNT_BITS) - 1})::bigint "  # noqa: S608  # ours
         "FROM part, unnest(times) AS one GROUP BY 1"
@@ -117,7 +120,7 @@ def times_by_code(scope: Scope, spans: Sequence[Span], *, kinds: Sequence[str] =
 
 
 def first_pieces(scope: Scope, levels: Sequence[int]) -> dict[int, datetime]:
-    """Where the oldest piece of each level begins. One look for each series and level."""
+    """Return where the oldest piece of each level begins. Needs one index lookup for each series and level."""
     sql = f"""
         SELECT asked.level, min(found.start)
         FROM unnest(%(levels)s::int[]) AS asked(level)
@@ -134,7 +137,7 @@ def first_pieces(scope: Scope, levels: Sequence[int]) -> dict[int, datetime]:
 
 
 def first_row(scope: Scope, start: datetime, end: datetime) -> datetime | None:
-    """The first minute of which there is a row, from `start` to before `end`."""
+    """Return the first minute from `start` to before `end` that has a row."""
     sql = f"""
         SELECT min(minute.minute)
         FROM analytics_minute minute JOIN analytics_series series ON series.id = minute.series_id
@@ -153,7 +156,7 @@ _KEY_TABLES: Final = {"series": "analytics_keyseries", "piece": "analytics_keypi
 
 
 def _of_pieces(scope: Scope, by: Sequence[str]) -> str:
-    """The fleet has pieces of its own, of which no organisation's share can be told."""
+    """Select the series of pieces. The fleet has its own pieces, which cannot be divided by organisation."""
     has_own = scope.is_fleet and not {"organisation", "namespace"} & {*by}
     return "series.namespace_id = 0" if has_own else "series.namespace_id <> 0"
 

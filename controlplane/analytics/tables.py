@@ -1,4 +1,4 @@
-"""Answers as tables: the rows that CSV has of them, the same at every face. Pure."""
+"""Answers as tables: the rows of their CSV, the same in every interface. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -10,7 +10,10 @@ Row = Sequence[Any]
 
 
 def stats_rows(found: Mapping[str, Any]) -> list[Row]:
-    """Counts of the whole, each namespace or organisation, model, key, and the window before. The rest is in JSON."""
+    """Return the counts of the total, each namespace or organisation, model and key, and the window before.
+
+    Only JSON has the rest.
+    """
     by = "organisation" if "by_organisation" in found else "namespace"
     return [
         _row(found, "total", None, found),
@@ -22,7 +25,7 @@ def stats_rows(found: Mapping[str, Any]) -> list[Row]:
 
 
 def key_name(part: Mapping[str, Any]) -> str | None:
-    """Of a row of `by_key`: names may be the same, beginnings of secrets are not. None: of no key."""
+    """Return the name of a `by_key` row; None without a key. Names may be equal, so it includes the key's prefix."""
     if part["id"] is None:
         return None
     return f"key {part['id']}" if part["name"] is None else f"{part['name']} ({part['prefix']}…)"

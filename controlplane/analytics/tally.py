@@ -1,7 +1,8 @@
-"""What fresh reports of any number of agents come to, added up before it is written. Pure.
+"""The sums of new reports of any number of agents, added up before they are written. Pure.
 
-Rows of one series and minute become one; what cannot be counted is kept by report and field. Levels are compared with
-what an agent's engine had told before: what has left a cache since then is counted in the minute of the report.
+Rows of the same series and minute become one. What cannot be counted is kept by report and field. Levels are compared
+with those that the agent's engine reported before: blocks that have left the cache since then count in the minute of
+the report.
 """
 
 import re
@@ -69,7 +70,7 @@ class RefusedOne(NamedTuple):
 
 
 class Held(NamedTuple):
-    """Of a namespace on an agent, as its engine last told. `numbers` by rows.HELD; `formats`: bytes of each."""
+    """A namespace's cache use on an agent, as last reported. `numbers` by rows.HELD; `formats`: bytes by KV format."""
 
     boot: str
     numbers: Sequence[int]
@@ -77,7 +78,7 @@ class Held(NamedTuple):
     formats: Mapping[str, int] = {}
 
     def left_since(self, before: "Held | None") -> Sequence[int]:
-        """Blocks, by BLOCK_COLUMNS. An engine that counts anew has told nothing of it before."""
+        """Return how many blocks left since `before`, by BLOCK_COLUMNS. A restarted engine counts from zero."""
         now = self.numbers[_BLOCKS_HELD]
         if before is None or before.boot != self.boot:
             return now
@@ -85,7 +86,7 @@ class Held(NamedTuple):
         return [new - old if new >= old else new for new, old in pairs]
 
     def emptied(self) -> "Held":
-        """Its engine no longer names it: nothing is there, and what left is still known."""
+        """Return an empty cache with the same block counts: the engine no longer reports the namespace."""
         return self._replace(numbers=(0, 0, *self.numbers[_BLOCKS_HELD]), formats={})
 
 
@@ -97,7 +98,7 @@ class Pool(NamedTuple):
     preemptions: int
 
     def fullest(self, other: "Pool") -> "Pool":
-        """Of one minute, `self` being the newer."""
+        """Combine two reports of one minute, of which `self` is the newer."""
         return self._replace(
             used_bytes=max(self.used_bytes, other.used_bytes),
             evictable_bytes=max(self.evictable_bytes, other.evictable_bytes),
@@ -110,14 +111,14 @@ class Total(NamedTuple):
 
 
 class Read(NamedTuple):
-    """How far the journal of an agent's boot is counted."""
+    """The position up to which the journal of an agent's boot is counted."""
 
     upto: int
     born: int | None
     is_reborn: bool = False
 
     def is_of(self, born: int | None) -> bool:
-        """False: it is another journal by the same name."""
+        """Return False if this is another journal of the same name."""
         return self.born is None or born is None or self.born == born
 
     def moved(self, upto: int, born: int | None) -> "Read":
@@ -131,9 +132,10 @@ class Sum(NamedTuple):
 
 @dataclass(slots=True)
 class Tally:
-    """`held`: what agents that tell levels had told before; afterwards, what they tell now, where that is another.
-    `reads`: how far journals were counted, by agent and boot; `read`: how far those are now that were told of.
-    `key_owners`: of the keys that are told of.
+    """The sums of new reports.
+
+    `held`: the levels that agents reported before; `residences`: the new ones. `reads`: the journal positions before,
+    by agent and boot; `read`: the new ones. `key_owners`: the owners of the keys in the reports.
     """
 
     judge: Judge
@@ -142,19 +144,19 @@ class Tally:
     reads: Mapping[tuple[str, str], Read] = field(default_factory=dict)
     key_owners: KeyOwners = field(default_factory=dict)
     displaced: Displaced = field(default_factory=Displaced)
-    pins: dict[str, tuple[float, dict[UUID, PinTold]]] = field(default_factory=dict)  # by agent: when told, and which
+    pins: dict[str, tuple[float, dict[UUID, PinTold]]] = field(default_factory=dict)  # by agent: report time, pins
     read: dict[tuple[str, str], Read] = field(default_factory=dict)
     minutes: dict[tuple[str, Key, int], Sum] = field(default_factory=dict)
     by_key: dict[tuple[str, KeyKey, int], list[int]] = field(default_factory=dict)  # by KEY_ADDED
     # By agent, boot, namespace and day since 1970.
-    ledger: dict[tuple[str, str, int, int], list[int]] = field(default_factory=dict)  # by LEDGER, and up to where
+    ledger: dict[tuple[str, str, int, int], list[int]] = field(default_factory=dict)  # by LEDGER, then the last record
     totals: dict[tuple[str, str, int], Total] = field(default_factory=dict)
     residences: dict[str, dict[int, Held]] = field(default_factory=dict)
     pools: dict[tuple[str, int], Pool] = field(default_factory=dict)
     curves: dict[tuple[str, int], tuple[Any, float]] = field(default_factory=dict)
     divergences: dict[tuple[str, int], tuple[Any, float]] = field(default_factory=dict)
     refused: dict[str, list[RefusedOne]] = field(default_factory=dict)
-    _beyond: dict[tuple[str, str], int] = field(default_factory=dict)  # what was told and does not follow on
+    _beyond: dict[tuple[str, str], int] = field(default_factory=dict)  # last record reported after a gap
     counted_rows: int = 0
     lost_records: int = 0
 
@@ -164,14 +166,14 @@ class Tally:
 
     @property
     def organisations(self) -> set[int]:
-        """Who has new numbers."""
+        """The organisations that have new numbers."""
         return {key.organisation for _, key, _ in self.minutes if key.organisation > 0}
 
     # Usage
 
     @property
     def stands(self) -> dict[str, dict[str, int]]:
-        """By agent and boot: how far it is counted, where more was told that does not follow on that."""
+        """By agent and boot: the last counted record, where records were reported after a gap."""
         found: dict[str, dict[str, int]] = {}
         for (agent, boot), upto in self._beyond.items():
             have = self._have((agent, boot))
@@ -184,14 +186,14 @@ class Tally:
         return self.read.get(place) or self.reads.get(place)
 
     def _follows(self, place: tuple[str, str], told: Mapping[str, Any]) -> bool:
-        """Whether it is to be counted: what is in is not counted again, and behind a gap nothing is."""
+        """Return whether to count the report: not if it is counted already, and not after a gap."""
         after, upto, born = told.get("after"), told["upto"], told.get("born")
         if after is None:
             return True
         have = self._have(place)
         if (
             have is None and after > 0
-        ):  # told to a database that is no more: this one is from before the boot's first report
+        ):  # earlier records went to a database that is gone; this one is from before the boot's first report
             self._beyond[place] = max(upto, self._beyond.get(place, 0))
             return False
         if have is None or not have.is_of(born):
@@ -218,7 +220,7 @@ class Tally:
                 if keys:
                     parts.add(found)
                 self._count(agent, boot, found, told["upto"])
-        # Where a row was refused, that is said already: what keys had of it is not counted either.
+        # If a row was refused, the parts by key that no longer fit are left out without a second refusal.
         is_sound = len(self.refused.get(agent, ())) == refused
         for place, part in enumerate(keys):
             self._count_key(agent, number, boot, place, parts, part, is_sound=is_sound)
@@ -313,7 +315,8 @@ class Tally:
             )
 
     def _somebody(self, namespace: str) -> int:
-        """Whose requests took it. What was lost was lost, also to one that is gone, or that is none of the agent's."""
+        """Return the namespace that evicted the blocks. If it is gone or not this agent's, NOBODY_KNOWN: the loss
+        counts anyway."""
         is_known = self.judge.namespace_problem("by", namespace) is None
         return namespace_number(namespace) if is_known else NOBODY_KNOWN
 
@@ -335,7 +338,7 @@ class Tally:
         self.pins[agent] = at, pins
 
     def _listed(self, agent: str, number: int, told: Mapping[str, Any], name: str, most: int) -> Sequence[Any] | None:
-        """None: it is refused."""
+        """Return the list, or None if it is refused."""
         found = list_read(name, told.get(name, []), most)
         if isinstance(found, Problem):
             self._refuse(agent, number, found, None)
@@ -345,7 +348,7 @@ class Tally:
     def _formats(
         self, agent: str, number: int, told: Mapping[str, Any], namespace: str, held: int
     ) -> Mapping[str, int]:
-        """Empty: not told."""
+        """Return the bytes by KV format; empty if they are not reported."""
         all_of = told.get("formats")
         if type(all_of) is not dict or namespace not in all_of:
             return {}
@@ -366,7 +369,7 @@ class Tally:
         self.pools[place] = pool.fullest(self.pools[place]) if place in self.pools else pool
 
     def _held(self, agent: str, number: int, told: Mapping[str, Any], namespace: Any, numbers: Any) -> int | None:
-        """Which namespace it is."""
+        """Take a namespace's levels and return its id, or None if they are refused."""
         where = f"namespaces.{shown(namespace)}"
         found = self.judge.namespace_problem(where, namespace) or numbers_read(where, numbers, HELD_NUMBERS)
         if isinstance(found, Problem):
@@ -415,7 +418,7 @@ class Tally:
 
 
 def namespaces_told(reports: Iterable[Report]) -> set[int]:
-    """Those that reports speak of, as far as they can be any."""
+    """Return the ids of the namespaces that reports mention, leaving out what cannot be an id."""
     found: set[Any] = set()
     for report in reports:
         if report.kind == "usage":
@@ -428,7 +431,7 @@ def namespaces_told(reports: Iterable[Report]) -> set[int]:
 
 
 def keys_told(reports: Iterable[Report]) -> set[str]:
-    """The ids of keys that reports speak of, as far as they can be any."""
+    """Return the ids of the keys that reports mention, leaving out what cannot be an id."""
     told = (
         part[_KEY] for one in reports if one.kind == "usage" for part in one.told.get("keys") or () if _has_key(part)
     )
@@ -440,12 +443,12 @@ def _has_key(part: Any) -> bool:
 
 
 def _customers(namespaces: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """All but the isolation canary's: what those hold in a cache is told of nowhere."""
+    """Yield all namespaces but the isolation canary's: their cache use is neither stored nor shown."""
     return ((name, told) for name, told in namespaces.items() if name not in CANARY_NUMBERS)
 
 
 def journals_told(told: Mapping[str, Iterable[tuple[int, Report]]]) -> set[tuple[str, str]]:
-    """Agents and boots of which ranges are told."""
+    """Return agent and boot of all journals of which reports have a range of records."""
     return {
         (agent, report.told["boot"])
         for agent, reports in told.items()
@@ -455,7 +458,7 @@ def journals_told(told: Mapping[str, Iterable[tuple[int, Report]]]) -> set[tuple
 
 
 def counters_told(told: Mapping[str, Iterable[tuple[int, Report]]]) -> set[Place]:
-    """Of evictions."""
+    """Return the eviction counters that reports mention."""
     return {
         Place(agent, report.told["boot"], pair)
         for agent, reports in told.items()

@@ -1,4 +1,4 @@
-"""Celery tasks of the numbers."""
+"""Celery tasks of analytics."""
 
 from celery import shared_task
 from django.utils import timezone

@@ -1,4 +1,4 @@
-"""The Celery task that compares who counts what. tasks.py imports it, so that workers know of it."""
+"""The Celery task that compares counts. `tasks.py` imports it, so that workers know it."""
 
 from celery import shared_task
 from django.utils import timezone

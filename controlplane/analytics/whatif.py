@@ -1,8 +1,8 @@
-"""What another TTL or limit would do to a namespace: hit ratio, memory and money, beside what was measured.
+"""Forecasts what another TTL or limit would do to a namespace: hit ratio, memory and money, beside measured values.
 
-Engines foretell (foretelling.py); how much traffic there is a day, and what was measured, is counted as everywhere. The
-error is the larger of two: what lies between points of the engines' curves with their estimate's own error, and how far
-what they foretell of the policy in force is from what was measured.
+Engines provide the forecast (foretelling.py); daily traffic and measured values are counted as everywhere else. The
+error is the larger of two: the error of interpolating and estimating the engines' curves, and the difference between
+forecast and measurement for the policy in force.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,17 +26,17 @@ from tenants.levels import Place
 from tenants.models import Namespace
 from tenants.selectors import policy_in_force
 
-LEAST_TOKENS: Final = 10_000  # of prompts, before anything is foretold
+LEAST_TOKENS: Final = 10_000  # prompt tokens that a forecast needs
 LEAST_SECONDS: Final = 300
-CURVES_LAST: Final = timedelta(hours=24)  # what an engine told before says nothing of now
-SILENT_FOR: Final = timedelta(minutes=10)  # longer than any restart: who is silent for longer has been replaced
+CURVES_LAST: Final = timedelta(hours=24)  # older curves say nothing about now
+SILENT_FOR: Final = timedelta(minutes=10)  # longer than any restart: an agent silent for longer has been replaced
 DAY_SECONDS: Final = 86_400
 NOTHING_FORETOLD: Final[dict[str, Any]] = {"now": None, "then": None, "curve": []}
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Of the last 24 hours, as far as they are covered."""
+    """The traffic of the last 24 hours, as far as they are covered."""
 
     covered_seconds: int
     prompt_tokens: int
@@ -48,13 +48,13 @@ class Traffic:
         return self.cached_tokens / self.prompt_tokens if self.prompt_tokens else None
 
     def a_day(self, amount: float) -> float:
-        """As much of it in a whole day."""
+        """Return the amount, scaled to a whole day."""
         return amount * DAY_SECONDS / max(self.covered_seconds, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """All that an answer is made of, as it was at one moment."""
+    """All inputs of an answer, read at one moment."""
 
     at: datetime
     in_force: Asked
@@ -73,7 +73,7 @@ def what_if(
     limit_share: float | None = None,
     now: datetime | None = None,
 ) -> dict[str, Any]:
-    """What is left out stays as it is in force. `now` and `then` are null where there is too little to say anything."""
+    """Return the forecast. Omitted values stay as in force. `now` and `then` are null if there is too little data."""
     ground = _ground(namespace, now)
     said = {"ttl_seconds": ttl_seconds, "ttl_mode": ttl_mode, "limit_share": limit_share}
     wanted: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
@@ -108,7 +108,7 @@ def _ground(namespace: Namespace, now: datetime | None) -> Ground:
 
 
 def curves_told(namespaces: Collection[int], moment: datetime) -> list[ReuseCurve]:
-    """Of agents that are still there: what another has taken over would be counted twice."""
+    """Return the curves of agents that are still there. Traffic that moved to another agent would count twice."""
     gone = Agent.objects.filter(Q(revoked_at__isnull=False) | Q(last_seen_at__lt=moment - SILENT_FOR))
     told = ReuseCurve.objects.filter(namespace_id__in=namespaces, at__gte=moment - CURVES_LAST)
     return list(told.exclude(agent__in=gone.values("pk")))
@@ -132,7 +132,7 @@ def _of(ground: Ground, asked: Asked) -> Foretold:
 
 
 def _shown(ground: Ground, policy: Asked, found: Foretold, apart: float) -> dict[str, Any]:
-    """`apart`: how far the engines were off where it is known."""
+    """Return a forecast for display. `apart`: its known error for the policy in force."""
     a_day, day = ground.traffic.a_day(found.hit_ratio), ground.at.astimezone(UTC).date()
     hits = {(day, model): round(tokens * a_day) for model, tokens in ground.traffic.by_model.items()}
     return {
@@ -148,7 +148,7 @@ def _shown(ground: Ground, policy: Asked, found: Foretold, apart: float) -> dict
 
 
 def _point(ground: Ground, asked: Asked) -> dict[str, Any]:
-    """Of a curve over TTLs, with the mode and limit that were asked for."""
+    """Return a point of the curve over TTLs, for the requested mode and limit."""
     found = _of(ground, asked)
     return {
         "ttl_seconds": round(asked.ttl_seconds),
@@ -158,7 +158,7 @@ def _point(ground: Ground, asked: Asked) -> dict[str, Any]:
 
 
 def too_little(prompt_tokens: int, traffic: Traffic) -> str | None:
-    """Why nothing is foretold yet, in one sentence."""
+    """Return in one sentence why there is no forecast yet; None if there is enough data."""
     if prompt_tokens < LEAST_TOKENS:
         return f"{prompt_tokens:,} prompt tokens were seen; {LEAST_TOKENS:,} are the least that anything is foretold of"
     if traffic.covered_seconds < LEAST_SECONDS:

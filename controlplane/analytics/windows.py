@@ -1,7 +1,7 @@
-"""Which time numbers are of, and which stored sums add up to it. Pure; times are UTC here and zones are for display.
+"""The time that numbers cover, and the stored sums that add up to it. Pure; times are UTC, zones are for display.
 
-A window reaches from the start of a minute to now, the open minute included. Whoever reads it covers it with spans:
-the largest pieces that are rolled, what is below those where they are not, and rows of minutes where nothing is.
+A window reaches from the start of a minute to now, including the open minute. Readers cover it with spans: the largest
+pieces that are rolled up, smaller ones where those are missing, and rows of minutes elsewhere.
 """
 
 import re
@@ -26,12 +26,12 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """`grain`: what is as old as its start may be kept in pieces of so many seconds alone; so it starts at one."""
+    """A named window. Data as old as its start may exist only in pieces of `grain` seconds, so it starts with one."""
 
     seconds: int
     grain: int
     grain_before: int
-    step_seconds: int  # of a series that does not say
+    step_seconds: int  # the default step of a series
 
 
 NAMED: Final[dict[str, Named]] = {
@@ -44,7 +44,7 @@ NAMED: Final[dict[str, Named]] = {
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What began at `start` or later and, while it `is_open`, by `end`; else before that."""
+    """The time from `start` to `end`: including `end` while it `is_open`, and excluding it otherwise."""
 
     name: str
     start: datetime
@@ -53,18 +53,18 @@ class Window:
 
     @property
     def seconds(self) -> int:
-        """As it is called: what it reaches back beyond that is less than its grain."""
+        """The length that its name says. It may reach back further, by less than its grain."""
         return NAMED[self.name].seconds
 
     @property
     def until(self) -> datetime:
-        """Where the first minute begins that is not in it."""
+        """The start of the first minute that is not in the window."""
         return floored(self.end, MINUTE_SECONDS) + timedelta(minutes=1) if self.is_open else self.end
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Span:
-    """From `start` to before `end`, in pieces of `level` seconds."""
+    """Consecutive pieces of `level` seconds, from `start` to before `end`."""
 
     level: int
     start: datetime
@@ -77,20 +77,20 @@ def window_of(name: str, now: datetime) -> Window:
 
 
 def window_before(window: Window) -> Window:
-    """As long, and over where the other begins. Days and months of it begin where there still are pieces."""
+    """Return the window of the same length that ends where this one starts. It starts at a grain that is still kept."""
     named = NAMED[window.name]
     start = floored(window.start - timedelta(seconds=named.seconds), named.grain_before)
     return Window(window.name, start, window.start, is_open=False)
 
 
 def levels_of(*, is_fleet: bool, step_seconds: int | None = None) -> tuple[int, ...]:
-    """Largest first. Of a series only those that lie in one step, wherever they begin."""
+    """Return the levels, largest first. For a series, only levels with pieces that always lie within one step."""
     levels = FLEET_LEVELS if is_fleet else LEVELS
     return tuple(one for one in levels if step_seconds is None or step_seconds % one == 0)
 
 
 def cover(window: Window, rolled: Collection[Span], *, is_fleet: bool, step_seconds: int | None = None) -> list[Span]:
-    """Spans without gap or overlap, in order. `rolled`: runs of pieces, each as far as its level goes on."""
+    """Return spans without gap or overlap, in order. `rolled`: runs of consecutive pieces of one level."""
     spans: list[Span] = []
     gaps = [(window.start, window.until)]
     for level in levels_of(is_fleet=is_fleet, step_seconds=step_seconds):
@@ -103,7 +103,7 @@ def cover(window: Window, rolled: Collection[Span], *, is_fleet: bool, step_seco
 
 
 def _inside(gap: tuple[datetime, datetime], runs: Iterable[Span]) -> list[Span]:
-    """What whole pieces of these runs, which are in order, cover of a gap."""
+    """Return the whole pieces of these runs that lie in the gap. The runs are in order."""
     at, end = gap
     found: list[Span] = []
     for run in runs:
@@ -115,7 +115,7 @@ def _inside(gap: tuple[datetime, datetime], runs: Iterable[Span]) -> list[Span]:
 
 
 def _without(gap: tuple[datetime, datetime], taken: Iterable[Span]) -> list[tuple[datetime, datetime]]:
-    """What is left of a gap; what is taken is in order, and inside it or elsewhere."""
+    """Return what is left of the gap. Spans of `taken` are in order, and lie inside the gap or elsewhere."""
     at, end = gap
     left: list[tuple[datetime, datetime]] = []
     for one in taken:
@@ -126,7 +126,7 @@ def _without(gap: tuple[datetime, datetime], taken: Iterable[Span]) -> list[tupl
 
 
 def step_read(text: str | None, window: Window) -> int:
-    """Seconds of `5m`, `1h` or `1d`; of nothing, what suits the window."""
+    """Return the seconds of `5m`, `1h` or `1d`; of None, the window's default."""
     named = NAMED[window.name]
     if text is None:
         return named.step_seconds
@@ -148,7 +148,7 @@ def step_check(seconds: int, window: Window) -> None:
 
 
 def step_starts(window: Window, step_seconds: int) -> list[datetime]:
-    """Where the points of a series begin: at whole steps of UTC, the first where the window does."""
+    """Return where a series' points begin: at whole steps in UTC, but the first where the window begins."""
     first = floored(window.start, step_seconds)
     count = -((first - window.until) // timedelta(seconds=step_seconds))
     return [max(window.start, first + timedelta(seconds=number * step_seconds)) for number in range(count)]

@@ -1,4 +1,4 @@
-"""A rule that is deleted stays until what it has to tell is told."""
+"""Keep a deleted rule until its deliveries have ended."""
 
 from django.db import migrations, models
 

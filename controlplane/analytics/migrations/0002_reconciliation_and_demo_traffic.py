@@ -1,4 +1,4 @@
-"""The newest result of the reconciliation, and the switch of the demo's traffic."""
+"""Add the newest result of the reconciliation, and the switch of the demo's traffic."""
 
 from django.db import migrations, models
 

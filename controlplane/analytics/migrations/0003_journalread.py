@@ -1,4 +1,4 @@
-"""Up to which record the journal of each boot is counted."""
+"""Store up to which record the journal of each boot is counted."""
 
 from django.db import migrations, models
 

@@ -1,4 +1,4 @@
-"""Where prompts part, as gateways' samples have it."""
+"""Store where prompts diverge, from gateways' samples."""
 
 from django.db import migrations, models
 

@@ -1,4 +1,4 @@
-"""Who evicts whom, what caches hold by KV format, and what agents hold of pins."""
+"""Store evictions between namespaces, cached bytes by KV format, and the state of pins on agents."""
 
 from django.db import migrations, models
 

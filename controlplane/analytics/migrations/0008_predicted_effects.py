@@ -1,4 +1,4 @@
-"""What each published revision was to bring, and what was measured after it."""
+"""Store the forecast and the measured effect of each published revision."""
 
 from django.db import migrations, models
 
