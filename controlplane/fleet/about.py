@@ -23,8 +23,7 @@ MOST_NUMBER = 2**53  # JSON parsers disagree about larger numbers
 
 
 def _address_check(value: str) -> str:
-    """Return the URL without a trailing slash. It must be only scheme, host and port, so that gateways cannot be led
-    elsewhere."""
+    """Return the URL without a trailing slash. Only scheme, host and port are allowed: nothing may lead elsewhere."""
     try:
         parts = urlsplit(value)
         is_whole = bool(parts.hostname) and parts.port is not None and parts.scheme in ("http", "https")

@@ -37,7 +37,7 @@ def agent_update(
 ) -> Agent:
     """Change an agent's labels or group; None leaves a value as it is.
 
-    An agent that moves to another group serves that group's namespaces and drops the blocks of its former ones.
+    In another group, the agent serves other namespaces and drops the blocks of its former ones.
     """
     wanted = None if labels is None else labels_check(labels)
     with audited() as journal:
@@ -131,7 +131,7 @@ def _locked(agent: Agent) -> Agent:
 
 
 def _group_locked(group: AgentGroup) -> AgentGroup:
-    """Lock the group until commit, so that it cannot be deleted before the agent belongs to it."""
+    """Lock the group, so that it cannot be deleted before the agent belongs to it."""
     found = AgentGroup.objects.select_for_update(no_key=True).filter(pk=group.pk).first()
     if found is None:
         raise NotFound("agent group")

@@ -17,7 +17,7 @@ PAST_SPOOLS = 8
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The reports received so far: up to `number` of the current `spool`, and of the `past` ones, newest first."""
+    """The reports received: all up to `number` of `spool`, and of the `past` spools, newest first."""
 
     spool: str = ""
     number: int = 0
@@ -30,7 +30,7 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A batch compared with the reports received before it.
+    """A batch compared with what was received before.
 
     `received` is valid once `fresh` is stored; nothing is acknowledged before.
     """

@@ -54,14 +54,14 @@ def login_name(agent: str) -> str:
 
 
 def login_agent(login: str) -> str | None:
-    """Return the agent that a login belongs to, or None if this control plane did not make the login."""
+    """Return the agent that a login belongs to, or None if the login is not ours."""
     ending = f".{installation_id()}"
     is_ours = login.startswith(PREFIX) and login.endswith(ending) and len(login) > len(PREFIX) + len(ending)
     return login.removeprefix(PREFIX).removesuffix(ending) if is_ours else None
 
 
 def queue_key(agent: str) -> str:
-    """Return the full key of the agent's queue, for clients that do not add the agent's prefix."""
+    """Return the key of the agent's queue, for clients that do not add its prefix."""
     return f"{key_prefix(agent)}{queue_name(agent)}"
 
 
@@ -131,7 +131,7 @@ def logins_restore() -> Restored:
 
 
 def _digest(agent: Agent) -> str:
-    """Return the password's SHA-256. Redis gets only this hash, so its memory and logs let no one sign in."""
+    """Return the password's hash. Redis gets only this, so its memory and logs let no one sign in."""
     return sha256(broker_password(agent.pk, agent.key_number).encode()).hexdigest()
 
 
@@ -140,8 +140,8 @@ def _living() -> list[Agent]:
 
 
 def _looked_at(agents: Sequence[Agent]) -> list[Agent]:
-    """Return the logins' agents to check: those just taken over, because their login may still be the old one if Redis
-    was away, and a random few of the others."""
+    """Return the agents just taken over, whose login may be the old one if Redis was away, and a random few of the
+    others."""
     since = timezone.now() - TAKEN_OVER_WITHIN
     taken_over = [agent for agent in agents if agent.key_number > 1 and agent.enrolled_at >= since]
     newest = sorted(taken_over, key=lambda agent: agent.enrolled_at, reverse=True)[:LOOKED_AT]
@@ -150,7 +150,7 @@ def _looked_at(agents: Sequence[Agent]) -> list[Agent]:
 
 
 def _wrong(client: redis.Redis, agents: Sequence[Agent]) -> list[Agent]:
-    """Return the agents with a login that has another password or other rights than it should."""
+    """Return the agents that have a login with another password or other rights than it should have."""
     pattern_rules = login_rules(key_prefix(PATTERN_AGENT), commands_known(client))
     with client.pipeline(transaction=True) as pipe:
         _setuser(pipe, PATTERN_USER, [*pattern_rules, "off"])
@@ -162,9 +162,9 @@ def _wrong(client: redis.Redis, agents: Sequence[Agent]) -> list[Agent]:
 
 
 def _is_right(agent: Agent, user: Mapping[str, Any] | None, pattern: Mapping[str, Any]) -> bool:
-    """Return whether a login has the right password and rights.
+    """Return whether a login is as it should be.
 
-    The rights are compared with those of a user made from the same rules, because server versions describe rules
+    Its rights are compared with those of a user with the same rules, because server versions describe rules
     differently.
     """
     if user is None or not user["enabled"] or list(user["passwords"]) != [_digest(agent)]:
@@ -214,7 +214,7 @@ def _connected() -> Iterator[redis.Redis]:
 
 @lru_cache(maxsize=1)
 def _client(url: str) -> redis.Redis:
-    """Return a client with short timeouts that reconnects when a connection is dead."""
+    """Return a client with short timeouts that replaces dead connections."""
     return redis.Redis.from_url(
         url,
         socket_timeout=TIMEOUT_SECONDS,

@@ -23,7 +23,7 @@ UNKNOWN = "unknown command"  # the server's error for a rule that names an unkno
 
 
 def login_rules(prefix: str, commands: Iterable[str]) -> list[str]:
-    """Return the rules of a login that can use only these commands, and only on keys with this prefix."""
+    """Return the rules of a login that may use only these commands, on keys with this prefix."""
     # `reset` removes every password, key and command of the login. All rules are one command, so the change is atomic.
     return ["reset", f"~{prefix}*", "resetchannels", *(f"+{name}" for name in commands)]
 
@@ -34,8 +34,10 @@ def commands_known(client: redis.Redis) -> tuple[str, ...]:
 
 
 def _is_known(client: redis.Redis, command: str) -> bool:
-    """Return whether the server knows a command, by making a disabled login with it. Making the real logins needs the
-    same right, so this needs no further one."""
+    """Return whether the server knows a command, by making a disabled login with it.
+
+    This needs no right beyond that of making logins.
+    """
     user = f"luminet.try.{secrets.token_hex(8)}"
     with client.pipeline(transaction=False) as pipe:
         pipe.execute_command("ACL SETUSER", user, f"+{command}")  # type: ignore[no-untyped-call]

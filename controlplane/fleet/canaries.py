@@ -48,7 +48,7 @@ def canaries_store(told: Told, *, now: datetime) -> None:
 
 
 def _groups(told: Told) -> dict[str, int]:
-    """Return the group of each engine that the reports name."""
+    """Return the group of each named engine."""
     named = {name[:63] for _, report in told for name in report["agents"] if "\0" not in name}
     return dict(Agent.objects.filter(pk__in=named, kind="engine").values_list("pk", "group_id"))
 
@@ -161,7 +161,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """The isolation of one agent over the last hour. Of several gateways' timings, it has the one furthest from 0.5."""
+    """One agent's isolation over the last hour. Of several gateways' timings it has the one furthest from 0.5."""
 
     rounds: Mapping[str, int]
     at: datetime | None = None

@@ -10,7 +10,6 @@ from engine_agent.contracts.protocol import canonical_json
 
 
 def json_column(value: Any) -> str:
-    """Encode a value for a JSON column."""
     return canonical_json(value).decode()
 
 

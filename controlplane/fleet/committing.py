@@ -46,9 +46,9 @@ class GroupCommit:
         self._apart: dict[str, float] = {}  # agent: until when its batches are written separately
 
     async def stored(self, agent: str, batch: Batch, *, size: int = 0) -> Stored | None:
-        """Return the result once the batch is committed, or None if the agent no longer exists.
+        """Return the result once it is committed, or None if the agent no longer exists.
 
-        Raise TooMuchWaits if the queue is full, or the error of the write. `size` is the batch's size in bytes.
+        Raise TooMuchWaits, or the error of the write. `size` is the batch's size in bytes.
         """
         self._check_room(agent, size)
         future: asyncio.Future[Stored | None] = asyncio.get_running_loop().create_future()
@@ -71,8 +71,7 @@ class GroupCommit:
                 _settle(one.future, outcomes[agent])
 
     def _next(self) -> dict[str, _Waiting]:
-        """Take the next group from the queue: one batch of each agent, because a second one depends on the result of
-        the first."""
+        """Take the next group from the queue: one batch of each agent, because a second depends on the first."""
         group: dict[str, _Waiting] = {}
         left, passed_over, room = list[_Waiting](), set[str](), MOST_BYTES_AT_ONCE
         for one in self._waiting:

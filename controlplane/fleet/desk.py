@@ -84,7 +84,6 @@ class Desk:
         return stored
 
     def now_known(self, agent: AgentNow) -> AgentNow:
-        """Return the agent as it was last read from the database."""
         return self._roster.get(agent.id) or agent
 
     async def _store(self, batches: Batches) -> dict[str, Stored]:
@@ -121,7 +120,7 @@ class Desk:
         return heartbeats_write(beats, asked), tuple(self._watched_now())
 
     def _went_wrong(self, error: Exception) -> None:
-        """Log the first of successive failures, not one every second."""
+        """Log the first failure in a row, not one every second."""
         if not self._is_failing:
             log.error("heartbeats cannot be written", extra={"why": str(error)}, exc_info=error)
         self._is_failing = True

@@ -60,10 +60,10 @@ _NONE: RefusedRows = ()
 
 
 class AgentDoor:
-    """The ASGI application of the agent API. Requests for other paths go to `inner`.
+    """The ASGI application of the agent API, in front of `inner`.
 
-    `snapshots` returns an agent's desired snapshot, `watched` the scopes that all agents count, and `usage` adds up
-    reported usage in the transaction that stores the reports. All of them may query the database.
+    `snapshots` returns an agent's desired snapshot, `watched` the scopes that all agents count; `usage` adds up what
+    they count, in the transaction that stores their reports. All may query the database.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class AgentDoor:
 
     @property
     def _desk(self) -> Desk:
-        """Return the `Desk` of the running event loop. A server has one loop for its whole life."""
+        """Return the `Desk` of the running event loop; a server keeps one loop for life."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop, self._desk_of_loop = loop, Desk(self._watched, self._usage)
@@ -145,7 +145,7 @@ class AgentDoor:
         return Answer(200, body, headers)
 
     def _pack(self, desired: DesiredSnapshot) -> bytes:
-        """Compress the snapshot and remember it, because the agents of a group fetch the same one in succession."""
+        """Compress the snapshot and remember it: a group's agents fetch the same one in succession."""
         hash_, packed = self._packed
         if hash_ != desired.hash:
             packed = gzip.compress(desired.body, compresslevel=1, mtime=0)
@@ -224,7 +224,6 @@ def _unpacked(scope: Scope, body: bytes, agent: AgentNow) -> tuple[bytes, Batch]
 
 
 def _batch(body: bytes, agent: AgentNow) -> Batch:
-    """Decode and check a batch, or raise MalformedMessage."""
     batch = batch_decode(storable(body))
     numbers_check(batch)
     if len(body) > SMALL_BYTES and batch.heartbeat and len(canonical_json(dict(batch.heartbeat))) > SMALL_BYTES:

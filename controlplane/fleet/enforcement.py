@@ -105,14 +105,13 @@ def _grade_together(field: str, grades: Sequence[Grade]) -> Grade:
 
 
 def ability_of(about: Mapping[str, Any]) -> Ability:
-    """Return the ability that an agent's description declares."""
     own = about.get("kv_dtypes") or ()
     formats = {model["name"]: tuple(model.get("kv_dtypes") or own) for model in about.get("models") or ()}
     return Ability(about.get("enforcement") or {}, formats, about.get("computed_as") or {})
 
 
 def enforcement_view(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return every policy field with its grade on one engine. Fields graded by value have the grade of each value."""
+    """Return every policy field with its grade on one engine, and the grade of each value where values differ."""
     ability = ability_of(about)
     formats = list(dict.fromkeys(kv_format for known in ability.formats.values() for kv_format in known))
     declared = {name: _shown(name, ability, VALUES.get(name, ())) for name in DECLARED_FIELDS}

@@ -171,9 +171,9 @@ def _agent_new(name: str, kind: str, given: Mapping[str, Any]) -> Agent:
 
 
 def _agent_taken_over(agent: Agent, given: Mapping[str, Any]) -> Agent:
-    """Give an existing agent to the new process.
+    """Give an existing agent to a new process.
 
-    Values that operators set stay. So do the generations, so that the next one is newer than all before.
+    Operators' settings stay, and its generations too, so that the next one is newer than all before.
     """
     for name, value in {**FORGOTTEN, **given, "key_number": agent.key_number + 1}.items():
         setattr(agent, name, value)
@@ -211,7 +211,7 @@ def _credentials(agent: Agent, token: str | None, now: datetime) -> Credentials:
 
 
 def _joining_actor(joining: JoinToken, address: str) -> Actor:
-    """Return the join token as the actor, so that the audit trail shows the token and the address it was used from."""
+    """Return the join token as the actor: the audit trail shows the token, and the address it was used from."""
     return Actor(
         ActorKind.SYSTEM, str(joining.pk), f"join token {joining.name}", SYSTEM.scopes, address=address_parse(address)
     )

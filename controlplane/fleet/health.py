@@ -59,7 +59,7 @@ class Needed:
 
 @dataclass(frozen=True, slots=True)
 class AgentFacts:
-    """The facts that an agent's conditions depend on. A hash is empty if there is none yet."""
+    """The facts that conditions depend on. A hash is empty if there is none yet."""
 
     kind: str
     is_revoked: bool
@@ -131,7 +131,7 @@ def conditions(facts: AgentFacts, *, before: Conditions, now: datetime, stale_af
 
 
 def gravest(found: Conditions) -> str | None:
-    """Return the reason of the gravest condition, to be shown beside the state."""
+    """Return the reason of the gravest condition, to show beside the state."""
     return next((found[kind]["why"] for kind in KINDS if kind in found), None)
 
 
@@ -183,8 +183,7 @@ def _behind(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> 
 
 
 def _unwritable(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
-    """Return a condition if a serving engine gives a reason. It does so only if it cannot write to disk, and waits
-    until it can."""
+    """Return a condition if a serving engine gives a reason: it does so only while it waits to write to its disk."""
     if facts.engine.get("state") not in UP or not facts.engine.get("why"):
         return None
     return now, f"it waits for room on its disk: {facts.engine['why']}"
@@ -193,7 +192,7 @@ def _unwritable(facts: AgentFacts, now: datetime, stale_after: float, ours: str)
 def _capability_lost(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
     """Return a condition if a policy needs formats that this engine once supported and no longer does.
 
-    In a mixed group, an engine that never supported a format has no condition, because others serve it.
+    An engine that never supported a format has none: others of its mixed group serve it.
     """
     if facts.kind != "engine":
         return None

@@ -70,7 +70,7 @@ def conditions_update(*, now: datetime) -> list[str]:
 
 
 def _agents() -> "QuerySet[Agent, dict[str, Any]]":
-    """Read the agents, and of their heartbeats only the evaluated parts: counters are most of a heartbeat.
+    """Read the agents, and of their heartbeats only what is evaluated: counters are most of a heartbeat.
 
     JSON is read as text and parsed through a cache, because nearly all of it repeats another agent or the last update.
     """

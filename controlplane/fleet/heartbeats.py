@@ -27,8 +27,7 @@ class Beat:
     skew_seconds: float  # by how much its clock is ahead of ours
 
     def is_newer_than(self, other: "Beat") -> bool:
-        """Return whether this heartbeat, which arrived later, replaces `other`. Between two boots, arrival order
-        decides."""
+        """Return whether this heartbeat replaces `other`. Between two boots, the order of arrival decides."""
         boot, sequence = other.told["boot"], other.told["sequence"]
         return bool(self.told["boot"] != boot or self.told["sequence"] > sequence)
 

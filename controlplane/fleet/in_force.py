@@ -20,7 +20,7 @@ Chain = tuple[Values, Values, Values]
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """A field in force, in general or for one model. `value` is None if the grade does not depend on the value."""
+    """A field in force, in general or for one model. `value` is None if the grade does not depend on it."""
 
     field: str
     value: str | None = None
@@ -32,10 +32,9 @@ class InForce:
 
 
 def trail_head() -> tuple[int, bytes]:
-    """Return the head of the audit trail, which identifies a moment: values derived from policies are valid until it
-    moves.
+    """Return the head of the audit trail. Values derived from policies are valid until it moves.
 
-    A restored backup can start a second trail with the same numbers; the hash tells them apart.
+    After a restored backup, two trails may share a number; the hash tells them apart.
     """
     seq, hash_ = AuditHead.objects.filter(pk=1).values_list("seq", "hash").first() or (0, b"")
     return seq, bytes(hash_)
@@ -59,7 +58,7 @@ def chains_in_force() -> Iterator[tuple[int, Chain]]:
 
 
 def fields_in_force() -> Mapping[int, Sequence[InForce]]:
-    """Return the fields in force by group; fields that are graded by value come with each of their values."""
+    """Return the fields in force by group, with each value where the grade depends on it."""
     return _fields_at(*trail_head())
 
 

@@ -61,7 +61,7 @@ def join_token_create(
 
 
 def join_token_revoke(*, actor: Actor, token: JoinToken) -> None:
-    """Revoke the token: after this commit no agent can enrol with it. Agents that enrolled before stay."""
+    """Revoke the token: no agent can enrol with it after this commit. Agents that enrolled before stay."""
     with audited() as journal:
         if JoinToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=timezone.now()):
             journal.record(actor, "join-token.revoke", _target(token), before=_told(token))

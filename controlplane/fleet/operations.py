@@ -28,8 +28,7 @@ Receipt = dict[str, Any]
 
 
 def steps_begin(operation: Operation, group_ids: Collection[int]) -> list[str]:
-    """Add a step for every agent of these groups, and return the agents. Each must prove that it applied the state that
-    this transaction leaves."""
+    """Add a step for every agent of these groups: each must prove that it applied what this transaction leaves."""
     if not group_ids:
         return []
     theirs = Agent.objects.filter(group__in=group_ids, revoked_at=None)
@@ -77,8 +76,7 @@ def steps_waiting(agents: Collection[str]) -> dict[str, list[WaitingStep]]:
 
 
 def proofs_kept(agents: Collection[str]) -> dict[str, list[Proof]]:
-    """Return the purges that each of these agents has proved but not yet acknowledged with the state that requested
-    them."""
+    """Return the purges that each agent has proved without having acknowledged the state that requested them."""
     rows = list(PurgeProof.objects.filter(agent__in=agents).order_by("pk"))
     owners = namespace_organisations({row.namespace_id for row in rows})
     found = defaultdict[str, list[Proof]](list)

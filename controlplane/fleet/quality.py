@@ -53,7 +53,7 @@ class Results:
     def verdict(self, served: Served, kv_dtype: str) -> str | None:
         """Return the verdict on a format, or None if it was never measured.
 
-        A format that is computed as another one has that one's verdict, unless it has a result under its own name.
+        A format computed as another has that one's verdict, unless it has a result under its own name.
         """
         known = self.verdicts.get(served.key, {})
         own = "passed" if kv_dtype == BASELINE else known.get(kv_dtype)
@@ -63,7 +63,7 @@ class Results:
         return self.verdict(served, kv_dtype) in LET_THROUGH
 
     def allowed(self, served: Served) -> tuple[str, ...]:
-        """Return the formats that the engine supports and that may carry traffic."""
+        """Return the formats that the engine supports and may serve."""
         return tuple(one for one in served.formats if self.may_serve(served, one))
 
     def why_not(self, served: Served, kv_dtype: str) -> str:
@@ -96,7 +96,6 @@ def backend_of(about: Mapping[str, Any]) -> str:
 
 
 def served_by(agent: str, about: Mapping[str, Any]) -> list[Served]:
-    """Return all models that an engine's description lists."""
     own, backend = about.get("kv_dtypes", ()), backend_of(about)
     computed_as = tuple(sorted(about.get("computed_as", {}).items()))
     return [

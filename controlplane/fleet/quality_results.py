@@ -31,8 +31,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class _Read(BaseModel):
-    """A part of the file. Members that decide nothing are ignored: the digest has already proved that the file is
-    unchanged."""
+    """A part of the file. Members that decide nothing are ignored: the digest proves that the file is unchanged."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -98,7 +97,7 @@ class Artefact(_Read):
 
 
 def _is_meant(measurement: Measurement, scales: ScaleSets) -> bool:
-    """Return whether a measurement belongs to these scale sets. Formats in FLOOR have no scales and always do."""
+    """Return whether a measurement belongs to these scale sets. Formats in FLOOR have no scales."""
     if scales == "any" or measurement.kv_format in FLOOR:
         return True
     return bool(measurement.scale_set) == (scales == "calibrated")
@@ -235,7 +234,7 @@ def quality_override(
 def quality_list(
     *, model: str | None = None, revision: str | None = None, backend: str | None = None, kv_dtype: str | None = None
 ) -> Sequence[QualityResult]:
-    """Return the results that count, filtered by the arguments that are set."""
+    """Return the results that count, filtered."""
     asked = {"model": model, "revision": revision, "backend": backend, "kv_dtype": kv_dtype}
     found = newest_results(None if model is None else [model])
     return [one for one in found if all(value in (None, getattr(one, name)) for name, value in asked.items())]

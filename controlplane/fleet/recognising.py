@@ -19,7 +19,7 @@ InDatabase = Callable[[Asked], Awaitable[dict[bytes, Outcome]]]
 
 
 class Recognition:
-    """Collects token lookups into batches. One instance for each event loop; `ask` calls `recognised` in a thread."""
+    """Collects token lookups into batches, for one event loop. `ask` calls `recognised` in a thread."""
 
     def __init__(self, ask: InDatabase) -> None:
         self._ask = ask
@@ -72,7 +72,7 @@ def _outcome(token: str, owner: TokenOwner | None) -> Outcome:
 
 
 def _first_used(token: str) -> Outcome:
-    """End the old token, because the new one is used for the first time, and return the agent."""
+    """End the old token, because the new one is used for the first time."""
     try:
         agent_for_token(token, timezone.now())
     except (UnknownToken, Revoked) as error:

@@ -86,7 +86,7 @@ class Stored:
 
 
 def batches_store(batches: Batches, *, now: datetime, usage: Usage | None = None) -> dict[str, Stored]:
-    """Store all batches or none, together with the usage that `usage` adds up, and return the results by agent.
+    """Store all batches or none, with what `usage` adds up.
 
     Only agents that no longer exist or are revoked have no result.
     """
@@ -112,13 +112,12 @@ def batches_store(batches: Batches, *, now: datetime, usage: Usage | None = None
 
 
 def _canaries(agents: Mapping[str, Agent], fresh: Mapping[str, Intake]) -> list[tuple[Agent, Mapping[str, Any]]]:
-    """Return the isolation probe reports of gateways, in the order reported."""
+    """Return gateways' isolation probe reports in order."""
     gateways = ((agents[pk], one) for pk, one in fresh.items() if agents[pk].kind == "gateway")
     return [(agent, report.told) for agent, one in gateways for report in one.arrival.fresh if report.kind == "canary"]
 
 
 def _counted(intakes: Mapping[str, tuple[Batch, Intake]]) -> dict[str, list[Numbered]]:
-    """Return the reports to add up, by agent."""
     found = dict[str, list[Numbered]]()
     for pk, (batch, intake) in intakes.items():
         numbered = enumerate(batch.reports, batch.first)
@@ -129,11 +128,10 @@ def _counted(intakes: Mapping[str, tuple[Batch, Intake]]) -> dict[str, list[Numb
 
 
 def _is_counted(report: Report, *, is_fresh: bool) -> bool:
-    """Return whether a report is passed on to be added up.
+    """Return whether to pass a report on for adding up: if it is new, or if it names its journal records.
 
-    Usage that names its journal records always is: those decide, because a report number may be used twice, and an
-    agent that missed an answer must learn again which rows were not counted. Other reports are added up if they are
-    new.
+    Those decide for usage: a report number may be used twice, and an agent that missed an answer must learn again which
+    rows were not counted.
     """
     if report.kind == "usage" and report.told.get("after") is not None:
         return True
@@ -176,7 +174,7 @@ def _known(agents: Mapping[str, Agent], batches: Batches) -> dict[str, Known]:
 
 
 def _speaking(agents: Iterable[str], batches: Batches, kinds: set[str]) -> dict[str, list[Mapping[str, Any]]]:
-    """Return the contents of reports of these kinds, by agent. Agents without any are left out."""
+    """Return the contents of the agents' reports of these kinds; agents without any are left out."""
     told = {pk: [one.told for one in batches[pk].reports if one.kind in kinds] for pk in agents}
     return {pk: all_told for pk, all_told in told.items() if all_told}
 

@@ -21,7 +21,7 @@ class _Entry:
 
 
 class Roster:
-    """Known agents, by token hash and by id. Times are seconds of a monotonic clock."""
+    """Known agents. Times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:
         self._by_hash: dict[bytes, _Entry] = {}
@@ -67,7 +67,6 @@ class Roster:
                 entry.read_at = now
 
     def acknowledged(self, agent: str, *, spool: str, number: int, desired_hash: str, desired_generation: int) -> None:
-        """Update an agent's entry with the result of a commit."""
         entry = self._by_id.get(agent)
         if entry is not None:
             entry.agent = replace(

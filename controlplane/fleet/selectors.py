@@ -42,7 +42,7 @@ def agent_for(agent_id: str) -> Agent:
 
 
 def agents_in_state(state: AgentState, *, now: datetime, cadence: float) -> "QuerySet[Agent]":
-    """Return the agents in this state, by a query that follows the same rules as health.agent_state."""
+    """Return the agents in this state, by the rules of health.agent_state as a query."""
     heard = Q(last_seen_at__gte=now - timedelta(seconds=stale_after_seconds(cadence)), last_seen_at__lte=now + AHEAD)
     living = agents_living()
     if state == "revoked":

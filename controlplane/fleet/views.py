@@ -43,7 +43,7 @@ def why_of(agent: Agent, *, state: AgentState, unenforced: Sequence[Mapping[str,
 def agent_view(
     agent: Agent, *, now: datetime, cadence: float, in_force: Mapping[int, Sequence[InForce]]
 ) -> dict[str, Any]:
-    """Return the agent as it is shown. `in_force` has policy fields by group (fields_in_force)."""
+    """Return the agent as shown. `in_force` has policy fields by group (fields_in_force)."""
     state, about, beat = state_of(agent, now=now, cadence=cadence), agent.about, agent.heartbeat
     seen, load = agent.last_seen_at, beat.get("load", {})
     is_serving = agent.kind == "engine" and agent.revoked_at is None

@@ -27,14 +27,14 @@ Admit = Callable[..., Listener]  # takes the user, the session's row key and the
 
 
 class LiveSocket:
-    """The ASGI application of one path of sockets. `admit` returns the listener or raises ListenerRefused."""
+    """The ASGI application of one path of sockets."""
 
     def __init__(self, desks: Desks, admit: Admit) -> None:
         self._desks = desks
         self._admit = admit
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Serve a socket, and count it for exactly as long as it lives, however it ends."""
+        """Count the socket for exactly as long as it lives, however it ends."""
         sockets_open.inc()
         try:
             await self._answer(scope, receive, send)
@@ -73,7 +73,7 @@ async def _refuse(send: Send, code: int) -> None:
 
 
 async def _served(desk: Desk, listener: Listener, since: int | None, receive: Receive, send: Send) -> int | None:
-    """Serve a socket until the client leaves, or until it must be closed; then return the code."""
+    """Serve a socket until the client leaves, or return the code to close it with."""
     outbox = Outbox(listener)
     await desk.join(outbox)
     sending = asyncio.create_task(_send_on(desk, outbox, since, send))

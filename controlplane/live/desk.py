@@ -99,13 +99,13 @@ class Desk:
             self._groups[FLEET_GROUP].relay(message)
 
     async def _turn_on(self) -> None:
-        """Refresh all groups with every minute of the database's clock, because all time windows move then."""
+        """Refresh all groups with every minute of the database's clock, when all time windows move on."""
         while True:
             await asyncio.sleep(MINUTE - (time.time() + self._ahead_seconds) % MINUTE)
             await self._turn()
 
     async def _turn(self) -> None:
-        """Refresh the groups one after the other, at even intervals; skip groups that no socket is left in."""
+        """Refresh the groups that still have sockets, one after the other, at even intervals."""
         names = list(self._groups)
         for name in names:
             if name in self._groups:
@@ -138,7 +138,7 @@ class Desk:
                 group.tell_still({"type": "still", "seq": checked.at_ms}, quiet_seconds=QUIET_SECONDS)
 
     def _went_wrong(self, error: Exception) -> None:
-        """Log the first of successive failures, not one every two seconds."""
+        """Log the first failure in a row, not one every two seconds."""
         if not self._is_failing:
             log.error("listeners cannot be checked", extra={"why": str(error)}, exc_info=error)
         self._is_failing = True

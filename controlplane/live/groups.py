@@ -48,7 +48,7 @@ class Group:
         self._counting.ask()
 
     def relay(self, message: Mapping[str, Any]) -> None:
-        """Send a message of another process to all pages. A nudge has no `seq`, so it is derived from its time."""
+        """Send another process's message to all pages. A nudge has no `seq`: it gets one from its time."""
         self._relayed[message["type"]] = {"seq": int(message.get("at", 0) * 1000), **message}
         self._relaying.ask()
 

@@ -63,7 +63,7 @@ def fleet_listener(user: Any, session: str) -> Listener:
 
 
 def organisation_listener(user: Any, session: str, *, org: str) -> Listener:
-    """Return the listener. Refuse an unknown organisation and one without access alike."""
+    """Refuse an unknown organisation and one without access alike."""
     if not user.is_authenticated:
         raise ListenerRefused(NOT_SIGNED_IN)
     try:
