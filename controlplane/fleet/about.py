@@ -1,8 +1,8 @@
 """Validate an agent's description of itself, at enrolment and whenever the agent reports a new one. Pure.
 
 Unknown members are dropped, because an agent may be newer than the control plane. So are KV formats that no policy can
-name: an engine that computes in float32 has pages for that format too. Nothing else relies on the description: people
-see it, and routing and publishing learn from it what an agent can do.
+name: an engine that computes in float32 has pages for that format too. The description is trusted no further than this:
+people see it, and routing and publishing rely on it for what an agent can do.
 """
 
 from collections.abc import Mapping

@@ -17,7 +17,7 @@ PAST_SPOOLS = 8
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """The reports received: all up to `number` of `spool`, and of the `past` spools, newest first."""
+    """The reports received so far: all up to `number` of `spool`, likewise for the `past` spools, newest first."""
 
     spool: str = ""
     number: int = 0
@@ -30,9 +30,9 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A batch compared with what was received before.
+    """The new reports of a batch (`fresh`), and the state after they are stored (`received`).
 
-    `received` is valid once `fresh` is stored; nothing is acknowledged before.
+    Nothing is acknowledged before they are stored.
     """
 
     received: Received

@@ -140,7 +140,7 @@ def _living() -> list[Agent]:
 
 
 def _looked_at(agents: Sequence[Agent]) -> list[Agent]:
-    """Return the agents just taken over, whose login may be the old one if Redis was away, and a random few of the
+    """Return agents to check: those just taken over, because Redis may still have their old logins, and a random few
     others."""
     since = timezone.now() - TAKEN_OVER_WITHIN
     taken_over = [agent for agent in agents if agent.key_number > 1 and agent.enrolled_at >= since]

@@ -29,7 +29,7 @@ def login_rules(prefix: str, commands: Iterable[str]) -> list[str]:
 
 
 def commands_known(client: redis.Redis) -> tuple[str, ...]:
-    """Every required command, and the optional ones that this server accepts in a rule."""
+    """Return every required command, and the optional ones that this server accepts in a rule."""
     return (*REQUIRED_COMMANDS, *(name for name in OPTIONAL_COMMANDS if _is_known(client, name)))
 
 

@@ -110,7 +110,7 @@ def _standing(found: Mapping[str, Any], at: datetime, now: datetime) -> tuple[An
 
 
 def _moment(at: float, now: datetime) -> datetime:
-    """Return the reported time, limited to the past day: reports may wait in the gateway's spool, but cannot be of the
+    """Return the reported time, limited to the past day: reports may wait in the gateway's spool, but none is of the
     future."""
     seconds = min(max(at, (now - BEHIND).timestamp()), now.timestamp())
     return datetime.fromtimestamp(seconds, UTC)
@@ -161,7 +161,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """One agent's isolation over the last hour. Of several gateways' timings it has the one furthest from 0.5."""
+    """The result of the probes at one agent over the last hour. `timing` is that of the gateway furthest from 0.5."""
 
     rounds: Mapping[str, int]
     at: datetime | None = None

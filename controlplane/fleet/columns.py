@@ -20,8 +20,7 @@ def columns_sql(columns: str) -> tuple[str, str]:
 
 
 def rows_update(model: type[models.Model], columns: str, rows: Sequence[Sequence[Any]], **same: Any) -> None:
-    """Set these columns of each row, of which the first identifies the row, and set the columns in `same` alike for
-    all."""
+    """Set these columns of each row; the first one identifies the row. Columns in `same` get one value in all rows."""
     if not rows:
         return
     names, arrays = columns_sql(columns)

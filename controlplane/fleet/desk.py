@@ -1,5 +1,4 @@
-"""State that all requests of the agent API share: known agents, batches to write, and values that every answer
-contains.
+"""The state that all requests of the agent API share: known agents, waiting batches, and values for every answer.
 
 There is one `Desk` for each event loop. Database access runs in separate threads, never in the loop. While agents
 report, their heartbeats are written once a second, and the agents' current rows are read back for the answers.

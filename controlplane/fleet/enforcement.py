@@ -111,7 +111,7 @@ def ability_of(about: Mapping[str, Any]) -> Ability:
 
 
 def enforcement_view(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return every policy field with its grade on one engine, and the grade of each value where values differ."""
+    """Return every policy field with its grade on one engine and, if it is graded by value, with each value's grade."""
     ability = ability_of(about)
     formats = list(dict.fromkeys(kv_format for known in ability.formats.values() for kv_format in known))
     declared = {name: _shown(name, ability, VALUES.get(name, ())) for name in DECLARED_FIELDS}

@@ -58,7 +58,7 @@ FORGOTTEN: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Everything a process needs to act as this agent. `token` is None if its current token remains valid."""
+    """Everything a process needs to act as this agent. `token`: None if its current token remains valid."""
 
     agent: str
     kind: str

@@ -1,7 +1,7 @@
-"""The health of an agent: its state, and its conditions with their beginning and reason. Pure.
+"""The health of an agent: its state, and its conditions with their start times and reasons. Pure.
 
 The state is one word, derived from the last heartbeat and its age. Conditions are the problems of an agent. Several may
-exist at once, and each keeps the time at which it began for as long as it lasts.
+exist at once, and each keeps its start time for as long as it lasts.
 """
 
 import re
@@ -59,7 +59,7 @@ class Needed:
 
 @dataclass(frozen=True, slots=True)
 class AgentFacts:
-    """The facts that conditions depend on. A hash is empty if there is none yet."""
+    """The facts that conditions depend on. A hash is empty before the first state."""
 
     kind: str
     is_revoked: bool
@@ -119,7 +119,7 @@ def is_in_sync(*, kind: str, desired_hash: str, applied_hash: str, engine_hash: 
 def conditions(facts: AgentFacts, *, before: Conditions, now: datetime, stale_after: float, ours: str) -> Conditions:
     """Return all current problems of an agent; none if it is revoked or has never reported.
 
-    A condition that is also in `before` keeps its beginning. `ours` is the version of the control plane.
+    A condition that is also in `before` keeps its start time. `ours` is the version of the control plane.
     """
     if facts.is_revoked or facts.last_seen_at is None:
         return {}

@@ -112,7 +112,7 @@ def _is_settled(row: Mapping[str, Any]) -> bool:
 
 
 def _histories(agents: Collection[str]) -> dict[str, Mapping[str, Any]]:
-    """Return whether the states that these agents report were ever desired, and since when a newer one is."""
+    """Return whether the states that these agents report were ever desired, and when a newer one first was."""
     if not agents:
         return {}
     generations = AgentGeneration.objects.filter(agent=OuterRef("pk"))

@@ -1,4 +1,4 @@
-"""Deletes old generations, join tokens and probe results."""
+"""Delete old generations, join tokens and probe results."""
 
 from datetime import datetime, timedelta
 from typing import Any

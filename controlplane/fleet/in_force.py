@@ -20,7 +20,7 @@ Chain = tuple[Values, Values, Values]
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """A field in force, in general or for one model. `value` is None if the grade does not depend on it."""
+    """A field in force, in general or for one model. `value`: None if the grade does not depend on it."""
 
     field: str
     value: str | None = None
@@ -34,14 +34,17 @@ class InForce:
 def trail_head() -> tuple[int, bytes]:
     """Return the head of the audit trail. Values derived from policies are valid until it moves.
 
-    After a restored backup, two trails may share a number; the hash tells them apart.
+    After a restored backup, two trails may share a number; the hash distinguishes them.
     """
     seq, hash_ = AuditHead.objects.filter(pk=1).values_list("seq", "hash").first() or (0, b"")
     return seq, bytes(hash_)
 
 
 def chains_in_force() -> Iterator[tuple[int, Chain]]:
-    """Yield each living namespace's group and policy levels. Equal combinations, which thousands share, come once."""
+    """Yield each living namespace's group and policy levels.
+
+    Each combination comes once: thousands of namespaces are alike.
+    """
     fleet = PolicyLevel.objects.filter(kind=PolicyLevel.Kind.FLEET).values_list("policy", flat=True).first() or {}
     living = Namespace.objects.filter(deleted_at=None).exclude(organisation__state=Organisation.State.DELETED)
     rows: Any = (

@@ -26,8 +26,10 @@ PROBLEM_LENGTH = 200
 
 @dataclass(frozen=True, slots=True)
 class WaitingStep:
-    """A step of an operation that this agent owes. It is about one namespace or one organisation; about all if neither
-    is set."""
+    """A step of an operation that this agent owes.
+
+    It concerns one namespace, one organisation or, if neither is set, everything.
+    """
 
     id: int
     operation: str

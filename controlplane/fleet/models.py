@@ -61,8 +61,7 @@ class Agent(models.Model):
     token_hash = models.BinaryField(max_length=32, unique=True)
     next_token_hash = models.BinaryField(max_length=32, null=True, unique=True, help_text="Given out, not used yet.")
 
-    # Its desired state. The generation increases with every new hash, so that an older state never passes for a newer
-    # one.
+    # Its desired state. The generation increases with every new hash, so that an older state never counts as newer.
     desired_hash = models.CharField(max_length=64, blank=True)
     desired_generation = models.PositiveBigIntegerField(default=0)
     desired_at = models.DateTimeField(null=True, blank=True)
@@ -93,7 +92,7 @@ class Agent(models.Model):
     push_attempts = models.PositiveIntegerField(default=0)
     push_retry_at = models.DateTimeField(null=True, blank=True)
 
-    # Its conditions by kind, with beginning and reason.
+    # Its conditions by kind, each with start time and reason.
     conditions = models.JSONField(default=dict, blank=True)
 
     class Meta:
@@ -131,8 +130,7 @@ class OperationStep(models.Model):
 
     operation = models.ForeignKey(Operation, on_delete=models.CASCADE, related_name="steps")
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="steps")
-    # `state` is done once the agent has acknowledged `generation`. Any other action is a command, done with its
-    # receipt.
+    # `state` ends when the agent acknowledges `generation`. Any other action is a command and ends with its receipt.
     deed = models.CharField(max_length=20)
     arguments = models.JSONField(default=dict, blank=True)
     generation = models.PositiveBigIntegerField(null=True, help_text="Of the state that holds it; null: not planned.")

@@ -1,5 +1,5 @@
-"""Operations that agents must prove. Each agent has a step, which ends by its report, by its deadline, or because it
-left.
+"""Operations that agents must prove: each agent has a step, ended by its report, by its deadline, or because it was
+revoked.
 
 Services: they write. intake.py decides which reports count. Locks are taken in one order everywhere: agents by name,
 then steps by number, then operations.

@@ -53,7 +53,7 @@ class Results:
     def verdict(self, served: Served, kv_dtype: str) -> str | None:
         """Return the verdict on a format, or None if it was never measured.
 
-        A format computed as another has that one's verdict, unless it has a result under its own name.
+        A format computed as another takes that format's verdict, unless it has a result under its own name.
         """
         known = self.verdicts.get(served.key, {})
         own = "passed" if kv_dtype == BASELINE else known.get(kv_dtype)

@@ -1,7 +1,7 @@
 """Results of the quality suite: read from its file, stored with an audit record, or overridden by an operator.
 
 engine_agent/tools/quality/artefact.py writes the file; this module decides. A run that was too small or blind, or in
-which the exact formats did not pass, allows no format, whatever it says of single formats.
+which the exact formats did not pass, allows no format, whatever its results for single formats.
 """
 
 import json
@@ -76,7 +76,7 @@ class Artefact(_Read):
 
     @property
     def is_telling(self) -> bool:
-        """Return whether the run is conclusive, in either direction: not quick, and able to reject its control."""
+        """Return whether the run allows a conclusion, either way: it was not quick, and it rejected its control."""
         return self.is_control_rejected and not self.is_quick
 
     @property
@@ -192,9 +192,9 @@ def _figures(artefact: Artefact, found: Measurement) -> dict[str, Any]:
 
 
 def quality_ensure(*, actor: Actor, model: str, path: Path) -> bool:
-    """Store the results in a file and return True, unless this very run is stored already: later results keep counting.
+    """Store the results from a file and return True, unless this very run is stored already.
 
-    Raise OSError or InvalidFields.
+    A run stored before must not override results that came later. Raise OSError or InvalidFields.
     """
     artefact = artefact_load(path)
     if quality_is_recorded(model, artefact):

@@ -58,7 +58,7 @@ class Recognition:
 
 
 def recognised(asked: Asked) -> dict[bytes, Outcome]:
-    """Return for each token its agent, or the error that says why there is none."""
+    """Return for each token its agent, or the error if it has no agent."""
     owners = token_owners(asked)
     return {hash_: _outcome(token, owners.get(hash_)) for hash_, token in asked.items()}
 

@@ -128,10 +128,10 @@ def _counted(intakes: Mapping[str, tuple[Batch, Intake]]) -> dict[str, list[Numb
 
 
 def _is_counted(report: Report, *, is_fresh: bool) -> bool:
-    """Return whether to pass a report on for adding up: if it is new, or if it names its journal records.
+    """Return whether to add up a report: if it is new, or if it is usage that names its journal records.
 
-    Those decide for usage: a report number may be used twice, and an agent that missed an answer must learn again which
-    rows were not counted.
+    The records then decide what is new: a report's number may be used twice, and an agent that missed an answer must
+    learn again which rows were not counted.
     """
     if report.kind == "usage" and report.told.get("after") is not None:
         return True

@@ -50,8 +50,10 @@ class Roster:
         self._by_hash[agent.token_hash] = self._by_id[agent.id] = entry
 
     def refresh(self, asked: Iterable[str], agents: Iterable[AgentNow], *, now: float) -> None:
-        """Update the entries of the agents asked for. Remove agents that are revoked, gone, long silent, or have
-        another token."""
+        """Update the entries of the agents in `asked`.
+
+        Remove agents that are revoked, gone, long silent, or have another token.
+        """
         found = {one.id: one for one in agents}
         for name in asked:
             entry, agent = self._by_id.get(name), found.get(name)

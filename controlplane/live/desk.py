@@ -1,8 +1,9 @@
-"""State that all live sockets of a process share: the listeners, the messages for them, and checks of their access.
+"""The state that all live sockets of a process share: the listeners, their messages, and checks of their access.
 
 There is one `Desk` for each event loop; it is idle while no socket is open. It computes no statistics: `message` is
 injected, and called once for all sockets of a group. Database access runs in separate threads, never in the loop.
-Access checks and statistics have different threads, so that computing many groups delays neither admission nor removal.
+Access checks and statistics have different threads, so that sockets are admitted and closed in time, however many
+groups are computed.
 """
 
 import asyncio

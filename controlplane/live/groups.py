@@ -59,7 +59,7 @@ class Group:
             self._tell_numbers(message)
 
     def _tell_numbers(self, message: Mapping[str, Any]) -> str:
-        """Send statistics and note the time. A pulse proves that messages flow, but says nothing about statistics."""
+        """Send statistics and note the time. A pulse proves that messages flow, but not that statistics are current."""
         self._counted_at = asyncio.get_running_loop().time()
         return self._tell(message)
 

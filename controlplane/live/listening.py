@@ -58,7 +58,7 @@ EVERYBODY = "*"
 
 
 def organisations_told(payload: str) -> frozenset[int] | None:
-    """Return the organisations with new usage, or None if it may be any."""
+    """Return the organisations with new usage; None means that it may be any."""
     parts = payload.split(",")
     return frozenset(map(int, parts)) if all(part.isascii() and part.isdecimal() for part in parts) else None
 

@@ -1,4 +1,4 @@
-"""Allows live sockets for our own pages only.
+"""Allow live sockets for our own pages only.
 
 A browser sends the session's cookie with any site's socket, so the page's `Origin` decides: scheme, host and port must
 all match.

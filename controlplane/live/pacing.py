@@ -1,4 +1,4 @@
-"""Runs an action on request, but at most once in an interval."""
+"""Run an action on request, but at most once in an interval."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

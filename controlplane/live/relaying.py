@@ -1,4 +1,4 @@
-"""Receives messages of other processes to all fleet pages from Redis, once for each process rather than each socket."""
+"""Receive messages of other processes to all fleet pages from Redis, once for each process rather than each socket."""
 
 import asyncio
 import logging

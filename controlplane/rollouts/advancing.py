@@ -73,10 +73,7 @@ class Seen:
 
 
 def rollouts_advance(*, now: datetime) -> int:
-    """Take at most one action for each open rollout, and return how many had one.
-
-    A failure stops only its own rollout.
-    """
+    """Take at most one action for each open rollout, and return their number. A failure stops only its own rollout."""
     rollouts = list(_rollouts_due().select_related(*WITH_ITS_PLACE).order_by("created_at"))
     awaited = _awaited_by_operation(rollouts)
     return sum(_advance(one, awaited.get(one.operation_id, []), now) for one in rollouts)
@@ -152,7 +149,7 @@ def _seen(rollout: Rollout, awaited: Sequence[Awaited], now: datetime) -> Seen:
 
 
 def _watched(rollout: Rollout, view: RolloutView, now: datetime) -> Seen:
-    """Return a canary before its last step, with its agents' counters and their sums."""
+    """Read a canary before its last step, with its agents' counters and their sums."""
     columns = AGENT_COLUMNS if rollout.baking_since is None else (*AGENT_COLUMNS, "heartbeat")
     rows: Any = agents_of(groups_below(place_of(rollout.level))).values(*columns)
     agents = [_news(row, scope_of(rollout.level)) for row in rows]

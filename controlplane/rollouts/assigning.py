@@ -72,14 +72,14 @@ class Planned:
 
 
 class PlanningBusy(Exception):
-    """Another planner has run for longer than the lock timeout. What its plan misses is in the next one."""
+    """Another planner has run for longer than the lock timeout. Changes that its plan misses are in the next one."""
 
 
 @contextmanager
 def planning() -> Iterator[None]:
     """Keep other planners out until the end of the block.
 
-    Waits no longer than the usual lock timeout: settings/django.py.
+    Raise PlanningBusy after the usual lock timeout: settings/django.py.
     """
     try:
         with connection.cursor() as cursor:

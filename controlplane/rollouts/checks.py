@@ -55,7 +55,7 @@ def formats_check(judged: Sequence[Judged]) -> Iterable[FieldProblem]:
 
 
 def formats_preview(*, actor: Actor, place: Place, policy: Policy) -> Judgement:
-    """Return the same problems for a draft, and warnings that are no reason to refuse it."""
+    """Return the problems of a draft's formats, and warnings that are no reason to refuse it."""
     *above, level = levels_of(place)
     draft = Draft(tuple(one.policy for one in above), level.policy, policy.said())
     if not formats_differ(draft):
@@ -91,7 +91,7 @@ def _below(places: Sequence[Place]) -> list[list[Below]]:
 
 
 def _itself(namespace: Namespace) -> Below:
-    """Return the namespace as below itself. Its own and inherited values are in its draft."""
+    """Return the namespace as a `Below` of itself. Its own and inherited values are in its draft."""
     organisation = namespace.organisation
     return Below(organisation.pk, organisation.slug, namespace.pk, namespace.slug, namespace.group_id, {}, {})
 
@@ -108,7 +108,7 @@ def _said(level: Values) -> list[tuple[str, str, object]]:
 def formats_judge(
     draft: Draft, below: Iterable[Below], served: Mapping[int, Sequence[Served]], results: Results
 ) -> Judgement:
-    """Return problems group by group: no engine of a group supports a format, or none may serve it. Pure."""
+    """Return problems and warnings. A format is a problem if no engine of a group supports it or may serve it. Pure."""
     problems, warnings = dict[FieldProblem, None](), dict[PreviewWarning, None]()
     for wanted in _wanted(draft, below, served).values():
         for one, where in wanted.items():

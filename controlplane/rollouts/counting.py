@@ -22,7 +22,10 @@ MOST_UNCHANGED = 100  # agents to compare with; more would prove little, and all
 
 @dataclass(frozen=True, slots=True)
 class AgentNews:
-    """An agent's newest heartbeat about one level, and the agent's problems, which are empty if there are none."""
+    """An agent's newest heartbeat about one level.
+
+    `rejected` and `silent` are problems, empty if there is no problem.
+    """
 
     agent: str
     kind: str

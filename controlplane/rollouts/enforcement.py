@@ -33,7 +33,7 @@ def enforcement_check(judged: Sequence[Judged]) -> Iterable[FieldProblem]:
 
 
 def enforcement_preview(*, actor: Actor, place: Place, policy: Policy) -> Judgement:
-    """Return the same problems for a draft, and warnings that are no reason to refuse it."""
+    """Return the problems of a draft that agents do not enforce, and warnings that are no reason to refuse it."""
     *above, level = levels_of(place)
     draft = Draft(tuple(upper.policy for upper in above), level.policy, policy.said())
     settings = settings_of(draft)
@@ -53,7 +53,7 @@ def enforcement_of(place: Place, chain: Sequence[Values], model: str | None = No
 
 
 def enforcement_by_model(place: Place, chain: Sequence[Values]) -> dict[str | None, dict[str, Together]]:
-    """Return the same in general (None), and for each model that has its own values."""
+    """Return the grades of all fields in general (None), and for each model that has its own values."""
     serving = serving_by_place([place])[place.key]
     return {model: _enforcement(chain, model, serving) for model in (None, *models_named(chain))}
 

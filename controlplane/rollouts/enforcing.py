@@ -1,7 +1,7 @@
 """Decide what a draft is refused for or warned about because agents do not enforce it, and in which words. Pure.
 
 Only values that the level newly sets are judged; kept and inherited ones are not. A value is refused if every serving
-agent refuses it. If an agent does not report, or none serves yet, that is unknown, and a warning.
+agent refuses it. If an agent does not report, or none serves yet, enforcement is unknown, and a warning follows.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ class Setting:
 
     @property
     def is_optional(self) -> bool:
-        """Return whether agents of one version differ in this value. All of them implement the first one."""
+        """Return whether agents of the same version may differ in this value. All of them support the first value."""
         return self.field in VALUES and self.value != VALUES[self.field][0]
 
 

@@ -18,7 +18,7 @@ class Counts:
     """Counters of one scope, or of several together.
 
     `format_misses` are tokens missed because their blocks had another format. `ttft` counts the answers that were no
-    slower than each of TTFT_SECONDS, and last all of them.
+    slower than each of TTFT_SECONDS; its last number counts all answers.
     """
 
     requests: int = 0

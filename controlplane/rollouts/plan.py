@@ -25,7 +25,7 @@ class AgentView:
     applied_hash: str
     push_generation: int = 0  # of the state sent last
     push_hash: str = ""
-    push_attempts: int = 0  # how often that was sent
+    push_attempts: int = 0  # how often it was sent
     push_retry_at: datetime | None = None
 
     @property
@@ -44,7 +44,7 @@ class Push:
     generation: int
     target: str
     base: str
-    attempts: int  # this one counted
+    attempts: int  # including this one
     retry_at: datetime
 
 
@@ -56,7 +56,7 @@ class StepView:
     operation_id: str
     agent_id: str
     deed: str
-    generation: int  # the agent's desired one
+    generation: int  # the agent's desired generation
     attempts: int = 0
     retry_at: datetime | None = None
     deadline: datetime | None = None
@@ -74,7 +74,7 @@ class Order:
     generation: int
     arguments: Mapping[str, Any]
     deadline: datetime | None
-    attempts: int  # this one counted
+    attempts: int  # including this one
     retry_at: datetime
 
 
@@ -103,7 +103,7 @@ def _is_time(retry_at: datetime | None, now: datetime) -> bool:
 
 
 def _is_due(agent: AgentView, now: datetime) -> bool:
-    """Return whether to send now: a state newer than the one sent at once, the same one at its retry."""
+    """Return whether to send now. A state newer than the last one sent is due at once, the same state at its retry."""
     is_newer = agent.push_generation != agent.desired_generation
     return is_newer or _is_time(agent.push_retry_at, now)
 

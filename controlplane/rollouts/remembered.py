@@ -1,4 +1,4 @@
-"""A small thread-safe cache of the values used last."""
+"""A small LRU cache, safe for several threads of one process."""
 
 import threading
 from collections import OrderedDict

@@ -261,7 +261,7 @@ def rollout_resume(*, actor: Actor, rollout: Rollout) -> Rollout:
 
 
 def rollout_promote(*, actor: Actor, rollout: Rollout) -> Rollout:
-    """Go to the next step at once, whatever is known about this one."""
+    """Go to the next step at once, whatever the evidence of this one."""
     now = timezone.now()
     with audited() as journal:
         found = _open(rollout, "promote", actor)
@@ -395,7 +395,7 @@ def _end(rollout: Rollout, state: str, why: str, details: str = "", *, now: date
 
 
 def _is_held_by_all(rollout: Rollout) -> bool:
-    """Return whether all agents have the revision, or will get it with a later one that no rollout holds back."""
+    """Return whether all agents have the revision, or will get it with a later one because none waits any more."""
     return rollout.state == State.DONE or (rollout.state == State.SUPERSEDED and rollout.step >= len(rollout.steps) - 1)
 
 

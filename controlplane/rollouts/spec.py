@@ -1,4 +1,4 @@
-"""The requested way of a revision to the agents: all at once, or a few first, under guards. Pure."""
+"""The requested form of a rollout: all agents at once, or a few first, under guards. Pure."""
 
 from itertools import pairwise
 from typing import Annotated, Any, Literal

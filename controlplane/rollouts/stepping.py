@@ -91,7 +91,7 @@ def traffic_share(steps: Sequence[Step], step: int, reached: int, engines: int) 
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """An agent that has not acknowledged yet. `why` is for operators, who alone run agents."""
+    """An agent that has not acknowledged yet. Only operators, who run the agents, may read `why`."""
 
     agent: str
     why: str = ""
@@ -209,8 +209,7 @@ def _harm(view: RolloutView) -> GoBack | None:
 def _last_step(view: RolloutView) -> Decision:
     """Finish once the awaited agents have acknowledged.
 
-    One that enrolled since has the revision from the start, because none is held back any more, and owes no
-    acknowledgement.
+    An agent that enrolled since has the revision from the start, and owes no acknowledgement.
     """
     return _waiting(view.awaited) if view.awaited else Finish()
 
