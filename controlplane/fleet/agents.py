@@ -77,8 +77,8 @@ def agent_rotate_token(*, actor: Actor, agent: Agent) -> Operation:
 def agent_revoke(*, actor: Actor, agent: Agent) -> None:
     """Remove the agent from the fleet: end its token and its broker login, and stop waiting for it.
 
-    It keeps its name but moves to the default group, so that its former group can be deleted. Only a join token brings
-    it back.
+    It keeps its name but moves to the default group, so that its former group can be deleted. Only a join token
+    restores it.
     """
     now = timezone.now()
     with audited() as journal:

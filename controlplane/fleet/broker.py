@@ -32,7 +32,7 @@ PREFIX = "agent."
 PATTERN_USER, PATTERN_AGENT = "luminet.agents", "x"  # unused; shows how this server describes an agent's rights
 LOOKED_AT = 25  # logins checked in one round, plus as many of agents that were just taken over
 TAKEN_OVER_WITHIN = timedelta(minutes=10)
-KEPT_OPTIONS = ("ssl_cert_reqs", "ssl_check_hostname")  # agents need these; other options are for us only
+KEPT_OPTIONS = ("ssl_cert_reqs", "ssl_check_hostname")  # of our URL; others are only for us or this machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,10 @@ class Restored:
 
 
 def key_prefix(agent: str) -> str:
-    """Return the prefix of all the agent's broker keys. Ids contain no dot and no colon, so no two agents' keys
-    overlap."""
+    """Return the prefix of the agent's broker keys.
+
+    Ids contain no dot and no colon, so two agents' keys never overlap.
+    """
     return f"{PREFIX}{agent}:"
 
 
@@ -111,8 +113,7 @@ def login_end(agent: str) -> None:
 def logins_restore() -> Restored:
     """Make missing logins, drop surplus ones, and check the rights of a few of the others."""
     with _connected() as client:
-        # Read the names before the agents: an agent that enrols meanwhile then gets its login again, but never loses
-        # it.
+        # Read the names before the agents: an agent that enrols meanwhile gets its login again, but never loses it.
         names = {ours for name in map(str, client.acl_users()) if (ours := login_agent(name)) is not None}
         agents = _living()
         surplus = sorted(names - {agent.pk for agent in agents})
@@ -140,8 +141,7 @@ def _living() -> list[Agent]:
 
 
 def _looked_at(agents: Sequence[Agent]) -> list[Agent]:
-    """Return agents to check: those just taken over, because Redis may still have their old logins, and a random few
-    others."""
+    """Return the agents just taken over, because Redis may still have their old logins, and a random few others."""
     since = timezone.now() - TAKEN_OVER_WITHIN
     taken_over = [agent for agent in agents if agent.key_number > 1 and agent.enrolled_at >= since]
     newest = sorted(taken_over, key=lambda agent: agent.enrolled_at, reverse=True)[:LOOKED_AT]
@@ -164,8 +164,7 @@ def _wrong(client: redis.Redis, agents: Sequence[Agent]) -> list[Agent]:
 def _is_right(agent: Agent, user: Mapping[str, Any] | None, pattern: Mapping[str, Any]) -> bool:
     """Return whether a login is as it should be.
 
-    Its rights are compared with those of a user with the same rules, because server versions describe rules
-    differently.
+    Its rights are compared with those of a user with the same rules: server versions describe rules differently.
     """
     if user is None or not user["enabled"] or list(user["passwords"]) != [_digest(agent)]:
         return False

@@ -110,8 +110,7 @@ def _standing(found: Mapping[str, Any], at: datetime, now: datetime) -> tuple[An
 
 
 def _moment(at: float, now: datetime) -> datetime:
-    """Return the reported time, limited to the past day: reports may wait in the gateway's spool, but none is of the
-    future."""
+    """Return the reported time, limited to the past day: reports may wait in the gateway's spool."""
     seconds = min(max(at, (now - BEHIND).timestamp()), now.timestamp())
     return datetime.fromtimestamp(seconds, UTC)
 

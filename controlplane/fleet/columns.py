@@ -1,5 +1,7 @@
-"""Change many rows of a table in one statement. The new values are sent as columns, which is cheap for thousands of
-rows."""
+"""Change many rows of a table in one statement.
+
+New values are sent as columns, which is cheap for thousands of rows.
+"""
 
 from collections.abc import Sequence
 from typing import Any

@@ -35,7 +35,7 @@ Watched = Callable[[], Sequence[str]]
 class Desk:
     def __init__(self, watched: Watched, usage: Usage | None = None) -> None:
         self._watched_now, self._usage = watched, usage
-        # Each kind of work has its own thread, or a rush of one kind would block all the others.
+        # Each kind of work has its own threads, or a rush of one kind would block all the others.
         self._committing = ThreadPoolExecutor(1, thread_name_prefix="door-commits")
         self._looking = ThreadPoolExecutor(1, thread_name_prefix="door-looks")
         self._recognising = ThreadPoolExecutor(1, thread_name_prefix="door-recognises")

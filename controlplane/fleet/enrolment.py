@@ -75,8 +75,7 @@ class Credentials:
 
 
 def enrol(*, token: str, kind: str, name: str | None, about: Any, now: datetime, address: str) -> Credentials:
-    """Enrol a new agent, or take over the one that the join token names, and return new credentials. Raise
-    AgentRefused."""
+    """Enrol a new agent, or take over the one that the join token names, under new credentials. Raise AgentRefused."""
     secret = secret_new(AGENT_TOKEN_KIND)
     with audited() as journal:
         # Check the token first: a caller without a valid one must learn nothing else.

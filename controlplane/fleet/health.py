@@ -71,7 +71,7 @@ class AgentFacts:
     rejected_hash: str
     rejected_reason: str
     rejected_at: datetime | None
-    is_held_known: bool  # whether the state it reports was ever desired of it
+    is_held_known: bool  # whether the state it reports was ever desired for it
     engine: Mapping[str, Any]  # from its last heartbeat, checked by wire.heartbeat_check; empty before the first
     held_hash: str | None  # the state that its sidecar applied, from the same heartbeat
     clock_skew_seconds: float
@@ -110,8 +110,8 @@ def agent_state(
 
 
 def is_in_sync(*, kind: str, desired_hash: str, applied_hash: str, engine_hash: str | None) -> bool:
-    """Return whether the agent has applied its desired state: as it acknowledged and, for an engine, as the engine
-    reports."""
+    """Return whether the agent has applied its desired state, by its acknowledgement and, if an engine, the engine's
+    report."""
     is_applied = desired_hash != "" and applied_hash == desired_hash
     return is_applied and (kind != "engine" or engine_hash == applied_hash)
 

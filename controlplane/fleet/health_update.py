@@ -103,8 +103,7 @@ def _read(text: str | None) -> Any:
 
 
 def _is_settled(row: Mapping[str, Any]) -> bool:
-    """Return whether the agent's acknowledgement and last heartbeat both match the desired state. Its history is then
-    not needed."""
+    """Return whether acknowledgement and last heartbeat both match the desired state. No history is needed then."""
     held = _read(row["heartbeat__applied_text"])
     desired = row["desired_generation"], row["desired_hash"]
     is_held = held is None or (held["generation"], held["hash"]) == desired

@@ -1,7 +1,6 @@
 """Write the newest heartbeat of each agent once a second, all in one statement that also reads the agents' rows.
 
-A row that another transaction has locked is skipped: its heartbeat waits for the next write, and the others do not wait
-for it.
+A row that another transaction has locked is skipped: its heartbeat waits for the next write, but no other one does.
 """
 
 from collections.abc import Collection, Iterable, Mapping

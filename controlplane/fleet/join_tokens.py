@@ -1,5 +1,4 @@
-"""Join tokens, with which agents enrol: operators create them, they are shown once, enrolment spends them, and they
-expire."""
+"""Join tokens, with which agents enrol: created by operators, shown once, spent by enrolment, and expiring."""
 
 from datetime import datetime, timedelta
 
@@ -33,8 +32,10 @@ def join_token_create(
     agent: str = "",
     uses: int | None = 1,
 ) -> tuple[JoinToken, NewSecret]:
-    """Create a token and return it with its secret, which is never shown again. `uses` None: any number, until it
-    expires."""
+    """Create a token and return it with its secret, which is never shown again.
+
+    `uses` None: any number until it expires.
+    """
     name, *_ = all_checked(
         lambda: name_check(name),
         lambda: _kind_check(kind),
@@ -68,8 +69,10 @@ def join_token_revoke(*, actor: Actor, token: JoinToken) -> None:
 
 
 def join_token_spend(secret: str, *, now: datetime) -> JoinToken:
-    """Return the token with one use less, or raise UnknownToken. If the caller's transaction fails, the use is
-    restored."""
+    """Return the token with one use less, or raise UnknownToken.
+
+    A rollback of the caller's transaction restores the use.
+    """
     if not secret_is_well_formed(JOIN_KIND, secret):
         raise UnknownToken
     living = JoinToken.objects.filter(_alive(now), hash=secret_hash(secret))
@@ -80,8 +83,7 @@ def join_token_spend(secret: str, *, now: datetime) -> JoinToken:
 
 
 def standing_token_renew(secret: str, *, now: datetime) -> JoinToken:
-    """Create or renew the join token from the environment: valid for another day, for any number of agents of the
-    default group.
+    """Create or renew the token from the environment for another day, for any number of agents of the default group.
 
     It does not bring back revoked agents, because their machines know it. If an operator revokes it, it stays revoked
     until the environment sets another one.

@@ -1,7 +1,7 @@
 """An agent's secrets, derived from the signing key, its id and its key number: nothing to store, nothing to lose.
 
-Incrementing the key number changes all of them at once. The agent's token is not derived: it is random, and only its
-hash is stored.
+Incrementing the key number changes all of them at once. The agent's token is random instead, and only its hash is
+stored.
 """
 
 import hmac

@@ -34,8 +34,7 @@ def agent_now(row: tuple[Any, ...]) -> AgentNow:
 
 @dataclass(frozen=True, slots=True)
 class TokenOwner:
-    """The agent that a token belongs to. `is_next`: the token was issued but not used yet; its first use ends the old
-    one."""
+    """The agent that a token belongs to. `is_next`: the token is new, and its first use ends the old one."""
 
     agent: AgentNow
     is_next: bool

@@ -106,7 +106,7 @@ class Agent(models.Model):
 
 
 class AgentGeneration(models.Model):
-    """The hash that was desired of an agent at one generation. An acknowledgement counts only if it matches."""
+    """The desired hash of an agent at one generation. An acknowledgement counts only if it matches."""
 
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="generations")
     number = models.PositiveBigIntegerField()

@@ -1,5 +1,4 @@
-"""Operations that agents must prove: each agent has a step, ended by its report, by its deadline, or because it was
-revoked.
+"""Operations that agents must prove. Each agent's step ends by its report, at its deadline, or with its revocation.
 
 Services: they write. intake.py decides which reports count. Locks are taken in one order everywhere: agents by name,
 then steps by number, then operations.
@@ -110,8 +109,7 @@ def namespace_organisations(ids: Collection[int]) -> dict[int, int]:
 
 
 def agents_lock(ids: Collection[str]) -> "QuerySet[Agent]":
-    """Lock these agents, so that only one transaction at a time records their state. Foreign keys to them are not
-    blocked."""
+    """Lock these agents, so that only one transaction at a time records their state. Foreign keys stay possible."""
     return Agent.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")
 
 
@@ -119,8 +117,10 @@ def agents_lock(ids: Collection[str]) -> "QuerySet[Agent]":
 
 
 def steps_end(ended: Collection[Ended], *, now: datetime) -> int:
-    """End these steps, inside the transaction that makes it true, and return how many. A step that ended before keeps
-    its receipt."""
+    """End these steps and return how many, inside the transaction that makes it true.
+
+    A step that ended before keeps its receipt.
+    """
     outcomes = {one.step: one for one in ended}
     if not outcomes:
         return 0
@@ -195,8 +195,7 @@ def _all_of(steps: "QuerySet[OperationStep]", is_done: bool, note: str) -> list[
 
 
 def steps_settle(*, now: datetime, agents: Collection[str] | None = None) -> int:
-    """End steps that agents have acknowledged already: an operation that leaves their state as it was causes no new
-    report."""
+    """End steps that agents have acknowledged already: an unchanged state causes no new acknowledgement."""
     due = _proved_already() if agents is None else _proved_already().filter(agent__in=agents)
     names = sorted(set(due.values_list("agent_id", flat=True)[:BATCH]))
     if not names:

@@ -1,5 +1,4 @@
-"""The quality gate: a KV format may carry traffic if it passed on a model's revision and backend, or an operator
-allowed it.
+"""The quality gate: KV formats may carry traffic if they passed on a model's revision and backend, or were overridden.
 
 The newest result counts, but an inconclusive one, of a quick or blind run, does not replace another. `bf16` always
 passes, because the others are compared with it.
@@ -122,8 +121,8 @@ def results_read(models: Iterable[str] | None = None) -> Results:
 
 
 def newest_results(models: Iterable[str] | None = None) -> list[QualityResult]:
-    """Return the result that counts for each model, revision, backend and format; an inconclusive one only if there is
-    no other."""
+    """Return the result that counts for each model, revision, backend and format: the newest conclusive one, else the
+    newest."""
     rows = QualityResult.objects.all() if models is None else QualityResult.objects.filter(model__in=set(models))
     place = ("model", "revision", "backend", "kv_dtype")
     tells = Case(When(**{f"figures__{UNTELLING}": True}, then=1), default=0)
@@ -131,8 +130,7 @@ def newest_results(models: Iterable[str] | None = None) -> list[QualityResult]:
 
 
 def refused_formats(served: Sequence[Served], results: Results | None = None) -> dict[str, dict[str, str]]:
-    """Return by model the formats that some engine supports and none may serve, each with the reason. Gateways refuse
-    these.
+    """Return by model the formats that some engine supports and none may serve, with reasons. Gateways refuse these.
 
     A format that one engine may serve and another may not is not refused: routes name the formats of each engine.
     """

@@ -187,7 +187,7 @@ def _namespaces(purged: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterable[i
 
 
 def _generations(asked: Sequence[tuple[str, int]]) -> dict[str, dict[int, str]]:
-    """Return the hashes that were desired of these agents at these generations."""
+    """Return the desired hashes of these agents at these generations."""
     if not asked:
         return {}
     with connection.cursor() as cursor:

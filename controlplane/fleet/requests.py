@@ -68,10 +68,9 @@ def query_value(scope: Scope, name: str) -> str:
 
 
 async def body_read(scope: Scope, receive: Receive, *, limit: int = MOST_BATCH_BYTES) -> bytes:
-    """Return the whole body, or raise Refused if it is too large: at once if its announced length is, else while
-    reading.
+    """Return the whole body, or raise Refused if it is, or is announced to be, larger than the limit.
 
-    The connection limits the time (controlplane/web/edge.py).
+    A body announced as too large is not read at all. The connection limits the time (controlplane/web/edge.py).
     """
     announced = header(scope, b"content-length")
     if announced.isdecimal() and (len(announced) > LENGTH_DIGITS or int(announced) > limit):

@@ -1,5 +1,4 @@
-"""The model that comes with Luminet and its results in the quality suite, so that it can be served without measuring
-it."""
+"""The model that comes with Luminet and its quality results, so that it can be served without measuring it."""
 
 from typing import TYPE_CHECKING
 

@@ -20,8 +20,8 @@ GONE_SECONDS = 60.0  # a gateway that does not report for so long is taken to ad
 def gateways_living(heard: Mapping[str, datetime | None], *, now: datetime) -> list[str]:
     """Return the gateways that share the limits: those heard recently.
 
-    If none was, as after the control plane was away, return all: admitting too little for a moment harms less than
-    admitting too much.
+    If none was, as after the control plane was away, return all: to admit too little for a moment harms less than too
+    much.
     """
     known = {agent: at for agent, at in heard.items() if at is not None}
     living = [agent for agent, at in known.items() if (now - at).total_seconds() <= GONE_SECONDS]

@@ -13,11 +13,9 @@ from typing import Any
 def task_message(
     task: str, arguments: Sequence[Any] = (), *, queue: str, shown: str = "()", headers: Mapping[str, Any] | None = None
 ) -> bytes:
-    """Return a message to push at the left of the list `queue`, which is priority 0. Logs show `shown` as the
-    arguments.
+    """Return a message to push at the left of the list `queue`, which is priority 0. Logs show `shown` as arguments.
 
-    The message names the queue as the worker knows it. If the worker dies, the message is returned to the queue of that
-    name.
+    The message names the queue as the worker knows it: if the worker dies, the message is returned by that name.
     """
     task_id = str(uuid.uuid4())
     body = json.dumps([list(arguments), {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}])

@@ -51,8 +51,7 @@ def held_by(agent_id: str, kind: AgentKind, rollouts: Iterable[RolloutView]) -> 
 
 
 def superseded_by_next(rollout: RolloutView) -> tuple[int, dict[str, int]]:
-    """Return `base_revision` and `held_revisions` for the rollout that supersedes this one: all agents keep their
-    revisions.
+    """Return `base_revision` and `held_revisions` for the superseding rollout: all agents keep their revisions.
 
     Call it before the next revision is published, while `newest_revision` is still the newest.
     """

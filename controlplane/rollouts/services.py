@@ -167,8 +167,7 @@ def _superseded(level: PolicyLevel) -> Rollout | None:
 
 
 def base_of(superseded: Rollout | None, revision: int) -> tuple[int, dict[str, int]]:
-    """Return the revision that agents keep until they are reached and that a rollback restores, and exceptions by
-    agent.
+    """Return the revision that agents keep until they are reached, with exceptions by agent. A rollback restores it.
 
     It is the revision before, unless that was still being tried: then all agents keep theirs, and a rollback returns to
     the one before the trial.
@@ -190,8 +189,8 @@ def base_of(superseded: Rollout | None, revision: int) -> tuple[int, dict[str, i
 def grace_seconds(place: Place, published: policies.Published, before: Iterable[int], spec: RolloutSpec) -> int:
     """Return how long misses of another format are caused by the change itself; 0 if no format changes.
 
-    They are until the old blocks have ended, and for at least a bake. `before` are the present revisions of the agents
-    to be changed.
+    That is until the old blocks have ended, and for at least a bake. `before` are the present revisions of affected
+    agents.
     """
     *above, after = published.chain
     olds = _said(published.level, before)
@@ -292,8 +291,7 @@ def rollout_go_back(
     details: str = "",
     evidence: Mapping[str, Any] | None = None,
 ) -> Rollout:
-    """Publish the base's policy as the next revision, with the reason in its note: agents never return to an older
-    revision.
+    """Publish the base's policy as the next revision, so that agents never return to an older one; its note says why.
 
     The system publishes it: it was in force before, and what an organisation may no longer set must not keep it from
     escaping something worse.

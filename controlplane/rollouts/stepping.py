@@ -134,7 +134,7 @@ class RolloutView:
 @dataclass(frozen=True, slots=True)
 class Wait:
     why: str
-    details: str = ""  # with details for operators; empty if there are none
+    details: str = ""  # the same in full, for operators; empty if `why` is all
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,8 +245,10 @@ def _waiting(awaited: Sequence[Awaited]) -> Wait:
 
 
 def _of_agents(words: str, agents: Sequence[Awaited]) -> tuple[str, str]:
-    """Return the text with the agents' names, and in full for operators: a reason may name what another organisation
-    has there."""
+    """Return the text with the agents' names, and in full for operators.
+
+    A reason may name what another organisation has there.
+    """
     names = [one.agent for one in agents]
     explained = [f"{one.agent} ({one.why})" if one.why else one.agent for one in agents]
     more = words.format(listed(explained, NAMED_AT_MOST)) if explained != names else ""
