@@ -13,7 +13,7 @@ NONE: frozenset[Needed] = frozenset()
 
 
 def formats_needed() -> Mapping[int, frozenset[Needed]]:
-    """Return the KV formats that namespaces use, by the group that serves them. Cached until the audit trail moves."""
+    """Return the KV formats that namespaces use, by the group that serves them. Cached until the audit trail grows."""
     return _formats_at(*trail_head())
 
 

@@ -32,7 +32,7 @@ class InForce:
 
 
 def trail_head() -> tuple[int, bytes]:
-    """Return the head of the audit trail. Values derived from policies are valid until it moves.
+    """Return the head of the audit trail. Values derived from policies are valid until the trail grows.
 
     After a restored backup, two trails may share a number; the hash distinguishes them.
     """

@@ -72,7 +72,7 @@ def _outcome(token: str, owner: TokenOwner | None) -> Outcome:
 
 
 def _first_used(token: str) -> Outcome:
-    """End the old token, because the new one is used for the first time."""
+    """End the old token, because the new one is now in use, and return the agent or an error."""
     try:
         agent_for_token(token, timezone.now())
     except (UnknownToken, Revoked) as error:

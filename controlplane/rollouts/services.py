@@ -342,7 +342,7 @@ def _locked(rollouts: Any) -> list[Rollout]:
 
 
 def _open(rollout: Rollout, deed: str, actor: Actor) -> Rollout:
-    """Lock an open rollout until commit.
+    """Lock an open rollout until commit, or raise RolloutEnded or OperatorsRollout.
 
     Only operators may act on an operator's rollout: it may exceed the organisation's bounds.
     """
@@ -355,7 +355,7 @@ def _open(rollout: Rollout, deed: str, actor: Actor) -> Rollout:
 
 
 def step_go(rollout: Rollout, *, step: int, reached: frozenset[str], now: datetime) -> None:
-    """Bring the revision to these agents from this commit on, within the rollout's lock."""
+    """Bring the revision to these agents from this commit on. Call it within the rollout's lock."""
     rollout.step, rollout.step_began_at, rollout.baking_since = step, now, None
     rollout.reached = sorted(reached)
     kept = ("grace_seconds", "applied_at", "bakes")  # the rest belongs to the previous step
@@ -372,13 +372,16 @@ def rollouts_forget(*, now: datetime) -> None:
 
 
 def rollout_finish(journal: Journal, rollout: Rollout, *, now: datetime) -> None:
-    """End the rollout, because all agents have the revision. Within its lock."""
+    """End the rollout, because all agents have the revision. Call it within the rollout's lock."""
     _end(rollout, State.DONE, "Every agent has acknowledged it.", now=now)
     record(journal, SYSTEM, "rollout.done", rollout)
 
 
 def rollout_drop(journal: Journal, rollout: Rollout, *, why: str, now: datetime) -> None:
-    """End the rollout of a deleted level, which can neither advance nor roll back. Within its lock."""
+    """End the rollout of a deleted level, which can neither advance nor roll back.
+
+    Call it within the rollout's lock.
+    """
     _end(rollout, State.ABORTED, why, now=now)
     record(journal, SYSTEM, "rollout.abort", rollout)
 
