@@ -1,8 +1,8 @@
-"""What an agent says it is: checked when it enrols, and whenever it says it anew. Pure.
+"""Validate an agent's description of itself, at enrolment and whenever the agent reports a new one. Pure.
 
-Members that we do not know are left out: an agent may be newer than the control plane. So are KV formats that no policy
-can name: an engine that computes in float32 has pages for that too. Nothing here is trusted further than that: it is
-what people are shown, and what routing and publishing count on being able to do.
+Unknown members are dropped, because an agent may be newer than the control plane. So are KV formats that no policy can
+name: an engine that computes in float32 has pages for that format too. The description is trusted no further than this:
+people see it, and routing and publishing rely on it for what an agent can do.
 """
 
 from collections.abc import Mapping
@@ -19,11 +19,11 @@ from tenants.policy import KvDtype, ModelName
 from tenants.validation import field_problems
 
 MOST_MODELS = 64
-MOST_NUMBER = 2**53  # beyond that, JSON's readers disagree
+MOST_NUMBER = 2**53  # JSON parsers disagree about larger numbers
 
 
 def _address_check(value: str) -> str:
-    """Where gateways reach it: a scheme, a host and a port, and nothing that could lead elsewhere."""
+    """Return the URL without a trailing slash. Only scheme, host and port are allowed: nothing may lead elsewhere."""
     try:
         parts = urlsplit(value)
         is_whole = bool(parts.hostname) and parts.port is not None and parts.scheme in ("http", "https")
@@ -35,7 +35,7 @@ def _address_check(value: str) -> str:
 
 
 def _of_policies(told: Any) -> Any:
-    """Formats in a list or as a table's names, without those that nobody can ask for."""
+    """Drop the KV formats that no policy can name from a list, or from the keys of a table."""
     if isinstance(told, dict):
         return {name: value for name, value in told.items() if name in OFFERED}
     if isinstance(told, list):
@@ -44,21 +44,21 @@ def _of_policies(told: Any) -> Any:
 
 
 def _known_aliases(told: Any) -> Any:
-    """Without those either side of which nobody can ask for."""
+    """Drop the pairs in which either format is one that no policy can name."""
     if not isinstance(told, dict):
         return told
     return {name: as_ for name, as_ in _of_policies(told).items() if not isinstance(as_, str) or as_ in OFFERED}
 
 
 def _understood(declared: Any) -> dict[str, Any]:
-    """Of the fields and grades that we know: what else a newer agent declares is ignored."""
+    """Keep only the fields and grades that this version knows; a newer agent may declare more."""
     return enforcement_encode(enforcement_decode(declared))
 
 
-# What cannot be printed is nothing that people should be shown, and PostgreSQL keeps no NUL.
+# Reject unprintable characters: people read these texts, and PostgreSQL cannot store NUL.
 Text = Annotated[str, StringConstraints(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 Address = Annotated[str, StringConstraints(max_length=300, pattern=r"^[\x21-\x7e]+$"), AfterValidator(_address_check)]
-# Also one that is not installed here.
+# The backend need not be installed on the control plane.
 Backend = Annotated[str, StringConstraints(max_length=40, pattern=r"^[a-z][a-z0-9_-]*$")]
 Number = Annotated[int, Field(ge=0, le=MOST_NUMBER)]
 Formats = Annotated[list[KvDtype], Field(max_length=16), BeforeValidator(_of_policies)]
@@ -91,14 +91,14 @@ class Pool(_Told):
 
 class About(_Told):
     backend: Backend
-    backend_version: Text = ""  # of what computes; a sidecar of before says none
+    backend_version: Text = ""  # of the backend; older sidecars do not report it
     version: Text
     address: Address | None = None
     accelerator: Accelerator | None = None
     models: Annotated[list[Model], Field(max_length=MOST_MODELS)] = []
     kv_dtypes: Formats = []
-    computed_as: Aliases = {}  # formats that are computed as another, with that one
-    enforcement: Enforcements = {}  # of policy fields, each with its grade; an older agent declares none
+    computed_as: Aliases = {}  # format: the format that it is computed as
+    enforcement: Enforcements = {}  # policy field: grade; an older agent declares none
     pool: Pool = Pool()
     labels: Labels = {}
     python: Text = ""
@@ -106,7 +106,7 @@ class About(_Told):
 
 
 def about_read(told: Any) -> Mapping[str, Any]:
-    """As it is stored, or MalformedRequest naming every field that is to blame."""
+    """Return the description as it is stored, or raise MalformedRequest with every invalid field."""
     try:
         return About.model_validate(told).model_dump(mode="json")
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""What operators do with agents: label them, move them, drain them, check them, take them out."""
+"""Operators' actions on agents: label, move to another group, drain, check, rotate the token, revoke."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -21,7 +21,7 @@ from tenants.models import AgentGroup, Operation
 from tenants.services.namespaces import default_group
 from tenants.validation import field_problems
 
-# How long an agent has for each. A drain waits for requests that are being answered.
+# How long an agent has to complete each action. A drain waits for running requests.
 SECONDS: Mapping[Operated, float] = {
     "drain": 600,
     "resume": 60,
@@ -35,7 +35,10 @@ _LABELS = TypeAdapter[dict[str, str]](Labels)
 def agent_update(
     *, actor: Actor, agent: Agent, labels: Mapping[str, str] | None = None, group: AgentGroup | None = None
 ) -> Agent:
-    """What is left out stays. Of another group it serves other namespaces, and drops what it holds of these."""
+    """Change an agent's labels or group; None leaves a value as it is.
+
+    In another group, the agent serves other namespaces and drops the blocks of its former ones.
+    """
     wanted = None if labels is None else labels_check(labels)
     with audited() as journal:
         found = _locked(agent)
@@ -51,7 +54,7 @@ def agent_update(
 
 
 def agent_drain(*, actor: Actor, agent: Agent) -> Operation:
-    """Gateways send it nothing new from now on; its receipt comes when nothing is being answered any more."""
+    """Stop gateways from sending the agent new requests. Its receipt arrives after its last running request."""
     return _drained(actor, agent, "drain")
 
 
@@ -60,21 +63,22 @@ def agent_resume(*, actor: Actor, agent: Agent) -> Operation:
 
 
 def agent_check_integrity(*, actor: Actor, agent: Agent) -> Operation:
-    """It looks through all that it holds, and tells what does not fit."""
+    """Ask the agent to check everything it caches and to report inconsistencies."""
     with audited() as journal:
         return _operated(journal, actor, _locked(agent), "integrity", now=timezone.now())
 
 
 def agent_rotate_token(*, actor: Actor, agent: Agent) -> Operation:
-    """It fetches a new token; the old one ends when the new one is first used."""
+    """Ask the agent to fetch a new token; the old one is valid until the new one is first used."""
     with audited() as journal:
         return _operated(journal, actor, _locked(agent), "rotate_token", now=timezone.now())
 
 
 def agent_revoke(*, actor: Actor, agent: Agent) -> None:
-    """Out of the fleet: its token and its login end, nobody waits for it. Only a join token brings it back.
+    """Remove the agent from the fleet: end its token and its broker login, and stop waiting for it.
 
-    It keeps its name and belongs to the default group from then on, so that its own can be deleted.
+    It keeps its name but moves to the default group, so that its former group can be deleted. Only a join token
+    restores it.
     """
     now = timezone.now()
     with audited() as journal:
@@ -116,7 +120,7 @@ def _operated(journal: Journal, actor: Actor, agent: Agent, deed: Operated, *, n
 
 
 def _locked(agent: Agent) -> Agent:
-    """As it is once nobody else can change it."""
+    """Lock the agent's row until commit and return it. Raise NotFound or AgentIsRevoked."""
     held = Agent.objects.select_for_update(of=("self",), no_key=True).select_related("group")
     found = held.filter(pk=agent.pk).first()
     if found is None:
@@ -127,7 +131,7 @@ def _locked(agent: Agent) -> Agent:
 
 
 def _group_locked(group: AgentGroup) -> AgentGroup:
-    """Nobody deletes it before the agent belongs to it."""
+    """Lock the group, so that it cannot be deleted before the agent belongs to it."""
     found = AgentGroup.objects.select_for_update(no_key=True).filter(pk=group.pk).first()
     if found is None:
         raise NotFound("agent group")

@@ -1,4 +1,4 @@
-"""Registers the app under its short name, its agents with the operations that await them, and what is told of them."""
+"""Register the fleet app, its hook that adds a step for each agent to a new operation, and its metrics."""
 
 from django.apps import AppConfig
 

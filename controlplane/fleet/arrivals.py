@@ -1,8 +1,8 @@
-"""Which of an agent's spooled reports are new. Pure.
+"""Decide which of an agent's spooled reports are new. Pure.
 
-A spool numbers its reports from 1, and a report that is not acknowledged comes again: by its number each is taken once.
-Numbers that were skipped are lost, and counted. An agent whose folder is new has a new spool; what still comes of those
-before it, late or doubled on the way, is known by their own numbers.
+A spool numbers its reports from 1 and sends a report again until it is acknowledged; the number ensures that each is
+processed once. Skipped numbers are counted as lost reports. An agent with a new state directory has a new spool; late
+or duplicated reports of its earlier spools are recognised by those spools' own numbers.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from engine_agent.contracts.protocol import MalformedMessage
 from engine_agent.contracts.wire import Batch, Report
 
-MOST = 2**63 - 1  # what the database holds
+MOST = 2**63 - 1  # the largest value of the database column
 PAST_SPOOLS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Of `spool` all reports up to `number` are here, and so of `past` ones, the newest first."""
+    """The reports received so far: all up to `number` of `spool`, likewise for the `past` spools, newest first."""
 
     spool: str = ""
     number: int = 0
@@ -30,7 +30,10 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """`received` is how things stand once `fresh` is stored; nothing is acknowledged before."""
+    """The new reports of a batch (`fresh`), and the state after they are stored (`received`).
+
+    Nothing is acknowledged before they are stored.
+    """
 
     received: Received
     acknowledged: int
@@ -40,7 +43,7 @@ class Arrival:
 
 
 def numbers_check(batch: Batch) -> None:
-    """Raises MalformedMessage for numbers that cannot be written down; no spool ever comes to them."""
+    """Raise MalformedMessage for report numbers too large to store; no real spool reaches them."""
     if batch.first + len(batch.reports) > MOST:
         raise MalformedMessage("first", f"must leave room for {len(batch.reports)} reports below 2⁶³")
 

@@ -1,8 +1,8 @@
-"""Agents' logins at the broker: a Redis user each, who can work off its own queue and do nothing else.
+"""Agents' logins at the broker: one Redis user for each, which can work off its own queue and do nothing else.
 
-Redis keeps them in memory alone here, so they are brought back after a restart: by the sweep, out of the agents there
-are, with passwords derived from their key numbers. The control plane's own login must be allowed to manage users.
-Another control plane may have its agents' logins on the same server: ours are those whose names end with our id.
+Redis keeps these users only in memory. After a restart, the sweep restores them from the agents in the database, with
+passwords derived from their key numbers. The control plane's own login must be allowed to manage users. Another control
+plane may keep its agents' logins on the same server; the names of ours end with our installation id.
 """
 
 import logging
@@ -29,22 +29,25 @@ from engine_agent.contracts.protocol import queue_name
 log = logging.getLogger("luminet.fleet.broker")
 TIMEOUT_SECONDS = 3
 PREFIX = "agent."
-PATTERN_USER, PATTERN_AGENT = "luminet.agents", "x"  # nobody's: show how this server writes down what agents may do
-LOOKED_AT = 25  # logins in one round, and as many of who was taken over just now
+PATTERN_USER, PATTERN_AGENT = "luminet.agents", "x"  # unused; shows how this server describes an agent's rights
+LOOKED_AT = 25  # logins checked in one round, plus as many of agents that were just taken over
 TAKEN_OVER_WITHIN = timedelta(minutes=10)
-KEPT_OPTIONS = ("ssl_cert_reqs", "ssl_check_hostname")  # of our own URL: the others are ours alone, or of this machine
+KEPT_OPTIONS = ("ssl_cert_reqs", "ssl_check_hostname")  # of our URL; others are only for us or this machine
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What it took to bring the logins into line with the agents there are."""
+    """The number of logins that were made and dropped to match the agents in the database."""
 
     made: int
     dropped: int
 
 
 def key_prefix(agent: str) -> str:
-    """What all of its keys at the broker begin with. No other agent's can: ids hold no dot and no colon."""
+    """Return the prefix of the agent's broker keys.
+
+    Ids contain no dot and no colon, so two agents' keys never overlap.
+    """
     return f"{PREFIX}{agent}:"
 
 
@@ -53,19 +56,19 @@ def login_name(agent: str) -> str:
 
 
 def login_agent(login: str) -> str | None:
-    """Whose login of ours that is; None: it is somebody else's."""
+    """Return the agent that a login belongs to, or None if the login is not ours."""
     ending = f".{installation_id()}"
     is_ours = login.startswith(PREFIX) and login.endswith(ending) and len(login) > len(PREFIX) + len(ending)
     return login.removeprefix(PREFIX).removesuffix(ending) if is_ours else None
 
 
 def queue_key(agent: str) -> str:
-    """Where a message for it is put, by who has no prefix."""
+    """Return the key of the agent's queue, for clients that do not add its prefix."""
     return f"{key_prefix(agent)}{queue_name(agent)}"
 
 
 def agent_url(agent: str, password: str) -> str:
-    """Where it reaches the broker, as itself."""
+    """Return the broker's URL with the agent's own login."""
     theirs = settings.ENVIRONMENT.agent_redis_url
     parts = urlsplit(theirs or settings.ENVIRONMENT.redis_url)
     kept = urlencode([(name, value) for name, value in parse_qsl(parts.query) if name in KEPT_OPTIONS])
@@ -75,10 +78,10 @@ def agent_url(agent: str, password: str) -> str:
 
 
 def logins_ensure(agents: Iterable[Agent]) -> None:
-    """Each of them can sign in and do what is its own. Those that could before are left connected."""
+    """Give each of these agents a login with its rights. Agents that are connected stay connected."""
     with _connected() as client, client.pipeline(transaction=False) as pipe:
         commands = commands_known(client)
-        for script in SCRIPTS:  # before anybody may want it
+        for script in SCRIPTS:  # before an agent may need them
             _do(pipe, "SCRIPT LOAD", script)
         for agent in agents:
             rules = login_rules(key_prefix(agent.pk), commands)
@@ -87,14 +90,14 @@ def logins_ensure(agents: Iterable[Agent]) -> None:
 
 
 def login_drop(agent: str) -> None:
-    """Out at once, with every connection it has, and with what lay in its queue."""
+    """Delete the login and the agent's queue. This closes all its connections at once."""
     with _connected() as client:
         _do(client, "ACL DELUSER", login_name(agent))
         _forget(client, agent)
 
 
 def login_renew(agent: Agent, *, is_new: bool) -> None:
-    """For who has just enrolled: nobody stays signed in from before. With Redis away it is left to the sweep."""
+    """Give an agent that has just enrolled its login, and end earlier sessions. With Redis away, the sweep does it."""
     with _left_to_the_sweep(agent.pk):
         if not is_new:
             login_drop(agent.pk)
@@ -102,24 +105,24 @@ def login_renew(agent: Agent, *, is_new: bool) -> None:
 
 
 def login_end(agent: str) -> None:
-    """For who was revoked. With Redis away it is left to the sweep, before which nobody can sign in either."""
+    """End the login of a revoked agent. With Redis away, the sweep does it, and no agent can sign in before then."""
     with _left_to_the_sweep(agent):
         login_drop(agent)
 
 
 def logins_restore() -> Restored:
-    """As many logins as there are agents. Whether they are as they should be is looked at for a few of many."""
+    """Make missing logins, drop surplus ones, and check the rights of a few of the others."""
     with _connected() as client:
-        # Before the agents: the login of one that enrols meanwhile is made anew at worst, and never taken from it.
+        # Read the names before the agents: an agent that enrols meanwhile gets its login again, but never loses it.
         names = {ours for name in map(str, client.acl_users()) if (ours := login_agent(name)) is not None}
         agents = _living()
         surplus = sorted(names - {agent.pk for agent in agents})
         for name in surplus:
             login_drop(name)
         wrong = [agent for agent in agents if agent.pk not in names]
-        # To write one login down takes Redis a fifth of a millisecond, in which it does nothing else for anybody.
+        # Redis takes a fifth of a millisecond to describe one login, and serves no other client meanwhile.
         changed = _wrong(client, _looked_at([agent for agent in agents if agent.pk in names]))
-        for agent in changed:  # whoever is signed in by what is wrong has to sign in again
+        for agent in changed:  # an agent that signed in with a wrong login must sign in again
             _do(client, "ACL DELUSER", login_name(agent.pk))
         wrong += changed
     logins_ensure(wrong)
@@ -129,7 +132,7 @@ def logins_restore() -> Restored:
 
 
 def _digest(agent: Agent) -> str:
-    """Redis is told the hash: what it keeps or logs lets nobody sign in."""
+    """Return the password's hash. Redis gets only this, so its memory and logs let no one sign in."""
     return sha256(broker_password(agent.pk, agent.key_number).encode()).hexdigest()
 
 
@@ -138,7 +141,7 @@ def _living() -> list[Agent]:
 
 
 def _looked_at(agents: Sequence[Agent]) -> list[Agent]:
-    """Who was taken over just now, as with Redis away the login is still of before; and some of the others."""
+    """Return the agents just taken over, because Redis may still have their old logins, and a random few others."""
     since = timezone.now() - TAKEN_OVER_WITHIN
     taken_over = [agent for agent in agents if agent.key_number > 1 and agent.enrolled_at >= since]
     newest = sorted(taken_over, key=lambda agent: agent.enrolled_at, reverse=True)[:LOOKED_AT]
@@ -147,7 +150,7 @@ def _looked_at(agents: Sequence[Agent]) -> list[Agent]:
 
 
 def _wrong(client: redis.Redis, agents: Sequence[Agent]) -> list[Agent]:
-    """Those whose login has another password or other rights than it should."""
+    """Return the agents that have a login with another password or other rights than it should have."""
     pattern_rules = login_rules(key_prefix(PATTERN_AGENT), commands_known(client))
     with client.pipeline(transaction=True) as pipe:
         _setuser(pipe, PATTERN_USER, [*pattern_rules, "off"])
@@ -159,7 +162,10 @@ def _wrong(client: redis.Redis, agents: Sequence[Agent]) -> list[Agent]:
 
 
 def _is_right(agent: Agent, user: Mapping[str, Any] | None, pattern: Mapping[str, Any]) -> bool:
-    """Compared with a user of the same rules: what a server makes of them differs from version to version."""
+    """Return whether a login is as it should be.
+
+    Its rights are compared with those of a user with the same rules: server versions describe rules differently.
+    """
     if user is None or not user["enabled"] or list(user["passwords"]) != [_digest(agent)]:
         return False
     keys = [one.replace(key_prefix(PATTERN_AGENT), key_prefix(agent.pk)) for one in pattern["keys"]]
@@ -182,7 +188,7 @@ def _do(client: redis.Redis, *words: str) -> None:
 
 
 def _forget(client: redis.Redis, agent: str) -> None:
-    """What was meant for an agent before, sealed with keys that it has no more."""
+    """Delete the agent's queued messages: they are sealed with keys that it no longer has."""
     found = list(client.scan_iter(match=f"{key_prefix(agent)}*", count=1000))
     if found:
         client.delete(*found)
@@ -207,7 +213,7 @@ def _connected() -> Iterator[redis.Redis]:
 
 @lru_cache(maxsize=1)
 def _client(url: str) -> redis.Redis:
-    """Gives up soon, and opens a new connection where an old one is dead."""
+    """Return a client with short timeouts that replaces dead connections."""
     return redis.Redis.from_url(
         url,
         socket_timeout=TIMEOUT_SECONDS,

@@ -1,6 +1,6 @@
-"""What gateways' isolation probes found of agents: written down as it is told, and read as how isolated each is.
+"""Isolation probes: store the results that gateways report, and read how isolated each agent is.
 
-A gateway is believed of engines of its own group alone. What is malformed in one agent's findings is left out.
+Results count only for engines of the gateway's own group. Malformed results of an agent are left out.
 """
 
 from collections import defaultdict
@@ -17,8 +17,8 @@ from controlplane.fleet.models import Agent, CanaryMinute, CanaryStanding
 
 OUTCOMES: Final = ("isolated", "leaked", "unkept", "failed")
 WINDOW: Final = timedelta(hours=1)
-ADVANTAGE: Final = 0.05  # how far from 0.5 the interval of times may lie; beyond it, time tells
-MOST_ROUNDS: Final = 100_000  # of one report
+ADVANTAGE: Final = 0.05  # how far from 0.5 the AUC's interval may lie; beyond it, response times reveal what is cached
+MOST_ROUNDS: Final = 100_000  # in one report
 MOST_WHY: Final = 300
 BEHIND: Final = timedelta(days=1)
 State = Literal["isolated", "broken", "unproven", "unknown"]
@@ -30,7 +30,7 @@ _NO_TIMING: Final[Mapping[str, Any]] = {"pairs": 0, "auc": None, "low": None, "h
 
 
 def canaries_store(told: Told, *, now: datetime) -> None:
-    """Within the caller's transaction, in three statements however much there is; none where nothing was told."""
+    """Store probe reports within the caller's transaction, in three statements for any number of reports."""
     if not told:
         return
     groups = _groups(told)
@@ -48,7 +48,7 @@ def canaries_store(told: Told, *, now: datetime) -> None:
 
 
 def _groups(told: Told) -> dict[str, int]:
-    """Of each named engine."""
+    """Return the group of each named engine."""
     named = {name[:63] for _, report in told for name in report["agents"] if "\0" not in name}
     return dict(Agent.objects.filter(pk__in=named, kind="engine").values_list("pk", "group_id"))
 
@@ -95,7 +95,7 @@ def _is_timing(told: Any) -> bool:
 
 
 def _is_number(told: Any) -> bool:
-    return type(told) in (int, float) and -1e12 < told < 1e12  # which NaN is not
+    return type(told) in (int, float) and -1e12 < told < 1e12  # false for NaN
 
 
 def _counts(found: Mapping[str, Any]) -> list[int]:
@@ -110,7 +110,7 @@ def _standing(found: Mapping[str, Any], at: datetime, now: datetime) -> tuple[An
 
 
 def _moment(at: float, now: datetime) -> datetime:
-    """By the gateway's word, as far as that can be: reports wait in its spool, and none is of the future."""
+    """Return the reported time, limited to the past day: reports may wait in the gateway's spool."""
     seconds = min(max(at, (now - BEHIND).timestamp()), now.timestamp())
     return datetime.fromtimestamp(seconds, UTC)
 
@@ -145,7 +145,7 @@ def _upsert(model: Any, kinds: str, rows: Sequence[Sequence[Any]], key: str, cha
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What one gateway's times say of an agent."""
+    """The AUC of one gateway's response times at an agent, with its interval: 0.5 if time reveals nothing."""
 
     pairs: int
     auc: float
@@ -154,13 +154,13 @@ class Timing:
 
     @property
     def advantage(self) -> float:
-        """How far from 0.5 it is at least: 0 as long as nothing is proven."""
+        """Return the least distance from 0.5 that the interval allows; 0 if the interval contains 0.5."""
         return max(0.0, self.low - 0.5, 0.5 - self.high)
 
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """Of one agent, over the last hour. Of several gateways' times those furthest from 0.5."""
+    """The result of the probes at one agent over the last hour. `timing` is that of the gateway furthest from 0.5."""
 
     rounds: Mapping[str, int]
     at: datetime | None = None
@@ -170,7 +170,7 @@ class Isolation:
 
     @property
     def is_told(self) -> bool:
-        """Whether any round came to a verdict."""
+        """Return whether any round reached a verdict."""
         return bool(self.rounds["isolated"] or self.rounds["leaked"])
 
     @property
@@ -197,7 +197,7 @@ NEVER: Final = Isolation(dict.fromkeys(OUTCOMES, 0))
 
 
 def isolations_read(agents: Collection[str], *, now: datetime) -> dict[str, Isolation]:
-    """By agent, in two queries; without those that were not probed within the hour."""
+    """Return the isolation of each agent that was probed within the last hour, in two queries."""
     since = now - WINDOW
     sums = CanaryMinute.objects.filter(agent__in=agents, minute__gte=since.replace(second=0, microsecond=0))
     rows: Any = sums.values("agent").annotate(**{f"all_{name}": Sum(name) for name in OUTCOMES}).order_by("agent")

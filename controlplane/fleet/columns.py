@@ -1,4 +1,7 @@
-"""Many rows of one table changed in one statement: what is new comes as columns, which is cheap for thousands."""
+"""Change many rows of a table in one statement.
+
+New values are sent as columns, which is cheap for thousands of rows.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,18 +12,17 @@ from engine_agent.contracts.protocol import canonical_json
 
 
 def json_column(value: Any) -> str:
-    """A value as a column of JSON takes it."""
     return canonical_json(value).decode()
 
 
 def columns_sql(columns: str) -> tuple[str, str]:
-    """`id bigint, state text` as the names of a table of news, and as placeholders to make it of arrays."""
+    """Return the names in a text like `id bigint, state text`, and the placeholders that make a table of arrays."""
     pairs = [one.split() for one in columns.split(", ")]
     return ", ".join(name for name, _ in pairs), ", ".join(f"%s::{kind}[]" for _, kind in pairs)
 
 
 def rows_update(model: type[models.Model], columns: str, rows: Sequence[Sequence[Any]], **same: Any) -> None:
-    """Set the columns, of which the first says which row it is, and for all of them what is `same`."""
+    """Set these columns of each row; the first one identifies the row. Columns in `same` get one value in all rows."""
     if not rows:
         return
     names, arrays = columns_sql(columns)

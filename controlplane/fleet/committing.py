@@ -1,9 +1,9 @@
-"""Many agents' batches in one commit: what comes while one is being written is written together after it.
+"""Commit the batches of many agents together: batches that arrive during a write form the next group.
 
-Nobody is answered before its batch is committed. Where one batch cannot be written, it must not hold up the others:
-then each is written by itself, only who is to blame is told, and for a while what it sends is written apart. What waits
-is bounded, of one agent as well: whoever comes when that much waits already is asked to come again, and nothing of it
-is lost, for it stays in the agent's spool.
+A batch is answered only after its commit. If one batch cannot be written, it must not hold up the others: each batch of
+the group is then written separately, only the agent with the faulty batch gets an error, and its batches are written
+separately for a while. The queue is bounded, in total and for each agent. When it is full, an agent is asked to come
+again; it loses nothing, because its reports stay in its spool.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from controlplane.fleet.recording import Batches, Stored
 from engine_agent.contracts.wire import MOST_BATCH_BYTES, Batch
 
 MOST_AT_ONCE = 200
-# Of JSON, which takes eight times as much room once it is decoded: what is written and what waits come to 100 MB.
-MOST_BYTES_AT_ONCE = 4 * 2**20  # so that it is written well within the time that a statement has
+# Sizes are of JSON, which takes eight times as much memory decoded: batches written and waiting take up to 100 MB.
+MOST_BYTES_AT_ONCE = 4 * 2**20  # so that a group is written well within the statement timeout
 MOST_WAITING = 2_000
 MOST_WAITING_BYTES = 8 * 2**20
-MOST_BYTES_OF_ONE = 2 * MOST_BATCH_BYTES  # an agent that is not answered sends the same again
+MOST_BYTES_OF_ONE = 2 * MOST_BATCH_BYTES  # an agent that gets no answer sends the same batch again
 APART_SECONDS = 60.0
 Store = Callable[[Batches], Awaitable[dict[str, Stored]]]
 Outcome = Stored | None | BaseException
@@ -37,17 +37,19 @@ class _Waiting:
 
 
 class GroupCommit:
-    """For one event loop."""
+    """Writes waiting batches in groups. One instance for each event loop."""
 
     def __init__(self, store: Store, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._store, self._clock = store, clock
         self._waiting: list[_Waiting] = []
         self._writing: asyncio.Task[None] | None = None
-        self._apart: dict[str, float] = {}  # until when
+        self._apart: dict[str, float] = {}  # agent: until when its batches are written separately
 
     async def stored(self, agent: str, batch: Batch, *, size: int = 0) -> Stored | None:
-        """What came of it, once it is committed; None: there is no such agent any more. Raises what went wrong, and
-        TooMuchWaits. `size`: of the batch, in bytes."""
+        """Return the result once it is committed, or None if the agent no longer exists.
+
+        Raise TooMuchWaits, or the error of the write. `size` is the batch's size in bytes.
+        """
         self._check_room(agent, size)
         future: asyncio.Future[Stored | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(_Waiting(agent, batch, size, future))
@@ -69,7 +71,7 @@ class GroupCommit:
                 _settle(one.future, outcomes[agent])
 
     def _next(self) -> dict[str, _Waiting]:
-        """The first in line, of each agent one batch: a second has to know what came of the first."""
+        """Take the next group from the queue: one batch of each agent, because a second depends on the first."""
         group: dict[str, _Waiting] = {}
         left, passed_over, room = list[_Waiting](), set[str](), MOST_BYTES_AT_ONCE
         for one in self._waiting:
@@ -79,12 +81,12 @@ class GroupCommit:
             else:
                 group[one.agent] = one
                 room -= one.size
-            passed_over.add(one.agent)  # what it sent later waits until what it sent before is written
+            passed_over.add(one.agent)  # its later batches wait until the earlier ones are written
         self._waiting = left
         return group
 
     def _is_apart(self, *agents: str) -> bool:
-        """Whether one of them is not to be written with others."""
+        """Return whether one of these agents' batches must be written separately."""
         if not self._apart:
             return False
         self._apart = {agent: until for agent, until in self._apart.items() if until > self._clock()}
@@ -93,7 +95,7 @@ class GroupCommit:
     async def _outcomes(self, batches: Batches) -> dict[str, Outcome]:
         try:
             stored = await self._store(batches)
-        except (OperationalError, InterfaceError) as error:  # the database is away or busy: that is nobody's fault
+        except (OperationalError, InterfaceError) as error:  # the database is away or busy: no batch is at fault
             return dict.fromkeys(batches, error)
         except Exception as error:
             if len(batches) == 1:
@@ -104,7 +106,7 @@ class GroupCommit:
 
 
 def _settle(future: "asyncio.Future[Stored | None]", outcome: Outcome) -> None:
-    if future.done():  # whoever asked has left
+    if future.done():  # the request was cancelled
         return
     if isinstance(outcome, BaseException):
         future.set_exception(outcome)

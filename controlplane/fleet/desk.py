@@ -1,7 +1,7 @@
-"""What all requests at the door share: who is known, what waits to be written, and what everybody is answered.
+"""The state that all requests of the agent API share: known agents, waiting batches, and values for every answer.
 
-One for each event loop. What touches the database runs in threads of its own, and never in the loop. While agents
-speak, once a second their heartbeats are written and it is read back how things stand with them; answers say that.
+There is one `Desk` for each event loop. Database access runs in separate threads, never in the loop. While agents
+report, their heartbeats are written once a second, and the agents' current rows are read back for the answers.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ Watched = Callable[[], Sequence[str]]
 class Desk:
     def __init__(self, watched: Watched, usage: Usage | None = None) -> None:
         self._watched_now, self._usage = watched, usage
-        # Nobody waits for those who want something else: or a rush of one kind would bring all to a stop.
+        # Each kind of work has its own threads, or a rush of one kind would block all the others.
         self._committing = ThreadPoolExecutor(1, thread_name_prefix="door-commits")
         self._looking = ThreadPoolExecutor(1, thread_name_prefix="door-looks")
         self._recognising = ThreadPoolExecutor(1, thread_name_prefix="door-recognises")
@@ -54,7 +54,7 @@ class Desk:
         return await run_in_thread(self._asking, deed, *args, **named)
 
     async def identified(self, token: str) -> AgentNow:
-        """Whose token it is, or AgentRefused."""
+        """Return the agent that this token belongs to, or raise AgentRefused."""
         known = self._roster.find(secret_hash(token), now=time.monotonic())
         if known is None:
             asked_at = time.monotonic()
@@ -63,14 +63,14 @@ class Desk:
         if self._ticking is None or self._ticking.done():
             self._has_ticked.clear()
             self._ticking = asyncio.create_task(self._tick_on())
-        await self._has_ticked.wait()  # or the first answers would say what nobody has looked up yet
+        await self._has_ticked.wait()  # the first answers need values that the first tick reads
         return known
 
     def heard(self, beat: Beat) -> None:
         self._newest.offer(beat)
 
     async def reported(self, agent: str, batch: Batch, *, size: int) -> Stored | None:
-        """Once it is committed; None: the agent is revoked. Raises TooMuchWaits."""
+        """Return the result once the batch is committed, or None if the agent is revoked. Raise TooMuchWaits."""
         stored = await self._commits.stored(agent, batch, size=size)
         if stored is not None:
             self._roster.acknowledged(
@@ -83,7 +83,6 @@ class Desk:
         return stored
 
     def now_known(self, agent: AgentNow) -> AgentNow:
-        """As it was last read."""
         return self._roster.get(agent.id) or agent
 
     async def _store(self, batches: Batches) -> dict[str, Stored]:
@@ -94,7 +93,7 @@ class Desk:
         return await run_in_thread(self._recognising, recognised, asked)
 
     async def _tick_on(self) -> None:
-        """As long as there is anybody to look after."""
+        """Tick every second while there are known agents or unwritten heartbeats."""
         while self._roster or self._newest:
             await self._tick()
             self._has_ticked.set()
@@ -107,7 +106,7 @@ class Desk:
         except (OperationalError, InterfaceError) as error:
             self._newest.put_back(beats.values())
             self._went_wrong(error)
-        except Exception as error:  # the next ones come soon enough, and the roster believes itself only so long
+        except Exception as error:  # new heartbeats arrive soon, and the roster's entries expire
             self._went_wrong(error)
         else:
             self._is_failing = False
@@ -120,7 +119,7 @@ class Desk:
         return heartbeats_write(beats, asked), tuple(self._watched_now())
 
     def _went_wrong(self, error: Exception) -> None:
-        """Told once, not every second."""
+        """Log the first failure in a row, not one every second."""
         if not self._is_failing:
             log.error("heartbeats cannot be written", extra={"why": str(error)}, exc_info=error)
         self._is_failing = True

@@ -1,7 +1,8 @@
-"""`/agent/v1/…`: where agents enrol, fetch what they are to hold, and report. In front of Django, being asked so often.
+"""The agent API, `/agent/v1/…`: agents enrol, fetch their snapshots and report. It runs in front of Django because
+agents call it so often.
 
-Whoever asks is known by its token alone: there is no place in a request to name another agent. An error is one word for
-programs and one sentence for people, one log line and one count; what went wrong inside stays inside.
+The token alone identifies an agent; no request can name another one. An error has a code for programs and a sentence
+for people, and makes one log line and one count. Internal details are never sent to the agent.
 """
 
 import asyncio
@@ -49,9 +50,9 @@ from engine_agent.contracts.wire import Batch, batch_decode
 log = logging.getLogger("luminet.fleet")
 
 PREFIX = "/agent/v1/"
-AGAIN_SECONDS = 1  # what who is asked to come back is told to wait
+AGAIN_SECONDS = 1  # the Retry-After of a temporary refusal
 SMALLEST_PACKED_BYTES = 1_024
-STATUSES = {"malformed": 400, "name_taken": 409}  # of AgentRefused; 403 every other
+STATUSES = {"malformed": 400, "name_taken": 409}  # by code of AgentRefused; every other is 403
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 Snapshots = Callable[[str], DesiredSnapshot]
 Endpoint = Callable[["AgentDoor", Scope, Receive], Awaitable[Answer]]
@@ -59,8 +60,10 @@ _NONE: RefusedRows = ()
 
 
 class AgentDoor:
-    """`snapshots` says what an agent is to hold, `watched` which scopes all are to count, `usage` adds up what they
-    count, in the transaction that stores their reports. All may ask the database.
+    """The ASGI application of the agent API, in front of `inner`.
+
+    `snapshots` returns an agent's desired snapshot, `watched` the scopes that all agents count; `usage` adds up what
+    they count, in the transaction that stores their reports. All may query the database.
     """
 
     def __init__(
@@ -108,13 +111,13 @@ class AgentDoor:
 
     @property
     def _desk(self) -> Desk:
-        """That of this event loop. A server has one for all its life."""
+        """Return the `Desk` of the running event loop; a server keeps one loop for life."""
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop, self._desk_of_loop = loop, Desk(self._watched, self._usage)
         return self._desk_of_loop
 
-    # What agents ask
+    # Endpoints
 
     async def enrol(self, scope: Scope, receive: Receive) -> Answer:
         text = (str, type(None))
@@ -142,7 +145,7 @@ class AgentDoor:
         return Answer(200, body, headers)
 
     def _pack(self, desired: DesiredSnapshot) -> bytes:
-        """A group's agents come for the same one after the other."""
+        """Compress the snapshot and remember it: a group's agents fetch the same one in succession."""
         hash_, packed = self._packed
         if hash_ != desired.hash:
             packed = gzip.compress(desired.body, compresslevel=1, mtime=0)
@@ -161,7 +164,7 @@ class AgentDoor:
         desk = self._desk
         agent = await desk.identified(bearer(scope))
         body = await body_read(scope, receive)
-        if len(body) > SMALL_BYTES or header(scope, b"content-encoding"):  # may be much work: others are not to wait
+        if len(body) > SMALL_BYTES or header(scope, b"content-encoding"):  # much work must not block other requests
             body, batch = await asyncio.to_thread(_unpacked, scope, body, agent)
         else:
             batch = _batch(body, agent)
@@ -221,7 +224,6 @@ def _unpacked(scope: Scope, body: bytes, agent: AgentNow) -> tuple[bytes, Batch]
 
 
 def _batch(body: bytes, agent: AgentNow) -> Batch:
-    """Raises MalformedMessage."""
     batch = batch_decode(storable(body))
     numbers_check(batch)
     if len(body) > SMALL_BYTES and batch.heartbeat and len(canonical_json(dict(batch.heartbeat))) > SMALL_BYTES:

@@ -1,6 +1,6 @@
-"""What serving agents enforce of policies: each one's grade for a field and value, and the grade of several together.
+"""Grades of enforcement: of one serving agent for a policy field and value, and of several agents together.
 
-An agent serves when it is an engine with a model and was not taken out.
+An agent serves if it is an engine with a model and is not revoked.
 """
 
 import json
@@ -27,21 +27,21 @@ from engine_agent.contracts.enforcement import (
 NOT_REPORTED = Graded("untested", "it does not report what it enforces: its version is older")
 NO_MODEL = Graded("untested", "it serves no model yet")
 WEAKEST_FIRST: tuple[Grade, ...] = ("untested", "best_effort", "enforced")
-ROUTED_FIELDS = DERIVED_FIELDS  # gateways send a request to an agent that can, so that one which cannot does no harm
+ROUTED_FIELDS = DERIVED_FIELDS  # gateways send these requests to agents that can, so an agent that cannot does no harm
 READ = ("enforcement", "models", "kv_dtypes", "computed_as")
-MOST_TEXTS = 256  # agents of a fleet are few kinds
+MOST_TEXTS = 256  # a fleet has few kinds of agents
 
 
 @dataclass(frozen=True, slots=True)
 class Ability:
-    """What one agent declares of itself, as far as enforcement goes."""
+    """The part of an agent's description that its grades depend on."""
 
     enforcement: Mapping[str, Any]  # as enforcement_encode writes it
     formats: Mapping[str, Collection[str]]  # by model
     computed_as: Mapping[str, str]
 
     def grade(self, field: str, value: Any, model: str | None = None) -> Graded:
-        """Of a field at a value; for one model where the value is that model's own."""
+        """Return the grade of a field at a value. Pass `model` if the value is that model's own."""
         if field in DERIVED_FIELDS:
             return self._grade_of_format(value, model)
         return grade_read(self.enforcement, field, value) or NOT_REPORTED
@@ -78,12 +78,12 @@ class Together:
     grade: Grade
     agents: int
     enforcing: int
-    refusing: int  # among agents of which another may do it instead, those do no harm and are not counted
-    reasons: Mapping[str, tuple[str, ...]]  # by reason, the agents
+    refusing: int  # 0 where another agent can serve instead, because then a refusal does no harm
+    reasons: Mapping[str, tuple[str, ...]]  # reason: agents
 
 
 def together(field: str, grades: Mapping[str, Graded]) -> Together:
-    """Of each agent's grade. Refused only where all refuse; one that refuses among others makes it best effort."""
+    """Combine the agents' grades: refused only if all refuse; if some refuse and others do not, best effort."""
     single = [graded.grade for graded in grades.values()]
     reasons: dict[str, tuple[str, ...]] = {}
     for agent, graded in grades.items():
@@ -105,14 +105,13 @@ def _grade_together(field: str, grades: Sequence[Grade]) -> Grade:
 
 
 def ability_of(about: Mapping[str, Any]) -> Ability:
-    """From what an agent reports of itself."""
     own = about.get("kv_dtypes") or ()
     formats = {model["name"]: tuple(model.get("kv_dtypes") or own) for model in about.get("models") or ()}
     return Ability(about.get("enforcement") or {}, formats, about.get("computed_as") or {})
 
 
 def enforcement_view(about: Mapping[str, Any]) -> dict[str, Any]:
-    """Every policy field with its grade on one engine; those graded by value with each value's."""
+    """Return every policy field with its grade on one engine and, if it is graded by value, with each value's grade."""
     ability = ability_of(about)
     formats = list(dict.fromkeys(kv_format for known in ability.formats.values() for kv_format in known))
     declared = {name: _shown(name, ability, VALUES.get(name, ())) for name in DECLARED_FIELDS}
@@ -130,7 +129,7 @@ def _shown(name: str, ability: Ability, values: Collection[str]) -> dict[str, An
 
 
 def serving_in(group_ids: Iterable[int] | None) -> list[Serving]:
-    """The engines that serve these groups, or all groups (None). One query, however many there are."""
+    """Return the engines that serve these groups, or all groups for None, in one query."""
     rows: Any = Agent.objects.filter(kind="engine", revoked_at=None).order_by("pk")
     if group_ids is not None:
         rows = rows.filter(group__in=set(group_ids))

@@ -1,7 +1,7 @@
-"""How an agent comes into the fleet and proves afterwards who it is: join tokens become agents with credentials.
+"""Enrol agents with join tokens, issue their credentials, and identify them by their tokens.
 
-Of its token only the hash is kept; everything else it gets is derived from its id and key number (keys.py). Taking an
-agent over counts that number up, so that whoever had the credentials before has none that work.
+Of an agent's token only the hash is stored; its other secrets are derived from its id and key number (keys.py). Taking
+an agent over increments that number, so that all credentials issued before are invalid.
 """
 
 import base64
@@ -28,8 +28,8 @@ from tenants.crypto import NewSecret, key_check_secret, secret_hash, secret_is_w
 from tenants.errors import FieldProblem, InvalidFields
 from tenants.fields import slug_check
 
-AGENT_TOKEN_KIND = "lat"  # noqa: S105  # what its tokens begin with
-# What is forgotten of an agent that is taken over: that was another process, and perhaps another machine.
+AGENT_TOKEN_KIND = "lat"  # noqa: S105  # prefix of agent tokens
+# Fields that are reset when an agent is taken over: they describe another process, perhaps on another machine.
 FORGOTTEN: Mapping[str, Any] = {
     "next_token_hash": None,
     "revoked_at": None,
@@ -58,7 +58,7 @@ FORGOTTEN: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """All that an agent needs to be one. `token` is None where it has a good one already."""
+    """Everything a process needs to act as this agent. `token`: None if its current token remains valid."""
 
     agent: str
     kind: str
@@ -75,10 +75,10 @@ class Credentials:
 
 
 def enrol(*, token: str, kind: str, name: str | None, about: Any, now: datetime, address: str) -> Credentials:
-    """A new agent, or the one that the join token is for, under new credentials. Raises AgentRefused."""
+    """Enrol a new agent, or take over the one that the join token names, under new credentials. Raise AgentRefused."""
     secret = secret_new(AGENT_TOKEN_KIND)
     with audited() as journal:
-        # First of all: who has no good token learns nothing else.
+        # Check the token first: a caller without a valid one must learn nothing else.
         joining = join_token_spend(token, now=now)
         kind, wanted, told = _asked(kind, name, about, joining)
         agent, is_new = _agent_written(wanted, kind, joining, told, secret, now)
@@ -93,9 +93,9 @@ def enrol(*, token: str, kind: str, name: str | None, about: Any, now: datetime,
 
 
 def credentials(agent: Agent, *, rotate: bool, now: datetime) -> Credentials:
-    """What it was given when it enrolled, once more, with a new token where it asks for one.
+    """Return an agent's credentials again, with a new token if `rotate` is set.
 
-    The old token works until the new one is first used: an agent that dies in between is not locked out.
+    The old token works until the new one is first used, so that an agent that crashes in between is not locked out.
     """
     if not rotate:
         return _credentials(agent, None, now)
@@ -109,7 +109,7 @@ def credentials(agent: Agent, *, rotate: bool, now: datetime) -> Credentials:
 
 
 def agent_for_token(token: str, now: datetime) -> Agent:
-    """Whose token this is, with its group. A new one that is used for the first time ends the old one."""
+    """Return the agent that this token belongs to, with its group. The first use of a new token ends the old one."""
     if not secret_is_well_formed(AGENT_TOKEN_KIND, token):
         raise UnknownToken
     hash_ = secret_hash(token)
@@ -125,7 +125,7 @@ def agent_for_token(token: str, now: datetime) -> Agent:
 
 
 def _asked(kind: Any, name: Any, about: Any, joining: JoinToken) -> tuple[str, str, Mapping[str, Any]]:
-    """What it wants to be, as it may be: its kind, its name or an empty one, and what it says of itself."""
+    """Return the kind, the name (empty if none) and the description that the agent will get, or raise AgentRefused."""
     if kind not in KINDS:
         raise MalformedRequest([FieldProblem("kind", f"must be one of {', '.join(KINDS)}")])
     if name is not None and not isinstance(name, str):
@@ -165,12 +165,15 @@ def _agent_new(name: str, kind: str, given: Mapping[str, Any]) -> Agent:
     try:
         with transaction.atomic():
             return Agent.objects.create(pk=name, kind=kind, labels=given["about"]["labels"], **given)
-    except IntegrityError:  # somebody enrolled under it since we looked
+    except IntegrityError:  # another agent enrolled under this name meanwhile
         raise NameTaken(name) from None
 
 
 def _agent_taken_over(agent: Agent, given: Mapping[str, Any]) -> Agent:
-    """What operators said of it stays; its generations too, so that what comes next is newer than all before."""
+    """Give an existing agent to a new process.
+
+    Operators' settings stay, and its generations too, so that the next one is newer than all before.
+    """
     for name, value in {**FORGOTTEN, **given, "key_number": agent.key_number + 1}.items():
         setattr(agent, name, value)
     agent.save()
@@ -207,7 +210,7 @@ def _credentials(agent: Agent, token: str | None, now: datetime) -> Credentials:
 
 
 def _joining_actor(joining: JoinToken, address: str) -> Actor:
-    """Nobody's deed but the token's: the trail says which it was, and where it came from."""
+    """Return the join token as the actor: the audit trail shows the token, and the address it was used from."""
     return Actor(
         ActorKind.SYSTEM, str(joining.pk), f"join token {joining.name}", SYSTEM.scopes, address=address_parse(address)
     )

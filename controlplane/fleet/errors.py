@@ -1,4 +1,4 @@
-"""What can go wrong with agents, in words for them and for people. Nothing here knows HTTP: the door translates."""
+"""Errors about agents, with messages for people and codes for agents. Nothing here knows HTTP: door.py translates."""
 
 from collections.abc import Iterable
 from typing import ClassVar
@@ -11,13 +11,13 @@ class FleetError(Exception):
 
 
 class AgentRefused(FleetError):
-    """An agent asked for what it cannot have. `code` is the word programs read."""
+    """A request of an agent was refused. `code` is for programs."""
 
     code: ClassVar[str]
 
 
 class UnknownToken(AgentRefused):
-    """Unknown, expired, spent or revoked: of a join token never said which."""
+    """The token is unknown, expired, spent or revoked. Of a join token, the error does not reveal which."""
 
     code = "unknown_token"
 
@@ -26,7 +26,7 @@ class UnknownToken(AgentRefused):
 
 
 class Revoked(AgentRefused):
-    """Its token was right once. Told apart, so that an agent that an operator took out stops asking."""
+    """The token belongs to a revoked agent. It has its own code, so that a revoked agent stops retrying."""
 
     code = "revoked"
 
@@ -63,7 +63,7 @@ class NameTaken(AgentRefused):
 
 
 class MalformedRequest(AgentRefused):
-    """What an agent says of itself cannot be taken. Every field that is to blame is named."""
+    """The request or the description in it is invalid. The message names every invalid field."""
 
     code = "malformed"
 
@@ -77,7 +77,7 @@ class BrokerAway(FleetError):
 
 
 class TooMuchWaits(FleetError):
-    """So much waits to be written that nothing more is taken in for a moment."""
+    """So many batches wait to be written that no more are accepted for a moment."""
 
     def __init__(self, batches: int, size: int) -> None:
         super().__init__(f"{batches} batches of {size} bytes wait to be written")

@@ -1,4 +1,4 @@
-"""Which KV formats policies in force need, by group of agents. Reads only."""
+"""The KV formats that policies in force need, by group of agents. Reads only."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ NONE: frozenset[Needed] = frozenset()
 
 
 def formats_needed() -> Mapping[int, frozenset[Needed]]:
-    """In what somebody's namespaces are kept, by the group that serves them. Read anew after something was done."""
+    """Return the KV formats that namespaces use, by the group that serves them. Cached until the audit trail grows."""
     return _formats_at(*trail_head())
 
 

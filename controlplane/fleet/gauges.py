@@ -1,4 +1,4 @@
-"""What Prometheus is told of the fleet: read from the database by whichever web process is asked."""
+"""The fleet's metrics for Prometheus, read from the database by the web process that is scraped."""
 
 from collections import Counter
 from datetime import datetime
@@ -15,7 +15,7 @@ from controlplane.fleet.views import is_agent_in_sync, state_of
 
 
 def gauges_refresh(*, now: datetime | None = None) -> None:
-    """A database that does not answer changes none."""
+    """Set the gauges. If the database does not answer, leave them unchanged."""
     try:
         living = list(agents_living().defer("conditions", "about"))
     except DatabaseError:
@@ -26,5 +26,5 @@ def gauges_refresh(*, now: datetime | None = None) -> None:
     for kind in KINDS:
         agents_out_of_sync.labels(kind).set(apart[kind])
         for state in AGENT_STATES:
-            if state != "revoked":  # those are no members any more
+            if state != "revoked":  # revoked agents no longer belong to the fleet
                 agents_by_state.labels(kind, state).set(states[kind, state])

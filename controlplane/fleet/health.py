@@ -1,7 +1,7 @@
-"""How an agent is: its state, and what is wrong with it, since when and why. Pure.
+"""The health of an agent: its state, and its conditions with their start times and reasons. Pure.
 
-The state is one word, of what it said last and when. Conditions are everything that is not as it should be, of which
-there may be several at once; each keeps the moment at which it began for as long as it lasts.
+The state is one word, derived from the last heartbeat and its age. Conditions are the problems of an agent. Several may
+exist at once, and each keeps its start time for as long as it lasts.
 """
 
 import re
@@ -30,18 +30,18 @@ Kind = Literal[
 Conditions = Mapping[str, Mapping[str, str]]  # by kind: {"since": a time as text, "why": a sentence}
 
 AGENT_STATES: tuple[AgentState, ...] = get_args(AgentState)
-KINDS: tuple[Kind, ...] = get_args(Kind)  # the gravest first: of several, that one is told where there is room for one
-UP = ("ready", "draining")  # of an engine that answers requests
+KINDS: tuple[Kind, ...] = get_args(Kind)  # gravest first: where there is room for only one, the first is shown
+UP = ("ready", "draining")  # states of an engine that answers requests
 BEHIND = timedelta(seconds=3)
 SKEW_SECONDS = 5.0
-AHEAD = timedelta(seconds=60)  # beyond what two web processes' clocks are apart: ours was set back
+AHEAD = timedelta(seconds=60)  # more than two web processes' clocks differ: our clock was set back
 REFUSED_WITHIN = timedelta(minutes=10)
 WHY_LENGTH = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Commands that an agent did not believe for one reason."""
+    """Commands that an agent refused for the same reason."""
 
     reason: str
     count: int
@@ -51,7 +51,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """A format that a policy in force keeps something in: all there is (None), or what one model computes."""
+    """A KV format that a policy in force uses, for one model or, with None, in general."""
 
     kv_dtype: str
     model: str | None = None
@@ -59,28 +59,28 @@ class Needed:
 
 @dataclass(frozen=True, slots=True)
 class AgentFacts:
-    """What is known of one agent. Hashes are empty where there is none yet."""
+    """The facts that conditions depend on. A hash is empty before the first state."""
 
     kind: str
     is_revoked: bool
     is_draining: bool
     last_seen_at: datetime | None
     desired_hash: str
-    behind_since: datetime | None  # when it was first to hold something newer than what it acknowledged
+    behind_since: datetime | None  # since when a newer state than the acknowledged one is desired
     applied_hash: str
     rejected_hash: str
     rejected_reason: str
     rejected_at: datetime | None
-    is_held_known: bool  # whether it was ever to hold what it says it holds
-    engine: Mapping[str, Any]  # of its last heartbeat, as wire.heartbeat_check lets through; empty before the first
-    held_hash: str | None  # that its sidecar brought it, by the same heartbeat
+    is_held_known: bool  # whether the state it reports was ever desired for it
+    engine: Mapping[str, Any]  # from its last heartbeat, checked by wire.heartbeat_check; empty before the first
+    held_hash: str | None  # the state that its sidecar applied, from the same heartbeat
     clock_skew_seconds: float
     version: str
-    formats: Collection[str]  # it says that it can do
-    formats_once: Collection[str]  # it has ever said that it can do
+    formats: Collection[str]  # that it declares now
+    formats_once: Collection[str]  # that it has ever declared
     model_formats: Mapping[str, Collection[str]]
-    needed: Collection[Needed]  # in its group
-    why_idle: str  # why the quality gate lets it have no requests at all; empty: it may have some
+    needed: Collection[Needed]  # by policies in its group
+    why_idle: str  # why the quality gate allows it no requests at all; empty if it may have some
     refused: Collection[Refused]
     lost_reports: int
 
@@ -110,14 +110,17 @@ def agent_state(
 
 
 def is_in_sync(*, kind: str, desired_hash: str, applied_hash: str, engine_hash: str | None) -> bool:
-    """Whether it holds what it is to hold: as it acknowledged, and, of an engine, as the engine itself says."""
+    """Return whether the agent has applied its desired state, by its acknowledgement and, if an engine, the engine's
+    report."""
     is_applied = desired_hash != "" and applied_hash == desired_hash
     return is_applied and (kind != "engine" or engine_hash == applied_hash)
 
 
 def conditions(facts: AgentFacts, *, before: Conditions, now: datetime, stale_after: float, ours: str) -> Conditions:
-    """All that is wrong with it now. `before`: what was; a condition that goes on began when it began. `ours`: the
-    version that the control plane is. Of an agent that is out, or has not begun, there is nothing to say."""
+    """Return all current problems of an agent; none if it is revoked or has never reported.
+
+    A condition that is also in `before` keeps its start time. `ours` is the version of the control plane.
+    """
     if facts.is_revoked or facts.last_seen_at is None:
         return {}
     found = {kind: one for kind in KINDS if (one := _FINDERS[kind](facts, now, stale_after, ours)) is not None}
@@ -128,7 +131,7 @@ def conditions(facts: AgentFacts, *, before: Conditions, now: datetime, stale_af
 
 
 def gravest(found: Conditions) -> str | None:
-    """The one sentence to show beside its state."""
+    """Return the reason of the gravest condition, to show beside the state."""
     return next((found[kind]["why"] for kind in KINDS if kind in found), None)
 
 
@@ -140,7 +143,7 @@ def _stale(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> F
         return None
     if facts.last_seen_at > now:
         return now, "nothing heard of it since the control plane's clock was set back"
-    # Without how long it has been: what changes by itself would be news every time.
+    # Name the time, not the duration: a text that changes by itself would count as a change on every update.
     return facts.last_seen_at, f"nothing heard of it since {_text(facts.last_seen_at)}"
 
 
@@ -180,15 +183,17 @@ def _behind(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> 
 
 
 def _unwritable(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
-    """Whoever serves says why only then: what it must write down before it goes on cannot be written."""
+    """Return a condition if a serving engine gives a reason: it does so only while it waits to write to its disk."""
     if facts.engine.get("state") not in UP or not facts.engine.get("why"):
         return None
     return now, f"it waits for room on its disk: {facts.engine['why']}"
 
 
 def _capability_lost(facts: AgentFacts, now: datetime, stale_after: float, ours: str) -> Found:
-    """Formats it could do once and cannot now, while somebody's policy needs them. An agent of a mixed group that never
-    could is none: others do those."""
+    """Return a condition if a policy needs formats that this engine once supported and no longer does.
+
+    An engine that never supported a format has none: others of its mixed group serve it.
+    """
     if facts.kind != "engine":
         return None
     lost = sorted({one.kv_dtype for one in facts.needed if _is_lost(facts, one)})
@@ -254,7 +259,7 @@ _FINDERS: Mapping[Kind, Callable[[AgentFacts, datetime, float, str], Found]] = {
 
 
 def _is_silent(last_seen_at: datetime, now: datetime, stale_after: float) -> bool:
-    """What was seen at a time that is still to come proves nothing of now."""
+    """Return whether the last heartbeat is too old. One with a time in the future proves nothing about now."""
     return (now - last_seen_at).total_seconds() > stale_after or last_seen_at > now + AHEAD
 
 
@@ -268,7 +273,7 @@ def _short(hash_: str | None) -> str:
 
 
 def _rounded(seconds: float) -> str:
-    """Coarse enough to stay the same from one heartbeat to the next."""
+    """Format a duration coarsely, so that it stays the same from one heartbeat to the next."""
     return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 

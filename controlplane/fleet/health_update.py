@@ -1,4 +1,4 @@
-"""Keeps what is wrong with each agent current: reads all of them, lets health.py judge, writes what changed."""
+"""Update the conditions of all agents: read the agents, let health.py evaluate them, and write the changes."""
 
 import json
 from collections import defaultdict
@@ -24,14 +24,14 @@ from controlplane.fleet.quality import Served, results_read, served_by
 from kernels.formats import BASELINE
 
 MOST_TEXTS = 4_096
-SERVING = ("accelerator", "kv_dtypes", "computed_as", "models")  # of what it says it is, as JSON: what is judged
-# The history of who holds what it is to hold.
+SERVING = ("accelerator", "kv_dtypes", "computed_as", "models")  # the parts of `about` that are evaluated, as JSON
+# The history of an agent that has applied its desired state.
 SETTLED: Mapping[str, Any] = {"is_held_known": True, "is_applied_known": True, "behind_since": None}
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One agent's conditions as they were and as they are, and the formats it has ever been able to do."""
+    """One agent's conditions before and after, and the formats that it has ever declared."""
 
     agent: str
     before: Conditions
@@ -49,7 +49,7 @@ class Judged:
 
 
 def conditions_update(*, now: datetime) -> list[str]:
-    """Whose conditions are others than before, so that whoever looks at them can be told."""
+    """Update all conditions, and return the agents with changed ones so that open pages can be refreshed."""
     rows = list(_agents())
     stale_after = stale_after_seconds(cadence_seconds(len(rows)))
     needed, refused, idle = formats_needed(), _refused(), _idle(rows)
@@ -70,8 +70,10 @@ def conditions_update(*, now: datetime) -> list[str]:
 
 
 def _agents() -> "QuerySet[Agent, dict[str, Any]]":
-    """Of what they last said only what is judged: their counters are most of it. JSON comes as text, since nearly all
-    of it is what another agent says too, or was there the last time."""
+    """Read the agents, and of their heartbeats only what is evaluated: counters are most of a heartbeat.
+
+    JSON is read as text and parsed through a cache, because nearly all of it repeats another agent or the last update.
+    """
     parts = (
         "heartbeat__engine",
         "heartbeat__applied",
@@ -96,12 +98,12 @@ def _agents() -> "QuerySet[Agent, dict[str, Any]]":
 
 @lru_cache(maxsize=MOST_TEXTS)
 def _read(text: str | None) -> Any:
-    """To be read only: others get the same."""
+    """Parse JSON through a cache. Callers share the result and must not change it."""
     return None if text is None else json.loads(text)
 
 
 def _is_settled(row: Mapping[str, Any]) -> bool:
-    """It holds what it is to hold, by its acknowledgement and its last heartbeat: of its history nothing is asked."""
+    """Return whether acknowledgement and last heartbeat both match the desired state. No history is needed then."""
     held = _read(row["heartbeat__applied_text"])
     desired = row["desired_generation"], row["desired_hash"]
     is_held = held is None or (held["generation"], held["hash"]) == desired
@@ -109,7 +111,7 @@ def _is_settled(row: Mapping[str, Any]) -> bool:
 
 
 def _histories(agents: Collection[str]) -> dict[str, Mapping[str, Any]]:
-    """Whether they were ever to hold what they say, and since when they are to hold something newer."""
+    """Return whether the states that these agents report were ever desired, and when a newer one first was."""
     if not agents:
         return {}
     generations = AgentGeneration.objects.filter(agent=OuterRef("pk"))
@@ -136,7 +138,7 @@ def _refused() -> Mapping[str, list[Refused]]:
 
 
 def _idle(rows: Iterable[Mapping[str, Any]]) -> Mapping[str, str]:
-    """By engine, why the quality gate lets it have no requests. Results are read where it could be so."""
+    """Return by engine why the quality gate allows it no requests. Results are read only if there is a candidate."""
     found = {row["id"]: served for row in rows if row["kind"] == "engine" and (served := _without_baseline(row))}
     if not found:
         return {}
@@ -203,7 +205,7 @@ def _model_formats(models: str | None) -> Mapping[str, Collection[str]]:
 
 @lru_cache(maxsize=MOST_TEXTS)
 def _formats_once(once: str, formats: str | None, models: str | None) -> Collection[str]:
-    """Those it has ever been able to do, with those that it can now."""
+    """Return the formats that the agent has ever declared, including those it declares now."""
     of_models = (one for each in _model_formats(models).values() for one in each)
     return tuple(sorted({*_read(once), *(_read(formats) or ()), *of_models}))
 
@@ -213,5 +215,5 @@ def _write(changed: Collection[Judged]) -> None:
         return
     columns = [(one.agent, json_column(one.after), json_column(sorted(one.formats_after))) for one in changed]
     with transaction.atomic():
-        list(agents_lock([one.agent for one in changed]).values_list("pk"))  # in the order that everybody keeps
+        list(agents_lock([one.agent for one in changed]).values_list("pk"))  # in the usual lock order
         rows_update(Agent, "id text, conditions jsonb, formats_once jsonb", columns)

@@ -1,6 +1,6 @@
-"""Heartbeats: of each agent the newest, all written together once a second, in one statement that reads back too.
+"""Write the newest heartbeat of each agent once a second, all in one statement that also reads the agents' rows.
 
-An agent's row that somebody else holds is passed over: its heartbeat waits for the next time, and nobody for it.
+A row that another transaction has locked is skipped: its heartbeat waits for the next write, but no other one does.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -14,7 +14,7 @@ from controlplane.fleet.columns import columns_sql, json_column
 from controlplane.fleet.health import AHEAD
 from controlplane.fleet.known_agents import COLUMN_COUNT, COLUMNS, AgentNow, agent_now
 
-_AHEAD = f"interval '{AHEAD.total_seconds():.0f} seconds'"  # our clock was set back since: what it said then is over
+_AHEAD = f"interval '{AHEAD.total_seconds():.0f} seconds'"  # our clock was set back since, so the stored time is void
 _COLUMNS = "id text, heartbeat jsonb, boot text, sequence bigint, seen_at timestamptz, skew float8"
 
 
@@ -26,13 +26,13 @@ class Beat:
     skew_seconds: float  # by how much its clock is ahead of ours
 
     def is_newer_than(self, other: "Beat") -> bool:
-        """Between two boots only the order of arrival tells."""
+        """Return whether this heartbeat replaces `other`. Between two boots, the order of arrival decides."""
         boot, sequence = other.told["boot"], other.told["sequence"]
         return bool(self.told["boot"] != boot or self.told["sequence"] > sequence)
 
 
 class Newest:
-    """Heartbeats that have not been written yet."""
+    """The newest unwritten heartbeat of each agent."""
 
     def __init__(self) -> None:
         self._beats: dict[str, Beat] = {}
@@ -50,7 +50,7 @@ class Newest:
         return taken
 
     def put_back(self, beats: Iterable[Beat]) -> None:
-        """Those that could not be written, but for agents of whom there is a newer one by now."""
+        """Keep heartbeats that could not be written, except those that a newer one has replaced meanwhile."""
         for beat in beats:
             self._beats.setdefault(beat.agent, beat)
 
@@ -58,12 +58,12 @@ class Newest:
 @dataclass(frozen=True, slots=True)
 class Written:
     agents: list[AgentNow]
-    fleet_size: int | None  # how many agents may report, by which the cadence goes; None: nobody was asked for
-    passed_over: list[str]  # whose heartbeat has to wait
+    fleet_size: int | None  # number of agents that may report, which sets the cadence; None if no agent was read
+    passed_over: list[str]  # agents with a heartbeat that has to wait
 
 
 def heartbeats_write(beats: Mapping[str, Beat], asked: Collection[str]) -> Written:
-    """Write the heartbeats down, and say how things stand with the agents asked for."""
+    """Write the heartbeats, and return the current rows of their agents and of those in `asked`."""
     names, arrays = columns_sql(_COLUMNS)
     with connection.cursor() as cursor:
         cursor.execute(

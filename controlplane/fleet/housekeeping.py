@@ -1,4 +1,4 @@
-"""What is kept of agents for a while only."""
+"""Delete old generations, join tokens and probe results."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,14 +14,14 @@ PROBES_KEPT = timedelta(days=7)
 
 
 def housekeeping(*, now: datetime) -> int:
-    """How many rows went; what is left over goes with the next round."""
+    """Delete expired rows and return how many. The next round deletes any that are left."""
     return sum(rows_remove(rows) for rows in _over(now))
 
 
 def _over(now: datetime) -> "list[QuerySet[Any]]":
     tokens_before = now - JOIN_TOKENS_KEPT
     return [
-        # Those before what its agent acknowledged: it never holds them again, for an older one is refused.
+        # Generations before the acknowledged one: the agent refuses older ones, so it never applies them again.
         AgentGeneration.objects.filter(number__lt=F("agent__applied_generation"), at__lt=now - GENERATIONS_KEPT),
         JoinToken.objects.filter(Q(revoked_at__lt=tokens_before) | Q(expires_at__lt=tokens_before)),
         CanaryMinute.objects.filter(minute__lt=now - PROBES_KEPT),

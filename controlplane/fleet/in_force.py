@@ -1,4 +1,4 @@
-"""Which policies are in force, by group of agents, and which of their fields an agent does not enforce. Reads only."""
+"""The policies in force by group of agents, and the fields of them that an agent does not enforce. Reads only."""
 
 import json
 from collections import defaultdict
@@ -20,26 +20,31 @@ Chain = tuple[Values, Values, Values]
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """A field in force somewhere, in general or for one model. `value` None: its grade does not depend on the value."""
+    """A field in force, in general or for one model. `value`: None if the grade does not depend on it."""
 
     field: str
     value: str | None = None
     model: str | None = None
-    other_models: tuple[str, ...] = ()  # models with a value of their own, which a general value does not reach
+    other_models: tuple[str, ...] = ()  # models with their own value, to which a general value does not apply
 
     def reaches(self, models: Collection[str]) -> bool:
         return self.model in models if self.model else not {*models} <= {*self.other_models}
 
 
 def trail_head() -> tuple[int, bytes]:
-    """Names a moment: what is derived from policies holds until it moves. Of two trails, which a backup makes
-    possible, the hash tells which."""
+    """Return the head of the audit trail. Values derived from policies are valid until the trail grows.
+
+    After a restored backup, two trails may share a number; the hash distinguishes them.
+    """
     seq, hash_ = AuditHead.objects.filter(pk=1).values_list("seq", "hash").first() or (0, b"")
     return seq, bytes(hash_)
 
 
 def chains_in_force() -> Iterator[tuple[int, Chain]]:
-    """The levels of every living namespace with its group; each combination once: thousands say the same."""
+    """Yield each living namespace's group and policy levels.
+
+    Each combination comes once: thousands of namespaces are alike.
+    """
     fleet = PolicyLevel.objects.filter(kind=PolicyLevel.Kind.FLEET).values_list("policy", flat=True).first() or {}
     living = Namespace.objects.filter(deleted_at=None).exclude(organisation__state=Organisation.State.DELETED)
     rows: Any = (
@@ -56,7 +61,7 @@ def chains_in_force() -> Iterator[tuple[int, Chain]]:
 
 
 def fields_in_force() -> Mapping[int, Sequence[InForce]]:
-    """By group, every field with the values that are graded one by one."""
+    """Return the fields in force by group, with each value where the grade depends on it."""
     return _fields_at(*trail_head())
 
 
@@ -81,7 +86,7 @@ def _fields(chain: Chain) -> Iterator[InForce]:
 
 
 def not_enforced(ability: Ability, fields: Sequence[InForce]) -> list[dict[str, Any]]:
-    """What of them one agent refuses, each field and value once: {"field", "value", "why"}."""
+    """Return the fields and values that an agent refuses, each once: {"field", "value", "why"}."""
     refused = {
         (in_force.field, in_force.value): graded.why
         for in_force in fields
@@ -92,6 +97,6 @@ def not_enforced(ability: Ability, fields: Sequence[InForce]) -> list[dict[str, 
 
 
 def unenforced_words(unenforced: Collection[Mapping[str, Any]]) -> str | None:
-    """ "it does not enforce offload disk (no disk tier)"; None where it enforces everything."""
+    """Return for example `it does not enforce offload disk (no disk tier)`, or None if it enforces everything."""
     named = [f"{' '.join(filter(None, (field['field'], field['value'])))} ({field['why']})" for field in unenforced]
     return f"it does not enforce {', '.join(named)}" if named else None

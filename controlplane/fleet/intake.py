@@ -1,8 +1,8 @@
-"""What a batch of an agent's reports changes, decided on plain values: no database, no clock.
+"""Decide what a batch of an agent's reports changes, from plain values: no database, no clock.
 
-Nothing an agent says is believed further than it can prove. It acknowledges a state by generation and hash together,
-and only what it was really to hold at that generation ends a step of an operation; anything else is written down as
-what it says it holds, which shows as drift. Of its receipts only those count that it owes.
+An agent is believed only as far as it can prove. It acknowledges a state by generation and hash together. Only a state
+that was really desired at that generation completes a step of an operation; any other is stored as the agent's claim,
+which shows as drift. Receipts count only for steps that the agent owes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,30 +15,33 @@ from controlplane.fleet.errors import MalformedRequest
 from engine_agent.contracts.protocol import canonical_json
 from engine_agent.contracts.wire import Batch, Report
 
-STATE = "state"  # the deed of steps that an acknowledged generation ends
-# So far ahead of what it was to hold no agent can be, not even after an old backup of ours was brought back.
+STATE = "state"  # the action of steps that an acknowledged generation completes
+# No agent can be this far ahead of its desired generation, not even after we restored an old backup.
 MOST_AHEAD = 2**32
 MOST_RESULT_BYTES = 16_384
 MOST_NOTE_CHARACTERS = 400
-PROBLEMS_KEPT = 20  # of those that a check found, where its result as a whole is not kept
+PROBLEMS_KEPT = 20  # of a check's problems, if its result is too large to keep
 PROBLEM_LENGTH = 200
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingStep:
-    """A step of an operation that this agent owes. `namespace` or `organisation`: what it is about; neither: all."""
+    """A step of an operation that this agent owes.
+
+    It concerns one namespace, one organisation or, if neither is set, everything.
+    """
 
     id: int
     operation: str
     deed: str
-    generation: int | None = None  # for the deed `state`: from which on it is done; None: not planned yet
+    generation: int | None = None  # for the action `state`: the generation that completes it; None if not planned yet
     namespace: int | None = None
     organisation: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """That so much of a namespace is gone, of which no acknowledgement has come yet."""
+    """An agent's report of how much of a namespace it has purged, until the matching acknowledgement arrives."""
 
     namespace: int
     organisation: int
@@ -49,7 +52,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A step that is over, with what its receipt says."""
+    """A step that has ended, with the contents of its receipt."""
 
     step: int
     is_done: bool
@@ -63,7 +66,7 @@ class Ended:
 class Applied:
     generation: int
     hash: str
-    is_believed: bool  # it was to hold exactly this
+    is_believed: bool  # exactly this hash was desired at this generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,29 +77,29 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of an agent when a batch comes. The maps need only hold what the batch speaks of."""
+    """The stored facts about an agent when a batch arrives. The maps need only the entries that the batch mentions."""
 
     applied_generation: int = 0
     rejected_hash: str = ""
     desired_generation: int = 0
-    generations: Mapping[int, str] = field(default_factory=dict)  # what it was to hold, by generation
-    organisations: Mapping[int, int] = field(default_factory=dict)  # whose each namespace is
+    generations: Mapping[int, str] = field(default_factory=dict)  # generation: the hash that was desired
+    organisations: Mapping[int, int] = field(default_factory=dict)  # namespace: its organisation
     steps: Sequence[WaitingStep] = ()
     proofs: Sequence[Proof] = ()
 
 
 @dataclass(slots=True)
 class Facts:
-    """What is new, in the order told. None and empty: nothing new."""
+    """The news in a batch, in the order reported. None and empty mean unchanged."""
 
     about: Mapping[str, Any] | None = None
     applied: Applied | None = None
     rejected: Rejected | None = None
     is_rejection_over: bool = False
     ended: list[Ended] = field(default_factory=list)
-    refused: dict[str, tuple[int, str]] = field(default_factory=dict)  # by reason: how many, and what the last was
-    proofs: tuple[Proof, ...] | None = None  # those that now wait for their acknowledgement; None: as before
-    dropped: list[str] = field(default_factory=list)  # reports that mean nothing here, and why
+    refused: dict[str, tuple[int, str]] = field(default_factory=dict)  # reason: count, and the last one's description
+    proofs: tuple[Proof, ...] | None = None  # proofs that now wait for an acknowledgement; None if unchanged
+    dropped: list[str] = field(default_factory=list)  # ignored reports, with the reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,7 @@ class Intake:
 
 
 def intake_plan(received: Received, known: Known, batch: Batch) -> Intake:
-    """What to write down of a batch, all of it in one transaction or nothing."""
+    """Return the changes that a batch makes. Store all of them in one transaction, or none."""
     arrival = arrival_of(received, batch)
     weighing = _Weighing(known)
     for report in arrival.fresh:
@@ -115,14 +118,17 @@ def intake_plan(received: Received, known: Known, batch: Batch) -> Intake:
 
 
 def is_absurd(generation: int, *, desired: int) -> bool:
-    """What comes next has to be above whatever an agent says it holds, so there is an end to what it may say."""
+    """Return whether a reported generation is impossibly high.
+
+    The next generation must exceed every reported one, so reports need a limit.
+    """
     return generation > desired + MOST_AHEAD
 
 
 def steps_proved(
     steps: Iterable[WaitingStep], proofs: Iterable[Proof], *, generation: int
 ) -> tuple[list[Ended], list[Proof]]:
-    """The steps that holding this generation ends, and the proofs that are left over."""
+    """Return the steps that applying this generation completes, and the proofs that are left over."""
     due = [one for one in steps if one.deed == STATE and one.generation is not None and one.generation <= generation]
     told = list(proofs)
     ended = [_ended(step, [proof for proof in told if _concerns(step, proof)]) for step in due]
@@ -140,7 +146,7 @@ def _concerns(step: WaitingStep, proof: Proof) -> bool:
 
 
 class _Weighing:
-    """One batch's fresh reports, one after the other: what a purge proved counts for the acknowledgement after it."""
+    """Processes the new reports of a batch in order, because a purge counts for the acknowledgement that follows it."""
 
     def __init__(self, known: Known) -> None:
         self._known = known
@@ -171,7 +177,7 @@ class _Weighing:
             self._facts.refused[told["reason"]] = (min(count + told["count"], MOST), told.get("what") or "")
         elif report.kind == "about":
             self._about(told)
-        # usage, levels and gaps are added up by who counts, in the same transaction: recording.py
+        # usage, levels and gaps are added up elsewhere, in the same transaction: recording.py
 
     def _about(self, told: Mapping[str, Any]) -> None:
         try:
@@ -183,7 +189,7 @@ class _Weighing:
         if is_absurd(generation, desired=max(self._known.desired_generation, self._generation)):
             self._facts.dropped.append(f"applied: generation {generation} is beyond any that it can have been told")
             return
-        if generation < self._generation:  # repeated by a spool that came late: it holds a newer one since
+        if generation < self._generation:  # a spool repeated it late: the agent has applied a newer one since
             self._facts.dropped.append(f"applied: generation {generation} is older than {self._generation}")
             return
         is_new = generation > self._generation
@@ -199,8 +205,8 @@ class _Weighing:
         for one in ended:
             del self._waiting[one.step]
         self._facts.ended += ended
-        # What was proved before a new state was held belonged to it, whoever asked. When an agent only repeats what it
-        # holds, as it does after a restart, proofs of the state that it is just coming to may be here already.
+        # Proofs reported before a new state belong to that state, whichever operation they were for. If the agent only
+        # repeats its state, as it does after a restart, proofs of the next state may be here already.
         self._proofs = {} if is_new else {proof.namespace: proof for proof in left}
 
     def _rejection_over(self, hash_: str) -> None:
@@ -242,7 +248,7 @@ def _receipt_of(step: WaitingStep, told: Mapping[str, Any]) -> Ended:
 
 
 def _result_kept(told: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Free in form, so it is looked at whether it can be stored and shown."""
+    """Return a receipt's result if it can be stored and shown, otherwise a short replacement. Its form is free."""
     try:
         is_small = len(canonical_json(dict(told))) <= MOST_RESULT_BYTES
     except (ValueError, RecursionError):
@@ -253,7 +259,7 @@ def _result_kept(told: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _problems_kept(told: Mapping[str, Any]) -> dict[str, Any]:
-    """That a check found something is never cut away: by it rollouts are taken back."""
+    """Return the problems that a check found. They are never dropped, because rollouts roll back because of them."""
     problems = told.get("problems")
     if not isinstance(problems, list):
         return {}

@@ -1,4 +1,4 @@
-"""Tokens by which agents join: made by operators, shown once, spent by enrolling, over by themselves."""
+"""Join tokens, with which agents enrol: created by operators, shown once, spent by enrolment, and expiring."""
 
 from datetime import datetime, timedelta
 
@@ -32,7 +32,10 @@ def join_token_create(
     agent: str = "",
     uses: int | None = 1,
 ) -> tuple[JoinToken, NewSecret]:
-    """The token and its secret, which is shown now and never again. `uses` None: any number, until it expires."""
+    """Create a token and return it with its secret, which is never shown again.
+
+    `uses` None: any number until it expires.
+    """
     name, *_ = all_checked(
         lambda: name_check(name),
         lambda: _kind_check(kind),
@@ -59,28 +62,31 @@ def join_token_create(
 
 
 def join_token_revoke(*, actor: Actor, token: JoinToken) -> None:
-    """From this commit on nobody enrols with it. Who did stays."""
+    """Revoke the token: no agent can enrol with it after this commit. Agents that enrolled before stay."""
     with audited() as journal:
         if JoinToken.objects.filter(pk=token.pk, revoked_at=None).update(revoked_at=timezone.now()):
             journal.record(actor, "join-token.revoke", _target(token), before=_told(token))
 
 
 def join_token_spend(secret: str, *, now: datetime) -> JoinToken:
-    """The token with one use less, or UnknownToken; given back where the transaction around it fails."""
+    """Return the token with one use less, or raise UnknownToken.
+
+    A rollback of the caller's transaction restores the use.
+    """
     if not secret_is_well_formed(JOIN_KIND, secret):
         raise UnknownToken
     living = JoinToken.objects.filter(_alive(now), hash=secret_hash(secret))
-    # In one statement: of two that come at once for the last use, one finds none.
+    # One statement, so that only one of two concurrent callers gets the last use.
     if not living.update(uses=F("uses") + 1, uses_left=F("uses_left") - 1):
         raise UnknownToken
     return JoinToken.objects.select_related("group").get(hash=secret_hash(secret))
 
 
 def standing_token_renew(secret: str, *, now: datetime) -> JoinToken:
-    """The one that the environment brings along: good for another day, for any number of agents of the default group.
-    It brings nobody back who was taken out: machines know it that were.
+    """Create or renew the token from the environment for another day, for any number of agents of the default group.
 
-    One that an operator revoked stays revoked: whoever set it in the environment sets another one.
+    It does not bring back revoked agents, because their machines know it. If an operator revokes it, it stays revoked
+    until the environment sets another one.
     """
     if not secret_is_well_formed(JOIN_KIND, secret):
         problem = "is mistyped: its checksum is wrong; `luminet secrets` prints a new one"

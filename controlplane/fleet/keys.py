@@ -1,6 +1,7 @@
-"""An agent's secrets, derived from the signing key, its id and its number: nothing to store, nothing to lose.
+"""An agent's secrets, derived from the signing key, its id and its key number: nothing to store, nothing to lose.
 
-Counting the number up changes all of them at once. Not among them is the agent's token: random, and only hashed.
+Incrementing the key number changes all of them at once. The agent's token is random instead, and only its hash is
+stored.
 """
 
 import hmac
@@ -11,22 +12,25 @@ from tenants.crypto import purpose_key
 
 
 def signing_key() -> Ed25519PrivateKey:
-    """What commands are signed with."""
+    """Return the key that signs commands."""
     return Ed25519PrivateKey.from_private_bytes(purpose_key("signing_key", "commands"))
 
 
 def verifying_key() -> bytes:
-    """What agents check that with."""
+    """Return the public key with which agents verify commands."""
     return signing_key().public_key().public_bytes_raw()
 
 
 def sealing_key(agent: str, number: int) -> bytes:
-    """What commands to this agent are sealed with, and what it seals its own files with."""
+    """Return the key that seals commands to this agent, and with which it seals its own files."""
     return _derived("sealing", agent, number)
 
 
 def identity_secret(agent: str, number: int) -> bytes:
-    """By what this engine believes a gateway who it says is asking. Gateways get it in their snapshot."""
+    """Return the secret with which gateways prove to this engine which caller a request is from.
+
+    Gateways get it in their snapshots.
+    """
     return _derived("identity", agent, number)
 
 
@@ -35,7 +39,7 @@ def broker_password(agent: str, number: int) -> str:
 
 
 def installation_id() -> str:
-    """Short, and no secret: by it one control plane tells its own things from another's on a server they share."""
+    """Return a short, public id that separates this control plane's objects from another's on a server they share."""
     return purpose_key("signing_key", "installation").hex()[:12]
 
 

@@ -1,4 +1,4 @@
-"""Agents as the door has to know them to answer them, and whose tokens are whose: many in one question. Reads only."""
+"""Agents as the agent API needs them for its answers, and lookup of agents by token, many in one query. Reads only."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -27,21 +27,21 @@ class AgentNow:
 
 
 def agent_now(row: tuple[Any, ...]) -> AgentNow:
-    """Out of what COLUMNS are in a row."""
+    """Build an AgentNow from a row that starts with COLUMNS."""
     name, kind, group, token_hash, *rest = row[:COLUMN_COUNT]
     return AgentNow(name, kind, group, bytes(token_hash), *rest)
 
 
 @dataclass(frozen=True, slots=True)
 class TokenOwner:
-    """`is_next`: the token was given out and has not been used yet. It will end the one before."""
+    """The agent that a token belongs to. `is_next`: the token is new, and its first use ends the old one."""
 
     agent: AgentNow
     is_next: bool
 
 
 def token_owners(hashes: Collection[bytes]) -> dict[bytes, TokenOwner]:
-    """By the hash; those that are nobody's are left out."""
+    """Return the owners by token hash. Hashes without an owner are left out."""
     asked = sorted(hashes)
     with connection.cursor() as cursor:
         cursor.execute(

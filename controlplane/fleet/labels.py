@@ -1,4 +1,4 @@
-"""Labels of agents: words by which rollouts choose the first ones. Pure."""
+"""Labels of agents, by which rollouts select the agents of a step. Pure."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Agents and what is known of them, tokens to join with, steps of operations, verdicts on formats. Services write."""
+"""Models of agents, join tokens, operation steps, quality results and isolation probes. Only services write them."""
 
 import uuid
 
@@ -13,7 +13,7 @@ KINDS = ("engine", "gateway")
 
 
 class JoinToken(models.Model):
-    """Lets agents enrol, for a while and so many times. The secret is nowhere, only its keyed hash."""
+    """A token with which agents enrol, limited in time and uses. Only the secret's keyed hash is stored."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     name = models.CharField(max_length=100)
@@ -42,7 +42,7 @@ class JoinToken(models.Model):
 
 
 class Agent(models.Model):
-    """An engine or a gateway with its sidecar: what it is to hold, what it holds, and what it last said."""
+    """An engine or a gateway with its sidecar: its desired state, its applied state and its last heartbeat."""
 
     id = models.CharField(primary_key=True, max_length=63)
     kind = models.CharField(max_length=7)
@@ -56,17 +56,17 @@ class Agent(models.Model):
     revoked_at = models.DateTimeField(null=True, blank=True)
     is_draining = models.BooleanField(default=False)
 
-    # Its credentials. Those not here are derived from the signing key, its id and this number.
+    # Its credentials. The others are derived from the signing key, its id and this number.
     key_number = models.PositiveIntegerField(default=1)
     token_hash = models.BinaryField(max_length=32, unique=True)
     next_token_hash = models.BinaryField(max_length=32, null=True, unique=True, help_text="Given out, not used yet.")
 
-    # What it is to hold. The generation counts up with every other hash, so that older is never taken for newer.
+    # Its desired state. The generation increases with every new hash, so that an older state never counts as newer.
     desired_hash = models.CharField(max_length=64, blank=True)
     desired_generation = models.PositiveBigIntegerField(default=0)
     desired_at = models.DateTimeField(null=True, blank=True)
 
-    # What it holds, as it acknowledged.
+    # Its applied state, as it acknowledged it.
     applied_hash = models.CharField(max_length=64, blank=True)
     applied_generation = models.PositiveBigIntegerField(default=0)
     applied_at = models.DateTimeField(null=True, blank=True)
@@ -74,25 +74,25 @@ class Agent(models.Model):
     rejected_reason = models.CharField(max_length=400, blank=True)
     rejected_at = models.DateTimeField(null=True, blank=True)
 
-    # What it last said.
+    # Its last heartbeat.
     heartbeat = models.JSONField(default=dict, blank=True)
     heartbeat_boot = models.CharField(max_length=64, blank=True)
     heartbeat_sequence = models.PositiveBigIntegerField(default=0)
     last_seen_at = models.DateTimeField(null=True, blank=True)
     clock_skew_seconds = models.FloatField(default=0.0)
 
-    # Of its spool, which reports are here: those up to this number, each exactly once.
+    # The offset of its spool: all reports up to this number were received, each exactly once.
     spool = models.CharField(max_length=64, blank=True)
     spool_number = models.PositiveBigIntegerField(default=0)
     past_spools = models.JSONField(default=list, blank=True, help_text="Those before it, newest first: [id, number].")
     lost_reports = models.PositiveBigIntegerField(default=0)
 
-    # How sending to it goes.
+    # Progress of sending it the desired state.
     push_generation = models.PositiveBigIntegerField(default=0)
     push_attempts = models.PositiveIntegerField(default=0)
     push_retry_at = models.DateTimeField(null=True, blank=True)
 
-    # What is wrong with it: by kind, since when and why.
+    # Its conditions by kind, each with start time and reason.
     conditions = models.JSONField(default=dict, blank=True)
 
     class Meta:
@@ -106,7 +106,7 @@ class Agent(models.Model):
 
 
 class AgentGeneration(models.Model):
-    """What an agent was to hold at a generation: by this its hash is known, and an acknowledgement is believed."""
+    """The desired hash of an agent at one generation. An acknowledgement counts only if it matches."""
 
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="generations")
     number = models.PositiveBigIntegerField()
@@ -121,7 +121,7 @@ class AgentGeneration(models.Model):
 
 
 class OperationStep(models.Model):
-    """One agent's part of an operation: its deed, how sending it goes, and its receipt."""
+    """One agent's part of an operation: its action, the progress of sending it, and its receipt."""
 
     class State(models.TextChoices):
         WAITING = "waiting"
@@ -130,7 +130,7 @@ class OperationStep(models.Model):
 
     operation = models.ForeignKey(Operation, on_delete=models.CASCADE, related_name="steps")
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="steps")
-    # `state`: done when the agent has acknowledged the generation that holds it. Else a command, done by its receipt.
+    # `state` ends when the agent acknowledges `generation`. Any other action is a command and ends with its receipt.
     deed = models.CharField(max_length=20)
     arguments = models.JSONField(default=dict, blank=True)
     generation = models.PositiveBigIntegerField(null=True, help_text="Of the state that holds it; null: not planned.")
@@ -156,7 +156,7 @@ class OperationStep(models.Model):
 
 
 class PurgeProof(models.Model):
-    """An engine's word that nothing of an older epoch is left, until the acknowledgement that it belongs to."""
+    """An engine's report that no block of an older epoch is left, kept until the matching acknowledgement arrives."""
 
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="purge_proofs")
     namespace_id = models.BigIntegerField()
@@ -173,13 +173,13 @@ class PurgeProof(models.Model):
 
 
 class QualityResult(models.Model):
-    """Whether a format on a model at a revision, computed by a backend, may carry traffic. The newest counts."""
+    """A verdict on whether a format may carry traffic, for a model at a revision and a backend. The newest counts."""
 
     class Verdict(models.TextChoices):
         PASSED = "passed"
         FAILED = "failed"
         UNRESOLVED = "unresolved"
-        OVERRIDDEN = "overridden"  # an operator lets it through without a passing result
+        OVERRIDDEN = "overridden"  # an operator allows it without a passing result
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     model = models.CharField(max_length=200)
@@ -202,7 +202,7 @@ class QualityResult(models.Model):
 
 
 class RefusedCommands(models.Model):
-    """How many commands an agent did not believe, by reason: somebody else may be writing into its queue."""
+    """The number of commands that an agent refused, by reason. Another process may be writing into its queue."""
 
     agent = models.ForeignKey(Agent, on_delete=models.CASCADE, related_name="refused")
     reason = models.CharField(max_length=12)
@@ -218,7 +218,7 @@ class RefusedCommands(models.Model):
 
 
 class CanaryMinute(models.Model):
-    """Rounds of isolation probes at an agent, by what they said, whichever gateways made them."""
+    """One minute's rounds of isolation probes at an agent, counted by outcome over all gateways."""
 
     agent = models.CharField(max_length=63)
     minute = models.DateTimeField()
@@ -235,7 +235,7 @@ class CanaryMinute(models.Model):
 
 
 class CanaryStanding(models.Model):
-    """What one gateway's probes at an agent say by now: the last that was not as it should be, and their times."""
+    """The current result of one gateway's probes at an agent: its last failure, and the timing."""
 
     gateway = models.CharField(max_length=63)
     agent = models.CharField(max_length=63)

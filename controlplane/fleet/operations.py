@@ -1,7 +1,7 @@
-"""Operations that agents must prove: a step for each of them, ended by what the agent says, by its deadline, or because
-the agent is gone. Services: they write. What an agent's word is worth is intake.py's.
+"""Operations that agents must prove. Each agent's step ends by its report, at its deadline, or with its revocation.
 
-Locks are taken in one order everywhere: agents by name, then steps by number, then operations.
+Services: they write. intake.py decides which reports count. Locks are taken in one order everywhere: agents by name,
+then steps by number, then operations.
 """
 
 from collections import defaultdict
@@ -27,7 +27,7 @@ Receipt = dict[str, Any]
 
 
 def steps_begin(operation: Operation, group_ids: Collection[int]) -> list[str]:
-    """Every agent of these groups is to prove that it holds what this operation's transaction leaves behind."""
+    """Add a step for every agent of these groups: each must prove that it applied what this transaction leaves."""
     if not group_ids:
         return []
     theirs = Agent.objects.filter(group__in=group_ids, revoked_at=None)
@@ -47,7 +47,7 @@ def operation_of_agents(
     seconds: float,
     arguments: Mapping[str, Any] | None = None,
 ) -> Operation:
-    """These agents are told to do something once, and have so long for it."""
+    """Create an operation that asks these agents for one action, to be completed within `seconds`."""
     assert agents
     operation = Operation.objects.create(
         kind=deed,
@@ -67,7 +67,7 @@ def operation_of_agents(
 
 
 def steps_waiting(agents: Collection[str]) -> dict[str, list[WaitingStep]]:
-    """What each of these agents owes, the oldest first."""
+    """Return the steps that each of these agents owes, oldest first."""
     found = defaultdict[str, list[WaitingStep]](list)
     for step in _waiting(OperationStep.objects.filter(agent__in=agents)):
         found[step.agent_id].append(_step_view(step))
@@ -75,7 +75,7 @@ def steps_waiting(agents: Collection[str]) -> dict[str, list[WaitingStep]]:
 
 
 def proofs_kept(agents: Collection[str]) -> dict[str, list[Proof]]:
-    """What each of these agents proved gone without having acknowledged the state that asked for it."""
+    """Return the purges that each agent has proved without having acknowledged the state that requested them."""
     rows = list(PurgeProof.objects.filter(agent__in=agents).order_by("pk"))
     owners = namespace_organisations({row.namespace_id for row in rows})
     found = defaultdict[str, list[Proof]](list)
@@ -87,7 +87,7 @@ def proofs_kept(agents: Collection[str]) -> dict[str, list[Proof]]:
 
 
 def proofs_replace(left: Mapping[str, Sequence[Proof]], *, now: datetime) -> None:
-    """Of each agent named, these and no others."""
+    """Replace all stored proofs of each agent in `left`."""
     if not left:
         return
     PurgeProof.objects.filter(agent__in=left).delete()
@@ -104,20 +104,23 @@ def proofs_replace(left: Mapping[str, Sequence[Proof]], *, now: datetime) -> Non
 
 
 def namespace_organisations(ids: Collection[int]) -> dict[int, int]:
-    """Whose each is, of those that exist; deleted ones exist until nothing of them is left on any agent."""
+    """Return each existing namespace's organisation. A deleted one exists until no agent has any of its blocks."""
     return dict(Namespace.objects.filter(pk__in=ids).values_list("pk", "organisation_id")) if ids else {}
 
 
 def agents_lock(ids: Collection[str]) -> "QuerySet[Agent]":
-    """What is recorded of an agent is recorded by one at a time. Foreign keys to it are left alone."""
+    """Lock these agents, so that only one transaction at a time records their state. Foreign keys stay possible."""
     return Agent.objects.select_for_update(no_key=True).filter(pk__in=ids).order_by("pk")
 
 
-# Ends
+# Ending steps
 
 
 def steps_end(ended: Collection[Ended], *, now: datetime) -> int:
-    """Inside the transaction that makes it true. How many ended: one that had ended before keeps its receipt."""
+    """End these steps and return how many, inside the transaction that makes it true.
+
+    A step that ended before keeps its receipt.
+    """
     outcomes = {one.step: one for one in ended}
     if not outcomes:
         return 0
@@ -173,12 +176,12 @@ def _failed(operations: Iterable[UUID]) -> set[UUID]:
 
 
 def steps_drop(agent: str, *, now: datetime) -> int:
-    """Of an agent that is out of the fleet nothing is awaited any more. Inside the transaction that revokes it."""
+    """End all steps of an agent that leaves the fleet, inside the transaction that revokes it."""
     return steps_end(_all_of(OperationStep.objects.filter(agent=agent), True, "revoked"), now=now)
 
 
 def steps_sweep(*, now: datetime) -> int:
-    """What time, other processes and chance left behind: how many steps ended. Any number may do this at once."""
+    """End steps that are late, missed or of revoked agents, and return how many. Safe to run in several processes."""
     with transaction.atomic():
         dropped = _all_of(OperationStep.objects.filter(agent__revoked_at__isnull=False), True, "revoked")
         late = _all_of(OperationStep.objects.filter(deadline__lt=now), False, "no receipt came before the deadline")
@@ -192,7 +195,7 @@ def _all_of(steps: "QuerySet[OperationStep]", is_done: bool, note: str) -> list[
 
 
 def steps_settle(*, now: datetime, agents: Collection[str] | None = None) -> int:
-    """End what agents have acknowledged already: where an operation left their state as it was, nothing new comes."""
+    """End steps that agents have acknowledged already: an unchanged state causes no new acknowledgement."""
     due = _proved_already() if agents is None else _proved_already().filter(agent__in=agents)
     names = sorted(set(due.values_list("agent_id", flat=True)[:BATCH]))
     if not names:

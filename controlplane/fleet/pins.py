@@ -1,4 +1,4 @@
-"""What a pin holds, for the engines that keep it cached. Nobody else is told that there is one."""
+"""The content of pins, for the engines that keep it cached. No other agent learns that a pin exists."""
 
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,7 @@ from tenants.services.pins import pin_content
 
 
 def pin_told(agent: AgentNow, pin_id: str, *, now: datetime) -> dict[str, Any] | None:
-    """Its kind and content; None: there is none of that id in this engine's group."""
+    """Return the pin's kind and content, or None if the engine's group has no pin of that id."""
     wanted = _uuid(pin_id)
     if wanted is None or agent.kind != "engine":
         return None

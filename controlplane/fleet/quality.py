@@ -1,7 +1,7 @@
-"""Which KV formats may carry traffic: those that passed on a model's revision and backend, or that an operator let by.
+"""The quality gate: KV formats may carry traffic if they passed on a model's revision and backend, or were overridden.
 
-The newest result counts, but not over another where it says nothing: that of a quick or blind run. `bf16` always
-passes: it is what the others are compared with.
+The newest result counts, but an inconclusive one, of a quick or blind run, does not replace another. `bf16` always
+passes, because the others are compared with it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,19 +17,19 @@ from tenants.policy import BUILT_IN
 
 LET_THROUGH = (QualityResult.Verdict.PASSED, QualityResult.Verdict.OVERRIDDEN)
 DEFAULT = BUILT_IN["kv_dtype"]
-UNTELLING = "is_untelling"  # among a result's figures: of a run that was quick or blind, and left the format open
+UNTELLING = "is_untelling"  # key in a result's figures: the run was quick or blind, and left the format open
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One model as one engine serves it. `backend` is what computes, as the quality suite names it."""
+    """A model as one engine serves it. `backend` is the name that the quality suite uses."""
 
     agent: str
     model: str
     revision: str
     backend: str
-    formats: tuple[str, ...]  # that it can do
-    computed_as: tuple[tuple[str, str], ...] = ()  # formats that are computed as another, with that one
+    formats: tuple[str, ...]  # that the engine supports
+    computed_as: tuple[tuple[str, str], ...] = ()  # (format, the format that it is computed as)
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -50,8 +50,10 @@ class Results:
     verdicts: Mapping[tuple[str, str, str], Mapping[str, str]] = field(default_factory=dict)
 
     def verdict(self, served: Served, kv_dtype: str) -> str | None:
-        """None where nobody has measured it. What is computed as another format is judged as that one, unless it has a
-        result under its own name."""
+        """Return the verdict on a format, or None if it was never measured.
+
+        A format computed as another takes that format's verdict, unless it has a result under its own name.
+        """
         known = self.verdicts.get(served.key, {})
         own = "passed" if kv_dtype == BASELINE else known.get(kv_dtype)
         return own or known.get(served.computed(kv_dtype))
@@ -60,17 +62,17 @@ class Results:
         return self.verdict(served, kv_dtype) in LET_THROUGH
 
     def allowed(self, served: Served) -> tuple[str, ...]:
-        """What it can do and may."""
+        """Return the formats that the engine supports and may serve."""
         return tuple(one for one in served.formats if self.may_serve(served, one))
 
     def why_not(self, served: Served, kv_dtype: str) -> str:
-        """The result and what there is instead, as one sentence."""
+        """Return a sentence with the format's result and the formats to use instead."""
         result = self._result(served, kv_dtype)
         instead = ", ".join(self.allowed(served)) or "nothing"
         return f"{format_words(kv_dtype, dict(served.computed_as))} {result} on {served.name}; there is {instead}"
 
     def why_idle(self, served: Served) -> str:
-        """Why an engine gets no request for a model, where nothing that it can do may carry traffic; else empty."""
+        """Return why an engine gets no request for a model: none of its formats may carry traffic. Empty if one may."""
         if not served.formats or self.allowed(served):
             return ""
         computed = dict.fromkeys(served.computed(one) for one in served.formats)
@@ -83,17 +85,16 @@ class Results:
 
 
 def format_words(kv_dtype: str, computed_as: Mapping[str, str]) -> str:
-    """A format as people are to read it of an engine that computes it as another one."""
+    """Return the name of a format for people, with the format that it is computed as."""
     return f"{kv_dtype} (computed as {computed_as[kv_dtype]})" if kv_dtype in computed_as else kv_dtype
 
 
 def backend_of(about: Mapping[str, Any]) -> str:
-    """What computes there, as results are told apart by it: what a CPU computes says nothing of a GPU's kernels."""
+    """Return the backend under which results are stored. A CPU's results say nothing about a GPU's kernels."""
     return measured_as(str(about.get("backend", "")), has_accelerator=bool(about.get("accelerator")))
 
 
 def served_by(agent: str, about: Mapping[str, Any]) -> list[Served]:
-    """All models of one engine, as it described itself."""
     own, backend = about.get("kv_dtypes", ()), backend_of(about)
     computed_as = tuple(sorted(about.get("computed_as", {}).items()))
     return [
@@ -103,7 +104,7 @@ def served_by(agent: str, about: Mapping[str, Any]) -> list[Served]:
 
 
 def served_in(group_ids: Iterable[int]) -> dict[int, list[Served]]:
-    """By group, what its engines serve; groups without any are left out. One query."""
+    """Return the models that engines serve, by group, in one query. Groups without any are left out."""
     rows = Agent.objects.filter(kind="engine", revoked_at=None, group__in=set(group_ids)).order_by("pk")
     found: dict[int, list[Served]] = {}
     for group, agent, about in rows.values_list("group_id", "pk", "about"):
@@ -112,7 +113,7 @@ def served_in(group_ids: Iterable[int]) -> dict[int, list[Served]]:
 
 
 def results_read(models: Iterable[str] | None = None) -> Results:
-    """Of these models, or of all. One query."""
+    """Read the results of these models, or of all, in one query."""
     verdicts: dict[tuple[str, str, str], dict[str, str]] = {}
     for one in newest_results(models):
         verdicts.setdefault((one.model, one.revision, one.backend), {})[one.kv_dtype] = one.verdict
@@ -120,7 +121,8 @@ def results_read(models: Iterable[str] | None = None) -> Results:
 
 
 def newest_results(models: Iterable[str] | None = None) -> list[QualityResult]:
-    """One for each model, revision, backend and format: one that tells nothing only where there is no other."""
+    """Return the result that counts for each model, revision, backend and format: the newest conclusive one, else the
+    newest."""
     rows = QualityResult.objects.all() if models is None else QualityResult.objects.filter(model__in=set(models))
     place = ("model", "revision", "backend", "kv_dtype")
     tells = Case(When(**{f"figures__{UNTELLING}": True}, then=1), default=0)
@@ -128,9 +130,9 @@ def newest_results(models: Iterable[str] | None = None) -> list[QualityResult]:
 
 
 def refused_formats(served: Sequence[Served], results: Results | None = None) -> dict[str, dict[str, str]]:
-    """By model, the formats that some engine could do and none of them may, each with why: gates for the gateways.
+    """Return by model the formats that some engine supports and none may serve, with reasons. Gateways refuse these.
 
-    Where one engine may and another may not, there is no gate: routes name the formats that each may.
+    A format that one engine may serve and another may not is not refused: routes name the formats of each engine.
     """
     known = results_read({one.model for one in served}) if results is None else results
     refused: dict[str, dict[str, str]] = {}

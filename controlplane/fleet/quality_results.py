@@ -1,7 +1,7 @@
-"""Results of the quality suite: read from the file it writes, stored with a record, or overridden by an operator.
+"""Results of the quality suite: read from its file, stored with an audit record, or overridden by an operator.
 
-engine_agent/tools/quality/artefact.py writes the file; what is read here decides. A run that was too small
-or blind, or whose exact formats did not pass, lets nothing through, whatever it says of single formats.
+engine_agent/tools/quality/artefact.py writes the file; this module decides. A run that was too small or blind, or in
+which the exact formats did not pass, allows no format, whatever its results for single formats.
 """
 
 import json
@@ -31,7 +31,7 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class _Read(BaseModel):
-    """Members that decide nothing are left alone: the digest has already said that nobody changed them."""
+    """A part of the file. Members that decide nothing are ignored: the digest proves that the file is unchanged."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
 
@@ -76,12 +76,12 @@ class Artefact(_Read):
 
     @property
     def is_telling(self) -> bool:
-        """Of who was told too little, or cannot tell good from bad, nothing is learnt, either way."""
+        """Return whether the run allows a conclusion, either way: it was not quick, and it rejected its control."""
         return self.is_control_rejected and not self.is_quick
 
     @property
     def doubt(self) -> str:
-        """Why nothing of it may be believed to have passed; empty where it may."""
+        """Return why no pass in this run may be believed, or an empty text if they may."""
         if self.is_quick:
             return "the run was quick: too little text to decide by"
         if not self.is_control_rejected:
@@ -91,20 +91,20 @@ class Artefact(_Read):
         return "" if is_exact else f"{' or '.join(FLOOR)} did not pass: something is wrong with all formats alike"
 
     def of(self, kv_dtype: str, scales: ScaleSets) -> Measurement | None:
-        """What decides: the worst there is of the scale sets that may be served."""
+        """Return the measurement that decides on a format: the worst among the scale sets that may be served."""
         found = [one for one in self.measurements if one.kv_format == kv_dtype and _is_meant(one, scales)]
         return min(found, key=lambda one: WORST.index(one.verdict), default=None)
 
 
 def _is_meant(measurement: Measurement, scales: ScaleSets) -> bool:
-    """bf16 has no scales at all."""
+    """Return whether a measurement belongs to these scale sets. Formats in FLOOR have no scales."""
     if scales == "any" or measurement.kv_format in FLOOR:
         return True
     return bool(measurement.scale_set) == (scales == "calibrated")
 
 
 def artefact_read(told: Mapping[str, Any], *, where: str = "artefact") -> Artefact:
-    """A file of ours that nobody has changed, or InvalidFields naming what is wrong with it."""
+    """Return the artefact if it is unchanged and valid, or raise InvalidFields with everything that is wrong."""
     if told.get("schema") != SCHEMA:
         raise InvalidFields([FieldProblem(f"{where}.schema", f"must be {SCHEMA}")])
     if told.get("digest") != artefact_digest(told):
@@ -117,13 +117,13 @@ def artefact_read(told: Mapping[str, Any], *, where: str = "artefact") -> Artefa
 
 
 def artefact_digest(told: Mapping[str, Any]) -> str:
-    """Over everything else: as artefact.py makes it."""
+    """Return the digest over all other members, as artefact.py computes it."""
     content = {name: value for name, value in told.items() if name != "digest"}
     return sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def artefact_load(path: Path) -> Artefact:
-    """From a file. Raises OSError and InvalidFields."""
+    """Read an artefact from a file. Raise OSError or InvalidFields."""
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
     except ValueError:
@@ -134,8 +134,11 @@ def artefact_load(path: Path) -> Artefact:
 
 
 def quality_record(*, actor: Actor, model: str, artefact: Artefact, scales: ScaleSets = "any") -> list[QualityResult]:
-    """Every format of ours that was measured, as the newest results of that model. Served under several names, a model
-    has results under each. What a quick or blind run leaves open does not count where there is another result."""
+    """Store the measured formats that policies know as the newest results of the model.
+
+    A model that is served under several names has results under each. An inconclusive result of a quick or blind run
+    does not count where there is another.
+    """
     measured = {one: found for one in OFFERED if (found := artefact.of(one, scales)) is not None}
     if not measured:
         problem = f"has no format that policies know with {scales} scales"
@@ -189,8 +192,10 @@ def _figures(artefact: Artefact, found: Measurement) -> dict[str, Any]:
 
 
 def quality_ensure(*, actor: Actor, model: str, path: Path) -> bool:
-    """Store what lies in that file, unless this very run has been stored before: what came later stays what counts.
-    Whether it was. Raises OSError and InvalidFields."""
+    """Store the results from a file and return True, unless this very run is stored already.
+
+    A run stored before must not override results that came later. Raise OSError or InvalidFields.
+    """
     artefact = artefact_load(path)
     if quality_is_recorded(model, artefact):
         return False
@@ -206,7 +211,7 @@ def quality_is_recorded(model: str, artefact: Artefact) -> bool:
 def quality_override(
     *, actor: Actor, model: str, revision: str, backend: str, kv_dtype: str, note: str
 ) -> QualityResult:
-    """Let a format through without a passing result. Whoever asks later reads who did it and why."""
+    """Allow a format without a passing result. The result records who allowed it and why."""
     with audited() as journal:
         result = QualityResult.objects.create(
             model=model,
@@ -229,7 +234,7 @@ def quality_override(
 def quality_list(
     *, model: str | None = None, revision: str | None = None, backend: str | None = None, kv_dtype: str | None = None
 ) -> Sequence[QualityResult]:
-    """The results that count."""
+    """Return the results that count, filtered."""
     asked = {"model": model, "revision": revision, "backend": backend, "kv_dtype": kv_dtype}
     found = newest_results(None if model is None else [model])
     return [one for one in found if all(value in (None, getattr(one, name)) for name, value in asked.items())]

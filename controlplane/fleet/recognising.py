@@ -1,6 +1,6 @@
-"""Whose token it is, for tokens that the door does not know: asked of the database for many at once.
+"""Look up the agents of tokens that the roster does not know, many tokens in one query.
 
-After a restart the whole fleet comes within seconds, and nobody of it is known.
+After a restart the whole fleet connects within seconds, and no agent is known.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from controlplane.fleet.errors import Revoked, UnknownToken
 from controlplane.fleet.known_agents import AgentNow, TokenOwner, token_owners
 from tenants.crypto import secret_hash, secret_is_well_formed
 
-Asked = Mapping[bytes, str]  # tokens by what they hash to
+Asked = Mapping[bytes, str]  # hash: token
 Outcome = AgentNow | Exception
 InDatabase = Callable[[Asked], Awaitable[dict[bytes, Outcome]]]
 
 
 class Recognition:
-    """For one event loop. `ask` is `recognised`, wherever that has to run."""
+    """Collects token lookups into batches, for one event loop. `ask` calls `recognised` in a thread."""
 
     def __init__(self, ask: InDatabase) -> None:
         self._ask = ask
@@ -27,7 +27,7 @@ class Recognition:
         self._asking: asyncio.Task[None] | None = None
 
     async def agent(self, token: str) -> AgentNow:
-        """Raises UnknownToken or Revoked, or what went wrong."""
+        """Return the agent that the token belongs to. Raise UnknownToken, Revoked, or the error of the lookup."""
         if not secret_is_well_formed(AGENT_TOKEN_KIND, token):
             raise UnknownToken
         hash_ = secret_hash(token)
@@ -36,7 +36,7 @@ class Recognition:
         _, future = self._waiting[hash_]
         if self._asking is None or self._asking.done():
             self._asking = asyncio.create_task(self._ask_all())
-        return await asyncio.shield(future)  # others may wait for the same one
+        return await asyncio.shield(future)  # other requests may wait for the same lookup
 
     async def _ask_all(self) -> None:
         while self._waiting:
@@ -46,7 +46,7 @@ class Recognition:
                 outcome = outcomes[hash_]
                 if isinstance(outcome, Exception):
                     future.set_exception(outcome)
-                    future.exception()  # nobody may be there any more to hear it
+                    future.exception()  # mark it as retrieved: every waiting request may be gone
                 else:
                     future.set_result(outcome)
 
@@ -58,7 +58,7 @@ class Recognition:
 
 
 def recognised(asked: Asked) -> dict[bytes, Outcome]:
-    """Each with its agent, or with why there is none for it."""
+    """Return for each token its agent, or the error if it has no agent."""
     owners = token_owners(asked)
     return {hash_: _outcome(token, owners.get(hash_)) for hash_, token in asked.items()}
 
@@ -72,7 +72,7 @@ def _outcome(token: str, owner: TokenOwner | None) -> Outcome:
 
 
 def _first_used(token: str) -> Outcome:
-    """A new token ends the old one when it is first used."""
+    """End the old token, because the new one is now in use, and return the agent or an error."""
     try:
         agent_for_token(token, timezone.now())
     except (UnknownToken, Revoked) as error:

@@ -1,7 +1,7 @@
-"""Writes down what batches of reports say: those of any number of agents in one transaction. Services.
+"""Store the reports of any number of agents in one transaction. Services.
 
-What a batch means is intake.py's; here it is read from the database what that takes, and written what comes of it, with
-a number of queries that does not depend on how many batches there are.
+intake.py decides what a batch means. This module reads the facts for that decision and writes its result, with a number
+of queries that does not depend on the number of batches.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -32,21 +32,22 @@ MOST_ID = 2**63 - 1
 ABOUT = frozenset({"agent.about"})
 COUNTED = frozenset({"usage", "levels", "gaps", "diagnostics"})
 Batches = Mapping[str, Batch]  # by agent
-Numbered = tuple[int, Report]  # with its number in the agent's spool
+Numbered = tuple[int, Report]  # the number is that of the agent's spool
 RefusedRows = Sequence[Mapping[str, Any]]
 
 
 class Heard(NamedTuple):
-    """What an agent is to know of what it told: `journal` says of boots how far they are counted, where that is not
-    what it told.
+    """The answer about counted usage.
+
+    `journal` maps boots to the position up to which they are counted, where it differs from the agent's report.
     """
 
     refused_rows: RefusedRows = ()
     journal: Mapping[str, int] = {}
 
 
-# Adds up reports of the kinds COUNTED, by agent, within the transaction; what there is to say, by agent. Those that
-# say which records they are of may have come before.
+# Adds up reports of the kinds in COUNTED, by agent and within the transaction, and returns the answer by agent. Reports
+# that name their journal records may have come before.
 Usage = Callable[[Mapping[str, Sequence[Numbered]], datetime], Mapping[str, Heard]]
 
 _READ = (
@@ -75,7 +76,7 @@ _REFUSED_COLUMNS = "agent_id text, reason text, count bigint, last_what text, la
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What came of one batch, and what its agent is to hold at that moment."""
+    """The result of one batch, and the agent's desired state at that moment."""
 
     intake: Intake
     desired_hash: str
@@ -85,8 +86,10 @@ class Stored:
 
 
 def batches_store(batches: Batches, *, now: datetime, usage: Usage | None = None) -> dict[str, Stored]:
-    """All of them or none, and what `usage` adds up with them. Without an answer are only agents that are not there
-    any more, or revoked."""
+    """Store all batches or none, with what `usage` adds up.
+
+    Only agents that no longer exist or are revoked have no result.
+    """
     with transaction.atomic():
         agents = {one.pk: one for one in agents_lock(batches).filter(revoked_at=None).only(*_READ)}
         known = _known(agents, batches)
@@ -109,13 +112,12 @@ def batches_store(batches: Batches, *, now: datetime, usage: Usage | None = None
 
 
 def _canaries(agents: Mapping[str, Agent], fresh: Mapping[str, Intake]) -> list[tuple[Agent, Mapping[str, Any]]]:
-    """What gateways' isolation probes found, in the order told."""
+    """Return gateways' isolation probe reports in order."""
     gateways = ((agents[pk], one) for pk, one in fresh.items() if agents[pk].kind == "gateway")
     return [(agent, report.told) for agent, one in gateways for report in one.arrival.fresh if report.kind == "canary"]
 
 
 def _counted(intakes: Mapping[str, tuple[Batch, Intake]]) -> dict[str, list[Numbered]]:
-    """What is to be added up, by agent."""
     found = dict[str, list[Numbered]]()
     for pk, (batch, intake) in intakes.items():
         numbered = enumerate(batch.reports, batch.first)
@@ -126,20 +128,23 @@ def _counted(intakes: Mapping[str, tuple[Batch, Intake]]) -> dict[str, list[Numb
 
 
 def _is_counted(report: Report, *, is_fresh: bool) -> bool:
-    """By its records rather than by its number, where it says which they are: a number may have been given twice, and
-    whoever missed an answer is to hear again what was not counted."""
+    """Return whether to add up a report: if it is new, or if it is usage that names its journal records.
+
+    The records then decide what is new: a report's number may be used twice, and an agent that missed an answer must
+    learn again which rows were not counted.
+    """
     if report.kind == "usage" and report.told.get("after") is not None:
         return True
     return is_fresh and report.kind in COUNTED
 
 
 def _tell() -> None:
-    """What an engine serves is part of what gateways are to hold: whoever plans looks at once."""
+    """Wake the planner at commit: the models that an engine serves are part of its gateways' desired state."""
     for listener in hooks.after_commit:
         transaction.on_commit(partial(listener, ABOUT), robust=True)
 
 
-# What it takes to judge
+# Reading the facts
 
 
 def _received(agent: Agent) -> Received:
@@ -169,7 +174,7 @@ def _known(agents: Mapping[str, Agent], batches: Batches) -> dict[str, Known]:
 
 
 def _speaking(agents: Iterable[str], batches: Batches, kinds: set[str]) -> dict[str, list[Mapping[str, Any]]]:
-    """By agent, what its reports of these kinds tell; only of agents that have any."""
+    """Return the contents of the agents' reports of these kinds; agents without any are left out."""
     told = {pk: [one.told for one in batches[pk].reports if one.kind in kinds] for pk in agents}
     return {pk: all_told for pk, all_told in told.items() if all_told}
 
@@ -182,7 +187,7 @@ def _namespaces(purged: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterable[i
 
 
 def _generations(asked: Sequence[tuple[str, int]]) -> dict[str, dict[int, str]]:
-    """What these agents were to hold at those generations."""
+    """Return the desired hashes of these agents at these generations."""
     if not asked:
         return {}
     with connection.cursor() as cursor:
@@ -198,7 +203,7 @@ def _generations(asked: Sequence[tuple[str, int]]) -> dict[str, dict[int, str]]:
     return generations
 
 
-# What comes of it
+# Writing the result
 
 
 def _agents_write(agents: Sequence[Agent], intakes: Mapping[str, Intake], *, now: datetime) -> None:

@@ -1,4 +1,4 @@
-"""HTTP as agents speak it, below any framework: what a request holds, within bounds, and what goes back."""
+"""HTTP for the agent API, without a framework: read requests within limits, and send answers."""
 
 import json
 import re
@@ -16,8 +16,8 @@ Send = Callable[[Any], Awaitable[None]]
 
 JSON = "application/json"
 LENGTH_DIGITS = 18
-GZIP = 16 + zlib.MAX_WBITS  # as zlib calls it
-SMALL_BYTES = 64 * 1024  # what is asked for in every other request than reports
+GZIP = 16 + zlib.MAX_WBITS  # zlib's number for gzip
+SMALL_BYTES = 64 * 1024  # the limit of every request but reports
 CHALLENGE: Mapping[str, str] = {"www-authenticate": "Bearer"}
 Members = Mapping[str, type | tuple[type, ...]]
 _NO_HEADERS: Mapping[str, str] = {}
@@ -32,7 +32,7 @@ class Answer:
 
 
 class Refused(Exception):
-    """A request that is answered with an error: `code` is the word programs read, and `why` is for our own log."""
+    """A request that is answered with an error. `code` is for programs, `why` only for our log."""
 
     def __init__(
         self, status: int, code: str, message: str, *, headers: Mapping[str, str] = _NO_HEADERS, why: str = ""
@@ -50,7 +50,7 @@ def json_answer(status: int, value: Any) -> Answer:
 
 
 def header(scope: Scope, name: bytes) -> str:
-    """The first of that name, or nothing."""
+    """Return the first header of that name, or an empty text."""
     headers: Iterable[tuple[bytes, bytes]] = scope["headers"]
     return next((value.decode("latin-1") for key, value in headers if key == name), "")
 
@@ -68,8 +68,9 @@ def query_value(scope: Scope, name: str) -> str:
 
 
 async def body_read(scope: Scope, receive: Receive, *, limit: int = MOST_BATCH_BYTES) -> bytes:
-    """All of it, or Refused: before it is read where it says that it is too large, else as soon as it is. How long it
-    may take, the connection says (controlplane/web/edge.py).
+    """Return the whole body, or raise Refused if it is, or is announced to be, larger than the limit.
+
+    A body announced as too large is not read at all. The connection limits the time (controlplane/web/edge.py).
     """
     announced = header(scope, b"content-length")
     if announced.isdecimal() and (len(announced) > LENGTH_DIGITS or int(announced) > limit):
@@ -88,7 +89,7 @@ async def body_read(scope: Scope, receive: Receive, *, limit: int = MOST_BATCH_B
 
 
 def body_unpacked(scope: Scope, body: bytes, *, limit: int = MOST_BATCH_BYTES) -> bytes:
-    """As it was before it was compressed: never more than the limit is unpacked, however much it would come to."""
+    """Return the uncompressed body. No more than the limit is ever unpacked."""
     encoding = header(scope, b"content-encoding").strip().lower()
     if encoding in ("", "identity"):
         return body
@@ -111,7 +112,7 @@ def _too_large(limit: int) -> Refused:
 
 
 def object_read(body: bytes, members: Members) -> dict[str, Any]:
-    """A JSON object with these members and no others, each of its type; what may be null may be left out."""
+    """Return a JSON object that has only these members, each of its type. A member that may be null may be left out."""
     try:
         told = json.loads(storable(body).decode())
     except (ValueError, RecursionError):
@@ -126,7 +127,7 @@ def object_read(body: bytes, members: Members) -> dict[str, Any]:
     return {name: told.get(name) for name in members}
 
 
-# Escapes of what no column of text or JSON holds: the character NUL, and halves of surrogate pairs without the other.
+# Escapes that no text or JSON column can store: the character NUL, and one half of a surrogate pair without the other.
 _SUSPECT = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 _PAIR = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _HALF = rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
@@ -135,7 +136,7 @@ _REPLACEMENT = rb"\ufffd"
 
 
 def storable(body: bytes) -> bytes:
-    """JSON with what the database cannot hold replaced: a strange text must not keep an agent's reports from coming."""
+    """Replace escapes that the database cannot store, so that a strange text does not block an agent's reports."""
     if _SUSPECT.search(body) is None:
         return body
     return _ESCAPE.sub(lambda found: _REPLACEMENT if found["bad"] else found[0], body)

@@ -1,7 +1,7 @@
-"""Who is known at the door: agents by what their tokens hash to, as they were when last read from the database.
+"""The cache of agents that the agent API knows, by token hash, as they were when last read from the database.
 
-What was read too long ago is not believed any more: then the database is asked again, so that a revocation counts even
-while nothing can be read for a while.
+Entries expire, and then the database is asked again: a revocation must take effect even if refreshing fails for a
+while.
 """
 
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from controlplane.fleet.known_agents import AgentNow
 
 BELIEVED_SECONDS = 10.0
-REMEMBERED_SECONDS = 60.0  # without a word from it
+REMEMBERED_SECONDS = 60.0  # since the agent's last request
 
 
 @dataclass(slots=True)
@@ -21,7 +21,7 @@ class _Entry:
 
 
 class Roster:
-    """Times are seconds of a monotonic clock."""
+    """Known agents. Times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:
         self._by_hash: dict[bytes, _Entry] = {}
@@ -50,7 +50,10 @@ class Roster:
         self._by_hash[agent.token_hash] = self._by_id[agent.id] = entry
 
     def refresh(self, asked: Iterable[str], agents: Iterable[AgentNow], *, now: float) -> None:
-        """Those asked for, as they are. Who is revoked, gone, long silent, or has another token, is forgotten."""
+        """Update the entries of the agents in `asked`.
+
+        Remove agents that are revoked, gone, long silent, or have another token.
+        """
         found = {one.id: one for one in agents}
         for name in asked:
             entry, agent = self._by_id.get(name), found.get(name)
@@ -60,13 +63,12 @@ class Roster:
             if agent is None or agent.is_revoked or agent.token_hash != entry.agent.token_hash or is_silent:
                 self._forget(name)
             else:
-                # A commit may have told more since the database was read.
+                # A commit may have raised the number since the database was read.
                 behind = entry.agent.spool == agent.spool and entry.agent.number > agent.number
                 entry.agent = replace(agent, number=entry.agent.number) if behind else agent
                 entry.read_at = now
 
     def acknowledged(self, agent: str, *, spool: str, number: int, desired_hash: str, desired_generation: int) -> None:
-        """What a commit has just shown."""
         entry = self._by_id.get(agent)
         if entry is not None:
             entry.agent = replace(

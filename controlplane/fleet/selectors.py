@@ -1,4 +1,4 @@
-"""What is known of agents and join tokens, as queries. Changes nothing."""
+"""Queries for agents and join tokens. Change nothing."""
 
 import re
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ _ID = re.compile(SLUG_PATTERN)
 
 
 def fleet_size() -> int:
-    """By how many the cadence goes: those that may report."""
+    """Return how many agents may report, which sets the cadence."""
     return Agent.objects.filter(revoked_at=None).count()
 
 
@@ -25,7 +25,7 @@ def fleet_cadence_seconds() -> float:
 
 
 def agents() -> "QuerySet[Agent]":
-    """With their groups, revoked ones included."""
+    """Return all agents with their groups, revoked ones included."""
     return Agent.objects.select_related("group")
 
 
@@ -34,7 +34,7 @@ def agents_living() -> "QuerySet[Agent]":
 
 
 def agent_for(agent_id: str) -> Agent:
-    # What cannot be one is not asked for: PostgreSQL refuses some of it.
+    # Do not query for a malformed id: PostgreSQL rejects some of them.
     found = agents().filter(pk=agent_id).first() if _ID.fullmatch(agent_id) else None
     if found is None:
         raise NotFound("agent")
@@ -42,7 +42,7 @@ def agent_for(agent_id: str) -> Agent:
 
 
 def agents_in_state(state: AgentState, *, now: datetime, cadence: float) -> "QuerySet[Agent]":
-    """The same answer as health.agent_state gives, asked of the database."""
+    """Return the agents in this state, by the rules of health.agent_state as a query."""
     heard = Q(last_seen_at__gte=now - timedelta(seconds=stale_after_seconds(cadence)), last_seen_at__lte=now + AHEAD)
     living = agents_living()
     if state == "revoked":
@@ -62,7 +62,7 @@ def agents_in_state(state: AgentState, *, now: datetime, cadence: float) -> "Que
 
 
 def join_tokens() -> "QuerySet[JoinToken]":
-    """Those not revoked, expired and spent ones included."""
+    """Return the tokens that are not revoked, expired and spent ones included."""
     return JoinToken.objects.filter(revoked_at=None).select_related("group")
 
 
@@ -74,6 +74,6 @@ def join_token_for(token_id: UUID) -> JoinToken:
 
 
 def gateway_address() -> str | None:
-    """Where applications send their requests, as the first gateway says it; None where none has been heard."""
+    """Return the address for applications that the first gateway reports, or None if no gateway has reported."""
     found = agents_living().filter(kind="gateway").exclude(last_seen_at=None).order_by("id").first()
     return (found.about.get("address") or None) if found else None

@@ -1,19 +1,19 @@
-"""What agents fetch: the snapshot they are to hold, ready to be sent. Who makes it is above this app."""
+"""The snapshot that an agent fetches, ready to be sent. `rollouts`, above this app, makes it."""
 
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredSnapshot:
-    """What one agent is to hold, as it goes out."""
+    """The encoded desired state of one agent."""
 
     hash: str
     generation: int
-    body: bytes = field(repr=False)  # snapshot_encode of it
+    body: bytes = field(repr=False)  # from snapshot_encode
 
 
 class SnapshotNotPlanned(Exception):
-    """Nothing has been decided for this agent yet: it asks again in a moment."""
+    """No state is planned for this agent yet. The agent asks again in a moment."""
 
     def __init__(self, agent: str) -> None:
         super().__init__(f"no snapshot is planned for {agent} yet")

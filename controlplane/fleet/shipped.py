@@ -1,4 +1,4 @@
-"""The model that comes with Luminet, and what the quality suite found of it: so that it is served without measuring."""
+"""The model that comes with Luminet and its quality results, so that it can be served without measuring it."""
 
 from typing import TYPE_CHECKING
 
@@ -12,9 +12,9 @@ DEMO_MODEL_NAME = "luminet-demo"
 
 
 def shipped_quality_ensure(*, actor: "Actor") -> None:
-    """Stored once. Whatever is measured or let through later counts, because it is newer."""
+    """Store the shipped results once. Later measurements and overrides are newer, so they count instead."""
     from controlplane.fleet.quality_results import (
-        quality_ensure,  # the supervisor wants the names alone, without Django
+        quality_ensure,  # the supervisor imports only the names, without Django
     )
 
     quality_ensure(actor=actor, model=DEMO_MODEL_NAME, path=DEMO_MODEL / "quality-torch-cpu.json")

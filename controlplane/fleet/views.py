@@ -1,4 +1,4 @@
-"""An agent as people and programs read it, of what is known at one moment. Pure: it asks the database nothing."""
+"""An agent as pages and the API show it at one moment. Pure: makes no queries."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -32,7 +32,7 @@ def is_agent_in_sync(agent: Agent) -> bool:
 
 
 def why_of(agent: Agent, *, state: AgentState, unenforced: Sequence[Mapping[str, Any]] = ()) -> str | None:
-    """What is wrong with it, in one sentence; of one that nothing was ever heard of, or that is out, that."""
+    """Return the agent's gravest problem in a sentence, or the fact that it is revoked or has never reported."""
     if state == "enrolled":
         return "nothing was heard of it since it enrolled"
     if state == "revoked":
@@ -43,7 +43,7 @@ def why_of(agent: Agent, *, state: AgentState, unenforced: Sequence[Mapping[str,
 def agent_view(
     agent: Agent, *, now: datetime, cadence: float, in_force: Mapping[int, Sequence[InForce]]
 ) -> dict[str, Any]:
-    """`in_force`: by group, the fields of policies (fields_in_force)."""
+    """Return the agent as shown. `in_force` has policy fields by group (fields_in_force)."""
     state, about, beat = state_of(agent, now=now, cadence=cadence), agent.about, agent.heartbeat
     seen, load = agent.last_seen_at, beat.get("load", {})
     is_serving = agent.kind == "engine" and agent.revoked_at is None
@@ -57,7 +57,7 @@ def agent_view(
         "in_sync": is_agent_in_sync(agent),
         "desired_hash": agent.desired_hash or None,
         "applied_hash": agent.applied_hash or None,
-        # Its own moment may be a little after ours, when the row was written by another machine.
+        # May lie a little in the future if another machine wrote the row.
         "last_seen_seconds": None if seen is None else round(max((now - seen).total_seconds(), 0.0), 1),
         "models": about.get("models", []),
         "kv_dtypes": about.get("kv_dtypes", []),

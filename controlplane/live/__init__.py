@@ -1,1 +1,4 @@
-"""Live sockets and the pulse that proves the control plane alive. Relays what others decided; computes nothing."""
+"""Live web sockets, and the pulse that proves the control plane alive.
+
+Sends what others compute. Start with `consumers.py`.
+"""

@@ -1,4 +1,4 @@
-"""Registers the app under its short name."""
+"""Register the app under its short name."""
 
 from django.apps import AppConfig
 

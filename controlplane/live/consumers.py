@@ -1,4 +1,4 @@
-"""The live sockets. A page that reconnects with `?since=seq` gets what it missed, or how things stand now."""
+"""The live web sockets. A page that reconnects with `?since=seq` gets the pulses it missed, or the latest one."""
 
 import asyncio
 import contextlib
@@ -18,23 +18,23 @@ from controlplane.live.services import pulse_message
 log = logging.getLogger("luminet.live")
 
 TOO_SLOW = 4408
-SEND_SECONDS = 5.0  # whoever takes longer to take a message is let go, and comes back when it can
-LATE_MS = 5_000  # what was true before `since` may have become known after it: this much is told again
+SEND_SECONDS = 5.0  # a client that takes longer to receive a message is disconnected; it may reconnect
+LATE_MS = 5_000  # a pulse may become visible late, so this much before `since` is sent again
 LATEST_SINCE = 253_402_300_799_999  # the last millisecond that has a date
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-Admit = Callable[..., Listener]  # of a user, where a session is stored and what the path names; or ListenerRefused
+Admit = Callable[..., Listener]  # takes the user, the session's row key and the path's arguments
 
 
 class LiveSocket:
-    """An ASGI application for each path of sockets."""
+    """The ASGI application of one path of sockets."""
 
     def __init__(self, desks: Desks, admit: Admit) -> None:
         self._desks = desks
         self._admit = admit
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Counted for exactly as long as it lives, however it ends."""
+        """Count the socket for exactly as long as it lives, however it ends."""
         sockets_open.inc()
         try:
             await self._answer(scope, receive, send)
@@ -50,7 +50,7 @@ class LiveSocket:
             await _refuse(send, refused.code)
             return
         await send({"type": "websocket.accept"})
-        with contextlib.suppress(OSError):  # it went without a word
+        with contextlib.suppress(OSError):  # the client left without closing
             if (code := await _served(desk, listener, _since(scope), receive, send)) is not None:
                 async with asyncio.timeout(SEND_SECONDS):
                     await send({"type": "websocket.close", "code": code})
@@ -61,19 +61,19 @@ class LiveSocket:
 
 
 async def no_such_socket(scope: Any, receive: Receive, send: Send) -> None:
-    """Says so with a code, where Channels would log a traceback for every stranger who tries a path."""
+    """Close the socket with a code. Channels would log a traceback for every unknown path that a stranger tries."""
     await receive()
     await _refuse(send, NOT_FOUND)
 
 
 async def _refuse(send: Send, code: int) -> None:
-    """Closed after accepting, because browsers hide the reason of a refused handshake from the page."""
+    """Accept, then close with the code: browsers hide the reason of a refused handshake from the page."""
     await send({"type": "websocket.accept"})
     await send({"type": "websocket.close", "code": code})
 
 
 async def _served(desk: Desk, listener: Listener, since: int | None, receive: Receive, send: Send) -> int | None:
-    """Until it leaves, or (the code) until it has to."""
+    """Serve a socket until the client leaves, or return the code to close it with."""
     outbox = Outbox(listener)
     await desk.join(outbox)
     sending = asyncio.create_task(_send_on(desk, outbox, since, send))
@@ -89,7 +89,7 @@ async def _served(desk: Desk, listener: Listener, since: int | None, receive: Re
 
 
 async def _gone(receive: Receive) -> None:
-    """Pages only listen: whatever a client sends is ignored, so it need not be JSON, or text, or anything."""
+    """Wait until the client disconnects. Pages only listen, so anything that a client sends is ignored."""
     while (await receive())["type"] != "websocket.disconnect":
         pass
 
@@ -114,10 +114,13 @@ async def _sent(send: Send, text: str) -> None:
 
 
 async def _missed(desk: Desk, listener: Listener, since: int | None) -> list[str]:
-    """The pulses since then, or the latest. Numbers are not replayed: how they stand is told to whoever comes."""
+    """Return the pulses since then, or the latest.
+
+    Statistics are not replayed: a new socket gets the current ones anyway.
+    """
     if listener.group != FLEET_GROUP:
         return []
-    await desk.subscribed()  # before looking: a pulse between the two is sent twice rather than lost
+    await desk.subscribed()  # before the query, so that a pulse in between is sent twice rather than lost
     return [json.dumps(message) for message in await desk.in_database(_pulses, since)]
 
 

@@ -1,9 +1,9 @@
-"""What all live sockets of a process share: who listens, what is told to whom, and who must not listen any more.
+"""The state that all live sockets of a process share: the listeners, their messages, and checks of their access.
 
-One for each event loop; it does nothing while nobody listens. The numbers are not made here: `message` is injected, and
-asked once for all sockets of a group. What touches the database runs in threads of its own, and never in the loop;
-and who may listen is asked in other threads than the numbers, so that however many groups are counted, nobody waits
-longer to be let in, or to be cut.
+There is one `Desk` for each event loop; it is idle while no socket is open. It computes no statistics: `message` is
+injected, and called once for all sockets of a group. Database access runs in separate threads, never in the loop.
+Access checks and statistics have different threads, so that sockets are admitted and closed in time, however many
+groups are computed.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ log = logging.getLogger("luminet.live")
 
 CHECK_SECONDS = 2.0
 QUIET_SECONDS = 3.0
-SUBSCRIBING_SECONDS = 1.0  # with Redis away, who comes is told the rest after this long
+SUBSCRIBING_SECONDS = 1.0  # with Redis away, a new socket waits this long for its first pulses
 MINUTE = 60.0
-TURNED_WITHIN = 1 / 3  # of a minute: not all groups are counted at once, or whoever moves would wait behind them
+TURNED_WITHIN = 1 / 3  # of a minute: computing all groups at once would delay groups with new usage
 CHECKING_THREADS, COUNTING_THREADS = 2, 2
-Message = Callable[[str], Mapping[str, Any]]  # what the pages of a group are to be told of its numbers
+Message = Callable[[str], Mapping[str, Any]]  # returns the statistics for a group's pages
 
 
 class Desk:
@@ -41,16 +41,16 @@ class Desk:
         self._groups: dict[str, Group] = {}
         self._listening = Listening(self._told)
         self._relay = Relay(self._relayed)
-        self._ahead_seconds = 0.0  # the database's clock, before ours
+        self._ahead_seconds = 0.0  # how far the database's clock is ahead of ours
         self._is_failing = False
         self._tasks: list[asyncio.Task[None]] = []
 
     async def in_database(self, deed: Callable[P, T], /, *args: P.args, **named: P.kwargs) -> T:
-        """What must not wait: who may listen, and what a page has missed."""
+        """Run work that must not wait behind statistics: access checks, and reading missed pulses."""
         return await run_in_thread(self._checking, deed, *args, **named)
 
     async def join(self, outbox: Outbox) -> None:
-        """From here on it gets what is told, and first of all how things stand."""
+        """Add a socket to its group. It first gets the current statistics."""
         name = outbox.listener.group
         if name not in self._groups:
             self._groups[name] = Group(name, self._counted)
@@ -59,7 +59,7 @@ class Desk:
             self._begin(self._listening.run(), self._relay.run(), self._check_on(), self._turn_on())
 
     async def subscribed(self) -> None:
-        """Until what others tell all fleet pages does reach us: what was told before, one has to look up."""
+        """Wait until messages of other processes arrive here. Earlier ones must be read from the database."""
         try:
             async with asyncio.timeout(SUBSCRIBING_SECONDS):
                 await self._relay.subscribed.wait()
@@ -88,7 +88,7 @@ class Desk:
         return await run_in_thread(self._counting, self._message, group)
 
     def _told(self, payload: str) -> None:
-        """By the database: of these organisations something was counted, and so of the fleet."""
+        """Handle a notification of the database: usage of these organisations, and so of the fleet, has changed."""
         moved = organisations_told(payload)
         names = list(self._groups) if moved is None else [FLEET_GROUP, *map(organisation_group, moved)]
         for name in names:
@@ -100,13 +100,13 @@ class Desk:
             self._groups[FLEET_GROUP].relay(message)
 
     async def _turn_on(self) -> None:
-        """With every minute of the database's clock all windows move on."""
+        """Refresh all groups with every minute of the database's clock, when all time windows move on."""
         while True:
             await asyncio.sleep(MINUTE - (time.time() + self._ahead_seconds) % MINUTE)
             await self._turn()
 
     async def _turn(self) -> None:
-        """One after the other, evenly: each of them once, unless it has been left by then."""
+        """Refresh the groups that still have sockets, one after the other, at even intervals."""
         names = list(self._groups)
         for name in names:
             if name in self._groups:
@@ -121,7 +121,7 @@ class Desk:
                 checked = await self.in_database(listeners_check, [outbox.listener for outbox in outboxes])
             except (OperationalError, InterfaceError) as error:
                 self._went_wrong(error)
-            except Exception as error:  # or nobody would ever be cut again
+            except Exception as error:  # or no socket would ever be closed again
                 self._went_wrong(error)
             else:
                 self._is_failing = False
@@ -139,14 +139,14 @@ class Desk:
                 group.tell_still({"type": "still", "seq": checked.at_ms}, quiet_seconds=QUIET_SECONDS)
 
     def _went_wrong(self, error: Exception) -> None:
-        """Told once, not every two seconds."""
+        """Log the first failure in a row, not one every two seconds."""
         if not self._is_failing:
             log.error("listeners cannot be checked", extra={"why": str(error)}, exc_info=error)
         self._is_failing = True
 
 
 class Desks:
-    """That of this event loop. A server has one for all its life."""
+    """Provides the `Desk` of the running event loop. A server has one loop for its whole life."""
 
     def __init__(self, message: Message) -> None:
         self._message = message

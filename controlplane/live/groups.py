@@ -1,4 +1,4 @@
-"""The sockets of one group, and what they are told: each message made once, and at most one of a type a second."""
+"""The sockets of one group and their messages: each message is made once, and at most one of a type a second."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ class Group:
         self._counting = Paced(self._count, seconds=SECONDS_BETWEEN)
         self._relaying = Paced(self._tell_relayed, seconds=SECONDS_BETWEEN)
         self._is_failing = False
-        self._counted_at = -1e9  # when its pages were told last how the numbers stand
+        self._counted_at = -1e9  # when statistics were last sent
         self._tasks = [asyncio.create_task(one.run()) for one in (self._counting, self._relaying)]
 
     def close(self) -> None:
@@ -36,30 +36,30 @@ class Group:
             task.cancel()
 
     def add(self, outbox: Outbox) -> None:
-        """Who comes is told how things stand."""
+        """Add a socket, which gets the current statistics."""
         self.outboxes.add(outbox)
-        if self._newest is None or self._is_failing:  # what was told last may not hold any more
+        if self._newest is None or self._is_failing:  # the last message may be outdated
             self._counting.ask()
         else:
             outbox.offer(STATS, self._newest)
 
     def moved(self) -> None:
-        """Its numbers may have changed."""
+        """Refresh the statistics, which may have changed."""
         self._counting.ask()
 
     def relay(self, message: Mapping[str, Any]) -> None:
-        """What others told all pages. A nudge has only a time, which is its number."""
+        """Send another process's message to all pages. A nudge has no `seq`: it gets one from its time."""
         self._relayed[message["type"]] = {"seq": int(message.get("at", 0) * 1000), **message}
         self._relaying.ask()
 
     def tell_still(self, message: Mapping[str, Any], *, quiet_seconds: float) -> None:
-        """To who has heard nothing of the numbers for so long: what they were told last is true to this moment."""
+        """Confirm to pages that got no statistics for so long that their last ones are still current."""
         now = asyncio.get_running_loop().time()
         if now - self._counted_at >= quiet_seconds and not self._is_failing and not self._counting.is_asked:
             self._tell_numbers(message)
 
     def _tell_numbers(self, message: Mapping[str, Any]) -> str:
-        """A pulse proves that something moves, and nothing of the numbers: so these have a time of their own."""
+        """Send statistics and note the time. A pulse proves that messages flow, but not that statistics are current."""
         self._counted_at = asyncio.get_running_loop().time()
         return self._tell(message)
 
@@ -77,11 +77,11 @@ class Group:
     async def _count(self) -> None:
         try:
             message = await self._compute(self.name)
-        except Exception as error:  # whatever it is: pages say that they are stale, and it is tried again
+        except Exception as error:  # after any error pages show that they are stale, and it is tried again
             if not self._is_failing:
                 log.error("numbers of live pages", extra={"group": self.name, "why": str(error)}, exc_info=error)
             self._is_failing = True
-            self._counting.ask()  # in a second: nobody else may ask for a minute
+            self._counting.ask()  # in a second: the next request may be a minute away
         else:
             self._is_failing = False
             self._newest = self._tell_numbers(message)

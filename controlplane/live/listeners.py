@@ -1,4 +1,4 @@
-"""Who may listen to what: asked when a socket opens, and of all open sockets in one query again and again."""
+"""Access to live sockets: checked when a socket opens, and then repeatedly for all open sockets in one query."""
 
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,9 +25,9 @@ SESSIONS_REMEMBERED = 4096
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Somebody's session, and what it listens to: an organisation, or (None) the fleet."""
+    """A session and what it listens to: an organisation, or the fleet (None)."""
 
-    session: str = field(repr=False)  # its row: a hash, or of the version before the key itself
+    session: str = field(repr=False)  # its row key: a hash, or the key itself if the previous version stored it
     user: int
     organisation: int | None = None
 
@@ -38,7 +38,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Who may not listen any more, with the code to be told; and when that was so, by the database's clock."""
+    """The listeners that lost access, each with its close code, and the time of the check by the database's clock."""
 
     refused: Mapping[Listener, int]
     at_ms: int
@@ -63,7 +63,7 @@ def fleet_listener(user: Any, session: str) -> Listener:
 
 
 def organisation_listener(user: Any, session: str, *, org: str) -> Listener:
-    """Not there and not theirs: told alike."""
+    """Refuse an unknown organisation and one without access alike."""
     if not user.is_authenticated:
         raise ListenerRefused(NOT_SIGNED_IN)
     try:
@@ -97,7 +97,7 @@ LEFT JOIN {Organisation._meta.db_table} AS organisation ON organisation.id = lis
 
 
 def listeners_check(listeners: Iterable[Listener]) -> Checked:
-    """All of them as they stand now, in one query."""
+    """Check the access of all listeners in one query."""
     asked = list(dict.fromkeys(listeners))
     columns = [one.session for one in asked], [one.user for one in asked], [one.organisation for one in asked]
     with connection.cursor() as cursor:
@@ -122,13 +122,13 @@ def _refusal(listener: Listener, found: Sequence[Any]) -> int | None:
 
 
 def _is_signed_in(user: int, session: str, password: str) -> bool:
-    """By this session, and with the password of today."""
+    """Return whether the session belongs to this user and was made with the current password."""
     whose, proof = _session_read(session)
     return whose == str(user) and hmac.compare_digest(proof, User(password=password).get_session_auth_hash())
 
 
 @lru_cache(SESSIONS_REMEMBERED)
 def _session_read(data: str) -> tuple[str, str]:
-    """Whose session that is, and what it holds as proof. Signed data says the same for ever: read once."""
+    """Return the user of a session and its proof of the password. Cached, because signed data never changes."""
     said = SessionStore().decode(data)
     return str(said.get(SESSION_KEY, "")), str(said.get(HASH_SESSION_KEY, ""))

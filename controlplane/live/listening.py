@@ -1,4 +1,4 @@
-"""The one connection on which a process hears from PostgreSQL that something was counted."""
+"""The connection on which a process receives PostgreSQL's notifications of new usage."""
 
 import asyncio
 import logging
@@ -12,14 +12,17 @@ log = logging.getLogger("luminet.live")
 
 CHANNEL = "luminet_usage"
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 4.0
-PROOF_SECONDS = 15.0  # after this long a silence the connection has to show that it is one
-# A server that has vanished without a word is noticed, though we only ever wait for it.
+PROOF_SECONDS = 15.0  # after this much silence the connection is tested
+# Notice a server that has vanished, although this connection only waits for it.
 KEEPALIVES = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
 
 
 class Listening:
-    """Connects, hears, and connects again. Whoever asks it to `told` everything once it is back, for what was missed
-    meanwhile; and, while it is away, with every attempt: so pages go on, only more slowly."""
+    """Listens for notifications and reconnects after failures.
+
+    It calls `told` for all organisations after a reconnect, because notifications may have been missed, and at every
+    attempt while disconnected, so that pages are still refreshed, only more slowly.
+    """
 
     def __init__(self, told: Callable[[str], None]) -> None:
         self._told = told
@@ -30,8 +33,8 @@ class Listening:
         while True:
             try:
                 await self._hear()
-            except Exception as error:  # whatever it is, it is tried again
-                # Told once: later attempts fail for the same reason.
+            except Exception as error:  # retry after any error
+                # Log once: later attempts fail for the same reason.
                 if self.is_connected or wait == FIRST_WAIT_SECONDS:
                     log.warning("not listening to the database; asking it instead", extra={"why": str(error)})
                 wait = FIRST_WAIT_SECONDS if self.is_connected else min(2 * wait, LONGEST_WAIT_SECONDS)
@@ -55,13 +58,13 @@ EVERYBODY = "*"
 
 
 def organisations_told(payload: str) -> frozenset[int] | None:
-    """Whose numbers have moved; None: perhaps everybody's."""
+    """Return the organisations with new usage; None means that it may be any."""
     parts = payload.split(",")
     return frozenset(map(int, parts)) if all(part.isascii() and part.isdecimal() for part in parts) else None
 
 
 def _parameters() -> dict[str, Any]:
-    """Where Django's own connections go, without what only those need."""
+    """Return the parameters of Django's connections, without those that only Django needs."""
     given = connection.get_connection_params()
     own = ("cursor_factory", "context", "prepare_threshold")
     return {name: value for name, value in given.items() if name not in own} | KEEPALIVES

@@ -17,10 +17,10 @@ class Pulse(models.Model):
 
     @property
     def seq(self) -> int:
-        """Its number in the stream of live messages: the millisecond in which it was recorded."""
+        """Return its number in the stream of live messages: the millisecond in which it was recorded."""
         return int(self.recorded_at.timestamp() * 1000)
 
     @property
     def milliseconds(self) -> float:
-        """From beat to database. Never below zero: two machines' clocks may differ."""
+        """Return the time from beat to database, never below zero, because two machines' clocks may differ."""
         return max(0.0, (self.recorded_at - self.sent_at).total_seconds() * 1000)

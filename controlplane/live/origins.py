@@ -1,5 +1,8 @@
-"""Live sockets open for our own pages alone. A browser sends a session's cookie with any site's socket, so the page's
-`Origin` decides: scheme, host and port, compared as one word."""
+"""Allow live sockets for our own pages only.
+
+A browser sends the session's cookie with any site's socket, so the page's `Origin` decides: scheme, host and port must
+all match.
+"""
 
 from collections.abc import Collection
 from typing import Any
@@ -8,9 +11,9 @@ from channels.security.websocket import WebsocketDenier
 
 
 class OriginCheck:
-    """Refuse a handshake with 403 unless it has one `Origin`, and that is one of ours.
+    """Refuse a handshake with 403 unless it has exactly one `Origin`, and that is one of ours.
 
-    Browsers always send it, in its one spelling. A program without a browser has no session that it could use here.
+    Browsers always send it, and always spell it the same. A program without a browser has no session to use here.
     """
 
     def __init__(self, inner: Any, origins: Collection[str]) -> None:

@@ -1,4 +1,4 @@
-"""What one socket has still to be sent: the newest message of each type, and nothing older."""
+"""The messages waiting for one socket: only the newest of each type."""
 
 import asyncio
 
@@ -6,7 +6,7 @@ from controlplane.live.listeners import Listener
 
 
 class Cut(Exception):  # not an error: access has ended
-    """This socket is to be closed with that code."""
+    """The socket must be closed with this code."""
 
     def __init__(self, code: int) -> None:
         self.code = code
@@ -14,7 +14,7 @@ class Cut(Exception):  # not an error: access has ended
 
 
 class Outbox:
-    """Filling it never waits for whoever empties it, and it never holds more than one message of a type."""
+    """The unsent messages of one socket, at most one of each type. Adding one never waits for the client."""
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
@@ -26,7 +26,7 @@ class Outbox:
         return len(self._newest)
 
     def offer(self, kind: str, text: str) -> None:
-        self._newest.pop(kind, None)  # a newer message goes to the end: they leave in the order they were told
+        self._newest.pop(kind, None)  # a newer message goes to the end, to keep the order of sending
         self._newest[kind] = text
         self._something.set()
 
@@ -35,7 +35,7 @@ class Outbox:
         self._something.set()
 
     async def taken(self) -> list[str]:
-        """Everything there is, as soon as there is anything; Cut where there is to be nothing any more."""
+        """Wait for messages and return all of them, or raise Cut if access has ended."""
         await self._something.wait()
         self._something.clear()
         if self._code is not None:

@@ -1,11 +1,11 @@
-"""A deed that many ask for, done as often as asked and at most once in a while."""
+"""Run an action on request, but at most once in an interval."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 
 class Paced:
-    """Who asks while it is done, or too soon after, is served by the next time: together with everybody else."""
+    """Combines requests: those made during a run or too soon after it are all served by the next run."""
 
     def __init__(self, deed: Callable[[], Awaitable[None]], *, seconds: float) -> None:
         self._deed = deed

@@ -1,4 +1,4 @@
-"""How live sockets are spoken: as uvicorn does it, for pages that only listen."""
+"""The protocol of live sockets: uvicorn's, adapted to pages that only listen."""
 
 import logging
 from typing import Final
@@ -9,11 +9,11 @@ from engine_agent.http.connections import Config
 
 log = logging.getLogger("luminet.live")
 
-MOST_BYTES: Final = 4_096  # of a message from a page, which sends none: it is held in memory until it is whole
+MOST_BYTES: Final = 4_096  # of a client's message: pages send none, and a partial one is held in memory
 
 
 class ListeningSocket(WebSocketsSansIOProtocol):
-    """Becomes of a connection that is counted already."""
+    """Takes over a connection that is already counted as open."""
 
     config: Config
 
@@ -22,13 +22,13 @@ class ListeningSocket(WebSocketsSansIOProtocol):
         self.config.open_connections.remove(self.client[0] if self.client else None)
 
     def data_received(self, data: bytes) -> None:
-        """Whoever does not keep to the protocol, or does not wait to be let in, is cut off."""
+        """Disconnect a client that violates the protocol or sends data before it is accepted."""
         try:
             super().data_received(data)
-        except Exception as problem:  # uvicorn's own, of which it would write a traceback for everybody who tries
+        except Exception as problem:  # uvicorn would log a traceback for each attempt
             log.info("a socket that is none was cut off", extra={"why": type(problem).__name__})
             self.transport.abort()
 
     def send_receive_event_to_app(self) -> None:
-        """Nobody hears what a page says, so it need not even be text."""
+        """Discard a client's message: it is never read, so it need not even be text."""
         self.frames = []

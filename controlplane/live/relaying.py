@@ -1,4 +1,4 @@
-"""What other processes tell all fleet pages, by way of Redis: heard once a process, not once a socket."""
+"""Receive messages of other processes to all fleet pages from Redis, once for each process rather than each socket."""
 
 import asyncio
 import logging
@@ -22,7 +22,7 @@ class Relay:
         while True:
             try:
                 await self._relay()
-            except Exception as error:  # Redis is away, or worse: it is tried again
+            except Exception as error:  # retry after any error, such as Redis being away
                 log.warning("fleet pages hear nothing from Redis", extra={"why": str(error)})
             finally:
                 self.subscribed.clear()

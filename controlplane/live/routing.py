@@ -1,4 +1,4 @@
-"""Which socket answers at which path."""
+"""The routes of live sockets."""
 
 from typing import Any, cast
 
@@ -10,9 +10,9 @@ from controlplane.live.listeners import fleet_listener, organisation_listener
 
 
 def socket_routes(message: Message) -> list[Any]:
-    """`message` says how a group's numbers stand. It may ask the database."""
+    """Return the routes. `message` returns a group's statistics, and may query the database."""
     desks = Desks(message)
-    # Channels routes applications with the functions Django's types reserve for views.
+    # Channels routes applications with functions that Django's types reserve for views.
     return [
         path("ws/live/fleet", cast(Any, LiveSocket(desks, fleet_listener))),
         path("ws/live/orgs/<slug:org>", cast(Any, LiveSocket(desks, organisation_listener))),

@@ -1,4 +1,4 @@
-"""Reads of the live app."""
+"""Queries of the live app."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -8,7 +8,7 @@ from controlplane.live.models import Pulse
 
 
 def clock_now() -> datetime:
-    """By the database's clock, which is one for all processes on all machines."""
+    """Return the time of the database's clock, which all processes on all machines share."""
     with connection.cursor() as cursor:
         cursor.execute("SELECT clock_timestamp()")
         now: datetime = cursor.fetchone()[0]
@@ -20,11 +20,11 @@ def pulse_latest() -> Pulse | None:
 
 
 def pulse_history(*, now: datetime, minutes: int = 10) -> list[Pulse]:
-    """The pulses of the last minutes, oldest first."""
+    """Return the pulses of the last minutes, oldest first."""
     return list(Pulse.objects.filter(recorded_at__gt=now - timedelta(minutes=minutes)).order_by("pk"))
 
 
 def pulses_since(seq: int, *, limit: int = 300) -> list[Pulse]:
-    """What was recorded in that millisecond or later, oldest first."""
+    """Return the pulses recorded in that millisecond or later, oldest first."""
     since = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=seq)
     return list(Pulse.objects.filter(recorded_at__gte=since).order_by("recorded_at", "pk")[:limit])

@@ -13,7 +13,7 @@ PULSES_KEPT = 300  # ten minutes at one every two seconds
 
 
 def pulse_record(*, sent_at: datetime, now: datetime) -> Pulse:
-    """Store the pulse once, however often its message is delivered, and tell every open fleet page."""
+    """Store the pulse once, however often its message is delivered, and notify every open fleet page."""
     with transaction.atomic():
         pulse, created = Pulse.objects.get_or_create(sent_at=sent_at, defaults={"recorded_at": now})
         if created:
@@ -33,7 +33,7 @@ def pulse_message(pulse: Pulse) -> dict[str, object]:
 
 
 def fleet_nudge(message: dict[str, object]) -> None:
-    """All open fleet pages, in whatever process they are."""
+    """Send a message to all open fleet pages, in all processes."""
     layer = get_channel_layer()
     if layer is None:
         raise RuntimeError("no channel layer is configured")

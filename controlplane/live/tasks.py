@@ -11,6 +11,6 @@ from controlplane.live.services import pulse_record
 
 @shared_task(name="live.pulse", bind=True)
 def pulse(self: Any) -> None:
-    """Beat sent this, the broker carried it, this worker got it: write that down."""
+    """Record that beat's message came through the broker to this worker."""
     sent_at = datetime.fromtimestamp(float(self.request.luminet_sent_at), UTC)
     pulse_record(sent_at=sent_at, now=clock_now())

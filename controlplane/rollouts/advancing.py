@@ -1,7 +1,7 @@
-"""Brings open rollouts on: reads what agents have said, asks stepping.py what follows, and does it. It writes.
+"""Advance open rollouts: read what agents have reported, let stepping.py decide, and carry out the decision. It writes.
 
-Any number of processes may do this at once: each deed looks again, in its own transaction, whether the rollout is still
-where it was when the deed was decided. Another's deed in between makes this one nothing.
+Any number of processes may do this at once. Each action checks again, in its own transaction, that the rollout is still
+where it was at the decision. If another process has acted meanwhile, the action is dropped.
 """
 
 import logging
@@ -65,22 +65,25 @@ AGENT_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A rollout as it was read, and what its agents had said by then."""
+    """A rollout as it was read, and the reports of its agents at that time."""
 
     rollout: Rollout
     view: RolloutView
-    evidence: Mapping[str, Any]  # what is to be kept with it
+    evidence: Mapping[str, Any]  # to be stored with it
 
 
 def rollouts_advance(*, now: datetime) -> int:
-    """Every open rollout by at most one deed: how many had one. One that fails keeps none of the others."""
+    """Take at most one action for each open rollout, and return their number. A failure stops only its own rollout."""
     rollouts = list(_rollouts_due().select_related(*WITH_ITS_PLACE).order_by("created_at"))
     awaited = _awaited_by_operation(rollouts)
     return sum(_advance(one, awaited.get(one.operation_id, []), now) for one in rollouts)
 
 
 def _rollouts_due() -> "QuerySet[Rollout]":
-    """Of what goes to all at once there is nothing to decide before every agent has answered; there may be many."""
+    """Return the open rollouts that may need an action.
+
+    One to all agents at once needs none until every agent has answered, and there may be many of these.
+    """
     running = Operation.objects.filter(pk=OuterRef("operation_id"), state=Operation.State.RUNNING)
     return rollouts_open().exclude(Exists(running), strategy="all")
 
@@ -94,12 +97,12 @@ def _advance(rollout: Rollout, awaited: Sequence[Awaited], now: datetime) -> boo
     except Exception:
         log.exception("rollout not advanced", extra={"rollout": str(rollout.pk), "place": rollout.place})
         if not connection.is_usable():
-            connection.close()  # the next one opens another
+            connection.close()  # the next rollout opens another connection
         return False
 
 
 def _awaited_by_operation(rollouts: Iterable[Rollout]) -> dict[Any, list[Awaited]]:
-    """Of all of them in one query: who has not acknowledged yet, and what is known of why."""
+    """Return the agents of each operation that have not acknowledged yet, and the known reason. One query for all."""
     operations = [one.operation_id for one in rollouts if one.operation_id is not None]
     if not operations:
         return {}
@@ -113,16 +116,16 @@ def _awaited_by_operation(rollouts: Iterable[Rollout]) -> dict[Any, list[Awaited
 
 
 def _rejected(desired_hash: str, rejected_hash: str, reason: str) -> str:
-    """Why an agent cannot hold what it is to hold; nothing where it did not say so."""
+    """Return why an agent cannot apply its desired state, or an empty text."""
     return (reason or "it did not say why") if rejected_hash and rejected_hash == desired_hash else ""
 
 
 def _why(conditions: Mapping[str, Any]) -> str:
-    """The first thing that is wrong with an agent, as far as it is known."""
+    """Return the reason of an agent's first condition, or an empty text."""
     return next((str(one.get("why", kind)) for kind, one in conditions.items()), "")
 
 
-# Looking
+# Reading
 
 
 def _seen(rollout: Rollout, awaited: Sequence[Awaited], now: datetime) -> Seen:
@@ -146,7 +149,7 @@ def _seen(rollout: Rollout, awaited: Sequence[Awaited], now: datetime) -> Seen:
 
 
 def _watched(rollout: Rollout, view: RolloutView, now: datetime) -> Seen:
-    """A canary before its last step: with the agents' counters, and what they add up to."""
+    """Read a canary before its last step, with its agents' counters and their sums."""
     columns = AGENT_COLUMNS if rollout.baking_since is None else (*AGENT_COLUMNS, "heartbeat")
     rows: Any = agents_of(groups_below(place_of(rollout.level))).values(*columns)
     agents = [_news(row, scope_of(rollout.level)) for row in rows]
@@ -175,7 +178,10 @@ def _watched(rollout: Rollout, view: RolloutView, now: datetime) -> Seen:
 
 
 def _unheld(rows: Iterable[Mapping[str, Any]], view: RolloutView) -> list[Awaited]:
-    """Who was taken over since it acknowledged, or never came. While it bakes, being behind may be about anything."""
+    """Return the reached engines that were taken over since they acknowledged, or never reported.
+
+    During a bake, an agent may be behind for other reasons.
+    """
     reached = [row for row in rows if row["kind"] == "engine" and row["pk"] in view.reached]
     return [Awaited(row["pk"], _why(row["conditions"])) for row in reached if _is_unheld(row, view)]
 
@@ -200,7 +206,7 @@ def _news(row: Mapping[str, Any], scope: str) -> AgentNews:
     )
 
 
-# Doing
+# Acting
 
 
 def _do(seen: Seen, decision: Decision, now: datetime) -> bool:
@@ -237,7 +243,7 @@ def _is_where_it_was(found: Rollout, before: Rollout) -> bool:
 
 
 def _keep(seen: Seen, wait: Wait) -> bool:
-    """Nothing to do but to remember what was seen. No record: nothing has been decided."""
+    """Store what was observed. This decides nothing, so it writes no audit record."""
     now_on = seen.rollout
     before = now_on.evidence, now_on.why, now_on.details
     if wait.why:
@@ -250,7 +256,10 @@ def _keep(seen: Seen, wait: Wait) -> bool:
 
 
 def _bake(rollout: Rollout, now: datetime) -> None:
-    """From here on is counted. Whoever is new to it misses blocks of the old format for as long as those would live."""
+    """Begin the bake and its counting, and note when agents applied the policy.
+
+    A newly reached agent misses blocks of the old format for as long as they would have lived.
+    """
     applied = rollout.evidence.get("applied_at", {})
     rollout.evidence |= {"applied_at": dict.fromkeys(rollout.reached, now.timestamp()) | applied}
     rollout.baking_since = now
@@ -275,7 +284,7 @@ def _last_bake(rollout: Rollout) -> Any:
 
 
 def _go_back(seen: Seen, harm: GoBack, now: datetime) -> bool:
-    """Where the policy from before is refused by now, nobody new is reached, and people are told."""
+    """Roll back. If the earlier policy is refused by now, pause instead and give people the reason."""
     try:
         rollout_go_back(
             actor=SYSTEM,

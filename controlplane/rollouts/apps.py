@@ -1,4 +1,4 @@
-"""Registers the app under its short name, what it has to say to publishing, and what to Prometheus."""
+"""Register the app under its short name, its checks and hooks for publishing, and its metrics."""
 
 from django.apps import AppConfig
 

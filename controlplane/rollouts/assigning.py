@@ -1,7 +1,7 @@
-"""Writing down what each agent is to hold: whenever that has another hash, under a generation above every one before.
+"""Assign each agent's desired state: whenever its hash changes, under a generation above every one before.
 
-One planner at a time, and each assignment only if nobody assigned since it was read. What an operation's step waits for
-is part of it: steps are read in the same moment as the state, so the state assigned contains what they are about.
+Only one planner runs at a time, and an assignment counts only if no other was made since the agent was read. Operation
+steps are read in the same moment as the state, so the assigned state contains the changes that they are about.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -21,14 +21,14 @@ from engine_agent.contracts.protocol import Snapshot
 from tenants.consistent_reads import consistent_read
 from tenants.locks import is_busy
 
-PLANNING_LOCK = 7_446_220_461  # any number that nobody else locks
-GENERATIONS_KEPT = 4_000  # an hour with more than one a second: so long the acknowledgement of an old one is known
-MOST_BELIEVED = 2**62  # who claims to hold more than that gets no number above its own
+PLANNING_LOCK = 7_446_220_461  # any number that no other code locks
+GENERATIONS_KEPT = 4_000  # an hour at more than one a second; acknowledgements of older ones are not recognised
+MOST_BELIEVED = 2**62  # an agent that claims a higher generation gets none above it
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What an agent was to hold when this was read, and the highest generation that it claims to hold."""
+    """An agent's desired state when it was read, and the highest generation that the agent reports."""
 
     holder: Holder
     hash: str
@@ -38,7 +38,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`seen` is the generation it was decided on: if there is a newer one by now, it is nothing."""
+    """A new desired state for an agent. It is dropped if the agent's generation is no longer `seen`."""
 
     agent_id: str
     seen: int
@@ -55,7 +55,7 @@ class PlannedStep:
 
 @dataclass(frozen=True, slots=True)
 class WaitingStep:
-    """A step of the deed `state` of which nobody knows yet which generation holds it."""
+    """A step of the action `state` that has no generation planned yet."""
 
     step_id: int
     agent_id: str
@@ -64,7 +64,7 @@ class WaitingStep:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What came of it: who is to hold what from now on, and every agent's snapshot."""
+    """The agents that got a new desired state, and every agent's snapshot."""
 
     assigned: frozenset[str]
     steps: int
@@ -72,12 +72,15 @@ class Planned:
 
 
 class PlanningBusy(Exception):
-    """Somebody else has been planning for longer than one waits for a lock. What is not in their plan, the next has."""
+    """Another planner has run for longer than the lock timeout. Changes that its plan misses are in the next one."""
 
 
 @contextmanager
 def planning() -> Iterator[None]:
-    """Until its end nobody else plans. Waits, but not for longer than is usual: settings/django.py."""
+    """Keep other planners out until the end of the block.
+
+    Raise PlanningBusy after the usual lock timeout: settings/django.py.
+    """
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_lock(%s)", [PLANNING_LOCK])
@@ -92,7 +95,7 @@ def planning() -> Iterator[None]:
 
 
 def states_assign(*, now: datetime) -> Planned:
-    """For every agent, within `planning()`."""
+    """Assign the desired state of every agent, within `planning()`."""
     with consistent_read():
         steps, held, rollouts = _steps_waiting(), _held(), rollouts_open()
         wanted = snapshots_wanted([one.holder for one in held], rollouts, now=now)
@@ -110,7 +113,10 @@ def states_assign(*, now: datetime) -> Planned:
 
 
 def assignments_plan(held: Iterable[Held], wanted: Mapping[str, str]) -> list[Assignment]:
-    """Who is to hold something else from now on, or the same under a number above one that came back from a backup."""
+    """Return new assignments for agents with another hash, or that report a higher generation than ours.
+
+    The second happens after a backup was restored.
+    """
     found = []
     for one in held:
         hash_, told = wanted[one.holder.agent_id], min(one.told_generation, MOST_BELIEVED)
@@ -126,7 +132,10 @@ def steps_plan(
     rollouts: Sequence[OpenRollout],
     generations: Mapping[str, int],
 ) -> list[PlannedStep]:
-    """From which generation on each step is done. One that waits for a rollout is not planned before it comes there."""
+    """Return the generation that completes each step.
+
+    A step that waits for a rollout is planned only once its agent is reached.
+    """
     holders = {one.holder.agent_id: one.holder for one in held}
     awaited = {one.operation_id: one.view for one in rollouts if one.operation_id is not None}
     found = []
@@ -159,7 +168,7 @@ def _number(value: Any) -> int:
     return value if type(value) is int else 0
 
 
-# Rows are locked in the order of their ids, as whoever else changes several of them does.
+# Rows are locked in the order of their ids, as all code that changes several of them does.
 _ASSIGN = """
 WITH wanted AS (
     SELECT * FROM unnest(%(agents)s::text[], %(seen)s::bigint[], %(numbers)s::bigint[], %(hashes)s::text[])
@@ -190,7 +199,7 @@ WHERE step.id = planned.id AND step.generation IS NULL
 
 
 def _assign(assignments: Collection[Assignment], *, now: datetime) -> list[str]:
-    """Whose assignment counts."""
+    """Return the agents for which the assignment counts."""
     if not assignments:
         return []
     columns: dict[str, list[Any]] = {
@@ -205,8 +214,10 @@ def _assign(assignments: Collection[Assignment], *, now: datetime) -> list[str]:
 
 
 def _steps_write(steps: Sequence[PlannedStep], hashes: Mapping[str, str]) -> None:
-    """Only where the agent is to hold that very state: another planner may have given the same number to one from
-    before the operation."""
+    """Write generations only where exactly the planned state is desired.
+
+    Another planner may have given the same number to a state from before the operation.
+    """
     if steps:
         rows = [(one.step_id, one.agent_id, one.generation, hashes[one.agent_id]) for one in steps]
         with connection.cursor() as cursor:

@@ -1,6 +1,6 @@
-"""What agents have answered: who has acknowledged a rollout's revision, and what integrity checks found.
+"""Agents' answers: acknowledgements of a rollout's revision, and results of integrity checks.
 
-A rollout has one operation, with a step for every agent there was when it began; a step is asked for, and can end, only
+A rollout has one operation, with a step for every agent that existed when it began. A step is sent, and can end, only
 once the rollout has reached its agent.
 """
 
@@ -23,7 +23,10 @@ PROBLEM_LENGTH = 120
 
 
 def steps_add(operation_id: UUID, agents: Collection[str]) -> None:
-    """Whoever of these enrolled since the operation began has to acknowledge, too. Within the rollout's lock."""
+    """Add steps for those of these agents that enrolled after the operation began.
+
+    Call it within the rollout's lock.
+    """
     operation = Operation.objects.select_for_update(no_key=True).filter(pk=operation_id).first()
     if operation is None:
         return
@@ -39,7 +42,7 @@ def steps_add(operation_id: UUID, agents: Collection[str]) -> None:
 
 
 def steps_give_up(operation_id: UUID, note: str, *, now: datetime) -> None:
-    """What comes to these agents next is something else: their word for that is none for this."""
+    """End the waiting steps as failed: the agents' next acknowledgements are about another state."""
     waiting = OperationStep.objects.filter(operation=operation_id, state=OperationStep.State.WAITING)
     numbers = waiting.order_by("pk").values_list("pk", flat=True)
     steps_end([Ended(one, False, note=note) for one in numbers], now=now)
@@ -53,7 +56,7 @@ def integrity_ask(*, actor: Actor, scope: str, engines: Collection[str], now: da
 
 @dataclass(frozen=True, slots=True)
 class IntegrityFound:
-    """What the engines found, in words whatever is not sound; and in full, for operators: it may be anybody's."""
+    """The result of integrity checks. `details` is for operators only: a problem may concern any organisation."""
 
     state: Integrity
     words: str = ""
@@ -61,7 +64,7 @@ class IntegrityFound:
 
 
 def integrity_found(operation_id: str | None) -> IntegrityFound:
-    """Who does not say what it found has not passed."""
+    """Return the result of a check. An engine that does not report its findings has not passed."""
     if operation_id is None:
         return IntegrityFound("not asked")
     steps = list(OperationStep.objects.filter(operation=UUID(operation_id)).order_by("agent_id"))
@@ -81,7 +84,7 @@ def _has_told(receipt: Mapping[str, Any] | None) -> bool:
 
 
 def _problems(receipt: Mapping[str, Any] | None) -> list[Any]:
-    """What an engine found wrong. One that could not look, or did not answer, has said nothing of the kind."""
+    """Return the problems that an engine found; none if it could not check or did not answer."""
     found = _result(receipt).get("problems")
     return found if isinstance(found, list) else []
 

@@ -1,8 +1,8 @@
-"""The two synthetic tenants of the isolation canary, as engines and gateways of one group hold them. Pure.
+"""The two synthetic tenants of the isolation canary, as engines and gateways of one group have them. Pure.
 
-They are in snapshots alone: no row, no key that a client could present, no quota, no invoice. Their ids are no numbers,
-so that none is ever an organisation's. Their prompts are kept as most namespaces keep theirs, for a minute, in a small
-share of the pool, and give way to everybody.
+They exist only in snapshots: without a row, a key that a client could present, a quota or an invoice. Their ids are not
+numbers, so that they never equal an organisation's. Their prompts are cached in the format of most namespaces, for a
+minute, in a small share of the pool, and give way to all others.
 """
 
 import base64
@@ -14,7 +14,7 @@ from typing import Any, Final
 from engine_agent.contracts.protocol import CANARIES, Entry, Policy, Snapshot, policy_hash
 from tenants.policy import BUILT_IN
 
-EPOCH: Final = 2  # with whatever makes other keys, another one: engines take no new key without
+EPOCH: Final = 2  # increase it whenever keys change: engines accept a new key only with a new epoch
 SLUG: Final = "canary"
 KEPT: Final[Mapping[str, Any]] = {
     **BUILT_IN,
@@ -25,21 +25,21 @@ KEPT: Final[Mapping[str, Any]] = {
     "limit_share": 0.05,
     "weight": 0.001,
 }
-_Formats = tuple[tuple[str, str], ...]  # of all models (""), then of single ones
+_Formats = tuple[tuple[str, str], ...]  # (model, format): first "" for all models, then single ones
 
 
 def canary_key(name: str) -> bytes:
-    """The key of one tenant's namespace: another than the other's, and the same for ever.
+    """Return the key of one tenant's namespace, different from the other tenant's and always the same.
 
-    It is no secret, and need not be: prompts of canaries are random and nobody's, so there is nothing that a known key
-    could give away, and nobody is served by presenting one. So it depends on no secret either: with one that is
-    replaced, or goes back to what it was, the key would change within its epoch, and engines would rightly refuse it.
+    It need not be secret: prompts of canaries are random and belong to no customer, so a known key reveals nothing, and
+    presenting one gets no service. It depends on no secret either: if that were replaced or restored, the key would
+    change within its epoch, and engines would rightly refuse it.
     """
     return sha256(f"luminet isolation canary/{EPOCH}/{name}".encode()).digest()
 
 
 def canary_entries(snapshot: Snapshot) -> tuple[Mapping[str, Entry], Mapping[str, Policy]]:
-    """Nothing where nobody is served: there is nothing to keep apart."""
+    """Return the tenants' entries and policies; none without namespaces, which leaves nothing to isolate."""
     if not snapshot.policies:
         return {}, {}
     policy = _policy(_usual_formats(snapshot))
@@ -54,9 +54,9 @@ def canary_entries(snapshot: Snapshot) -> tuple[Mapping[str, Entry], Mapping[str
 
 
 def _usual_formats(snapshot: Snapshot) -> _Formats:
-    """Those of most namespaces: an engine can do them, and what customers rely on is what is probed."""
+    """Return the formats of most namespaces: engines support them, and probes then test what customers rely on."""
     by_policy = {name: _formats(policy) for name, policy in snapshot.policies.items()}
-    if len(set(by_policy.values())) == 1:  # as it mostly is: nobody is counted
+    if len(set(by_policy.values())) == 1:  # the usual case, which needs no count
         return next(iter(by_policy.values()))
     namespaces = (entry for key, entry in snapshot.entries.items() if key.startswith("ns/"))
     counts = Counter(by_policy[entry["policy"]] for entry in namespaces)

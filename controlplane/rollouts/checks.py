@@ -1,7 +1,7 @@
-"""What speaks against a policy on the agents there are: formats that none of them can do, or that have not passed.
+"""Problems of a policy with the agents' KV formats: formats that no agent supports, or that have not passed.
 
-Looked at is only what would come into force: what is in force already is the gateways' to refuse. A group without
-engines refuses nothing.
+Only formats that would come into force are checked; those in force already are refused by the gateways if necessary. A
+group without engines refuses nothing.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -20,15 +20,15 @@ from tenants.policy import Below, Policy, Values, effective_values
 from tenants.preview import PreviewWarning
 
 NAMED_AT_MOST = 5
-UNNAMED = "some agents"  # for members
+UNNAMED = "some agents"  # in texts for members
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Wanted:
-    """A format that would come into force by one field, in general or by what is said of one model."""
+    """A format that would come into force through one field, in general or for one model."""
 
     field: str
-    model: str  # whose own value it is; empty: the general one
+    model: str  # the model that the value is set for; empty if it is general
     kv_dtype: str
 
     def where(self, root: str) -> str:
@@ -42,8 +42,10 @@ class Judgement:
 
 
 def formats_check(judged: Sequence[Judged]) -> Iterable[FieldProblem]:
-    """Asked of every publish, in a few queries however many levels it has. Of the system nothing is asked: it takes
-    back what was in force before."""
+    """Return the problems of a publish, in a few queries for any number of levels.
+
+    The system's publishes are not checked: they restore a policy that was in force before.
+    """
     asked = [one for one in judged if one.actor.kind is not ActorKind.SYSTEM and formats_differ(one.draft)]
     problems: list[FieldProblem] = []
     for is_operator in (True, False):  # members read no agent's name
@@ -53,7 +55,7 @@ def formats_check(judged: Sequence[Judged]) -> Iterable[FieldProblem]:
 
 
 def formats_preview(*, actor: Actor, place: Place, policy: Policy) -> Judgement:
-    """The same, and what is no reason to refuse it but good to know."""
+    """Return the problems of a draft's formats, and warnings that are no reason to refuse it."""
     *above, level = levels_of(place)
     draft = Draft(tuple(one.policy for one in above), level.policy, policy.said())
     if not formats_differ(draft):
@@ -75,7 +77,7 @@ def _judgements(asked: Sequence[tuple[Place, Draft]], *, names_agents: bool = Tr
 
 
 def _below(places: Sequence[Place]) -> list[list[Below]]:
-    """Every namespace below each of these, also where others of them lie between: a namespace is itself."""
+    """Return all namespaces below each place, even with other listed places between. A namespace is below itself."""
     upper = [place for place in places if place.namespace is None]
     one_query = upper[0] if len(upper) == 1 else FLEET
     found = list(namespaces_below(one_query)) if upper else []
@@ -89,7 +91,7 @@ def _below(places: Sequence[Place]) -> list[list[Below]]:
 
 
 def _itself(namespace: Namespace) -> Below:
-    """Its draft has all that it says and inherits."""
+    """Return the namespace as a `Below` of itself. Its own and inherited values are in its draft."""
     organisation = namespace.organisation
     return Below(organisation.pk, organisation.slug, namespace.pk, namespace.slug, namespace.group_id, {}, {})
 
@@ -106,7 +108,7 @@ def _said(level: Values) -> list[tuple[str, str, object]]:
 def formats_judge(
     draft: Draft, below: Iterable[Below], served: Mapping[int, Sequence[Served]], results: Results
 ) -> Judgement:
-    """Pure. Group by group: refused where none of its engines can do a format, or may."""
+    """Return problems and warnings. A format is a problem if no engine of a group supports it or may serve it. Pure."""
     problems, warnings = dict[FieldProblem, None](), dict[PreviewWarning, None]()
     for wanted in _wanted(draft, below, served).values():
         for one, where in wanted.items():
@@ -121,7 +123,10 @@ def formats_judge(
 def _wanted(
     draft: Draft, below: Iterable[Below], served: Mapping[int, Sequence[Served]]
 ) -> dict[int, dict[Wanted, list[Served]]]:
-    """By group, what would come into force and on which engines. Worked out once for each combination of levels."""
+    """Return by group the formats that would come into force and the engines concerned.
+
+    Each combination of levels is computed once.
+    """
     found: dict[int, dict[Wanted, list[Served]]] = {}
     seen = set[tuple[Hashable, int]]()
     for one in below:
@@ -173,7 +178,7 @@ def _judged(
 
 
 def _formats_of(served: Sequence[Served]) -> str:
-    """Each agent with what it can do, several models as one."""
+    """Return a text with each agent's formats, over all its models."""
     by_agent: dict[str, set[str]] = {}
     for one in served:
         by_agent.setdefault(one.agent, set()).update(one.formats)

@@ -1,4 +1,4 @@
-"""What is kept of a bake between two looks at it: every watched agent's counters, on both sides. Pure."""
+"""The part of a bake that is stored between two sweeps: every watched agent's counters, on both sides. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,17 +17,20 @@ from controlplane.rollouts.evidence import (
     watched_stored,
 )
 
-MOST_UNCHANGED = 100  # to compare with; more would make nothing surer, and every one is kept
+MOST_UNCHANGED = 100  # agents to compare with; more would prove little, and all are stored
 
 
 @dataclass(frozen=True, slots=True)
 class AgentNews:
-    """What an agent's newest heartbeat says about one level, and what is wrong with it; empty where nothing is."""
+    """An agent's newest heartbeat about one level.
+
+    `rejected` and `silent` are problems, empty if there is no problem.
+    """
 
     agent: str
     kind: str
     boot: str
-    counted: Mapping[str, Any] | None  # as wire.py has it; None where it did not count that level yet
+    counted: Mapping[str, Any] | None  # in the form of wire.py; None if it does not count that level yet
     is_up_to_date: bool  # its heartbeat is from after its last acknowledgement
     rejected: str = ""
     silent: str = ""
@@ -35,7 +38,7 @@ class AgentNews:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """Both sides of a bake. `applied_at`: since when each changed agent holds the new policy, in unix seconds."""
+    """Both sides of a bake. `applied_at`: since when each changed agent has the new policy, in unix seconds."""
 
     changed: Mapping[str, Watched] = field(default_factory=dict)
     unchanged: Mapping[str, Watched] = field(default_factory=dict)
@@ -58,17 +61,17 @@ class Counted:
         }
 
     def sides(self) -> tuple[Side, Side]:
-        """Those that are reached, and those that are not."""
+        """Return the sums of the reached agents and of the others."""
         return side_of(self.changed.values()), side_of(self.unchanged.values())
 
     def is_cold(self, agent: str, now: float) -> bool:
-        """Whether misses of another format are still the change's own doing there."""
+        """Return whether misses of another format at this agent are still caused by the change itself."""
         since = self.applied_at.get(agent)
         return since is not None and now < since + self.grace_seconds
 
 
 def sides_read(evidence: Mapping[str, Any]) -> tuple[Side, Side]:
-    """Of one that is under way or that has ended: those that are reached, and those that are not."""
+    """Return the sums of the reached agents and of the others, from an open or ended rollout."""
     if "sides" in evidence:
         changed, unchanged = evidence["sides"]
         return side_read(changed), side_read(unchanged)
@@ -76,7 +79,7 @@ def sides_read(evidence: Mapping[str, Any]) -> tuple[Side, Side]:
 
 
 def closed(evidence: Mapping[str, Any]) -> dict[str, Any]:
-    """What is kept of one that has ended: what all came to, without every agent's counters."""
+    """Return the evidence to keep of an ended rollout: the sums, without every agent's counters."""
     kept = {name: one for name, one in evidence.items() if name not in ("changed", "unchanged", "applied_at")}
     return kept | {"sides": [side_stored(one) for one in sides_read(evidence)]}
 
@@ -84,7 +87,7 @@ def closed(evidence: Mapping[str, Any]) -> dict[str, Any]:
 def counted_on(
     before: Counted, agents: Sequence[AgentNews], reached: Collection[str], *, seed: str, now: float
 ) -> Counted:
-    """With the newest heartbeats. An agent that is gone stays with what it counted until then."""
+    """Add the agents' newest heartbeats. An agent that is gone stays with its last counters."""
     engines = [one for one in agents if one.kind == "engine" and one.counted is not None and one.boot]
     changed, unchanged = dict(before.changed), dict(before.unchanged)
     for one in engines:

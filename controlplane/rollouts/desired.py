@@ -1,5 +1,7 @@
-"""What each agent is to hold, as snapshots: its group's, with older revisions where a rollout has not come, and for
-gateways the engines behind them. Reads only; what was made is kept for a while, for the changes between two of them.
+"""The desired state of each agent, as a snapshot.
+
+It is the group's, with older revisions where a rollout has not reached the agent and, for gateways, the engines behind
+them. Reads only. Snapshots are cached for a while, to compute the changes between two of them.
 """
 
 import threading
@@ -26,13 +28,13 @@ from tenants.models import PolicyRevision
 from tenants.policy import Values
 from tenants.snapshots import Older, entries_held
 
-MOST_SNAPSHOTS = 32  # of ten thousand namespaces each is about a megabyte beyond what they share
-FOLLOWING = 4  # of each that somebody is to hold, at least so many one after the other
+MOST_SNAPSHOTS = 32  # with ten thousand namespaces each takes about a megabyte beyond what they share
+FOLLOWING = 4  # successive versions to cache, at least, of each desired snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Of an agent what decides what it is to hold."""
+    """The attributes of an agent that decide its desired state."""
 
     agent_id: str
     kind: AgentKind
@@ -41,7 +43,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class OpenRollout:
-    """A rollout under way, with what is to be read of it."""
+    """An open rollout, as far as snapshots depend on it."""
 
     id: str
     level_id: int
@@ -52,7 +54,7 @@ class OpenRollout:
 
 @dataclass(frozen=True, slots=True)
 class _Fleet:
-    """What a gateway knows of the engines of its group."""
+    """The part of a gateway's snapshot about the engines of its group."""
 
     engines: Sequence[EngineView]
     refused: Refused = field(default_factory=dict)
@@ -60,7 +62,7 @@ class _Fleet:
 
 recent: Remembered[str, Snapshot] = Remembered(MOST_SNAPSHOTS)
 _variants: Remembered[tuple[Mark, int, str, Held], Snapshot] = Remembered(MOST_SNAPSHOTS)
-_probed: Remembered[str, Snapshot] = Remembered(MOST_SNAPSHOTS)  # by the hash of what it is without canaries
+_probed: Remembered[str, Snapshot] = Remembered(MOST_SNAPSHOTS)  # by the hash of the snapshot without canaries
 _policies: Remembered[tuple[int, int], Values] = Remembered(256)  # a revision never changes
 _current: dict[tuple[int, AgentKind], Desired] = {}
 _refreshing = threading.RLock()
@@ -69,7 +71,10 @@ _refreshing = threading.RLock()
 def snapshots_wanted(
     holders: Iterable[Holder], rollouts: Sequence[OpenRollout], *, now: datetime
 ) -> dict[str, Snapshot]:
-    """By agent. One snapshot for all who are to hold the same; all read within the caller's moment."""
+    """Return the snapshots by agent; agents with the same desired state share one.
+
+    Everything is read within the caller's consistent read.
+    """
     alike: dict[tuple[int, AgentKind, Held], list[str]] = defaultdict(list)
     views = [one.view for one in rollouts]
     for one in holders:
@@ -96,8 +101,10 @@ def snapshot_wanted(
 
 
 def rollouts_open() -> list[OpenRollout]:
-    """Those under way that may hold agents back, with their level's newest revision: what goes to all at once does not,
-    and there is no end to how many of those one agent that is away keeps open."""
+    """Return the open canaries, with the newest revisions of their levels.
+
+    Other rollouts hold no agent back, and one absent agent may keep any number of them open.
+    """
     canaries = Rollout.objects.filter(state__in=Rollout.OPEN, strategy="canary")
     rows: Any = canaries.select_related("level").defer("evidence")
     return [_open_rollout(row) for row in rows.order_by("created_at")]
@@ -129,7 +136,7 @@ def _refreshed(group_id: int, kind: AgentKind, *, now: datetime) -> Desired:
 
 
 def _forget_others(used: Collection[tuple[int, AgentKind]]) -> None:
-    """Groups that have no such agents any more."""
+    """Drop the cached state of groups that no longer have such agents."""
     with _refreshing:
         for unused in _current.keys() - used:
             del _current[unused]
@@ -139,7 +146,10 @@ def _forget_others(used: Collection[tuple[int, AgentKind]]) -> None:
 
 
 def _variant(current: Desired, held: Held, rollouts: Sequence[OpenRollout]) -> Snapshot:
-    """The mark is part of the key: levels may move policies between them without anything in the snapshot changing."""
+    """Return the snapshot with older revisions of some levels.
+
+    The mark is part of the key, because policies may move between levels without a change in the snapshot.
+    """
     key = (current.mark, current.group_id, current.snapshot.hash, held)
     known = _variants.get(key)
     if known is not None:
@@ -156,7 +166,7 @@ def _older(held: Held, rollouts: Sequence[OpenRollout]) -> dict[tuple[int | None
 
 
 def _policies_of(wanted: Collection[tuple[int, int]]) -> dict[tuple[int, int], Values]:
-    """What revisions say, by level and number; number 0 says nothing."""
+    """Return the policies of revisions, by level and number. Revision 0 is empty."""
     found: dict[tuple[int, int], Values] = {}
     asked = Q()
     for level_id, number in wanted:
@@ -175,7 +185,7 @@ def _policies_of(wanted: Collection[tuple[int, int]]) -> dict[tuple[int, int], V
 
 
 def _is_probed(group_id: int) -> bool:
-    """By its gateways: where there are none, nobody would be."""
+    """Return whether the group has gateways, which send the probes."""
     return Agent.objects.filter(group_id=group_id, kind="gateway", revoked_at=None).exists()
 
 
@@ -187,7 +197,7 @@ def _with_canaries(snapshot: Snapshot) -> Snapshot:
     return _probed.put(snapshot.hash, snapshot.replaced(put=entries, policies=policies) if entries else snapshot)
 
 
-# What only gateways hold
+# Entries for gateways only
 
 
 def _with_engines(snapshot: Snapshot, group_id: int, rollouts: Sequence[OpenRollout], *, now: datetime) -> Snapshot:
@@ -199,7 +209,7 @@ def _with_engines(snapshot: Snapshot, group_id: int, rollouts: Sequence[OpenRoll
 
 
 def _gateways_of(group_id: int, *, now: datetime) -> list[str]:
-    """Who is being drained lets nobody in."""
+    """Return the group's gateways that admit requests: all but draining ones."""
     gateways = Agent.objects.filter(group_id=group_id, kind="gateway", revoked_at=None, is_draining=False)
     return gateways_living(dict(gateways.values_list("pk", "last_seen_at")), now=now)
 
@@ -215,7 +225,7 @@ def _fleet_of(group_id: int) -> _Fleet:
 
 
 def _engine(row: tuple[str, int, bool, Mapping[str, Any]], results: Results) -> EngineView:
-    """With the formats of each model that it can do and that may carry traffic."""
+    """Return an engine, with the formats of each model that it supports and that may carry traffic."""
     agent_id, key_number, is_draining, about = row
     allowed = {one.model: results.allowed(one) for one in served_by(agent_id, about)}
     return EngineView(
@@ -229,7 +239,7 @@ def _engine(row: tuple[str, int, bool, Mapping[str, Any]], results: Results) -> 
 
 
 def _trial(rollout: OpenRollout, snapshot: Snapshot) -> TrialView | None:
-    """None where nothing that it concerns is served here."""
+    """Return a rollout for gateways, or None if this snapshot serves none of its namespaces."""
     organisation, namespace = rollout.view.level
     if organisation is None and namespace is None:
         return TrialView(rollout.id, None, None, rollout.view.reached, rollout.share)

@@ -1,5 +1,7 @@
-"""Which agents serve a level, and with them what publishing, previews and readers of a policy need to know of
-enforcement. Reads alone; enforcing.py decides."""
+"""The agents that serve a level and their enforcement of its policy: for publishing, previews and readers of a policy.
+
+Reads only; enforcing.py decides.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -16,7 +18,10 @@ from tenants.policy import FIELDS, Policy, Values, effective_values, models_name
 
 
 def enforcement_check(judged: Sequence[Judged]) -> Iterable[FieldProblem]:
-    """Asked of every publish, in two queries. The system is not asked: it takes back what was in force before."""
+    """Return the problems of a publish, in two queries.
+
+    The system's publishes are not checked: they restore a policy that was in force before.
+    """
     changed = [(level, settings_of(level.draft)) for level in judged if level.actor.kind is not ActorKind.SYSTEM]
     changed = [(level, settings) for level, settings in changed if settings]
     serving = serving_by_place([level.place for level, _ in changed])
@@ -28,7 +33,7 @@ def enforcement_check(judged: Sequence[Judged]) -> Iterable[FieldProblem]:
 
 
 def enforcement_preview(*, actor: Actor, place: Place, policy: Policy) -> Judgement:
-    """The same, and what is no reason to refuse it but good to know."""
+    """Return the problems of a draft that agents do not enforce, and warnings that are no reason to refuse it."""
     *above, level = levels_of(place)
     draft = Draft(tuple(upper.policy for upper in above), level.policy, policy.said())
     settings = settings_of(draft)
@@ -36,19 +41,19 @@ def enforcement_preview(*, actor: Actor, place: Place, policy: Policy) -> Judgem
 
 
 def agents_preview(*, actor: Actor, place: Place, policy: Policy) -> Judgement:
-    """All that agents have against a draft: formats that they cannot do or may not, and fields they do not enforce."""
+    """Return all problems and warnings of a draft: about formats, and about fields that agents do not enforce."""
     formats = formats_preview(actor=actor, place=place, policy=policy)
     enforced = enforcement_preview(actor=actor, place=place, policy=policy)
     return Judgement((*formats.problems, *enforced.problems), (*formats.warnings, *enforced.warnings))
 
 
 def enforcement_of(place: Place, chain: Sequence[Values], model: str | None = None) -> dict[str, Together]:
-    """Of each field at the value that the levels add up to, the grade over the agents that it reaches."""
+    """Return the grade of each field at its effective value, over the agents that it applies to."""
     return _enforcement(chain, model, serving_by_place([place])[place.key])
 
 
 def enforcement_by_model(place: Place, chain: Sequence[Values]) -> dict[str | None, dict[str, Together]]:
-    """The same in general (None), and for each model with values of its own."""
+    """Return the grades of all fields in general (None), and for each model that has its own values."""
     serving = serving_by_place([place])[place.key]
     return {model: _enforcement(chain, model, serving) for model in (None, *models_named(chain))}
 
@@ -60,7 +65,7 @@ def _enforcement(chain: Sequence[Values], model: str | None, serving: Sequence[S
 
 
 def serving_by_place(places: Sequence[Place]) -> Mapping[Key, list[Serving]]:
-    """The engines that serve what is below each of these places."""
+    """Return the engines that serve the namespaces below each of these places."""
     if not places:
         return {}
     groups = _groups(places)
@@ -72,13 +77,16 @@ def serving_by_place(places: Sequence[Place]) -> Mapping[Key, list[Serving]]:
 
 
 def _taking_requests(serving: Sequence[Serving], groups: set[int] | None) -> list[Serving]:
-    """Of these groups. One that drains counts where no other is left."""
+    """Return the engines of these groups. Draining ones count only if no others are left."""
     ours = [agent for agent in serving if groups is None or agent.group_id in groups]
     return [agent for agent in ours if not agent.is_draining] or ours
 
 
 def _groups(places: Sequence[Place]) -> dict[Key, set[int] | None]:
-    """None is every group: whoever is there or will be inherits the fleet's policy."""
+    """Return the groups below each place.
+
+    None means every group: present and future ones inherit the fleet's policy.
+    """
     whole = [place.organisation for place in places if place.namespace is None]
     organisations = {organisation.pk for organisation in whole if organisation is not None}
     below: dict[int, set[int]] = {pk: set() for pk in organisations}

@@ -1,7 +1,7 @@
-"""Whether agents enforce what a draft sets: what is refused, what is worth a warning, and in which words. Pure.
+"""Decide what a draft is refused for or warned about because agents do not enforce it, and in which words. Pure.
 
-Judged is what a level sets: a value that it already has is kept, and so is one that it inherits. A value is refused
-when every serving agent refuses it. Where one does not report, or none serves yet, that is not known: a warning.
+Only values that the level newly sets are judged; kept and inherited ones are not. A value is refused if every serving
+agent refuses it. If an agent does not report, or none serves yet, enforcement is unknown, and a warning follows.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,12 +35,12 @@ class Setting:
 
     @property
     def is_optional(self) -> bool:
-        """Whether agents of one version differ in it; the first value is what all of them do."""
+        """Return whether agents of the same version may differ in this value. All of them support the first value."""
         return self.field in VALUES and self.value != VALUES[self.field][0]
 
 
 def settings_of(draft: Draft) -> list[Setting]:
-    """What the draft sets that the level did not say before, formats apart."""
+    """Return the values that the draft sets and the level did not have before, without formats."""
     before, after = draft.before.get("models", NOTHING), draft.after.get("models", NOTHING)
     general = list(_settings(draft.before, draft.after, None))
     of_models = (_settings(before.get(model, NOTHING), values, model) for model, values in after.items())
@@ -55,7 +55,7 @@ def _settings(before: Values, after: Values, model: str | None) -> Iterator[Sett
 
 
 def judge(draft: Draft, settings: Iterable[Setting], serving: Sequence[Serving], *, actor: Actor) -> Judgement:
-    """For this actor to read: agents are named to operators alone."""
+    """Return problems and warnings for this actor to read: only operators see agents' names."""
     problems, warnings = list[FieldProblem](), list[PreviewWarning]()
     for setting in settings:
         agents = concerned((*draft.above, draft.after), setting, serving)
@@ -69,7 +69,7 @@ def judge(draft: Draft, settings: Iterable[Setting], serving: Sequence[Serving],
 
 
 def graded(setting: Setting, agents: Iterable[Serving]) -> Together:
-    """The setting's grade over these agents, which are of few kinds: each kind is graded once."""
+    """Return the setting's grade over these agents. They are of few kinds, and each kind is graded once."""
     kinds, grades = dict[int, Graded](), dict[str, Graded]()
     for serving in agents:
         kind = id(serving.ability)
@@ -80,7 +80,7 @@ def graded(setting: Setting, agents: Iterable[Serving]) -> Together:
 
 
 def concerned(levels: Sequence[Values], setting: Setting, serving: Iterable[Serving]) -> list[Serving]:
-    """Whom the setting reaches. A general value does not reach a model that has its own."""
+    """Return the agents that the setting applies to. A general value does not apply to a model with its own."""
     if setting.model is not None:
         return [agent for agent in serving if setting.model in agent.models]
     own = {*models_naming(levels, {setting.field})}
@@ -98,7 +98,10 @@ def _refusal(setting: Setting, result: Together, agents: Sequence[Serving], acto
 
 
 def _warning(setting: Setting, result: Together, actor: Actor) -> str:
-    """Empty where there is nothing to say: also where older agents do what every version does."""
+    """Return a warning, or an empty text.
+
+    Older agents that do not report what every version does need none.
+    """
     what = f"{setting.field} {setting.value}"
     if not result.agents:
         return f"No agent serves this yet: it is not known whether one enforces {what}." if setting.is_optional else ""
@@ -108,13 +111,13 @@ def _warning(setting: Setting, result: Together, actor: Actor) -> str:
 
 
 def counts_words(result: Together) -> str:
-    """ "2 of 3 agents enforce"."""
+    """Return for example `2 of 3 agents enforce`."""
     verb = "enforces" if result.enforcing == 1 else "enforce"
     return f"{result.enforcing} of {result.agents} {'agent' if result.agents == 1 else 'agents'} {verb}"
 
 
 def reasons_words(result: Together, actor: Actor) -> str:
-    """Why not, with the agents for an operator."""
+    """Return why agents do not enforce it. Operators also see which agents."""
     if not actor.is_operator:
         return "; ".join(result.reasons)
     return "; ".join(f"{listed(agents, NAMED_AT_MOST)}: {why}" for why, agents in result.reasons.items())

@@ -1,4 +1,4 @@
-"""What only gateways hold: engines to send to, formats nobody may ask for, shares while a policy is tried. Pure."""
+"""Snapshot entries for gateways only: engines to route to, formats to refuse, and shares during a rollout. Pure."""
 
 import base64
 import hashlib
@@ -9,17 +9,19 @@ from typing import Any
 
 from engine_agent.contracts.protocol import FLEET, Entry
 
-Refused = Mapping[str, Mapping[str, str]]  # by model: formats, each with why
+Refused = Mapping[str, Mapping[str, str]]  # model: {format: reason}
 
 ACTIVE = "active"  # takes requests
-DRAINING = "draining"  # ends what it has
+DRAINING = "draining"  # only finishes its requests
 DOORS = "doors/all"
-GONE_SECONDS = 60.0  # a gateway that says nothing for so long lets nobody in
+GONE_SECONDS = 60.0  # a gateway that does not report for so long is taken to admit no requests
 
 
 def gateways_living(heard: Mapping[str, datetime | None], *, now: datetime) -> list[str]:
-    """Of those and when each was last heard, the ones that share what there is. While nobody is heard, as after the
-    control plane was away, all of them: who lets in too little for a moment harms less than who lets in too much.
+    """Return the gateways that share the limits: those heard recently.
+
+    If none was, as after the control plane was away, return all: to admit too little for a moment harms less than too
+    much.
     """
     known = {agent: at for agent, at in heard.items() if at is not None}
     living = [agent for agent, at in known.items() if (now - at).total_seconds() <= GONE_SECONDS]
@@ -28,7 +30,10 @@ def gateways_living(heard: Mapping[str, datetime | None], *, now: datetime) -> l
 
 @dataclass(frozen=True, slots=True)
 class EngineView:
-    """An engine that gateways of its group may send to. Of its models: the formats that it can do and that may be."""
+    """An engine that its group's gateways may route to.
+
+    Its models list the formats that it supports and that may carry traffic.
+    """
 
     agent_id: str
     address: str
@@ -40,19 +45,19 @@ class EngineView:
 
 @dataclass(frozen=True, slots=True)
 class TrialView:
-    """A rollout that has come to some engines. `share` of its namespaces' requests, or of all for None, is for them."""
+    """A rollout that has reached some engines. They get `share` of the requests of `namespaces`, or of all for None."""
 
     rollout_id: str
     organisation_id: str | None
     namespaces: Sequence[str] | None
     reached: frozenset[str]
-    share: float | None  # None: as many as they are among the engines
+    share: float | None  # None: in proportion to the number of engines
 
 
 def gateway_entries(
     engines: Sequence[EngineView], refused: Refused, trials: Iterable[TrialView], gateways: Sequence[str] = ()
 ) -> dict[str, Entry]:
-    """All of them, by key. `gateways`: those that live; where there is one, it need not be told."""
+    """Return all entries by key. `gateways` are the live ones; a single one needs no entry."""
     splits = (_split(trial, engines) for trial in trials)
     return {
         **{f"route/{one.agent_id}": _route(one) for one in engines if one.address},
@@ -83,12 +88,15 @@ def _gate(model: str, formats: Mapping[str, str]) -> Entry:
 
 
 def _model_id(model: str) -> str:
-    """A model's name may hold what an entry's key may not."""
+    """Return a hash, because a model's name may contain what an entry's key may not."""
     return hashlib.sha256(model.encode()).hexdigest()[:32]
 
 
 def _split(trial: TrialView, engines: Sequence[EngineView]) -> tuple[str, Entry]:
-    """As long as some have it and some do not. An agent that another group has is no part of it."""
+    """Return the traffic split, without agents once all engines of this group are reached.
+
+    Agents of other groups do not count.
+    """
     there = {one.agent_id for one in engines if one.address}
     canaries = sorted(there & trial.reached)
     is_over = len(canaries) == len(there)

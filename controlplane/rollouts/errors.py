@@ -1,4 +1,4 @@
-"""What can go wrong with a rollout, in words for people."""
+"""Errors about rollouts, with messages for people."""
 
 from tenants.errors import Conflict, FieldProblem, NotPermitted
 

@@ -1,7 +1,7 @@
-"""What the agents' own cumulative counters add up to while a step bakes. Pure.
+"""Sums of the agents' cumulative counters while a step bakes. Pure.
 
-Counters begin anew with every boot of an engine, and are added up across boots here. What is first seen of an agent is
-where its counting begins.
+An engine's counters restart with every boot, and are added up across boots here. Counting of an agent begins at the
+first values seen.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,8 +15,11 @@ BUCKETS = len(TTFT_SECONDS) + 1
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Of one scope, or of several together. `format_misses` are tokens missed because their blocks had another format;
-    `ttft` counts the answers that were no slower than each of TTFT_SECONDS, and last all of them."""
+    """Counters of one scope, or of several together.
+
+    `format_misses` are tokens missed because their blocks had another format. `ttft` counts the answers that were no
+    slower than each of TTFT_SECONDS; its last number counts all answers.
+    """
 
     requests: int = 0
     errors: int = 0
@@ -27,7 +30,6 @@ class Counts:
 
     @classmethod
     def of(cls, numbers: Sequence[int]) -> "Counts":
-        """As `numbers` has them."""
         requests, errors, prompt_tokens, cached_tokens, format_misses, *ttft = numbers
         return cls(requests, errors, prompt_tokens, cached_tokens, format_misses, tuple(ttft))
 
@@ -42,13 +44,13 @@ class Counts:
         return Counts.of([a + b for a, b in zip(self.numbers, other.numbers, strict=True)])
 
     def since(self, before: "Counts") -> "Counts":
-        """What came on top of `before`; where anything got less, counting began anew."""
+        """Return the increase since `before`. If any counter is lower, counting has restarted."""
         more = [a - b for a, b in zip(self.numbers, before.numbers, strict=True)]
         return self if min(more) < 0 else Counts.of(more)
 
 
 def counts_read(told: Mapping[str, Any]) -> Counts:
-    """A scope's counters as a heartbeat has them: see wire.COUNTED, which says that they are all there."""
+    """Read a scope's counters from a heartbeat. wire.COUNTED ensures that they are all there."""
     return Counts(
         requests=told["requests"],
         errors=told["errors"],
@@ -61,8 +63,8 @@ def counts_read(told: Mapping[str, Any]) -> Counts:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """One agent: which boot was last seen, its counters then, what they came to since counting began, and how many of
-    the misses in that are the change's own doing."""
+    """One agent: the boot last seen, its counters then, their sum since counting began, and the misses in that sum that
+    the change itself caused."""
 
     boot: str
     last: Counts
@@ -71,7 +73,7 @@ class Watched:
 
 
 def watched_on(before: Watched | None, boot: str, now: Counts, *, is_cold: bool) -> Watched:
-    """With what its newest heartbeat says. `is_cold`: blocks of another format are missed because of the change."""
+    """Add an agent's newest heartbeat. `is_cold`: blocks of another format are missed because of the change itself."""
     if before is None:
         return Watched(boot, now)
     more = now.since(before.last) if boot == before.boot else now
@@ -80,7 +82,7 @@ def watched_on(before: Watched | None, boot: str, now: Counts, *, is_cold: bool)
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Several agents together: those that are reached, or those that are not."""
+    """The sums of several agents: the reached ones, or the others."""
 
     agents: int
     counts: Counts
@@ -88,12 +90,12 @@ class Side:
 
     @property
     def requests(self) -> int:
-        """Whatever counts as a request where one failed: never fewer than what failed."""
+        """Return the number of requests, never fewer than errors: a failed one may not be counted as a request."""
         return max(self.counts.requests, self.counts.errors)
 
     @property
     def hit_ratio(self) -> float | None:
-        """Without the misses that the change itself causes. None without tokens."""
+        """Return the hit ratio without the misses that the change itself causes. None without tokens."""
         tokens = self.counts.prompt_tokens - self.left_out
         return None if tokens <= 0 else min(1.0, self.counts.cached_tokens / tokens)
 
@@ -116,7 +118,7 @@ def side_of(watched: Iterable[Watched]) -> Side:
 
 
 def quantile(buckets: Sequence[int], share: float) -> float | None:
-    """In seconds, evenly spread within a bucket; what is slower than the last is taken to be as slow as that."""
+    """Return a quantile in seconds, interpolated within a bucket. Slower answers count as the last bound."""
     total = buckets[-1]
     if total <= 0:
         return None
@@ -130,7 +132,7 @@ def quantile(buckets: Sequence[int], share: float) -> float | None:
 
 
 def share_slower(buckets: Sequence[int], seconds: float) -> float:
-    """The share of answers that took longer than that, evenly spread within a bucket. 0 without answers."""
+    """Return the share of answers that took longer than that, interpolated within a bucket. 0 without answers."""
     total = buckets[-1]
     if total <= 0:
         return 0.0
@@ -142,7 +144,7 @@ def share_slower(buckets: Sequence[int], seconds: float) -> float:
     return 1 - below / total
 
 
-# As it is kept between two sweeps: lists, because there may be a thousand of them.
+# The stored form between two sweeps: lists, because there may be a thousand of them.
 
 
 def side_stored(one: Side) -> list[Any]:
@@ -150,7 +152,7 @@ def side_stored(one: Side) -> list[Any]:
 
 
 def side_read(stored: Sequence[Any]) -> Side:
-    """Empty where another version counted other things."""
+    """Read stored sums, empty if another version counted other things."""
     agents, counts, left_out = stored
     return Side(agents, Counts.of(counts), left_out) if len(counts) == len(Counts().numbers) else side_of([])
 
@@ -160,7 +162,7 @@ def watched_stored(one: Watched) -> list[Any]:
 
 
 def watched_read(stored: Sequence[Any]) -> Watched | None:
-    """None where another version counted other things: then counting begins anew."""
+    """Read an agent's stored counters. None if another version counted other things: then counting restarts."""
     if len(stored) != 4:
         return None
     boot, last, total, left_out = stored

@@ -1,4 +1,4 @@
-"""What Prometheus is told of rollouts: read from the database by whichever web process is asked."""
+"""The rollouts' metrics for Prometheus, read from the database by the web process that is scraped."""
 
 from django.db import DatabaseError
 from django.db.models import Count
@@ -9,7 +9,7 @@ from controlplane.rollouts.selectors import rollouts_open
 
 
 def gauges_refresh() -> None:
-    """A database that does not answer changes none."""
+    """Set the gauges. If the database does not answer, leave them unchanged."""
     try:
         found = dict(rollouts_open().values_list("state").annotate(count=Count("pk")).order_by())
     except DatabaseError:

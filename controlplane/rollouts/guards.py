@@ -1,7 +1,7 @@
-"""Whether agents with a new policy do worse than agents without it, and by which numbers. Pure.
+"""Decide whether agents with a new policy do worse than agents without it, and by which numbers. Pure.
 
-Worse is what is beyond its bound and beyond chance: sides that do alike differ now and then, the more the fewer their
-requests, and are looked at every two seconds. What may be chance sends nothing back, and is no evidence to go on with.
+Worse means beyond the bound and beyond chance: equal sides differ now and then, more often with few requests, and are
+compared every two seconds. A difference that may be chance neither rolls back nor counts as evidence to advance.
 """
 
 from dataclasses import asdict, dataclass
@@ -12,13 +12,13 @@ from controlplane.rollouts.evidence import Side, share_slower
 from controlplane.rollouts.spec import Guards
 
 Verdict = Literal["kept", "breached", "too little"]
-SIGMAS = 3.0  # how many standard errors apart two sides are that differ by more than chance
+SIGMAS = 3.0  # standard errors between two sides from which the difference is not chance
 SLOWEST = 0.05  # the share of answers that a p95 leaves out
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One guard: both sides' figure, how far apart they may be, and what follows."""
+    """The result of one guard: both sides' values, how far apart they may be, and the verdict."""
 
     guard: str
     changed: float | None
@@ -32,7 +32,7 @@ class Finding:
 
 
 def judge(guards: Guards, changed: Side, unchanged: Side) -> tuple[Finding, ...]:
-    """Every guard that is set. Nothing is decided on fewer requests than `min_requests`, on either side."""
+    """Evaluate every guard that is set. With fewer than `min_requests` on either side, none decides."""
     found = []
     if guards.error_ratio is not None:
         found.append(_errors(guards, guards.error_ratio, changed, unchanged))
@@ -66,7 +66,7 @@ def _hits(guards: Guards, bound: float, changed: Side, unchanged: Side) -> Findi
     words = f"hit ratio {new:.1%} against {old:.1%} elsewhere; {bound:.1%} less is the most"
     if old - new <= bound:
         return Finding("hit_ratio_drop", new, old, bound, "kept", words)
-    # Tokens of one request are hit or missed together: what counts as evidence is how many requests there were.
+    # Tokens of one request are hit or missed together, so the evidence is the number of requests, not of tokens.
     is_chance = _is_chance(new, changed.requests, old, unchanged.requests)
     return _worse("hit_ratio_drop", new, old, bound, words, is_chance=is_chance)
 
@@ -87,12 +87,12 @@ def _first_tokens(guards: Guards, bound: float, changed: Side, unchanged: Side) 
 
 
 def _is_chance(new: float, new_count: int, old: float, old_count: int) -> bool:
-    """Whether two shares of so many may differ like this where nothing is different."""
+    """Return whether two shares of samples this large may differ this much by chance."""
     return abs(new - old) <= SIGMAS * sqrt(_variance(new, new_count) + _variance(old, old_count))
 
 
 def _variance(share: float, count: int) -> float:
-    """Of a share seen in so many. Also one of 0 or 1 is not certain: as if one more had come out either way."""
+    """Return the variance of a share. Even 0 or 1 is uncertain, so one more sample of each outcome is assumed."""
     smoothed = (share * count + 1) / (count + 2)
     return smoothed * (1 - smoothed) / (count + 2)
 

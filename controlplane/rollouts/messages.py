@@ -1,4 +1,4 @@
-"""Celery messages as kombu keeps them in Redis, written without either: the web process sends one and loads neither.
+"""Celery messages as kombu stores them in Redis, written without either library, so that the web process loads neither.
 
 Protocol 2 of Celery, in kombu's envelope; tests/integration/test_push_transport.py has real workers read them.
 """
@@ -13,9 +13,9 @@ from typing import Any
 def task_message(
     task: str, arguments: Sequence[Any] = (), *, queue: str, shown: str = "()", headers: Mapping[str, Any] | None = None
 ) -> bytes:
-    """To be pushed at the left of the list `queue`, which is priority 0. `shown` is what logs say of the arguments.
+    """Return a message to push at the left of the list `queue`, which is priority 0. Logs show `shown` as arguments.
 
-    The message names the queue as the worker knows it: what a worker dies over is given back by that name.
+    The message names the queue as the worker knows it: if the worker dies, the message is returned by that name.
     """
     task_id = str(uuid.uuid4())
     body = json.dumps([list(arguments), {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}])

@@ -1,4 +1,4 @@
-"""Rollouts: how a published revision comes to the agents, a few first. Services write, the planner reads."""
+"""Rollouts, which bring a published revision to the agents, a few first. Services write, the planner reads."""
 
 import uuid
 
@@ -11,10 +11,10 @@ from tenants.models import PolicyLevel
 
 
 class Rollout(models.Model):
-    """One revision of one level on its way. Agents in `reached` are to hold it; the others hold what they held.
+    """One revision of one level on its way to the agents. Those in `reached` get it; the others keep theirs.
 
-    `base_revision` is what agents hold that are not reached, but for those in `held_revisions`: a rollout before this
-    one, which this supersedes, had brought them further.
+    The others keep `base_revision`, except those in `held_revisions`: an earlier rollout, which this one supersedes,
+    had brought them further.
     """
 
     class State(models.TextChoices):
@@ -73,6 +73,6 @@ class Rollout(models.Model):
         return f"{self.place} revision {self.revision}"
 
     def say(self, why: str, details: str = "") -> None:
-        """Why it is as it is: in words that whose policy it is may read, and in full."""
+        """Set why it is in its state: `why` for the organisation that has the policy, `details` for operators."""
         self.why = why[:500]
         self.details = "" if details == why else details[:2000]

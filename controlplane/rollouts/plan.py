@@ -1,6 +1,6 @@
-"""Who gets which state next, and which operations are asked of whom: decided as data. Reads nothing, writes nothing.
+"""Plan as data which agents get a state next, and which operations are requested. Reads nothing, writes nothing.
 
-Assigning says what an agent is to hold; here it is only compared with what the agent says it holds.
+assigning.py decides the desired states; here they are only compared with what agents report.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-FIRST_WAIT_SECONDS = 2.0  # whoever hears of a newer state and gets no command pulls it before that
+FIRST_WAIT_SECONDS = 2.0  # an agent that learns of a newer state and gets no command pulls it before that
 LONGEST_WAIT_SECONDS = 30.0
-STATE = "state"  # the deed that is no command: holding a state is all that it asks
+STATE = "state"  # the action that is not a command: it only requires that a state is applied
 
 
 @dataclass(frozen=True, slots=True)
 class AgentView:
-    """What an agent is to hold, what it said it holds, and how sending to it went."""
+    """An agent's desired state, the state it reports, and the progress of sending."""
 
     agent_id: str
     desired_generation: int
@@ -23,14 +23,14 @@ class AgentView:
     desired_at: datetime | None
     applied_generation: int
     applied_hash: str
-    push_generation: int = 0  # of what was sent last
+    push_generation: int = 0  # of the state sent last
     push_hash: str = ""
-    push_attempts: int = 0  # how often that was sent
+    push_attempts: int = 0  # how often it was sent
     push_retry_at: datetime | None = None
 
     @property
     def is_behind(self) -> bool:
-        """Also with the right hash: what waits for this generation needs to hear that it arrived."""
+        """Return whether an acknowledgement is missing. Even with the right hash, steps may wait for the generation."""
         if self.desired_generation == 0:
             return False  # nothing was assigned yet
         return self.applied_generation < self.desired_generation or self.applied_hash != self.desired_hash
@@ -38,13 +38,13 @@ class AgentView:
 
 @dataclass(frozen=True, slots=True)
 class Push:
-    """One state to send to one agent. `base` is what it will hold when this arrives; empty where nobody knows."""
+    """One state to send to one agent. `base` is the state it will have when this arrives; empty if unknown."""
 
     agent_id: str
     generation: int
     target: str
     base: str
-    attempts: int  # this one counted
+    attempts: int  # including this one
     retry_at: datetime
 
 
@@ -56,7 +56,7 @@ class StepView:
     operation_id: str
     agent_id: str
     deed: str
-    generation: int  # that the agent is to hold
+    generation: int  # the agent's desired generation
     attempts: int = 0
     retry_at: datetime | None = None
     deadline: datetime | None = None
@@ -65,7 +65,7 @@ class StepView:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One operation to ask of one agent."""
+    """One action of an operation to request from one agent."""
 
     step_id: int
     operation_id: str
@@ -74,36 +74,36 @@ class Order:
     generation: int
     arguments: Mapping[str, Any]
     deadline: datetime | None
-    attempts: int  # this one counted
+    attempts: int  # including this one
     retry_at: datetime
 
 
 def plan_pushes(agents: Iterable[AgentView], *, now: datetime, limit: int) -> list[Push]:
-    """Whom to push to now, who has been due longest first; so nobody waits for ever behind those who fail."""
+    """Return the states to send now, those due longest first, so that no agent waits forever behind failing ones."""
     due = [(_due_since(one, now), one.agent_id, one) for one in agents if one.is_behind and _is_due(one, now)]
     due.sort(key=lambda each: each[:2])
     return [_push(one, now) for _, _, one in due[:limit]]
 
 
 def plan_operations(steps: Iterable[StepView], *, now: datetime) -> list[Order]:
-    """Which operations to ask for now, oldest step first. Over its deadline nothing is asked any more."""
+    """Return the actions to request now, oldest step first. None is requested after its deadline."""
     due = [one for one in steps if one.deed != STATE and _may_be_asked(one, now)]
     due.sort(key=lambda one: one.step_id)
     return [_order(one, now) for one in due]
 
 
 def wait_seconds(attempts: int) -> float:
-    """How long to wait for an answer after so many attempts: doubling, so an agent that is away costs little."""
+    """Return how long to wait for an answer after so many attempts: it doubles, so an absent agent costs little."""
     return min(LONGEST_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2.0 ** min(attempts - 1, 30))
 
 
 def _is_time(retry_at: datetime | None, now: datetime) -> bool:
-    """Nobody is made to wait longer than the longest wait: a later time is by a clock that was set back since."""
+    """Return whether a retry is due. A time beyond the longest wait is due too: the clock was set back since."""
     return retry_at is None or retry_at <= now or retry_at > now + timedelta(seconds=LONGEST_WAIT_SECONDS)
 
 
 def _is_due(agent: AgentView, now: datetime) -> bool:
-    """What is newer than what was sent replaces it at once; the same waits for its retry."""
+    """Return whether to send now. A state newer than the last one sent is due at once, the same state at its retry."""
     is_newer = agent.push_generation != agent.desired_generation
     return is_newer or _is_time(agent.push_retry_at, now)
 
@@ -120,7 +120,7 @@ def _push(agent: AgentView, now: datetime) -> Push:
 
 
 def _base(agent: AgentView, now: datetime) -> str:
-    """What it said it holds; or what is on its way to it just now, for that arrives before this does."""
+    """Return the state that the agent reports, or the one that is on its way to it and arrives first."""
     is_under_way = agent.applied_generation < agent.push_generation < agent.desired_generation
     if is_under_way and agent.push_retry_at is not None and now < agent.push_retry_at:
         return agent.push_hash or agent.applied_hash

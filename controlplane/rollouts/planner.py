@@ -1,4 +1,4 @@
-"""One round of the plan: say what everybody is to hold, and send it to who does not hold it."""
+"""One round of the plan: assign every agent's desired state, and send it to the agents that are behind."""
 
 import logging
 from datetime import datetime
@@ -15,14 +15,14 @@ log = logging.getLogger("luminet.rollouts")
 
 
 def plan_carry_out(*, now: datetime) -> int:
-    """How many commands were sent. Any number may ask for it at once: one after the other has its round."""
+    """Run one round and return how many commands were sent. Concurrent calls run one after the other."""
     with planning():
         _news_from_here_on()
         planned = states_assign(now=now)
         sent = states_push(now=now) + operations_push(now=now)
     if sent:
         log.info("sent commands", extra={"commands": sent, "assigned": len(planned.assigned)})
-    if planned.steps:  # of agents that were to hold the very same before
+    if planned.steps:  # of agents with an unchanged desired state
         steps_settle(now=now)
     if planned.assigned:
         pages_nudge(now=now)
@@ -37,7 +37,7 @@ def _news_from_here_on() -> None:
 
 
 def pages_nudge(*, now: datetime) -> None:
-    """Open pages of the fleet look again; one that misses it looks at the next."""
+    """Make open fleet pages refresh. A page that misses this refreshes with the next one."""
     try:
         fleet_nudge({"type": "fleet", "at": now.timestamp()})
     except (redis.RedisError, OSError) as error:

@@ -1,7 +1,7 @@
-"""Sending what the plan says, and writing down what was sent. Within `planning()`: commands of two planners would come
-into a queue in any order.
+"""Send the planned commands and record that they were sent.
 
-With the broker away nothing is written down, so the next sweep tries again.
+Call it within `planning()`: commands of two planners would enter a queue in any order. With the broker away nothing is
+recorded, so the next sweep tries again.
 """
 
 import base64
@@ -37,23 +37,23 @@ from engine_agent.contracts.wire import COMMAND_SECONDS, Command, Deed
 log = logging.getLogger("luminet.rollouts")
 AT_ONCE = 200  # commands in one round trip to the broker
 SEAL_BYTES = 28  # what sealing adds: nonce and tag
-PATIENCE = timedelta(days=1)  # where an operation has no deadline
+PATIENCE = timedelta(days=1)  # for an operation without a deadline
 
 
 def states_push(*, now: datetime) -> int:
-    """To every agent that is due. How many."""
+    """Send the state to every agent that is due, and return how many."""
     return _all_sent(lambda: plan_pushes(_agents_behind(), now=now, limit=AT_ONCE), _states_send, now=now)
 
 
 def operations_push(*, now: datetime) -> int:
-    """Every command that an operation waits for and that is due. How many."""
+    """Send every command that an operation waits for and that is due, and return how many."""
     return _all_sent(lambda: plan_operations(_steps_due(now), now=now)[:AT_ONCE], _orders_send, now=now)
 
 
 def _all_sent(
     plan: Callable[[], Sequence[Any]], send: Callable[[Sequence[Any], datetime], None], *, now: datetime
 ) -> int:
-    """Some at a time, until the plan is empty."""
+    """Send in batches until the plan is empty, and return how many commands were sent."""
     count = 0
     try:
         while due := plan():
@@ -80,7 +80,7 @@ def _send(commands: Iterable[Command]) -> None:
 
 
 def _agents_behind() -> list[AgentView]:
-    """By what the database knows; whether one is due is the plan's."""
+    """Return the agents that are behind; the plan decides which are due."""
     is_behind = Q(applied_generation__lt=F("desired_generation")) | ~Q(applied_hash=F("desired_hash"))
     sent = AgentGeneration.objects.filter(agent=OuterRef("pk"), number=OuterRef("push_generation"))
     columns = ("desired_generation", "desired_hash", "desired_at", "applied_generation", "applied_hash")
@@ -102,7 +102,10 @@ def _apply(push: Push, change: str | None, now: datetime) -> Command:
 
 
 def _change(base: str, target: str) -> str | None:
-    """What leads from one to the other, if both are known here and it is small enough. Else the agent pulls it all."""
+    """Return the change between two states if both are cached here and it is small enough.
+
+    Otherwise the agent pulls the whole state.
+    """
     before, after = recent.get(base), recent.get(target)
     if before is None or after is None or before.kind != after.kind:
         return None
@@ -122,7 +125,7 @@ def _pushes_record(pushes: Sequence[Push]) -> None:
 
 
 def _steps_due(now: datetime) -> list[StepView]:
-    """By what the database knows; what is asked is the plan's."""
+    """Return the steps that are due; the plan decides what to request."""
     is_due = Q(retry_at=None) | Q(retry_at__lte=now) | Q(retry_at__gt=now + timedelta(seconds=LONGEST_WAIT_SECONDS))
     is_on_time = Q(deadline=None) | Q(deadline__gt=now)
     waiting = OperationStep.objects.filter(is_due, is_on_time, state=OperationStep.State.WAITING)

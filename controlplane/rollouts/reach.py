@@ -1,6 +1,6 @@
-"""Which revision of a level an agent is to hold while a rollout brings the newest one to some first. Pure.
+"""The revision of a level that an agent has while a rollout brings the newest one to some agents first. Pure.
 
-Who is reached, and when, is the rollouts' decision; here it is only read.
+stepping.py decides which agents are reached, and when; here it is only read.
 """
 
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from engine_agent.contracts.protocol import AgentKind
 
-Key = tuple[int | None, int | None]  # of a level: its organisation's and its namespace's number
+Key = tuple[int | None, int | None]  # of a level: the ids of its organisation and namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,23 +21,23 @@ class RolloutView:
     base_revision: int
     reached: frozenset[str] = frozenset()
     held_revisions: Mapping[str, int] = field(default_factory=dict)  # by agent, where it is not base_revision
-    is_for_everybody: bool = False  # at its last step: also for who has enrolled since
+    is_for_everybody: bool = False  # at its last step: agents that have enrolled since are included
 
     @property
     def holds_back(self) -> bool:
-        """A revision published past it goes to everybody at once: then there is nothing to hold back for."""
+        """Return whether agents still have to wait. A revision published after this one goes to all of them at once."""
         return not self.is_for_everybody and self.revision == self.newest_revision
 
 
-Held = frozenset[tuple[Key, int]]  # levels of which not the newest revision is held, each with the one that is
+Held = frozenset[tuple[Key, int]]  # the levels with an older revision than the newest, each with that revision
 NOTHING: Held = frozenset()
 
 
 def held_revision(rollout: RolloutView, agent_id: str, kind: AgentKind) -> int | None:
-    """The older revision that this agent is to hold of the rollout's level; None: the newest.
+    """Return the older revision that this agent keeps for the rollout's level, or None for the newest.
 
-    A gateway goes with the newest: it keeps no cache that could turn cold, and what it refuses to let through to any
-    engine must not get through to a canary.
+    A gateway gets the newest: it has no cache that could turn cold, and requests that it must not let through to any
+    engine must not reach a canary.
     """
     if kind == "gateway" or not rollout.holds_back or agent_id in rollout.reached:
         return None
@@ -45,15 +45,15 @@ def held_revision(rollout: RolloutView, agent_id: str, kind: AgentKind) -> int |
 
 
 def held_by(agent_id: str, kind: AgentKind, rollouts: Iterable[RolloutView]) -> Held:
-    """All that an agent is to hold in older revisions: agents with the same of these hold the same."""
+    """Return all older revisions that an agent keeps. Agents for which they are equal have the same desired state."""
     found = ((one.level, held_revision(one, agent_id, kind)) for one in rollouts)
     return frozenset((level, revision) for level, revision in found if revision is not None)
 
 
 def superseded_by_next(rollout: RolloutView) -> tuple[int, dict[str, int]]:
-    """`base_revision` and `held_revisions` of the rollout that supersedes this one: everybody keeps what they hold.
+    """Return `base_revision` and `held_revisions` for the superseding rollout: all agents keep their revisions.
 
-    Asked before the next revision is published: `newest_revision` is the one until then.
+    Call it before the next revision is published, while `newest_revision` is still the newest.
     """
     if not rollout.holds_back:
         return rollout.newest_revision, {}

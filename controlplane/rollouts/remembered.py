@@ -1,4 +1,4 @@
-"""The newest few of something, by key, for several threads of one process."""
+"""A small LRU cache, safe for several threads of one process."""
 
 import threading
 from collections import OrderedDict
@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class Remembered(Generic[K, V]):
-    """What was used least recently goes first."""
+    """Drops the least recently used value when it is full."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -18,7 +18,7 @@ class Remembered(Generic[K, V]):
         self._lock = threading.Lock()
 
     def make_room(self, most: int) -> None:
-        """For so many at least, from now on."""
+        """Raise the capacity to at least this number."""
         with self._lock:
             self._most = max(self._most, most)
 

@@ -1,4 +1,4 @@
-"""Reads of rollouts and of the agents they concern. They write nothing."""
+"""Queries for rollouts and the agents they concern. They write nothing."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -19,7 +19,7 @@ WITH_ITS_PLACE = ("level__organisation", "level__namespace__organisation")
 
 
 def rollouts_visible(actor: Actor) -> "QuerySet[Rollout]":
-    """Operators see all of them; an organisation its own, a key bound to namespaces those of its namespaces."""
+    """Return all rollouts to operators, its own to an organisation, and to a key those of its namespaces."""
     rollouts = Rollout.objects.select_related(*WITH_ITS_PLACE)
     if actor.organisation_id is None:
         return rollouts
@@ -37,7 +37,7 @@ def rollout_for(actor: Actor, rollout_id: UUID) -> Rollout:
 
 
 def policies_said(rollout: Rollout) -> dict[int, tuple[dict[str, Any], str]]:
-    """By its revision and by the one that agents held before it: the policy and the note. Revision 0 says nothing."""
+    """Return the policy and note of the rollout's revision and of its base, by number. Revision 0 has none."""
     numbers = (rollout.revision, rollout.base_revision)
     rows = PolicyRevision.objects.filter(level=rollout.level_id, number__in=numbers)
     return {number: (policy, note) for number, policy, note in rows.values_list("number", "policy", "note")}
@@ -55,7 +55,7 @@ def acknowledgements(operations: Collection[UUID]) -> dict[UUID | None, tuple[in
 
 
 def is_gone(level: PolicyLevel) -> bool:
-    """Deleted since: nobody is to hold anything of it any more."""
+    """Return whether the level was deleted, so that no agent needs it any more."""
     place = place_of(level)
     if place.namespace is not None and place.namespace.deleted_at is not None:
         return True
@@ -63,7 +63,7 @@ def is_gone(level: PolicyLevel) -> bool:
 
 
 def groups_below(place: Place) -> set[int]:
-    """The groups whose agents serve what is below that place."""
+    """Return the groups with agents that serve the namespaces below this place."""
     living = Namespace.objects.filter(deleted_at=None)
     if place.namespace is not None:
         living = living.filter(pk=place.namespace.pk)
@@ -90,7 +90,7 @@ def candidates_in(groups: Collection[int]) -> list[Candidate]:
 
 
 def pools_of(place: Place) -> list[AgentPool]:
-    """Of every engine that a policy of that place concerns, what it has said of its pool."""
+    """Return the reported pool of every engine that a policy of this place concerns."""
     rows = agents_of(groups_below(place)).filter(kind="engine").values_list("pk", "about")
     return [_pool(agent, about) for agent, about in rows]
 

@@ -1,4 +1,4 @@
-"""What people do with rollouts: publish with one, hold it, let it go on, take it back. Each is one transaction.
+"""Users' actions on rollouts: publish with one, pause, resume, promote, abort. Each is one transaction.
 
 Locks are taken in the order of tenants/locks.py; a rollout's own row comes after those and before the audit trail.
 """
@@ -37,7 +37,7 @@ KEPT = timedelta(days=90)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A revision, and how it comes to the agents; None where it concerns none."""
+    """A published revision and its rollout; None if it concerns no agent."""
 
     published: policies.Published
     rollout: Rollout | None
@@ -52,14 +52,14 @@ def policy_publish(
     note: str = "",
     rollout: RolloutSpec | None = None,
 ) -> Outcome:
-    """The next revision of that level, and its way to the agents: all at once, unless told otherwise."""
+    """Publish the level's next revision and begin its rollout, by default to all agents at once."""
     with audited() as journal:
         published = policies.policy_publish(actor=actor, place=place, policy=policy, expected=expected, note=note)
         return Outcome(published, _begin(journal, actor, place, published, rollout or ALL_AT_ONCE))
 
 
 def policy_rollback(*, actor: Actor, place: Place, to_revision: int, expected: Expected, note: str = "") -> Outcome:
-    """What an earlier revision said, published as the next, for all agents at once."""
+    """Publish the policy of an earlier revision as the next one, for all agents at once."""
     with audited() as journal:
         published = policies.policy_rollback(
             actor=actor, place=place, to_revision=to_revision, expected=expected, note=note
@@ -68,7 +68,7 @@ def policy_rollback(*, actor: Actor, place: Place, to_revision: int, expected: E
 
 
 def levels_published(actor: Actor, levels: Sequence[PolicyLevel]) -> None:
-    """Told of every publish, inside its transaction: what was under way for these levels is superseded."""
+    """Supersede the open rollouts of these levels. Called in the transaction of every publish."""
     with audited() as journal:
         for one in _locked(Rollout.objects.filter(level__in=levels, state__in=Rollout.OPEN)):
             _end(one, State.SUPERSEDED, f"Revision {one.level.revision} was published.", now=timezone.now())
@@ -127,7 +127,7 @@ def _labels_check(spec: RolloutSpec, candidates: Sequence[Candidate]) -> None:
 
 
 def rollout_problems(*, place: Place, rollout: RolloutSpec | None) -> list[FieldProblem]:
-    """With what `policy_publish` would refuse it. Asks nothing where it names no labels."""
+    """Return the problems for which `policy_publish` would refuse this rollout. Queries only if it names labels."""
     if rollout is None or not any(isinstance(step, LabelStep) for step in rollout.stages):
         return []
     candidates = candidates_of(place)
@@ -135,7 +135,7 @@ def rollout_problems(*, place: Place, rollout: RolloutSpec | None) -> list[Field
 
 
 def rollout_warnings(*, place: Place, rollout: RolloutSpec | None) -> list[PreviewWarning]:
-    """What is no reason to refuse it, but to choose another way. Asks nothing but of a canary."""
+    """Return warnings that are no reason to refuse this rollout. Queries only for a canary."""
     if rollout is None or rollout.strategy != "canary":
         return []
     candidates = candidates_of(place)
@@ -148,7 +148,7 @@ def rollout_warnings(*, place: Place, rollout: RolloutSpec | None) -> list[Previ
 
 
 def _labels_problems(spec: RolloutSpec, candidates: Sequence[Candidate]) -> list[FieldProblem]:
-    """A step for labels that no engine has would reach nobody, and find nothing wrong with it."""
+    """Return a problem for each step with labels that no engine has: it would reach none, and find nothing wrong."""
     engines = [one for one in candidates if one.kind == "engine"]
     return [
         FieldProblem(f"rollout.steps.{number}.labels", f"no engine has {_labels_words(step)}")
@@ -162,14 +162,16 @@ def _labels_words(step: LabelStep) -> str:
 
 
 def _superseded(level: PolicyLevel) -> Rollout | None:
-    """The rollout that this revision has just taken over from."""
     before = Rollout.objects.filter(level=level, revision=level.revision - 1, state=State.SUPERSEDED)
     return before.order_by("-created_at").first()
 
 
 def base_of(superseded: Rollout | None, revision: int) -> tuple[int, dict[str, int]]:
-    """What agents hold until they are reached, and what a rollback leads to: the revision before, unless that was still
-    being tried. Then everybody keeps what they hold, and the way back leads behind the trial."""
+    """Return the revision that agents keep until they are reached, with exceptions by agent. A rollback restores it.
+
+    It is the revision before, unless that was still being tried: then all agents keep theirs, and a rollback returns to
+    the one before the trial.
+    """
     if superseded is None or superseded.step >= len(superseded.steps) - 1:
         return revision - 1, {}
     return reach.superseded_by_next(
@@ -185,8 +187,11 @@ def base_of(superseded: Rollout | None, revision: int) -> tuple[int, dict[str, i
 
 
 def grace_seconds(place: Place, published: policies.Published, before: Iterable[int], spec: RolloutSpec) -> int:
-    """How long misses of another format are the change's own doing: until what was there has ended, or the bake has.
-    `before` is what the agents hold that are to change. 0 where no format changes."""
+    """Return how long misses of another format are caused by the change itself; 0 if no format changes.
+
+    That is until the old blocks have ended, and for at least a bake. `before` are the present revisions of affected
+    agents.
+    """
     *above, after = published.chain
     olds = _said(published.level, before)
     chains = ([*above, old, *rest] for rest in _chains_below(place) for old in olds)
@@ -195,7 +200,7 @@ def grace_seconds(place: Place, published: policies.Published, before: Iterable[
 
 
 def _lives(old: Sequence[Values], new: Sequence[Values]) -> Iterator[int]:
-    """How long blocks live at most, of every model whose format changes."""
+    """Yield the longest life of blocks for every model with a changed format."""
     for model in (None, *models_named([*old, *new])):
         was, becomes = effective_values(old, model), effective_values(new, model)
         if was["kv_dtype"] != becomes["kv_dtype"]:
@@ -203,7 +208,7 @@ def _lives(old: Sequence[Values], new: Sequence[Values]) -> Iterator[int]:
 
 
 def _chains_below(place: Place) -> Collection[tuple[Values, ...]]:
-    """What levels between that place and its namespaces say, each combination once."""
+    """Return the policies of the levels below a place, each combination once."""
     if place.namespace is not None:
         return [()]
     below = {one.combination: one for one in namespaces_below(place)}.values()
@@ -213,17 +218,20 @@ def _chains_below(place: Place) -> Collection[tuple[Values, ...]]:
 
 
 def _said(level: PolicyLevel, numbers: Iterable[int]) -> list[Values]:
-    """By these revisions; number 0 says nothing."""
+    """Return the policies of these revisions. Revision 0 is empty."""
     asked = sorted({*numbers})
     found = list(PolicyRevision.objects.filter(level=level, number__in=asked).values_list("policy", flat=True))
     return [{}, *found] if 0 in asked else found
 
 
-# What people do with one that is under way
+# Actions on an open rollout
 
 
 def rollout_pause(*, actor: Actor, rollout: Rollout, why: str = "") -> Rollout:
-    """It reaches nobody else until it is resumed. Whoever is reached stays so, and is watched on. Twice is once."""
+    """Stop reaching more agents until the rollout is resumed. Pausing twice changes nothing.
+
+    Reached agents keep the revision and are still watched.
+    """
     with audited() as journal:
         found = _open(rollout, "pause", actor)
         if found.state == State.PAUSED:
@@ -236,7 +244,7 @@ def rollout_pause(*, actor: Actor, rollout: Rollout, why: str = "") -> Rollout:
 
 
 def rollout_resume(*, actor: Actor, rollout: Rollout) -> Rollout:
-    """From where it was. A bake begins anew, with what it has counted so far. Twice is once."""
+    """Resume the rollout where it was; a running one stays unchanged. A bake starts again, with its counters so far."""
     with audited() as journal:
         found = _open(rollout, "resume", actor)
         if found.state != State.PAUSED:
@@ -252,7 +260,7 @@ def rollout_resume(*, actor: Actor, rollout: Rollout) -> Rollout:
 
 
 def rollout_promote(*, actor: Actor, rollout: Rollout) -> Rollout:
-    """To the next step at once, whatever is or is not known of this one."""
+    """Go to the next step at once, whatever the evidence of this one."""
     now = timezone.now()
     with audited() as journal:
         found = _open(rollout, "promote", actor)
@@ -270,7 +278,7 @@ def rollout_promote(*, actor: Actor, rollout: Rollout) -> Rollout:
 
 
 def rollout_abort(*, actor: Actor, rollout: Rollout) -> Rollout:
-    """Back to what there was before, for everybody and at once."""
+    """Return all agents at once to the policy from before."""
     return rollout_go_back(actor=actor, rollout=rollout, state=State.ABORTED, why=f"Aborted by {actor.public_name}.")
 
 
@@ -283,14 +291,14 @@ def rollout_go_back(
     details: str = "",
     evidence: Mapping[str, Any] | None = None,
 ) -> Rollout:
-    """The base's policy as the next revision, so that no agent ever goes back to an older one; with why in its note.
+    """Publish the base's policy as the next revision, so that agents never return to an older one; its note says why.
 
-    It is published by the system: it was in force before, and whatever somebody may no longer ask for must not keep
-    them from getting out of something worse.
+    The system publishes it: it was in force before, and what an organisation may no longer set must not keep it from
+    escaping something worse.
     """
     place = place_of(rollout.level)
     with audited() as journal:
-        levels_lock([place], actor=SYSTEM)  # what publishing locks comes before the rollout's own row
+        levels_lock([place], actor=SYSTEM)  # the locks of publishing come before the rollout's row
         found = _open(rollout, "take back", actor)
         if state == State.ABORTED and _is_way_back(found):
             raise RolloutIsWayBack(found.base_revision)
@@ -303,13 +311,13 @@ def rollout_go_back(
 
 
 def _is_way_back(rollout: Rollout) -> bool:
-    """Behind it is what was taken back."""
+    """Return whether this rollout is a rollback: aborting it would publish what was rolled back."""
     ways_back = PolicyRevision.objects.filter(level=rollout.level, rolled_back_to__isnull=False)
     return ways_back.filter(number=rollout.revision).exists()
 
 
 def _printable(text: str) -> str:
-    """In it may be a name, and what cannot be shown would be refused as a note."""
+    """Replace unprintable characters, which a note refuses. The text may contain a name."""
     return "".join(letter if letter.isprintable() else " " for letter in text)
 
 
@@ -319,11 +327,11 @@ _ENDING_VERBS: Mapping[str, str] = {
 }
 
 
-# Parts that the sweep does, too
+# Parts that the sweep uses too
 
 
 def rollout_lock(rollout: Rollout) -> Rollout:
-    """As it is now, until commit."""
+    """Lock the rollout until commit and return its present row."""
     (found,) = _locked(Rollout.objects.filter(pk=rollout.pk))
     return found
 
@@ -334,7 +342,10 @@ def _locked(rollouts: Any) -> list[Rollout]:
 
 
 def _open(rollout: Rollout, deed: str, actor: Actor) -> Rollout:
-    """Until commit. What an operator began is no organisation's to decide about: it may lead past its bounds."""
+    """Lock an open rollout until commit, or raise RolloutEnded or OperatorsRollout.
+
+    Only operators may act on an operator's rollout: it may exceed the organisation's bounds.
+    """
     found = rollout_lock(rollout)
     if found.author_is_operator and not actor.is_operator:
         raise OperatorsRollout(deed)
@@ -344,10 +355,10 @@ def _open(rollout: Rollout, deed: str, actor: Actor) -> Rollout:
 
 
 def step_go(rollout: Rollout, *, step: int, reached: frozenset[str], now: datetime) -> None:
-    """These agents, from this commit on. Within the rollout's lock."""
+    """Bring the revision to these agents from this commit on. Call it within the rollout's lock."""
     rollout.step, rollout.step_began_at, rollout.baking_since = step, now, None
     rollout.reached = sorted(reached)
-    kept = ("grace_seconds", "applied_at", "bakes")  # the rest is of the step that was
+    kept = ("grace_seconds", "applied_at", "bakes")  # the rest belongs to the previous step
     rollout.evidence = {name: rollout.evidence[name] for name in kept if name in rollout.evidence}
     rollout.say(f"Step {step + 1} of {len(rollout.steps)}: waiting for agents to acknowledge it.")
     rollout.save()
@@ -356,18 +367,21 @@ def step_go(rollout: Rollout, *, step: int, reached: frozenset[str], now: dateti
 
 
 def rollouts_forget(*, now: datetime) -> None:
-    """Those that ended long ago. What became of them stays in the audit trail."""
+    """Delete rollouts that ended long ago. The audit trail keeps their history."""
     Rollout.objects.filter(finished_at__lt=now - KEPT).delete()
 
 
 def rollout_finish(journal: Journal, rollout: Rollout, *, now: datetime) -> None:
-    """Everybody holds it. Within the rollout's lock."""
+    """End the rollout, because all agents have the revision. Call it within the rollout's lock."""
     _end(rollout, State.DONE, "Every agent has acknowledged it.", now=now)
     record(journal, SYSTEM, "rollout.done", rollout)
 
 
 def rollout_drop(journal: Journal, rollout: Rollout, *, why: str, now: datetime) -> None:
-    """Its level is gone: there is nothing to go on with or back to. Within the rollout's lock."""
+    """End the rollout of a deleted level, which can neither advance nor roll back.
+
+    Call it within the rollout's lock.
+    """
     _end(rollout, State.ABORTED, why, now=now)
     record(journal, SYSTEM, "rollout.abort", rollout)
 
@@ -382,12 +396,12 @@ def _end(rollout: Rollout, state: str, why: str, details: str = "", *, now: date
 
 
 def _is_held_by_all(rollout: Rollout) -> bool:
-    """Or will be by whoever is not there yet, with what comes after it: nobody is held back behind it any more."""
+    """Return whether all agents have the revision, or will get it with a later one because none waits any more."""
     return rollout.state == State.DONE or (rollout.state == State.SUPERSEDED and rollout.step >= len(rollout.steps) - 1)
 
 
 def record(journal: Journal, actor: Actor, verb: str, rollout: Rollout, **more: Any) -> None:
-    """What became of it, for the audit trail of whose policy it is."""
+    """Write an audit record for the organisation that has the policy."""
     journal.record(
         actor,
         verb,

@@ -1,4 +1,4 @@
-"""What an agent fetches: the snapshot it is to hold as bytes, with the hash and generation that are written down."""
+"""The snapshot that an agent fetches, as bytes, with the assigned hash and generation."""
 
 from django.utils import timezone
 
@@ -9,18 +9,21 @@ from controlplane.rollouts.desired import recent
 from controlplane.rollouts.remembered import Remembered
 from engine_agent.contracts.protocol import Snapshot, snapshot_encode
 
-MOST_BODIES = 8  # of ten thousand namespaces each is four megabytes
+MOST_BODIES = 8  # with ten thousand namespaces each is four megabytes
 _bodies: Remembered[str, bytes] = Remembered(MOST_BODIES)
 
 
 def snapshot_for(agent_id: str) -> DesiredSnapshot:
-    """Planned on the spot where nobody did; raises SnapshotNotPlanned where that cannot be done just now."""
+    """Return an agent's desired snapshot, and plan it first if necessary.
+
+    Raise SnapshotNotPlanned if that is impossible at the moment.
+    """
     found = _known(agent_id)
     if found is not None:
         return found
     try:
         with planning():
-            return _known(agent_id) or _planned(agent_id)  # while one waited, another may have made it
+            return _known(agent_id) or _planned(agent_id)  # another process may have planned it meanwhile
     except PlanningBusy:
         raise SnapshotNotPlanned(agent_id) from None
 
@@ -34,7 +37,7 @@ def _known(agent_id: str) -> DesiredSnapshot | None:
 def _planned(agent_id: str) -> DesiredSnapshot:
     wanted = states_assign(now=timezone.now()).snapshots.get(agent_id)
     hash_, generation = _assigned(agent_id)
-    if wanted is None or wanted.hash != hash_:  # revoked, or planned anew since
+    if wanted is None or wanted.hash != hash_:  # revoked, or planned again since
         raise SnapshotNotPlanned(agent_id)
     return DesiredSnapshot(hash_, generation, _body(wanted))
 
@@ -48,7 +51,7 @@ def _assigned(agent_id: str) -> tuple[str, int]:
 
 
 def _known_body(hash_: str) -> bytes | None:
-    """Also of a snapshot that was made here, but never fetched."""
+    """Return the encoded snapshot if it was made here, even if it was never fetched."""
     body = _bodies.get(hash_)
     if body is not None or not hash_:
         return body

@@ -1,4 +1,4 @@
-"""How somebody wants a revision brought to the agents: all at once, or a few first, under guards. Pure."""
+"""The requested form of a rollout: all agents at once, or a few first, under guards. Pure."""
 
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -74,7 +74,7 @@ class RolloutSpec(BaseModel):
 
     @property
     def stages(self) -> tuple[Step, ...]:
-        """The steps, as they are gone."""
+        """Return the steps, with the defaults filled in."""
         if self.strategy == "all":
             return (EVERYBODY,)
         return (10, 50, EVERYBODY) if self.steps is None else tuple(self.steps)
@@ -95,5 +95,5 @@ ALL_AT_ONCE = RolloutSpec()
 
 
 def steps_read(stored: list[Any]) -> tuple[Step, ...]:
-    """Steps as a rollout keeps them."""
+    """Read the stored steps of a rollout."""
     return tuple(one if isinstance(one, int) else LabelStep.model_validate(one) for one in stored)

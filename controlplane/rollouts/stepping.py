@@ -1,4 +1,4 @@
-"""Who a rollout reaches at which step, and what it does next. Pure: reads nothing, writes nothing."""
+"""Decide which agents a rollout reaches at which step, and what it does next. Pure: reads nothing, writes nothing."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,18 +20,18 @@ class Candidate:
     """An agent that the level concerns."""
 
     agent: str
-    kind: str  # engines go in steps; gateways, which keep no cache, hold the newest from the first on
+    kind: str  # engines change in steps; gateways, which keep no cache, have the newest at once
     labels: Mapping[str, str]
-    group: int = 0  # whose gateways send to it
+    group: int = 0  # its gateways send to this agent
 
 
 def reached_at(
     steps: Sequence[Step], step: int, candidates: Iterable[Candidate], already: Collection[str], *, seed: str
 ) -> frozenset[str]:
-    """Everybody who is to hold the new revision at that step; nobody who already does is given back the old one.
+    """Return all agents that get the new revision at that step, including every agent that already has it.
 
-    Shares are of each group's engines, rounded up; at least one of them is left to compare with until the last step.
-    `seed` makes the order, so that it is not the same engine that is first every time.
+    Shares are of each group's engines, rounded up; at least one engine is left to compare with until the last step.
+    `seed` sets the order, so that not always the same engine is first.
     """
     known = list(candidates)
     everybody = frozenset(one.agent for one in known)
@@ -46,8 +46,11 @@ def reached_at(
 
 
 def _pools(engines: Iterable[Candidate]) -> list[list[str]]:
-    """Of which engines each a share is taken: every group's. One that is alone in its group would get all requests of
-    that group, so it waits for the last step; unless no group has more, then they are compared with each other."""
+    """Return the sets of engines of which a share is taken: each group's.
+
+    The only engine of a group would get all its requests, so it waits for the last step. If no group has more than one,
+    all engines form one set, and are compared with each other.
+    """
     groups = defaultdict[int, list[str]](list)
     for one in engines:
         groups[one.group].append(one.agent)
@@ -73,8 +76,10 @@ def _place(seed: str, agent: str) -> bytes:
 
 
 def traffic_share(steps: Sequence[Step], step: int, reached: int, engines: int) -> float:
-    """Which share of a namespace's requests goes to the engines that are reached: that of the step, where it names one;
-    else their share of all engines."""
+    """Return which share of a namespace's requests the reached engines get.
+
+    It is the share that the step names, else their share of all engines.
+    """
     wanted = steps[step]
     if isinstance(wanted, int):
         return wanted / EVERYBODY
@@ -86,16 +91,16 @@ def traffic_share(steps: Sequence[Step], step: int, reached: int, engines: int) 
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """An agent that has not acknowledged yet, and what is known of why: for operators, who alone run it."""
+    """An agent that has not acknowledged yet. Only operators, who run the agents, may read `why`."""
 
     agent: str
     why: str = ""
-    rejected: str = ""  # why it cannot hold what it is to hold, where it said so
+    rejected: str = ""  # why it cannot apply its desired state, if it reported that
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutView:
-    """An open rollout with what its agents have said."""
+    """An open rollout with the reports of its agents."""
 
     is_paused: bool
     strategy: str
@@ -106,15 +111,15 @@ class RolloutView:
     baking_since: datetime | None
     seed: str
     candidates: Sequence[Candidate]
-    awaited: Sequence[Awaited] = ()  # who has not acknowledged this step
-    unheld: Sequence[Awaited] = ()  # reached engines that do not hold it, whatever they once acknowledged
-    rejected: Sequence[Awaited] = ()  # who said that it cannot hold it, and why
-    silent: Sequence[Awaited] = ()  # reached engines of which there is no fresh news
+    awaited: Sequence[Awaited] = ()  # agents that have not acknowledged this step
+    unheld: Sequence[Awaited] = ()  # reached engines without the revision, whatever they once acknowledged
+    rejected: Sequence[Awaited] = ()  # agents that cannot apply the revision, and why
+    silent: Sequence[Awaited] = ()  # reached engines that are stale or down
     findings: Sequence[Finding] = ()
     checks_integrity: bool = False
     integrity: Integrity = "not asked"
     integrity_words: str = ""
-    integrity_details: str = ""  # what the engines said, for operators
+    integrity_details: str = ""  # the engines' reports, for operators
 
     @property
     def is_last_step(self) -> bool:
@@ -122,19 +127,19 @@ class RolloutView:
 
     @property
     def engines_reached(self) -> list[str]:
-        """Those that are still there."""
+        """Return the reached engines that still exist."""
         return [one.agent for one in self.candidates if one.kind == "engine" and one.agent in self.reached]
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
     why: str
-    details: str = ""  # the same with what only operators may read; empty: there is no more
+    details: str = ""  # the same in full, for operators; empty if `why` is all
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Go to that step: these agents, all of them, are to hold the new revision."""
+    """Go to that step: all these agents get the new revision."""
 
     step: int
     agents: frozenset[str]
@@ -142,7 +147,7 @@ class Reach:
 
 @dataclass(frozen=True, slots=True)
 class Bake:
-    """Everybody reached has applied it: watch them from now on."""
+    """All reached agents have applied the revision: watch them from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,14 +169,14 @@ class GoBack:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Everybody holds it."""
+    """All agents have the revision."""
 
 
 Decision = Wait | Reach | Bake | CheckIntegrity | Pause | GoBack | Finish
 
 
 def decide(view: RolloutView, *, now: datetime) -> Decision:
-    """The next thing to do. Going back comes first, also while it is paused; going on needs every reason."""
+    """Return the next action. A rollback comes first, even while paused; advancing needs every condition to be met."""
     if view.strategy == "canary" and (harm := _harm(view)):
         return harm
     if view.is_paused:
@@ -189,7 +194,7 @@ def decide(view: RolloutView, *, now: datetime) -> Decision:
 
 
 def _harm(view: RolloutView) -> GoBack | None:
-    """What speaks for going back at once; nothing where nothing does."""
+    """Return the rollback that something requires at once, or None."""
     if view.rejected:
         return GoBack(*_of_agents("Rejected by {}.", view.rejected))
     breached = [one.words for one in view.findings if one.verdict == "breached"]
@@ -202,12 +207,15 @@ def _harm(view: RolloutView) -> GoBack | None:
 
 
 def _last_step(view: RolloutView) -> Decision:
-    """Nobody is held back any more: whoever enrolled since holds it from the start, and owes no acknowledgement."""
+    """Finish once the awaited agents have acknowledged.
+
+    An agent that enrolled since has the revision from the start, and owes no acknowledgement.
+    """
     return _waiting(view.awaited) if view.awaited else Finish()
 
 
 def _baked(view: RolloutView) -> Decision:
-    """At the end of a bake: on to the next step only with evidence for it."""
+    """Return the action at the end of a bake. Advancing requires evidence."""
     if view.silent:
         return Pause(*_of_agents("No fresh news of {} at the end of the bake.", view.silent))
     if view.unheld:
@@ -225,7 +233,7 @@ def _baked(view: RolloutView) -> Decision:
 
 
 def next_step(view: RolloutView) -> Reach | Finish:
-    """Without asking whether it should."""
+    """Return the next step, whether or not to take it."""
     if view.is_last_step:
         return Finish()
     step = view.step + 1
@@ -237,7 +245,10 @@ def _waiting(awaited: Sequence[Awaited]) -> Wait:
 
 
 def _of_agents(words: str, agents: Sequence[Awaited]) -> tuple[str, str]:
-    """Naming them, and in full: what an agent says of itself may name what another organisation has there."""
+    """Return the text with the agents' names, and in full for operators.
+
+    A reason may name what another organisation has there.
+    """
     names = [one.agent for one in agents]
     explained = [f"{one.agent} ({one.why})" if one.why else one.agent for one in agents]
     more = words.format(listed(explained, NAMED_AT_MOST)) if explained != names else ""

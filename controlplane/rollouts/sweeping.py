@@ -1,7 +1,7 @@
-"""What is done every two seconds whether anybody asked or not: so that whatever was lost is only late.
+"""The work done every two seconds, so that a lost message only causes a delay.
 
-Each part is tried by itself: one that fails is logged and tried again by the next sweep, and keeps none of the others
-from theirs. One sweep at a time: a slow one is not overtaken, the next begins where it ended.
+Each part is run separately: one that fails is logged and retried by the next sweep, and does not stop the others. Only
+one sweep runs at a time: a slow one delays the next.
 """
 
 import logging
@@ -25,12 +25,12 @@ from controlplane.rollouts.planner import pages_nudge, plan_carry_out
 from controlplane.rollouts.services import rollouts_forget
 
 log = logging.getLogger("luminet.rollouts")
-SWEEP_LOCK = 7_446_220_462  # any number that nobody else locks
+SWEEP_LOCK = 7_446_220_462  # any number that no other code locks
 LOGINS_SECONDS = 10.0
 
 
 class LoginsKept:
-    """Logins are looked at now and then, and at once where another Redis answers than before: it has forgotten them."""
+    """Checks the agents' logins at intervals, and at once after Redis was restarted or replaced, which loses them."""
 
     def __init__(self) -> None:
         self._run_id = ""
@@ -47,7 +47,7 @@ _logins = LoginsKept()
 Part = Callable[[datetime], object]
 PARTS: tuple[tuple[str, Part], ...] = (
     ("logins", lambda now: _logins.keep(now=now)),
-    ("rollouts", lambda now: rollouts_advance(now=now)),  # before the plan, which brings what it decides
+    ("rollouts", lambda now: rollouts_advance(now=now)),  # before the plan, which sends what they decide
     ("old rollouts", lambda now: rollouts_forget(now=now)),
     ("plan", lambda now: plan_carry_out(now=now)),
     ("operations", lambda now: steps_sweep(now=now)),
@@ -57,7 +57,7 @@ PARTS: tuple[tuple[str, Part], ...] = (
 
 
 def sweep(*, now: datetime) -> list[str]:
-    """Which parts failed. Nothing, also where another sweep is under way."""
+    """Run all parts and return those that failed. Do nothing while another sweep runs."""
     with alone(SWEEP_LOCK) as is_alone:
         return [name for name, part in PARTS if not _tried(name, part, now)] if is_alone else []
 
@@ -72,7 +72,7 @@ def _tried(name: str, part: Part, now: datetime) -> bool:
     except Exception:
         log.exception("a part of the sweep failed", extra={"part": name})
         if not connection.is_usable():
-            connection.close()  # the next part opens another
+            connection.close()  # the next part opens another connection
         return False
     return True
 

@@ -13,7 +13,7 @@ log = logging.getLogger("luminet.rollouts")
 
 @shared_task(name="rollouts.push")
 def push() -> None:
-    """Somebody committed something."""
+    """Plan and send after a commit."""
     try:
         planner.plan_carry_out(now=timezone.now())
     except PlanningBusy:

@@ -1,4 +1,4 @@
-"""What became of a rollout, by the audit trail."""
+"""The history of a rollout in the audit trail."""
 
 from controlplane.rollouts.models import Rollout
 from tenants.access import audit_visible
@@ -10,7 +10,7 @@ MOST = 50
 
 
 def rollout_records(actor: Actor, rollout: Rollout) -> list[AuditRecord]:
-    """Newest first. Looked for among those of whose policy it is."""
+    """Return its records in the trail of the organisation that has the policy, newest first."""
     organisation = place_of(rollout.level).organisation
     records = audit_visible(actor).filter(
         organisation_id=None if organisation is None else organisation.pk,

@@ -1,10 +1,10 @@
-"""Commands on their way down: Celery messages, put into the agents' own queues at the broker in one round trip.
+"""Send commands to agents: Celery messages, put into the agents' queues at the broker in one round trip.
 
-One connection does for all agents. What an agent's worker sees as its queue `agent.<id>` lies behind the prefix of its
-login, where this writes directly.
+One connection serves all agents. An agent's worker sees its queue as `agent.<id>`; its login adds a prefix, and this
+module writes to the prefixed key directly.
 
-Celery's own `expires` is left out: a worker judges it by its machine's clock, and an agent whose clock is wrong would
-drop everything. The command says when it expires; and a queue that nobody has read for longer than that is forgotten.
+Celery's `expires` is not used: a worker judges it by its machine's clock, so an agent with a wrong clock would drop
+everything. Each command names its own expiry, and a queue that is not read for longer than that is deleted.
 """
 
 from collections.abc import Sequence
@@ -25,20 +25,20 @@ from engine_agent.contracts.sealing import command_seal
 from engine_agent.contracts.wire import COMMAND_SECONDS, COMMAND_TASK, Command, command_encode
 
 TIMEOUT_SECONDS = 2
-MOST_QUEUED = 64  # commands; the oldest give way, and what still matters is sent again
+MOST_QUEUED = 64  # commands; the oldest are dropped, and those that still matter are sent again
 QUEUE_SECONDS = round(COMMAND_SECONDS) + 10
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A command, and by which of its agent's keys it is sealed."""
+    """A command, and the number of its agent's key that seals it."""
 
     command: Command
     key_number: int = field(repr=False)
 
 
 def commands_send(outgoing: Sequence[Outgoing], *, url: str) -> None:
-    """Sealed and signed; each agent finds its own in the order given. After BrokerAway none counts as sent."""
+    """Seal, sign and send commands; each agent gets its own in this order. After BrokerAway none counts as sent."""
     signing = signing_key()
     try:
         with impatient_client(url).pipeline(transaction=False) as pipe:
@@ -63,7 +63,7 @@ def _sealed(one: Outgoing, signing: Ed25519PrivateKey) -> str:
 
 @lru_cache(maxsize=1)
 def impatient_client(url: str) -> redis.Redis:
-    """Gives up soon: the plan is made again in a moment. Opens a new connection, once, where an old one is dead."""
+    """Return a client with short timeouts, because the plan is soon repeated. It replaces a dead connection once."""
     return redis.Redis.from_url(
         url,
         socket_timeout=TIMEOUT_SECONDS,

@@ -1,4 +1,4 @@
-"""A rollout as people and programs read it: what is stored, and what its agents and counters say. Changes nothing."""
+"""A rollout as pages and the API show it: its row, its agents and its counters. Changes nothing."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from controlplane.rollouts.evidence import Side
 from controlplane.rollouts.models import Rollout
 from tenants.actor import Actor
 
-REVOKED = "revoked"  # what a receipt says of an agent that left without a word
+REVOKED = "revoked"  # the note in the receipt of an agent that was revoked
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,15 @@ class AgentOfRollout:
 
 
 def rollouts_shown(rollouts: "QuerySet[Rollout]") -> "QuerySet[Rollout]":
-    """For lists: without the counters of every agent, which may be many."""
+    """Prepare rollouts for a list: without every agent's counters, which may be many."""
     return rollouts.defer("evidence").annotate(findings=KeyTransform("findings", "evidence"))
 
 
 def rollout_view(rollout: Rollout, findings: Any, *, is_operator: bool) -> dict[str, Any]:
-    """What an agent said of itself is the operators' to read: it may name what another organisation has there."""
+    """Return the rollout as it is shown.
+
+    Only operators see `details`: they may name what another organisation has there.
+    """
     return {
         "id": rollout.pk,
         "place": rollout.place,
@@ -65,7 +68,7 @@ def rollout_detail(rollout: Rollout, actor: Actor) -> dict[str, Any]:
 
 
 def agents_of_rollout(rollout: Rollout, actor: Actor) -> list[AgentOfRollout]:
-    """Those there were when it began, or when it reached them. What is wrong with one is the operators' to know."""
+    """Return the agents that existed when it began or that it reached. Only operators see an agent's problems."""
     steps = OperationStep.objects.filter(operation=rollout.operation_id).order_by("agent_id")
     rows = steps.values_list("agent_id", "agent__kind", "state", "receipt__note", "agent__conditions")
     everybody, found = rollout.strategy == "all", []

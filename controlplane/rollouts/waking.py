@@ -1,7 +1,7 @@
-"""Having the plan made at once after a commit. A thread of its own asks for it, so nobody who commits waits for Redis.
+"""Request a plan at once after a commit, from a separate thread, so that a commit never waits for Redis.
 
-Many commits in a row make few plans: while one is asked for that has not begun, asking again adds nothing. What goes
-wrong here is made up for by the sweep.
+Many commits in a row cause few plans: while a requested plan has not begun, another request adds nothing. The sweep
+makes up for failures here.
 """
 
 import logging
@@ -18,11 +18,11 @@ from controlplane.rollouts.transport import impatient_client
 log = logging.getLogger("luminet.rollouts")
 TASK = "rollouts.push"
 ASKED_KEY = "luminet:push:asked"
-ASKED_SECONDS = 2  # the sweep's: should whoever asked have died before the task was sent
+ASKED_SECONDS = 2  # the sweep's interval, in case the process dies before the task is sent
 
 
 class Waker:
-    """One for each process; its thread begins with the first commit and ends with the process."""
+    """Requests plans. One for each process; its thread begins with the first commit and ends with the process."""
 
     def __init__(self) -> None:
         self._asked = threading.Event()
@@ -31,10 +31,10 @@ class Waker:
         self._request_id: str | None = None
 
     def wake(self) -> None:
-        """At once, whatever Redis does."""
+        """Request a plan without waiting for Redis."""
         self._request_id = request_id_current()
         self._asked.set()
-        if self._thread is None or not self._thread.is_alive():  # not after a fork either
+        if self._thread is None or not self._thread.is_alive():  # a thread does not survive a fork either
             self._start()
 
     def _start(self) -> None:
@@ -53,7 +53,7 @@ class Waker:
 
 
 def push_ask(request_id: str | None) -> None:
-    """Send the task, unless one is on its way."""
+    """Send the task, unless one is already on its way."""
     client, queue = impatient_client(settings.ENVIRONMENT.redis_url), settings.CELERY_TASK_DEFAULT_QUEUE
     if client.set(ASKED_KEY, 1, nx=True, ex=ASKED_SECONDS):
         headers = {"luminet_request_id": request_id, "luminet_sent_at": time.time()}
@@ -61,7 +61,7 @@ def push_ask(request_id: str | None) -> None:
 
 
 def push_begins() -> None:
-    """From here on a commit may be too late for this plan, and asks for another."""
+    """Allow new requests: a commit from now on may be too late for this plan."""
     impatient_client(settings.ENVIRONMENT.redis_url).delete(ASKED_KEY)
 
 
@@ -69,5 +69,5 @@ waker = Waker()
 
 
 def after_commit(verbs: frozenset[str]) -> None:
-    """Whatever it was: a plan that finds nothing to do is cheap."""
+    """Request a plan after any commit: one that finds nothing to do is cheap."""
     waker.wake()

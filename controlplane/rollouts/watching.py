@@ -1,4 +1,4 @@
-"""Whose counters agents are to put into their heartbeats: those of the levels that a canary is under way for."""
+"""The scopes that agents count in their heartbeats: the levels with an open canary."""
 
 import time
 from threading import Lock
@@ -6,12 +6,12 @@ from threading import Lock
 from controlplane.rollouts.models import Rollout
 from tenants.models import PolicyLevel
 
-MOST_SCOPES = 60  # a heartbeat has room for 64; who begins beyond that gets too little evidence, and pauses
+MOST_SCOPES = 60  # a heartbeat has room for 64; a canary beyond that gets too little evidence and pauses
 FRESH_SECONDS = 1.0
 
 
 class _Kept:
-    """Asked with every report, so read once a second."""
+    """Caches the scopes for a second, because every report needs them."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -29,12 +29,12 @@ _kept = _Kept()
 
 
 def watched_scopes() -> tuple[str, ...]:
-    """As heartbeats name them: `fleet`, `org/<id>`, `ns/<id>`. Up to a second old."""
+    """Return the scopes as heartbeats name them: `fleet`, `org/<id>`, `ns/<id>`. Up to a second old."""
     return _kept.scopes()
 
 
 def scopes_read() -> tuple[str, ...]:
-    """Oldest rollout first: who is watched already stays so."""
+    """Return the scopes, oldest rollout first, so that a watched level stays watched."""
     canaries = Rollout.objects.filter(state__in=Rollout.OPEN, strategy="canary").select_related("level")
     return tuple(scope_of(one.level) for one in canaries.order_by("created_at")[:MOST_SCOPES])
 
