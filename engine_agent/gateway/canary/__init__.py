@@ -1,1 +1,1 @@
-"""The isolation canary: what one tenant has cached, another must not find, neither by count nor by time."""
+"""The isolation canary: no tenant may detect another's cached prompts, by counts or by time. Start with `watch.py`."""
