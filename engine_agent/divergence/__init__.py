@@ -1,1 +1,1 @@
-"""Finds where a namespace's prompts diverge, and where they agree again. Stores no text. Start with `analysing.py`."""
+"""Finds where a namespace's prompts diverge and agree again. Standard library, no text. Start with `analysing.py`."""

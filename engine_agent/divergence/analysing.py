@@ -151,7 +151,7 @@ class _Analysing:
             yield Span(one, first, max(first, last - self._smear))
 
     def _partings(self) -> Iterator[Parting]:
-        """Yield where matches end, counted in stretches of about equal length that cover all ends."""
+        """Yield the share of prompts whose match ends in each stretch. Equal stretches cover all ends."""
         ends = [best for best in best_matches([line.kept for line in self._lines]) if best >= 0]
         longest = max((count(line.marks) for line in self._lines), default=0)
         width = max(1, -(-longest // BUCKETS))

@@ -1,4 +1,4 @@
-"""Guesses from its form what a text is that differs in each prompt."""
+"""Guesses from its form what kind of text differs between prompts: a date, an id, a number."""
 
 import re
 from collections.abc import Iterator

@@ -35,7 +35,7 @@ def prompts_of_file(content: str) -> list[PromptText]:
 
 
 def prompt_of(told: Any) -> PromptText:
-    """Raise NoPrompt if there is none."""
+    """Raise NoPrompt if the value has no prompt."""
     if isinstance(told, str):
         return PromptText(told, ((0, "text"),))
     if isinstance(told, list):

@@ -211,6 +211,6 @@ class GatewayApp(Application):
 
 
 def _once(client: Client) -> str:
-    """Return a unique id for the engine, which accepts each only once. The answer still carries the client's id."""
+    """Make an id that the client may repeat unique for the engine. The answer still carries the client's id."""
     is_its_own = client.headers.get(REQUEST_ID) == client.request_id
     return f"{client.request_id}.{uuid4().hex[:12]}" if is_its_own else client.request_id

@@ -26,7 +26,7 @@ class Asked:
 
 
 def is_light(body: bytes) -> bool:
-    """Return whether parsing the body is cheap. A thread would hold the interpreter's lock just as long."""
+    """Return whether a body parses fast enough for the event loop. A thread would hold the GIL just as long."""
     return (
         len(body) <= LIGHT_BYTES
         and body.count(b"{") + body.count(b"[") <= LIGHT_VALUES

@@ -1,4 +1,4 @@
-"""Forwards a request to an engine, or to another if the first sends no header, and the answer to the client.
+"""Forwards a request to an engine, or to another if the first sends no header, and passes the answer to the client.
 
 Until an engine has sent a header, nothing is counted anywhere, and the next engine may get the request as another
 attempt. Afterwards the answer is that engine's: complete, or a stream that ends with an error event. The current
@@ -74,7 +74,7 @@ class Forwarding:
         self._tried: set[str] = set()
         self._refusal: Refusal | None = None
         self._began = time.perf_counter()
-        self._sight = BLIND  # by which the engine of this attempt was chosen
+        self._sight = BLIND  # the hints by which this attempt's engine was chosen
         self._elsewhere_tokens = 0
 
     async def run(self) -> None:

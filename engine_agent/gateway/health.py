@@ -7,7 +7,7 @@ its return. A single failure costs it nothing, and neither does a request that a
 from dataclasses import dataclass
 
 IN_A_ROW = 3
-RATIO, LEAST_REQUESTS = 0.5, 10  # this share of failures among the newest requests ejects, from so many requests on
+RATIO, LEAST_REQUESTS = 0.5, 10  # the share of failures that ejects, after at least so many requests
 NEWEST = 0.1  # the weight of the newest request
 EJECTED_SECONDS, MOST_EJECTED_SECONDS = 5.0, 60.0
 AWAY_SECONDS = 5.0  # shorter absences do not reduce the share

@@ -120,7 +120,7 @@ class GatewayProcess:
                 await self._holder.apply(snapshot_encode(stored))
 
     async def _heed_revocation(self) -> None:
-        """Once revoked, serve nothing more, and delete the snapshot: a restart offline must not serve either."""
+        """Once revoked, serve nothing more and delete the snapshot: an offline restart must not serve either."""
         while self._runtime.link.why_revoked is None:  # noqa: ASYNC110 (it is told in the midst of something else)
             await asyncio.sleep(HEED_SECONDS)
         self._held.is_revoked = True

@@ -84,7 +84,7 @@ def _done_by(engines: Iterable[Engine], model: str, kv_dtype: str) -> list[Engin
 
 
 def _holds_older(engine: Engine, tables: Tables, wish: Wish) -> bool:
-    """Return whether the engine may still apply the policy before the newest, because no split targets it."""
+    """Return whether the engine may still apply the policy before the newest, because a split leaves it out."""
     return any(engine.agent not in split.agents for split in splits_of(tables, wish))
 
 
@@ -120,8 +120,8 @@ class Router:
         *,
         is_free: bool = False,
     ) -> Engine | None:
-        """Return the best engine that was not tried, or with `is_free` the best that also has room. Prefer a failing
-        engine to one that recently seemed unreachable, and that to none. Never return a silent one.
+        """Return the best engine that was not tried; with `is_free`, one that has room at once. Failing engines come
+        after healthy ones, and those that recently seemed unreachable come last. Never return a silent one.
         """
         untried = [[(one, standing(one.agent)) for one in group if one.agent not in tried] for group in groups]
         left = [[pair for pair in group if not pair[1].is_silent] for group in untried]
@@ -148,7 +148,7 @@ class Router:
             return in_turn[0][0]
         if not sight.is_blind:
             return cheapest(in_turn, sight)
-        # Take two at random: every gateway would choose the least loaded of all at the same moment.
+        # Take two at random: otherwise all gateways would choose the least loaded engine at the same moment.
         two = (in_turn[0], *self._random.sample(in_turn[1:], min(1, len(in_turn) - 1)))
         return cheapest(two, sight)
 

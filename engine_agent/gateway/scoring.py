@@ -2,7 +2,7 @@
 
 Cached tokens cost nothing. Requests already at the engine cost what they delay a new one by, more if they wait for a
 seat; a prompt that does not fit into the pool waits until others end. Costs that differ little count as equal: then a
-session stays at its engine, which is computed from its name and therefore the same in every gateway.
+session stays at its engine, which every gateway computes from the session's name.
 """
 
 from collections.abc import Mapping, Sequence
@@ -69,7 +69,7 @@ def cheapest(candidates: Sequence[Candidate], sight: Sight) -> Engine:
 
 
 def attachment(session: bytes, agent: str) -> bytes:
-    """Return an engine's score for a session; the highest keeps it, whatever engines join (rendezvous hashing)."""
+    """Return an engine's score for a session; the highest keeps it, whatever others come or go (rendezvous hashing)."""
     return blake2b(agent.encode(), key=session[:64], digest_size=8).digest()
 
 

@@ -56,7 +56,7 @@ class Namespace:
     revision: int
     rules: Rules
     epoch: int = 0
-    key: bytes = field(default=b"", repr=False)  # of its chains: no other namespace's blocks have the same keys
+    key: bytes = field(default=b"", repr=False)  # of its chains, so that no other namespace has the same block keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ DISCARD_SECONDS = 10.0  # to read the rest of a request that was refused early
 MOST_DISCARDED_BYTES = 16 * 2**20
 FIRST_LOOK_SECONDS, MOST_LOOK_SECONDS = 0.005, 0.25  # between checks whether a half-closed client still listens
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-MOST_TURNED_AWAY = 64  # over the limit, that get an error at the same time; others are closed without one
+MOST_TURNED_AWAY = 64  # connections over the limit that get an error at the same time; others are just closed
 REASONS = {
     400: b"Bad Request",
     408: b"Request Timeout",

@@ -5,7 +5,7 @@ from urllib.request import HTTPRedirectHandler
 
 
 class Stays(HTTPRedirectHandler):
-    """Turns a redirect into an HTTPError: another server was not addressed, and must not get the token."""
+    """Turns a redirect into an HTTPError: its target is not the addressed server, and must not get the token."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None

@@ -41,7 +41,7 @@ class ChatTemplate:
     def from_source(
         cls, source: str | None, special: Mapping[str, str], contents: Contents | None = None
     ) -> "ChatTemplate":
-        """Raise TemplateSyntaxError if it is invalid. Without `contents`, detect how the template takes them.
+        """Raise TemplateSyntaxError for an invalid source. Without `contents`, detect how the template takes them.
 
         This evaluates constant expressions, so it needs the same bounds as rendering.
         """
@@ -50,7 +50,7 @@ class ChatTemplate:
         return cls(_environment().from_string(source), special, contents or _contents(source))
 
     def render_chat(self, chat: Chat) -> str:
-        """Raise BadRequest if it cannot be rendered."""
+        """Raise BadRequest if the chat cannot be rendered."""
         return self.render(
             chat.messages,
             tools=chat.tools,
@@ -87,7 +87,7 @@ class ChatTemplate:
         return self._continued(plain, variables) if continue_final_message else self._rendered(plain, variables)
 
     def _plain(self, message: Message) -> Message:
-        """Give the content the template's form. Copy only if needed: a copy costs more than rendering."""
+        """Give the content the template's form. A text-only message is not copied: that costs more than rendering."""
         is_text = {*map(type, message.values())} == _TEXTS
         if is_text and self.contents != "parts":
             return message

@@ -75,7 +75,7 @@ def _text(request: Request) -> str:
 
 
 def _confine(memory_bytes: int) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):  # they are for the parent, with which this process ends
+    for number in (signal.SIGINT, signal.SIGTERM):  # for the parent, which may still have chats; this one ends with it
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

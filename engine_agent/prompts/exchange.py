@@ -46,7 +46,7 @@ class Exchange:
 
 
 def exchange_open() -> Exchange:
-    """Raise OSError if there is no memory."""
+    """Raise OSError if the memory cannot be created."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("luminet-chats")
     else:

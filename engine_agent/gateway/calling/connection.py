@@ -59,7 +59,7 @@ class Connection(asyncio.Protocol):
         self._is_sent = True
 
     def close(self) -> None:
-        """Close the connection, or abort it if part of a request is unsent, because that is no longer needed."""
+        """Close the connection, or abort it if a request is partly unsent: the rest is no longer needed."""
         if self._is_sent:
             self._transport.close()
         else:

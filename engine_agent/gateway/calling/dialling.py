@@ -16,7 +16,7 @@ CONNECT_SECONDS = 2.0  # for the name lookup, the connection and the TLS handsha
 NAMES_SECONDS = 30.0  # for which a name's addresses are cached
 MOST_NAMES = 1_000
 # A machine that vanishes sends nothing: within this time the kernel declares it dead, whether or not bytes are in
-# flight. The gateway's own health checks are as fast (`silence.py`), but only end waits of the gateway's requests.
+# flight. The gateway's own health checks notice it as soon (`silence.py`), but only for engines that it waits for.
 SILENT_SECONDS = 8
 IDLE_SECONDS, ASK_SECONDS, ASKED = 4, 1, 4
 

@@ -1,1 +1,1 @@
-"""The isolation canary: no tenant may detect another's cached prompts, by counts or by time. Start with `watch.py`."""
+"""Isolation canary: checks that no tenant detects another's cached prompts, by count or time. Start with `watch.py`."""

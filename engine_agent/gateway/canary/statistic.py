@@ -1,4 +1,4 @@
-"""How well two classes of times can be told apart: the area under the ROC curve (AUC), with its interval. Pure.
+"""Measures how well two classes of times can be told apart: the area under the ROC curve, with its interval. Pure.
 
 0.5: not at all; 1: the first class is always smaller; 0: always larger. The interval is Newcombe's: Hanley and McNeil's
 variance, taken at the bound itself, so that it has a width even if the classes do not overlap at all.

@@ -1,4 +1,4 @@
-"""Bundles of tokenizer and template, by hash: from an engine or from this gateway's disk, with a few loaded."""
+"""The gateway's bundles (tokenizer and template), by hash: fetched from engines, stored on disk, a few in memory."""
 
 import asyncio
 import contextlib
@@ -76,7 +76,7 @@ class Bundles:
         return None
 
     def _store(self, name: str, data: bytes) -> None:
-        """Store a bundle for the next start. If that fails, nothing else does."""
+        """Store a bundle for the next start. A failure is logged, and has no other effect."""
         if self._folder is None:
             return
         try:

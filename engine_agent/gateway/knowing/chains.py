@@ -70,13 +70,15 @@ class Chain:
         self._next: Link | None = None
 
     def meet(self, name: bytes) -> bool:
-        """Move to the next piece, by its name, and return whether the chain over it is cached."""
+        """Look up the next piece, by its name, and return whether the chain over it is cached."""
         self._name = _named(self._name, name)
         self._next = self._links.get(self._name)
         return self._next is not None
 
     def go(self, tokens: "array[int] | None", *, is_whole: bool = True) -> None:
-        """Extend the chain by the piece that `meet` got. `tokens`: if not cached; without `is_whole`, its beginning."""
+        """Extend the chain by the piece that `meet` looked up. If that is not cached, `tokens` are required; if not
+        `is_whole`, they are only its beginning.
+        """
         link = self._next if is_whole else None
         if link is None:
             assert tokens is not None, "a piece that is not known has to be tokenised"

@@ -43,7 +43,7 @@ class Cutter:
         return _parted(text, self._places(text, self._least))
 
     def tokens(self, text: str) -> "array[int]":
-        """Return the tokens without those around a text. Release the interpreter's lock for other threads."""
+        """Tokenise a text, without the tokens around it. Other threads can run: this releases the GIL."""
         return array("I", self._encoded(text))
 
     def head_tokens(self, text: str, most_characters: int) -> "array[int]":
@@ -52,7 +52,7 @@ class Cutter:
         return found if len(text) <= most_characters else found[: max(0, len(found) - CUT_TOKENS)]
 
     def _places(self, text: str, least: int) -> list[int]:
-        places, least = [0], max(1, least)  # the tokens never overlap, so that a search may start anywhere
+        places, least = [0], max(1, least)  # these texts never overlap, so that a search may start anywhere
         while found := self._pattern.search(text, places[-1] + least):
             places.append(found.start())
         return places

@@ -1,4 +1,4 @@
-"""Which blocks each engine has cached, by mark: some ten bytes each, looked up and changed within a microsecond.
+"""An index of the blocks that each engine has cached, by mark: some ten bytes each, accessed within a microsecond.
 
 Marks are prefixes of keyed digests, so they are spread evenly: a mark's first bytes select one of many small buckets.
 Each root has a separate table, because a root can be cleared as a whole.

@@ -139,7 +139,7 @@ class Knowing:
         return Asking(body, is_light or len(asked.body) <= INLINE_BYTES, path, asked.model, kv_format, loaded, roots)
 
     def _all_grounds(self, model: str, kv_format: str) -> Mapping[str, Ground]:
-        """Return by agent what its blocks of this model and format depend on."""
+        """Return the `Ground` of this model and format, by agent."""
         found = self._grounds.get((model, kv_format))
         if found is None:
             abouts = {agent: one.about for agent, one in self._followers.items() if one.about}

@@ -3,7 +3,7 @@ time.
 
 Processes with limits render chats; a request whose chat cannot be rendered is routed without its prompt.
 
-Known pieces are not tokenised again. Of new text, the first 16,384 characters are tokenised, 4,096 if as many are
+Known pieces are not tokenised again. Of new text, the first 16,384 characters are tokenised, 4,096 if 16,384 are
 already known, and none if little follows the known part: the head shows where a prompt is cached. The rest is tokenised
 later, in the background, so that of a chat that continues only the end is new. No text is stored, only tokens and
 hashes, under names that are keyed hashes as well.
@@ -31,11 +31,11 @@ from engine_agent.prompts.renderer import BoundedTemplate, Renderer
 
 T = TypeVar("T")
 CHAT = "/v1/chat/completions"
-HEAD_TOKENS = 4_096  # most of `Prompt.tokens`
+HEAD_TOKENS = 4_096  # the most that `Prompt.tokens` contains
 HEAD_CHARACTERS, MORE_CHARACTERS = 16_384, 4_096
 TAIL = 16  # a rest so many times smaller than the known part is not tokenised: it changes no route
 INLINE_CHARACTERS = 1_500  # are tokenised in less than a millisecond
-CHUNK_TOKENS = 1_024  # of a prompt of token ids
+CHUNK_TOKENS = 1_024  # in a piece of a prompt of token ids
 REMEMBERED_BYTES = 16 << 20  # for the tokens of pieces, and as much for chains
 MOST_LATER, LATER_CHARACTERS = 64, 4 << 20  # prompts whose rest waits for the background thread
 THREADS = 2
@@ -47,14 +47,14 @@ RENDER_WAIT_SECONDS = 2.0  # for a renderer process: a request does not wait lon
 class Prompt:
     tokens: "array[int]" = field(repr=False)  # of the prompt's head
     known_tokens: int
-    is_whole: bool  # `known_tokens` is the whole prompt
+    is_whole: bool  # `known_tokens` counts the whole prompt
     is_only: bool  # the body has no other prompt
     chains: Mapping[Ground, Marked]
     model: str
     kv_format: str
 
     def matchable(self, ground: Ground) -> int:
-        """Return how many tokens can match. An engine always computes the last token, to get an output."""
+        """Return how many tokens can match, in full blocks. An engine always computes the last, to get an output."""
         known = self.known_tokens - 1 if self.is_whole else self.known_tokens
         return max(0, known) // ground.block_tokens * ground.block_tokens
 
@@ -66,7 +66,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """One body, and the grounds on which its prompt may be cached, all with the same bundle."""
+    """One body, and each `Ground` under which its prompt may be cached, all with the same bundle."""
 
     body: Mapping[str, Any] = field(repr=False)
     is_light: bool  # cheap to read, however long it is
@@ -114,7 +114,7 @@ class Prompting:
             text = await self._rendered(asking) if asking.path == CHAT else None
         except EngineError:
             return None
-        if asking.is_light:  # a thread would take longer to start than the work takes
+        if asking.is_light:  # waiting for a thread would take longer than the work
             try:
                 return self._read(asking, text, most=INLINE_CHARACTERS)
             except _TooLong:
@@ -144,7 +144,7 @@ class Prompting:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     def _read(self, asking: Asking, text: PromptText | None, most: int | None = None) -> Prompt | None:
-        """Read the prompt; `text` is the rendered one of a chat."""
+        """Read a prompt. `text`: that of a rendered chat."""
         pieces = self._pieces(asking, text)
         if pieces is None:
             return None
@@ -202,7 +202,7 @@ class Prompting:
     # From pieces to marks
 
     def _walk(self, asking: Asking, told: _Pieces, new: "_New") -> Prompt:
-        """Raise _TooLong if more text is new than `new` allows."""
+        """Compute the prompt of the pieces. Raise _TooLong if more text is new than `new` allows."""
         before = array("I", told.around.before)
         chains = [Chain(ground, root, self._links, begins=before) for ground, root in asking.roots.items()]
         head = before[:]

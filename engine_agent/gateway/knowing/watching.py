@@ -1,7 +1,7 @@
 """Follows one engine: its description, its bundle, and page by page the blocks in its cache.
 
-After an answer, it asks again at once, and otherwise after a pause. When an engine stops answering, its blocks are
-forgotten at once: nobody should route by a cache that may be gone.
+After an answer, it asks again at once, otherwise after a pause. If an engine cannot be asked any more, its blocks are
+forgotten at once: a cache that may be gone is no reason to route a request there.
 """
 
 import asyncio

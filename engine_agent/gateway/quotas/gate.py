@@ -1,4 +1,4 @@
-"""Seats at engines: at once if one is free, else through a fair queue with a time limit, which no other model blocks.
+"""Assigns seats at engines: at once or through a fair queue, for a limited time and never behind another model.
 
 An engine's standing says whether it is full. The end of a request wakes the queue; while requests wait, the gate also
 polls for other changes: an engine has more room or is back, or a request is no longer allowed to wait.
@@ -173,7 +173,7 @@ class Gate:
         self._look()
 
     def _is_served(self, turn: Turn) -> bool:
-        """Seat or refuse a request. Its errors are its own, and must not reach the request that made room."""
+        """Return whether a request is seated or refused. Its errors must not reach the request that made room."""
         waiting = self._waiting[turn]
         try:
             seat = self._seat(waiting.pick)

@@ -102,5 +102,5 @@ class Meter:
 
     @property
     def _is_counted(self) -> bool:
-        """Count a client that left early: its prompt was computed, or might have been. Do not count refusals."""
+        """Also count a client that left early: its prompt was computed, or might have been. Do not count refusals."""
         return not self._is_refused and self._status < 400

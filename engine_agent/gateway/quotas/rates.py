@@ -32,7 +32,7 @@ class Level:
 
 @dataclass(slots=True)
 class Bucket:
-    """Stores what was taken from it, so that its size may change meanwhile."""
+    """A rate's bucket. It stores what was taken, so that its size may change meanwhile."""
 
     taken: float = 0.0
     at: float = 0.0
@@ -61,7 +61,7 @@ class Used:
     running: int = 0
 
     def is_idle(self, now: float) -> bool:
-        """Return whether it can be forgotten: buckets are full, or almost, when they were not used for long."""
+        """Return whether it can be forgotten: buckets not used for long are full, or almost, whatever their rate."""
         return not self.running and now - max(self.requests.at, self.tokens.at) > 2 * MINUTE
 
 
@@ -152,7 +152,7 @@ class Taken:
         return Exceeded("tokens_per_minute", self._limits["tokens_per_minute"], self._tokens, seconds)
 
     def _running(self) -> Exceeded | None:
-        """Allow one request even if the share is smaller: otherwise no gateway would allow the last ones of a limit."""
+        """Allow one request even if the share is less than one: otherwise no gateway would allow any."""
         share = self._share("concurrent_requests")
         if not share or self._used.running < max(1, int(share)):
             return None
