@@ -1,7 +1,7 @@
 """Finds the parts that vary inside prompts that are otherwise the same, one part after the other from the beginning.
 
-Each part found is treated as moved to the prompt's end, and the analysis goes on as if it had always been there. A part
-counts only if the cache would then serve more: a difference because of another question costs nothing.
+Each part found is treated as moved to the prompt's end, and the analysis continues as if it had always been there. A
+part counts only if the cache would then serve more: a difference because of another question costs nothing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,17 +17,17 @@ from engine_agent.divergence.realigning import ANCHOR_TOKENS, Realigned, realign
 from engine_agent.divergence.reuse import BLOCK_TOKENS, best_matches, hit_tokens
 
 MOST_FINDINGS = 8
-MOST_LOOKS = 96  # at branchings, in total
-MOST_AT_ONCE = 16  # branchings, those with the most prompts
-MOST_TOGETHER = 4  # parts that pay only if all of them are moved
-LEAST_GAIN = 0.01  # of all tokens
+MOST_LOOKS = 96  # branchings that an analysis looks at, in total
+MOST_AT_ONCE = 16  # branchings that one round looks at: those with the most prompts
+MOST_TOGETHER = 4  # parts that are moved together, if only all of them together pay
+LEAST_GAIN = 0.01  # the share of all tokens that moving a part must gain
 BUCKETS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
     marks: bytes
-    is_whole: bool = True  # otherwise only the prompt's head
+    is_whole: bool = True  # False: the marks are only the prompt's head
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class _Analysing:
         )
 
     def _mending(self, hits: int) -> list[_Step]:
-        """Return the next parts to move, usually one: those whose gain exceeds the number of moved tokens by most."""
+        """Return the next parts to move, usually one: those with the largest gain above the number of moved tokens."""
         found: list[tuple[int, list[_Step]]] = []
         for branching in branchings([line.kept for line in self._lines])[:MOST_AT_ONCE]:
             if (branching.depth, branching.members) not in self._vain and self._looks_left > 0:
@@ -151,7 +151,7 @@ class _Analysing:
             yield Span(one, first, max(first, last - self._smear))
 
     def _partings(self) -> Iterator[Parting]:
-        """Yield the share of prompts whose match ends in each stretch. Equal stretches cover all ends."""
+        """Yield the share of prompts with a match that ends in each stretch. Equal stretches cover all ends."""
         ends = [best for best in best_matches([line.kept for line in self._lines]) if best >= 0]
         longest = max((count(line.marks) for line in self._lines), default=0)
         width = max(1, -(-longest // BUCKETS))

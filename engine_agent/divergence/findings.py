@@ -18,12 +18,12 @@ class Finding:
     token: int  # the median beginning
     length_tokens: int  # the median length
     longest_tokens: int
-    share: float  # of all prompts: those whose first difference from all earlier ones is here
-    recurs: float  # of those: the prompts that then agree with an earlier one again
-    recurring_tokens: int  # for how many tokens, as a median
+    share: float  # share of prompts whose first difference from all earlier ones is here
+    recurs: float  # share of those prompts that then agree with an earlier one again
+    recurring_tokens: int  # median number of tokens for which they agree again
     distinct: int  # different values, in `seen` prompts
     seen: int
-    hit_ratio_now: float  # with all earlier findings moved to the end
+    hit_ratio_now: float  # if all earlier findings were moved to the end
     hit_ratio_then: float
     spans: tuple[Span, ...] = ()
 
@@ -40,8 +40,8 @@ class Parting:
 @dataclass(frozen=True, slots=True)
 class Analysis:
     prompts: int
-    tokens: int  # of the analysed prompts
+    tokens: int  # total tokens of the analysed prompts
     hit_ratio_now: float
-    hit_ratio_then: float  # with all findings moved to the end
+    hit_ratio_then: float  # if all findings were moved to the end
     findings: tuple[Finding, ...]
-    partings: tuple[Parting, ...]  # of all prompts except the first, including those without a finding
+    partings: tuple[Parting, ...]  # cover all prompts except the first, including those without a finding

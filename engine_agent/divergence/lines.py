@@ -7,8 +7,8 @@ from engine_agent.divergence.marks import count, cut
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    marks: bytes  # of the original prompt
-    pieces: tuple[tuple[int, int], ...]  # that stay in place: from, until
+    marks: bytes  # the marks of the original prompt
+    pieces: tuple[tuple[int, int], ...]  # (from, until) of the pieces that stay in place
     moved: tuple[tuple[int, int], ...] = ()
     is_whole: bool = True  # the marks reach the prompt's end, so that moved parts can follow
 

@@ -10,9 +10,9 @@ from engine_agent.divergence.findings import Finding, Span
 from engine_agent.divergence.looks import NUMBER, look_at, looks
 from engine_agent.divergence.prompt_texts import PromptText, shown_line
 
-MOST_TOKENS = 4_096  # of one prompt that are analysed
+MOST_TOKENS = 4_096  # analysed per prompt
 MOST_EXCERPTS = 3
-MOST_SUSPECTS = 10  # of one prompt
+MOST_SUSPECTS = 10  # reported per prompt
 EXCERPT_CHARACTERS = 160
 CONTEXT_CHARACTERS = 40
 Tokenise = Callable[[str, int], list[tuple[int, int]]]  # a text → (from, until) of its tokens, at most so many

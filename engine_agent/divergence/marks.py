@@ -7,7 +7,7 @@ reveals little about that of a token. Without the key it reveals nothing at all.
 from hashlib import blake2b
 
 MARK_BYTES = TOKEN_BYTES = 4
-SHINGLE_TOKENS = 4  # that one mark covers: its own token and the three before it
+SHINGLE_TOKENS = 4  # the tokens that one mark covers: its own and the three before it
 _PURPOSE = b"luminet prompts"
 
 

@@ -9,7 +9,7 @@ from engine_agent.divergence.marks import MARK_BYTES, count
 
 ANCHOR_TOKENS = 8  # so many equal marks are neither chance nor a chat template's
 WINDOW_TOKENS = 1_024  # the longest part that varies
-LEAST_COVERAGE = 0.5  # of the prompts that diverge
+LEAST_COVERAGE = 0.5  # the share of the diverging prompts that must have the anchor
 NEARLY = 0.9  # an earlier anchor wins with this share of the prompts that the most frequent one has
 
 
@@ -68,7 +68,7 @@ def _place(window: bytes, anchor: bytes) -> int | None:
 
 
 def _drawn_near(prompts: Sequence[bytes], start: int, until: dict[int, int]) -> dict[int, int]:
-    """Move the ends back over marks before the anchor that are equal in all prompts."""
+    """Move each end back past the marks before the anchor that all prompts share: those do not vary."""
     back = 0
     while all(place - back > start for place in until.values()):
         before = {_mark(prompts[one], place - back - 1) for one, place in until.items()}

@@ -42,7 +42,7 @@ class Door:
     check: Callable[[], bytes] = field(repr=False)  # returns the key that API keys are digested with
     ways: Ways
     limits: Limits
-    collectors: Iterable[Collector] = ()  # of other components in this process, for /metrics
+    collectors: Iterable[Collector] = ()  # registries of other components in this process, for /metrics
     scrapers: Scrapers = field(default_factory=Scrapers)  # the clients that may read /metrics
     quotas: Quotas = field(default_factory=Quotas)
     agent: str = ""  # this gateway's id, among those that share limits
@@ -74,7 +74,7 @@ class GatewayApp(Application):
         return lambda client: self._uncut(client, path)
 
     def cut(self) -> None:
-        """End every running answer, and tell its client that this gateway stopped."""
+        """End every running answer with an error: this gateway stopped."""
         self.stop()
         for limit in tuple(self._in_flight):
             limit.reschedule(asyncio.get_running_loop().time())
@@ -211,6 +211,6 @@ class GatewayApp(Application):
 
 
 def _once(client: Client) -> str:
-    """Make an id that the client may repeat unique for the engine. The answer still carries the client's id."""
+    """Return an id that the engine has not seen: clients may reuse theirs. The answer carries the client's id."""
     is_its_own = client.headers.get(REQUEST_ID) == client.request_id
     return f"{client.request_id}.{uuid4().hex[:12]}" if is_its_own else client.request_id

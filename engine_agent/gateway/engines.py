@@ -22,12 +22,12 @@ from engine_agent.gateway.standing import Standing
 from engine_agent.gateway.tables import Engine
 
 log = logging.getLogger(__name__)
-LOOK_SECONDS = 1.0  # between two health checks of an engine
+LOOK_SECONDS = 1.0  # time between two health checks of an engine
 MOST_LOOK_SECONDS = 5.0
-TICK_SECONDS = 0.25  # between two checks for silent engines
+TICK_SECONDS = 0.25  # time between two checks for silent engines
 MOST_HEALTH_BYTES = 65_536
 NEWEST = 0.5  # the weight of the newest health check
-HANGS_SECONDS = 3.0  # after which an unanswered health check ejects the engine, until it answers
+HANGS_SECONDS = 3.0  # a health check without an answer for so long ejects the engine until it answers
 NO_LOAD = Load(0, 0, 0, 0, 0, 0.0)
 
 

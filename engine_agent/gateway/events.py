@@ -1,6 +1,6 @@
 """Cuts an engine's event stream at event ends, so that a stream that breaks off can still end with an error event."""
 
-MOST_BEGUN_BYTES = 2**20  # of an incomplete event: a longer one is passed on as it arrives
+MOST_BEGUN_BYTES = 2**20  # a longer incomplete event is passed on as it arrives
 
 
 class WholeEvents:

@@ -35,7 +35,7 @@ from engine_agent.http.sse import event
 log = logging.getLogger(__name__)
 FAILED, UNAVAILABLE = 500, 503
 DISBELIEVED = (401, 409)  # meant for the gateway, not for its client
-MOST_UNREACHABLE = 3  # of engines that seem unreachable: each costs seconds, and is tried only if no other is left
+MOST_UNREACHABLE = 3  # attempts at engines that seem unreachable: each costs seconds, and is a last resort
 MOST_DISCONNECTED = 2  # a request that two engines dropped is not tried on a third: it may have crashed them
 
 

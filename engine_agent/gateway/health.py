@@ -12,15 +12,15 @@ NEWEST = 0.1  # the weight of the newest request
 EJECTED_SECONDS, MOST_EJECTED_SECONDS = 5.0, 60.0
 AWAY_SECONDS = 5.0  # shorter absences do not reduce the share
 RETURN_SECONDS, LEAST_SHARE = 10.0, 0.1
-GOOD_SECONDS = 60.0  # after which earlier ejections no longer count
+GOOD_SECONDS = 60.0  # an ejection so long ago no longer counts
 
 
 @dataclass(slots=True)
 class Health:
     failed_in_a_row: int = 0
     failing: float = 0.0  # a moving average of failures
-    requests: int = 0  # since it was last ejected
-    times: int = 0  # of ejections in close succession
+    requests: int = 0  # requests since the last ejection
+    times: int = 0  # number of ejections in close succession
     ejected_until: float = 0.0
     has_been: bool = False  # it has answered before: its first appearance is not a return
     away_since: float | None = None

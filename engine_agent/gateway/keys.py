@@ -22,7 +22,7 @@ _NOBODYS = Key("", frozenset(), frozenset(), _NEVER)
 class Caller:
     organisation: Organisation
     namespace: Namespace
-    expires_at: float | None = None  # of its key
+    expires_at: float | None = None  # when its key expires
     key_id: str = ""
 
     def has_expired(self, now: float) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 LEAST_BODY_BYTES, MOST_BODY_BYTES = 2**20, 64 * 2**20
-BESIDE_PROMPT_BYTES = 64 * 2**10  # for everything in a body except its prompt
+BESIDE_PROMPT_BYTES = 64 * 2**10  # allowance for everything in a body except its prompt
 # Of one token, written in escapes. Engines know their tokenizers and are stricter.
 MOST_TOKEN_BYTES = 256 * 6
 HELD_BYTES = 4 * MOST_BODY_BYTES
@@ -20,9 +20,9 @@ def connections_most(files: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    most_context_tokens: Callable[[], int]  # of any model, now
-    receive_seconds: float = 60.0  # for a complete body
-    write_seconds: float = 30.0  # for a client to read what it was sent
+    most_context_tokens: Callable[[], int]  # the longest context of all models, now
+    receive_seconds: float = 60.0  # time limit of a complete body
+    write_seconds: float = 30.0  # time limit for a client to read what it was sent
 
     @property
     def body_bytes(self) -> int:

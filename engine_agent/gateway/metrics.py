@@ -25,7 +25,7 @@ Retry = Literal["unreachable", "disconnected", "unavailable", "disbelieved"]
 # The fleet's own faults and overload, which start at zero; any other code appears when it first occurs.
 OWN_FAULTS: Final = ("deadline_exceeded", "draining", "engine_lost", "internal_error", "no_engine", "overloaded")
 WAITING_BUCKETS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60)
-MOST_ORGANISATIONS = 1_000  # that get a label
+MOST_ORGANISATIONS = 1_000  # so many organisations get a label
 
 
 class Observer:

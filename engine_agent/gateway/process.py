@@ -120,7 +120,7 @@ class GatewayProcess:
                 await self._holder.apply(snapshot_encode(stored))
 
     async def _heed_revocation(self) -> None:
-        """Once revoked, serve nothing more and delete the snapshot: an offline restart must not serve either."""
+        """Once revoked, stop serving and delete the snapshot, so that an offline restart serves nothing either."""
         while self._runtime.link.why_revoked is None:  # noqa: ASYNC110 (it is told in the midst of something else)
             await asyncio.sleep(HEED_SECONDS)
         self._held.is_revoked = True
@@ -157,7 +157,7 @@ class GatewayProcess:
                 await asyncio.wait_for(self._signals.now.wait(), LOOK_SECONDS)
 
     async def _cut(self, server: Server, app: GatewayApp) -> None:
-        """Tell the clients whose answers are incomplete. Do not wait long for a client that does not read."""
+        """Send errors for incomplete answers. Do not wait long for a client that does not read."""
         self._gate.close()
         await asyncio.sleep(LOOK_SECONDS)  # first, requests that waited for a seat get a specific refusal
         if left := server.unfinished:

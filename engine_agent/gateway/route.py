@@ -20,7 +20,7 @@ from engine_agent.gateway.tables import Engine, Formats, Namespace, Organisation
 
 Routing = Literal["cache-aware", "round-robin"]
 Groups = Sequence[Sequence[Engine]]
-Decided = MutableMapping[str, bool]  # of one request: by split, whether it goes to the split's agents
+Decided = MutableMapping[str, bool]  # for one request: whether it goes to the agents of each split
 MOST_COUNTED = 100_000  # pairs of split and namespace with a count
 
 

@@ -1,6 +1,6 @@
 """Computes a request's cost at an engine, in prompt tokens to compute before its answer begins. Pure.
 
-Cached tokens cost nothing. Requests already at the engine cost what they delay a new one by, more if they wait for a
+Cached tokens cost nothing. A request already at the engine costs as much as it delays a new one, more if it waits for a
 seat; a prompt that does not fit into the pool waits until others end. Costs that differ little count as equal: then a
 session stays at its engine, which every gateway computes from the session's name.
 """
@@ -12,8 +12,8 @@ from hashlib import blake2b
 from engine_agent.gateway.standing import Standing
 from engine_agent.gateway.tables import Engine
 
-REQUEST_TOKENS = 128  # by which each running request delays a new one
-WAITING_TOKENS = 1_024  # by which a request without a seat does: it goes first, and another answer has to end for it
+REQUEST_TOKENS = 128  # the delay that each running request causes
+WAITING_TOKENS = 1_024  # the delay by a request without a seat: it goes first, and another answer has to end for it
 TIE_TOKENS = 256
 BLOCK_TOKENS = 16
 DEPTHS = 4  # matches of equal cost are compared by quarters of the prompt
@@ -26,7 +26,7 @@ class Sight:
     """Prefix hints for one request: how many tokens of its prompt each engine has cached, and its session."""
 
     matches: Mapping[str, int] = field(default_factory=dict)
-    prompt_tokens: int = 0  # as far as they were read
+    prompt_tokens: int = 0  # the tokens that were read
     session: bytes | None = None
     is_countable: bool = False  # the matches cover all tokens that the engine will count
 

@@ -4,17 +4,17 @@ from dataclasses import dataclass
 
 STEP_SECONDS = 0.05  # each such delay of a health check counts as one more request
 MOST_MEASURED = 100
-LEAST_FREE = 0.05  # of a pool: with less, a request may wait for blocks, whatever seats are free
+LEAST_FREE = 0.05  # share of a pool: if less is free, requests may wait for blocks although seats are free
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
     is_reachable: bool = True
-    in_flight: int = 0  # of this gateway
+    in_flight: int = 0  # requests of this gateway
     look_seconds: float = 0.0  # recent time of a health check, which the engine answers between two steps
-    is_silent: bool = False  # for so long that it gets no requests until it answers a health check
+    is_silent: bool = False  # silent for so long that it gets no requests until it answers a health check
     is_ejected: bool = False  # it fails, or has not answered a health check for long
-    share: float = 1.0  # of the requests it would normally get, while it returns
+    share: float = 1.0  # share of the requests it would normally get, while it returns
     # As the engine reports them, including other gateways' requests; 0 if it reports none.
     running: int = 0
     waiting: int = 0

@@ -56,7 +56,7 @@ class Namespace:
     revision: int
     rules: Rules
     epoch: int = 0
-    key: bytes = field(default=b"", repr=False)  # of its chains, so that no other namespace has the same block keys
+    key: bytes = field(default=b"", repr=False)  # key of its chains, so that no other namespace has the same block keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ class Organisation:
     is_active: bool
     limits: Mapping[str, Any]
     namespaces: Mapping[str, Namespace]  # by slug
-    slugs: Mapping[str, str]  # of the namespaces, by id
-    digests: frozenset[bytes]  # of its keys
+    slugs: Mapping[str, str]  # slugs of the namespaces, by id
+    digests: frozenset[bytes]  # digests of its keys
     splits: tuple[Split, ...]
 
 
@@ -103,7 +103,7 @@ class Engine:
     address: str  # without a slash at the end
     is_open: bool
     models: Mapping[str, ServedModel]
-    secret: bytes = field(repr=False)  # with which the gateway signs identities for the engine
+    secret: bytes = field(repr=False)  # the gateway signs identities for the engine with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,10 @@ class Tables:
     keys: Mapping[bytes, Key]
     engines: Mapping[str, Engine]
     refused: Mapping[str, Mapping[str, str]]  # model → format → why
-    splits: tuple[Split, ...]  # of the fleet level, without those of organisations
+    splits: tuple[Split, ...]  # splits of the fleet level; organisations have their own
     models: frozenset[str]
     most_context_tokens: int
-    gateways: frozenset[str] = frozenset()  # that live in this group; empty: this one alone
+    gateways: frozenset[str] = frozenset()  # living gateways of this group; empty: this one alone
 
 
 def tables_empty() -> Tables:

@@ -27,7 +27,7 @@ class Application(ABC):
 
     @abstractmethod
     async def _model(self, client: Client, name: str) -> None:
-        """Answer with the description of one model, whose name may contain slashes."""
+        """Answer with the description of one model. Its name may contain slashes."""
 
     @abstractmethod
     def _refused(self, error: ApiError) -> None:

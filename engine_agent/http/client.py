@@ -37,9 +37,9 @@ class Client:
     def __init__(self, scope: Scope, receive: Receive, send: Send, *, write_seconds: float) -> None:
         self.headers = _headers(scope)
         self.query: bytes = scope.get("query_string", b"")
-        self.host: str | None = (scope.get("client") or (None,))[0]  # of the connection, even if that is a proxy
+        self.host: str | None = (scope.get("client") or (None,))[0]  # the other end of the connection, perhaps a proxy
         self.request_id = request_id_accept(self.headers.get(REQUEST_ID))
-        self.has_answer = False  # at least its first line
+        self.has_answer = False  # at least the first line was sent
         self.reads_events = False  # the answer is a stream of events
         self.is_for_browsers = True  # adds CORS headers; False without a key, or any web page could read it
         self.witness: Witness | None = None

@@ -24,10 +24,10 @@ from engine_agent.http.heads import head_problem
 MOST_HEAD_BYTES = 65_536  # also between two parts of a body, or after it
 MOST_HEADERS = 256  # applications join the values of repeated names, in time that grows with the square of their number
 PROGRESS_SECONDS, PROGRESS_BYTES = 10.0, 10_240  # the least that a body brings in so many seconds
-MOST_CHUNKS, CHUNK_BYTES = 1_024, 64  # of a body, plus one for so many of its bytes: a chunk costs as much as a header
-DISCARD_SECONDS = 10.0  # to read the rest of a request that was refused early
+MOST_CHUNKS, CHUNK_BYTES = 1_024, 64  # per body, plus one for so many of its bytes: a chunk costs as much as a header
+DISCARD_SECONDS = 10.0  # time limit for the rest of a request that was refused early
 MOST_DISCARDED_BYTES = 16 * 2**20
-FIRST_LOOK_SECONDS, MOST_LOOK_SECONDS = 0.005, 0.25  # between checks whether a half-closed client still listens
+FIRST_LOOK_SECONDS, MOST_LOOK_SECONDS = 0.005, 0.25  # time between checks whether a half-closed client still listens
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 MOST_TURNED_AWAY = 64  # connections over the limit that get an error at the same time; others are just closed
 REASONS = {
@@ -84,19 +84,19 @@ class Connection(HttpToolsProtocol):
         self._open, self._turned_away = config.open_connections, config.turned_away
         self._is_counted = False
         self._fault: ApiError | None = None  # why a callback stopped the parser
-        self._body_watch: asyncio.TimerHandle | None = None  # while a body arrives
+        self._body_watch: asyncio.TimerHandle | None = None  # set while a body arrives
         self._body_ends_at = 0.0
-        self._progress_bytes = 0  # of the body, since the last check
+        self._progress_bytes = 0  # bytes of the body since the last check
         self._is_unread = False  # whether the application may not have read, at the last check
         self._body_bytes = self._chunks = 0
-        self._waiting: asyncio.TimerHandle | None = None  # while a head is expected
-        self._discarding: asyncio.TimerHandle | None = None  # while an unwanted body is read
-        self._looking: asyncio.TimerHandle | None = None  # while a client that ended its side still listens
-        self._beside_bytes = 0  # outside a body, since its last byte
+        self._waiting: asyncio.TimerHandle | None = None  # set while a head is expected
+        self._discarding: asyncio.TimerHandle | None = None  # set while an unwanted body is read
+        self._looking: asyncio.TimerHandle | None = None  # set while a client that ended its side still listens
+        self._beside_bytes = 0  # bytes outside a body, since its last byte
         self._discarded_bytes = 0
         self._is_body_due = False
         self._is_deaf = False
-        self._is_upgrading = False  # while a head is replayed that the application already has
+        self._is_upgrading = False  # True while a head is replayed that the application already has
         self._early = b""  # received after the whole answer, while the application still ends it
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

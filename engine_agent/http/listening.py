@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-SILENT_MILLISECONDS = 60_000  # after which the kernel drops a client whose machine acknowledges nothing
-LONGEST_PATH = 107  # of a Unix socket, in bytes, on Linux; 103 on macOS
+SILENT_MILLISECONDS = 60_000  # the kernel drops a client whose machine acknowledges nothing for so long
+LONGEST_PATH = 107  # limit for a Unix socket, in bytes, on Linux; 103 on macOS
 
 
 class CannotListen(Exception):

@@ -12,7 +12,7 @@ from engine_agent.http.connection_limits import ConnectionLimits
 from engine_agent.http.connections import Config, Connection, Deadlines
 
 KEEP_ALIVE_SECONDS = 75
-GRACE_SECONDS = 3  # for running answers when a server stops
+GRACE_SECONDS = 3  # time for running answers when a server stops
 
 
 class Server(uvicorn.Server):

@@ -15,8 +15,8 @@ from engine_agent.prompts.templates import FIELD
 
 # glibc settings that keep the memory of a long chat for the next: returning it each time cost as much as rendering.
 _KEEPING = {"MALLOC_TRIM_THRESHOLD_": str(64 << 20), "MALLOC_MMAP_THRESHOLD_": str(64 << 20)}
-ROOT = Path(__file__).parents[2]  # from which a process imports this package
-START_SECONDS = 60.0  # for a process to start, on a machine that is very busy
+ROOT = Path(__file__).parents[2]  # a process imports this package from there
+START_SECONDS = 60.0  # a process may take that long to start on a very busy machine
 _WHOSE = "the model's chat template takes more than"
 
 
@@ -25,8 +25,8 @@ class Bounds:
     """The limits of one process: memory for all it does, seconds for each request."""
 
     cpu_seconds: float = 2.0  # a chat of a million tokens takes some 50 ms
-    memory_bytes: int = 1 << 30  # of address space: the longest body in every form that it passes through
-    wall_seconds: float = 20.0  # for a process that gets no processor time
+    memory_bytes: int = 1 << 30  # address space: the longest body in every form that it passes through
+    wall_seconds: float = 20.0  # applies to a process that gets no processor time
 
     def out_of_memory(self) -> TemplateExhausted:
         return TemplateExhausted(FIELD, f"{_WHOSE} {self.memory_bytes >> 20:,} MiB of memory for them")

@@ -23,8 +23,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from engine_agent.prompts.errors import BadRequest, TemplateExhausted
 from engine_agent.prompts.templates import CONTINUE, FIELD, KWARGS, Chat, Contents
 
-MOST_CHARACTERS = 64 << 20  # of a rendered chat
-PIECES = 1_024  # of rendered text that are counted together
+MOST_CHARACTERS = 64 << 20  # limit of a rendered chat
+PIECES = 1_024  # pieces of rendered text that are counted together
 MOST_REPEATED = 1 << 20  # items or characters of anything a template multiplies
 RESERVED = frozenset(("messages", "tools", "documents", "add_generation_prompt"))
 

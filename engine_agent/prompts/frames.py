@@ -18,7 +18,7 @@ ASKS, READY = b"?", b"!"
 LONGEST_PROBLEM = 2_000  # characters of a template's error
 Answer = tuple[bytes, bytes]  # its kind and its data
 Request = tuple[Literal["render"], TemplateSource, Chat] | tuple[Literal["inspect"], str]
-_VERSION = 2  # of `marshal`: the newest version that does not search for repeated values
+_VERSION = 2  # the newest version of `marshal` that does not search for repeated values
 _TEXT, _REFUSED, _EXHAUSTED, _OUT_OF_MEMORY = b"t", b"r", b"e", b"m"
 OUT_OF_MEMORY: Answer = (_OUT_OF_MEMORY, b"")
 

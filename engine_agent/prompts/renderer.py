@@ -15,7 +15,7 @@ from engine_agent.prompts.templates import Chat, TemplateSource
 
 log = logging.getLogger(__name__)
 PROCESSES = 2  # one slow template leaves another process free
-REAP_SECONDS = 60.0  # for a killed process to end, on a machine that is very busy
+REAP_SECONDS = 60.0  # a killed process may take that long to end on a very busy machine
 
 
 class Renderer:
@@ -129,7 +129,7 @@ class _Child(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._head: asyncio.Future[tuple[int, bytes]] | None = None
         self._received, self._is_lost = b"", False
-        self.is_good = True  # for another request
+        self.is_good = True  # whether it can take another request
 
     @classmethod
     async def start(cls, bounds: Bounds) -> "_Child":

@@ -16,7 +16,7 @@ from engine_agent.vllm_front.whose import Caller
 @dataclass(eq=False)
 class Ask:
     caller: Caller
-    prompts: int = 0  # that are or will be sent to the engine for it
+    prompts: int = 0  # prompts that are or will be sent to the engine for it
     settled: int = 0  # admitted, refused, or never sent
     admissions: list[Admission] = field(default_factory=list)
     refusal: ApiError | None = None

@@ -23,8 +23,8 @@ class EngineDoor:
         """`client`: vLLM's `AsyncLLM`."""
         self.secret = secrets.token_hex(32)
         self._core = client.engine_core
-        self._asks: WeakValueDictionary[str, Ask] = WeakValueDictionary()  # by prompt whose hits are not reported yet
-        self._siblings: WeakValueDictionary[str, Ask] = WeakValueDictionary()  # by further choice; delays no answer
+        self._asks: WeakValueDictionary[str, Ask] = WeakValueDictionary()  # asks by prompt, until its hits are reported
+        self._siblings: WeakValueDictionary[str, Ask] = WeakValueDictionary()  # asks by further choice of a prompt
         self._generate, self._add, self._send = client.generate, client.add_request, self._core.add_request_async
         client.generate, client.add_request, self._core.add_request_async = self._generated, self._added, self._sent
         # Not the engine client's methods: vLLM is already waiting inside those, so that replacing them has no effect.

@@ -14,7 +14,7 @@ from engine_agent.vllm_front.config import FrontConfig
 @dataclass(frozen=True, slots=True)
 class Caller:
     namespace: str  # its id
-    slug: str  # as headers report it
+    slug: str  # the name in response headers
     kind: str = "customer"
     elsewhere_tokens: int = 0
 

@@ -1,4 +1,4 @@
-"""One connection to an engine: one request at a time, whose answer may begin before all of the request is sent."""
+"""One connection to an engine: one request at a time. Its answer may begin before all of the request is sent."""
 
 import asyncio
 from collections.abc import Callable
@@ -16,11 +16,11 @@ class Connection(asyncio.Protocol):
     """An HTTP/1.1 connection. It calls `on_end` when it can no longer be used, whichever side ended it."""
 
     def __init__(self, on_end: Callable[["Connection"], None]) -> None:
-        self.idle_since = 0.0  # by the loop's clock, while the connection is in the pool
+        self.idle_since = 0.0  # time by the loop's clock; valid while the connection is in the pool
         self._on_end = on_end
         self._transport: asyncio.Transport
         self._parser: httptools.HttpResponseParser
-        self._answer: Answer | None = None  # to the latest request
+        self._answer: Answer | None = None  # the answer to the latest request
         self._headers: list[tuple[str, str]] = []
         self._head_bytes = 0
         self._is_framed = False  # the answer's headers define where its body ends

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from engine_agent.gateway.calling.connection import Connection
 
-CONNECT_SECONDS = 2.0  # for the name lookup, the connection and the TLS handshake
-NAMES_SECONDS = 30.0  # for which a name's addresses are cached
+CONNECT_SECONDS = 2.0  # limit for the name lookup, the connection and the TLS handshake
+NAMES_SECONDS = 30.0  # how long a name's addresses are cached
 MOST_NAMES = 1_000
 # A machine that vanishes sends nothing: within this time the kernel declares it dead, whether or not bytes are in
 # flight. The gateway's own health checks notice it as soon (`silence.py`), but only for engines that it waits for.
@@ -28,7 +28,7 @@ class Address:
     host: str
     port: int
     is_secure: bool
-    name: str  # for the Host header
+    name: str  # the value of the Host header
 
 
 @lru_cache(maxsize=4_096)

@@ -7,7 +7,7 @@ with that prompt and with a fresh one, in either order.
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-LEAST_TOKENS = 128  # of a prompt: eight blocks
+LEAST_TOKENS = 128  # the shortest prompt that can be judged: eight blocks
 Outcome = Literal["isolated", "leaked", "unkept", "failed"]
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 
@@ -23,7 +23,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """`fresh`, `again`: one tenant's answers. `foreign`: the other's, to that prompt; `unseen`: to a new prompt."""
+    """`fresh`, `again`: one tenant's answers. `foreign`: the other's to the same prompt; `unseen`: to a new one."""
 
     fresh: Seen
     again: Seen

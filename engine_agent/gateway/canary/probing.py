@@ -45,7 +45,7 @@ class Prober:
 
     def __init__(self, session: aiohttp.ClientSession, now: Callable[[], float]) -> None:
         self._session, self._now = session, now
-        self._characters: dict[str, int] = {}  # by model: the length of a prompt
+        self._characters: dict[str, int] = {}  # the length of a prompt, by model
 
     async def round(self, engine: Engine, tenants: tuple[Tenant, Tenant]) -> Verdict:
         try:

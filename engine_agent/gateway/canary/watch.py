@@ -48,7 +48,7 @@ class Canary:
         self._tell, self._may_tell = tell, may_tell
         self.findings = Findings()
         self._turns: Turns | None = None
-        self._due: dict[str, float] = {}  # by the fleet's clock, when each engine is probed next
+        self._due: dict[str, float] = {}  # when each engine is probed next, by the fleet's clock
         self._rounds: dict[str, asyncio.Task[None]] = {}
         self.registry = CollectorRegistry()
         self._counted = Counter(

@@ -21,7 +21,7 @@ from engine_agent.gateway.tables import Namespace
 log = logging.getLogger(__name__)
 LOOK_SECONDS = 1.0
 TELL_SECONDS = 10.0
-CHILD_SECONDS = 60.0  # after which an analysis is stopped
+CHILD_SECONDS = 60.0  # an analysis that takes longer is stopped
 MOST_WAITING = 16  # prompts whose marks are not computed yet
 NICE = 10
 

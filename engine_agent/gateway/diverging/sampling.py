@@ -9,16 +9,16 @@ from dataclasses import dataclass, field
 
 from engine_agent.divergence.analysing import Sample
 
-MOST_TOKENS = 2_048  # of a prompt: a difference further back costs fewer hits
-MOST_PROMPTS = 48  # of a namespace: the newest
-LEAST_PROMPTS = 8  # before an analysis
+MOST_TOKENS = 2_048  # sampled per prompt: a difference further back costs fewer hits
+MOST_PROMPTS = 48  # stored per namespace: the newest
+LEAST_PROMPTS = 8  # needed for an analysis
 LEAST_NEW = 4
 MOST_NAMESPACES = 2_000
-MOST_BYTES = 16 << 20  # of all marks
-MOST_A_SECOND = 4.0  # of all namespaces together
-AT_ONCE = 12.0  # of a namespace that was quiet
-LOOK_SECONDS = 60.0  # between two analyses of one namespace
-FIRST_LOOK_SECONDS = 10.0  # after its first prompt, so that a user who experiments gets findings soon
+MOST_BYTES = 16 << 20  # limit of all marks together
+MOST_A_SECOND = 4.0  # samples from all namespaces together
+AT_ONCE = 12.0  # samples that a quiet namespace may give at once
+LOOK_SECONDS = 60.0  # time between two analyses of one namespace
+FIRST_LOOK_SECONDS = 10.0  # the first analysis comes early, for users who experiment
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class Collected:
 
     allowance: Allowance
     prompts: deque[Sample] = field(default_factory=lambda: deque(maxlen=MOST_PROMPTS))
-    new: int = 0  # since the last analysis
+    new: int = 0  # prompts since the last analysis
     looked_at: float = 0.0
     bytes: int = 0
 
@@ -54,7 +54,7 @@ class Sampling:
     def __init__(self, *, most_bytes: int = MOST_BYTES) -> None:
         self._most, self._bytes = most_bytes, 0
         self._all = Allowance(AT_ONCE * 2, MOST_A_SECOND, AT_ONCE * 2, 0.0)
-        self._namespaces: OrderedDict[str, Collected] = OrderedDict()  # those that were quiet longest come first
+        self._namespaces: OrderedDict[str, Collected] = OrderedDict()  # longest quiet first
 
     @property
     def bytes(self) -> int:

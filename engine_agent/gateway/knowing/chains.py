@@ -45,10 +45,10 @@ def _root(key: bytes, epoch: int, ground: Ground, salt: bytes) -> Digest:
 class Link:
     """The state of a chain after a piece."""
 
-    last: Digest  # of the last full block
+    last: Digest  # digest of the last full block
     rest: bytes = b""  # the tokens after it
-    tokens: int = 0  # since the beginning
-    marks: bytes = b""  # of the blocks that ended in this piece
+    tokens: int = 0  # number of tokens since the beginning
+    marks: bytes = b""  # marks of the blocks that ended in this piece
 
     def then(self, tokens: "array[int]", block_tokens: int) -> "Link":
         packed = self.rest + packed_tokens(tokens)

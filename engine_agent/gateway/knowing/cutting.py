@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import tokenizers
 
 LEAST_PIECE = 2_048  # characters: many short pieces would cost more than tokenising the end of a text again
-CUT_TOKENS = 32  # at the end of a truncated text: its continuation could change that many tokens
+CUT_TOKENS = 32  # dropped from a truncated text: its continuation could change that many
 _TRIED = ("Hello there", " two  blanks, and\n\n\tlines ", "", "\n", "Grüße, 世界! 12345 don't", " x")
 
 
@@ -43,7 +43,7 @@ class Cutter:
         return _parted(text, self._places(text, self._least))
 
     def tokens(self, text: str) -> "array[int]":
-        """Tokenise a text, without the tokens around it. Other threads can run: this releases the GIL."""
+        """Tokenise a text, without special tokens around it. Other threads can run: this releases the GIL."""
         return array("I", self._encoded(text))
 
     def head_tokens(self, text: str, most_characters: int) -> "array[int]":

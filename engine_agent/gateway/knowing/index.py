@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from engine_agent.contracts.block_events import MARK_BYTES, BlockChange, Page
 
 MOST_IN_BUCKET = 48  # marks, on average: with more, searching a bucket would take longer than finding it
-MOST_BLOCKS = 4_000_000  # of all engines: further blocks are ignored
-STEP = 250  # marks between two points at which other tasks may run
+MOST_BLOCKS = 4_000_000  # limit for all engines together: further blocks are ignored
+STEP = 250  # marks that are processed before other tasks may run
 
 
 class Marks:

@@ -23,7 +23,7 @@ from engine_agent.gateway.tables import Engine, Namespace
 from engine_agent.http.extra_body import read_request
 
 log = logging.getLogger(__name__)
-LOOK_SECONDS = 0.25  # between two updates of the set of engines
+LOOK_SECONDS = 0.25  # time between two updates of the set of engines
 LONGEST_SALT = 256  # bytes, the limit of engines
 KEY_BYTES = 32
 INLINE_BYTES = 8_192  # a body of this size is always read in the event loop

@@ -34,18 +34,18 @@ CHAT = "/v1/chat/completions"
 HEAD_TOKENS = 4_096  # the most that `Prompt.tokens` contains
 HEAD_CHARACTERS, MORE_CHARACTERS = 16_384, 4_096
 TAIL = 16  # a rest so many times smaller than the known part is not tokenised: it changes no route
-INLINE_CHARACTERS = 1_500  # are tokenised in less than a millisecond
-CHUNK_TOKENS = 1_024  # in a piece of a prompt of token ids
-REMEMBERED_BYTES = 16 << 20  # for the tokens of pieces, and as much for chains
+INLINE_CHARACTERS = 1_500  # a text of this size is tokenised in less than a millisecond
+CHUNK_TOKENS = 1_024  # piece size of a prompt that consists of token ids
+REMEMBERED_BYTES = 16 << 20  # limit for the tokens of pieces, and the same again for chains
 MOST_LATER, LATER_CHARACTERS = 64, 4 << 20  # prompts whose rest waits for the background thread
 THREADS = 2
 RENDER_BOUNDS = Bounds(memory_bytes=512 << 20)
-RENDER_WAIT_SECONDS = 2.0  # for a renderer process: a request does not wait longer only for a better route
+RENDER_WAIT_SECONDS = 2.0  # limit of the wait for a renderer process: only the route depends on it
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    tokens: "array[int]" = field(repr=False)  # of the prompt's head
+    tokens: "array[int]" = field(repr=False)  # the tokens of the prompt's head
     known_tokens: int
     is_whole: bool  # `known_tokens` counts the whole prompt
     is_only: bool  # the body has no other prompt
@@ -60,7 +60,7 @@ class Prompt:
 
     @property
     def beginning(self) -> bytes:
-        """Return the marks of the first blocks, which tell conversations apart."""
+        """Return the marks of the first blocks, which identify a conversation."""
         return next((marked.marks[:32] for marked in self.chains.values()), b"")
 
 
@@ -81,7 +81,7 @@ class Asking:
 class _Piece:
     name: bytes
     text: str = ""
-    tokens: "array[int] | None" = None  # of a prompt of token ids
+    tokens: "array[int] | None" = None  # if the prompt consists of token ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Prompting:
     ) -> None:
         self._tokenising = tokenising
         self._renderer = renderer or Renderer(wait_seconds=RENDER_WAIT_SECONDS, bounds=RENDER_BOUNDS)
-        self._key = secrets.token_bytes(32)  # for the names of pieces: without it, they reveal nothing
+        self._key = secrets.token_bytes(32)  # key of the names of pieces, which reveal nothing without it
         self._tokens: Remembered[bytes, array[int]] = Remembered(REMEMBERED_BYTES)
         self._links: Remembered[bytes, Link] = Remembered(REMEMBERED_BYTES)
         self._threads = ThreadPoolExecutor(THREADS, "prompts")

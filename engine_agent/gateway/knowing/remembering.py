@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-BESIDE_BYTES = 200  # that an entry takes in addition to its value
+BESIDE_BYTES = 200  # overhead of an entry, in addition to its value
 
 
 class Remembered(Generic[K, V]):

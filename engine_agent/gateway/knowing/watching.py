@@ -24,8 +24,8 @@ from engine_agent.gateway.tables import Engine
 from engine_agent.prompts.bundle import MOST_BUNDLE_BYTES
 
 log = logging.getLogger(__name__)
-WAIT_SECONDS = 1.0  # for which an engine may wait for news before it answers: its reported load is never older
-PATIENCE_SECONDS = 10.0  # in addition to that wait
+WAIT_SECONDS = 1.0  # how long an engine may wait for news before it answers: its reported load is never older
+PATIENCE_SECONDS = 10.0  # time limit of an answer, in addition to that wait
 FIRST_PAUSE, MOST_PAUSE = 0.25, 15.0
 MOST_ABOUT_BYTES = 1 << 20
 _NAME = re.compile(r"[0-9a-f]{64}")

@@ -8,7 +8,7 @@ come, first served. Requests for one set of engines (a lane) do not block other 
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
-MOST_WAITING, MOST_EACH = 1_000, 200  # in total, and of one organisation
+MOST_WAITING, MOST_EACH = 1_000, 200  # in total, and per organisation
 
 
 class LineFull(Exception):
@@ -48,7 +48,7 @@ class Line:
     def __init__(self, most: int = MOST_WAITING, most_each: int = MOST_EACH) -> None:
         self._most, self._most_each = most, most_each
         self._queues: dict[str, _Queue] = {}
-        self._served: dict[str, float] = {}  # of organisations that no longer wait: the virtual time of their next turn
+        self._served: dict[str, float] = {}  # virtual time of the next turn, of organisations that no longer wait
         self._now = 0.0  # the virtual time of the latest turn
         self._count = self._numbers = 0
 

@@ -14,7 +14,7 @@ from engine_agent.gateway.refusals import duration
 Headers = Iterable[tuple[str, str]]
 PROMPT_TOKENS = "x-luminet-prompt-tokens"
 BYTES_OF_TOKEN = 4
-SILENT_TOKENS = 16  # of an answer without a maximum length
+SILENT_TOKENS = 16  # estimate for an answer without a maximum length
 TOO_MANY, FAILED = 429, 500
 _USAGE = re.compile(rb'"(prompt_tokens|completion_tokens)": ?(\d{1,9})')
 _EVENT = re.compile(rb"^data: ?\{", re.MULTILINE)

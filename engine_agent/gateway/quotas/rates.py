@@ -163,7 +163,7 @@ class Taken:
 
 
 def levels_of(used: Used, limits: Mapping[str, Any], gateways: int, now: float) -> dict[str, Level]:
-    """Return the levels by what they count, `requests` and `tokens`, for limited rates only."""
+    """Return the levels of limited rates: `requests` and `tokens`."""
     found: dict[str, Level] = {}
     rates: tuple[tuple[str, Limit, Bucket], ...] = (
         ("requests", "requests_per_minute", used.requests),
