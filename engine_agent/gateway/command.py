@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _run(options: argparse.Namespace) -> int:
-    """Bind the port first, to fail at once if it is in use."""
+    """Run the gateway. Bind the port first, to fail at once if it is in use."""
     allocator_bound()
     config = gateway_config(options, os.environ)
     log_to_stderr(is_json=config.is_logging_json)

@@ -1,4 +1,4 @@
-"""What one request may do under the current snapshot: who its caller is, and which engines it may go to.
+"""One request's authorization under the current snapshot: its caller, and the engines that may serve it.
 
 Both are decided once the body has arrived, and again before each attempt: while the request waited, its key may have
 been revoked, its organisation suspended, or an engine drained or lost. If nothing has changed, the check costs nothing.

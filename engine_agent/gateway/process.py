@@ -145,7 +145,7 @@ class GatewayProcess:
         )
 
     async def _drain(self, server: Server) -> None:
-        """Free the port for another gateway. Wait until all clients have their answers, or for the time limit."""
+        """Free the port for another gateway. Wait until all clients have their answers, or time is up."""
         self._held.is_draining = True
         server.listen_no_more()
         seconds = self._config.drain_seconds

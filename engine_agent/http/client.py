@@ -136,7 +136,7 @@ def as_json(value: Any) -> bytes:
 
 
 def _headers(scope: Scope) -> Mapping[str, str]:
-    """By lower-case name. Repeated headers are joined, as HTTP defines, so that neither counts alone."""
+    """Return the headers by lower-case name. Join repeated ones, as HTTP does, so that neither counts alone."""
     found: dict[str, str] = {}
     for raw_name, raw_value in scope["headers"]:
         name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")

@@ -363,7 +363,7 @@ class Connection(HttpToolsProtocol):
         self.cycle.message_event.set()
 
     def _say_no_more(self) -> None:
-        """End our side, and read for a while: closing with unread bytes would reset, and lose the answer."""
+        """Half-close, then read for a while: closing with unread bytes would reset, and lose the answer."""
         self._discarded_bytes = 0
         if not self.transport.is_closing() and self._discarding is None:
             self.flow.resume_reading()
@@ -431,7 +431,7 @@ class Connection(HttpToolsProtocol):
         return f"A request's body has to come within {self.config.deadlines.body_seconds:g} s, and at least {rate}."
 
     def _stay(self) -> None:
-        """Limit the wait for a body. Bytes that begin no request get no more time than silence."""
+        """Limit the wait for a body. Bytes without a request give a client no more time than silence."""
         if self._is_body_due and self._body_watch is None and not (self._is_deaf or self.cycle.response_complete):
             self._watch_body()
         if self._is_busy or self._is_body_due or self._is_deaf or self._waiting is not None:

@@ -27,7 +27,7 @@ class Scrapers:
         return cls(environ.get(VARIABLE, "").strip() or None)
 
     def may_read(self, headers: Mapping[str, str], host: str | None) -> bool:
-        """`headers` by lower-case name; `host`: the address at the other end of the connection."""
+        """Return whether a client may read. `headers` have lower-case names; `host` is the client's address."""
         if self.token is None:
             return _is_loopback(host) and not any(map(_is_for_others, headers))
         offered = headers.get("authorization", "").encode(errors="replace")

@@ -21,7 +21,7 @@ Engine = Callable[..., Awaitable[Any]]
 
 class AdminRoutes:
     def __init__(self, engine: Engine, secret: Callable[[], bytes | None]) -> None:
-        """`engine` calls the engine between two of its steps."""
+        """Create the routes. `engine` calls the engine between two of its steps."""
         self._engine, self._secret = engine, secret
 
     @property

@@ -20,7 +20,7 @@ KV_TRANSFER = "kv_transfer_params"  # a client's value would make vLLM report hi
 
 class EngineDoor:
     def __init__(self, client: Any) -> None:
-        """`client`: vLLM's `AsyncLLM`."""
+        """Replace methods of `client`, vLLM's `AsyncLLM`."""
         self.secret = secrets.token_hex(32)
         self._core = client.engine_core
         self._asks: WeakValueDictionary[str, Ask] = WeakValueDictionary()  # asks by prompt, until its hits are reported

@@ -102,5 +102,5 @@ class Meter:
 
     @property
     def _is_counted(self) -> bool:
-        """Also count a client that left early: its prompt was computed, or might have been. Do not count refusals."""
+        """Return whether tokens count. They do if a client left early (its prompt may be computed), not if refused."""
         return not self._is_refused and self._status < 400

@@ -152,7 +152,7 @@ class Taken:
         return Exceeded("tokens_per_minute", self._limits["tokens_per_minute"], self._tokens, seconds)
 
     def _running(self) -> Exceeded | None:
-        """Allow one request even if the share is less than one: otherwise no gateway would allow any."""
+        """Return the excess, if any. A share below one allows one request, otherwise no gateway would allow any."""
         share = self._share("concurrent_requests")
         if not share or self._used.running < max(1, int(share)):
             return None
